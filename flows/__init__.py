@@ -1,0 +1,1 @@
+"""The flows, the job model and the command line."""

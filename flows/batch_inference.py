@@ -1,0 +1,104 @@
+"""The flow: ingest -> shuffle -> preprocess -> infer -> write, for one partition of one job."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import prefect.runtime
+from prefect import flow, get_run_logger, tags
+from prefect.futures import PrefectFuture
+
+from flows.attempt import begin, refuse_limit
+from flows.job import Job, load_job
+from flows.partitions import resolve_partition
+from flows.runner import OvernightTaskRunner
+from tasks.errors import OvernightError, explain
+from tasks.infer.task import infer
+from tasks.ingest.task import ingest
+from tasks.preprocess.task import preprocess
+from tasks.resources import make_plan, read_cluster
+from tasks.run_directory import Run, now, write_json
+from tasks.shuffle.task import shuffle
+from tasks.write.task import write
+
+
+def run_name() -> str:
+    """`job/partition`, as flow runs are listed."""
+    parameters = prefect.runtime.flow_run.parameters
+    try:
+        job = load_job(Path(parameters["job"]))
+        return f"{job.name}/{_partition(job, parameters.get('partition'))}"
+    except OvernightError:
+        return f"{Path(str(parameters.get('job'))).stem}/invalid"
+
+
+def _partition(job: Job, partition: str | None) -> str:
+    scheduled = prefect.runtime.flow_run.scheduled_start_time
+    return resolve_partition(job, partition, scheduled, datetime.now(UTC))
+
+
+@flow(name="batch-inference", flow_run_name=run_name, task_runner=OvernightTaskRunner(), persist_result=False)
+def batch_inference(
+    job: str,
+    partition: str | None = None,
+    force: bool = False,
+    reason: str = "",
+    limit_rows: int | None = None,
+    settings: list[str] | None = None,
+) -> dict[str, Any]:
+    """Runs one partition of a job and publishes it; a partition that is published and not stale is left as it is.
+
+    Args:
+        job: Path of the job file, where the flow runs.
+        partition: The date to run, as YYYY-MM-DD. Empty: the day before the scheduled time, in the job's time zone.
+        force: Run again although the partition is published.
+        reason: Why, for the receipt.
+        limit_rows: Only the first so many rows, published to a scratch place and never over real data.
+        settings: Settings of the job file to override for this run, each written as KEY=VALUE.
+    """
+    refuse_limit(limit_rows)
+    loaded = load_job(Path(job), settings or [])
+    day = _partition(loaded, partition)
+    run: Run | None = None
+    try:
+        plan = make_plan(loaded.inference, *read_cluster())
+        run, published = begin(loaded, day, force, reason, limit_rows)
+        if published:
+            get_run_logger().info("%s/%s is published and not stale: left as it is", loaded.name, day)
+            return published
+        with tags(f"job:{loaded.name}", f"partition:{day}"):
+            rows = _done("ingest", ingest.submit(run, loaded.source, plan))
+            rows = _done("shuffle", shuffle.submit(run, loaded.shuffle, plan, rows))
+            rows = _done("preprocess", preprocess.submit(run, loaded.steps, plan, rows))
+            rows = _done("infer", infer.submit(run, loaded.inference, loaded.sink.keep, plan, rows))
+            receipt = _done("write", write.submit(run, loaded.sink, loaded.checks, loaded.settings(), rows))
+            return dict(receipt.result())
+    except Exception as error:
+        failure = explain(error, "plan")
+        if run is not None:
+            write_json(
+                run.ledger / "failure.json", describe_failure(loaded.name, day, failure) | {"attempt": run.attempt}
+            )
+        raise failure from None
+
+
+def _done(stage: str, future: PrefectFuture[Any]) -> PrefectFuture[Any]:
+    """The future once its task has ended well. Raises what ended it otherwise, naming the stage."""
+    try:
+        future.result()
+    except Exception as error:
+        raise explain(error, stage) from None
+    return future
+
+
+def describe_failure(job: str, partition: str, error: OvernightError) -> dict[str, Any]:
+    """A failure as `failure.json` and `--json` say it."""
+    return {
+        "job": job,
+        "partition": partition,
+        "status": "failed",
+        "stage": error.stage,
+        "error_type": error.error_type,
+        "error_message": str(error),
+        "failed_at": now(),
+    }

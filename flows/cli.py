@@ -1,0 +1,95 @@
+"""The command line. Exit 0: what was asked is published; 1: it failed; 2: bad usage or job file."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+# Before Prefect is imported: a run's own output is the receipt, and its log is in the Prefect UI.
+os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+job_argument = click.argument("job_path", metavar="JOB.yaml", type=click.Path(path_type=Path))
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, all else on stderr.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="overnight")
+def main() -> None:
+    """Offline batch inference that people trust to run while they sleep."""
+
+
+@main.command()
+@job_argument
+@click.option("--partition", metavar="D", help="YYYY-MM-DD; default: yesterday in the job's time zone.")
+@click.option("--force", is_flag=True, help="Run again although the partition is published.")
+@click.option("--reason", metavar="T", default="", help="Why, for the receipt.")
+@click.option("--limit-rows", metavar="N", type=click.IntRange(min=1), help="A sample, published to a scratch place.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Override a setting of the job file.")
+@json_option
+def run(
+    job_path: Path,
+    partition: str | None,
+    force: bool,
+    reason: str,
+    limit_rows: int | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Run one partition of a job and publish it."""
+    from datetime import UTC, datetime
+
+    from flows.job import load_job
+    from flows.partitions import resolve_partition
+    from tasks.errors import JobError, OvernightError
+
+    try:
+        job = load_job(job_path, settings)
+        day = resolve_partition(job, partition, None, datetime.now(UTC))
+    except JobError as error:
+        _usage(error)
+    from flows.batch_inference import describe_failure
+    from flows.embedded import run_here
+
+    try:
+        receipt = run_here(job_path, job.name, day, force, reason, limit_rows, settings)
+    except OvernightError as error:
+        failure = describe_failure(job.name, day, error)
+        if as_json:
+            click.echo(json.dumps(failure, indent=2))
+        click.secho(f"failed: {job.name}/{day} in {error.stage}: {error}", fg="red", err=True)
+        sys.exit(1)
+    if as_json:
+        click.echo(json.dumps(receipt, indent=2))
+    else:
+        from flows.terminal import show_receipt
+
+        show_receipt(receipt, job)
+
+
+@main.command()
+@click.argument("job_path", metavar="[JOB.yaml]", type=click.Path(path_type=Path), required=False)
+@click.option("--schema", is_flag=True, help="Print the JSON schema of job files, for editors.")
+def validate(job_path: Path | None, schema: bool) -> None:
+    """Check a job file without running it."""
+    from flows.job import job_schema, load_job
+    from tasks.errors import JobError
+
+    if schema:
+        click.echo(json.dumps(job_schema(), indent=2))
+        return
+    if job_path is None:
+        raise click.UsageError("expected JOB.yaml or --schema")
+    try:
+        job = load_job(job_path)
+    except JobError as error:
+        _usage(error)
+    click.echo(f"{job_path}: job {job.name!r} is valid")
+
+
+def _usage(error: Exception) -> NoReturn:
+    click.secho(str(error), fg="red", err=True)
+    sys.exit(2)

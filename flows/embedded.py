@@ -1,0 +1,32 @@
+"""A run in this process: a local Prefect server, Ray inside, progress in the terminal."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from prefect import tags
+
+from flows.batch_inference import batch_inference
+from flows.server import prefect_server, ui_address
+from flows.terminal import progress_bars
+from tasks.errors import explain
+
+
+def run_here(
+    job_path: Path,
+    job_name: str,
+    partition: str,
+    force: bool,
+    reason: str,
+    limit_rows: int | None,
+    settings: Sequence[str],
+) -> dict[str, Any]:
+    """The receipt of one partition, run now. Raises `OvernightError`."""
+    try:
+        with prefect_server() as url, tags(f"job:{job_name}", f"partition:{partition}"):
+            click.echo(f"Prefect UI: {ui_address(url)}", err=True)
+            with progress_bars(job_name):
+                return batch_inference(str(job_path), partition, force, reason, limit_rows, list(settings))
+    except Exception as error:
+        raise explain(error, "plan") from None

@@ -1,0 +1,91 @@
+"""The one local Prefect server of the embedded mode: reused if it answers, else started, and left running for its UI.
+
+Its address is kept in `PREFECT_HOME/overnight-server.json`; `prefect server stop` ends it.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+
+from tasks.errors import OvernightError
+
+START_SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def prefect_server() -> Iterator[str]:
+    """The URL of the Prefect API, in the settings and the environment for as long as the body runs.
+
+    Raises `OvernightError` if a configured server does not answer, or none can be started.
+    """
+    configured = get_current_settings().api.url
+    if configured:
+        yield configured
+        return
+    home = Path(get_current_settings().home)
+    home.mkdir(parents=True, exist_ok=True)
+    with open(home / "overnight-server.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        url = _running(home) or _start(home)
+    os.environ["PREFECT_API_URL"] = url
+    try:
+        with temporary_settings({PREFECT_API_URL: url}):
+            yield url
+    finally:
+        del os.environ["PREFECT_API_URL"]
+
+
+def ui_address(api_url: str) -> str:
+    """Where a person looks, for an API's URL."""
+    return api_url.removesuffix("/").removesuffix("/api")
+
+
+def _running(home: Path) -> str | None:
+    try:
+        url = str(json.loads((home / "overnight-server.json").read_text())["url"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+    return url if _answers(url) else None
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _start(home: Path) -> str:
+    (home / "server.pid").unlink(missing_ok=True)  # of a server that no longer answers
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/api"
+    environment = {
+        **os.environ,
+        "PREFECT_SERVER_UI_API_URL": url,
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
+    }
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    log = home / "overnight-server.log"
+    with open(log, "ab") as output:
+        done = subprocess.run([*command, "--background"], env=environment, stdout=output, stderr=output, check=False)
+    deadline = time.monotonic() + START_SECONDS
+    while done.returncode == 0 and time.monotonic() < deadline:
+        if _answers(url):
+            (home / "overnight-server.json").write_text(json.dumps({"url": url}))
+            return url
+        time.sleep(0.2)
+    raise OvernightError(f"no Prefect server could be started on port {port}; its log is {log}.")

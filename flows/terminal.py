@@ -1,0 +1,78 @@
+"""What a person at the terminal sees: bars while a run streams, and the receipt in a few lines."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from prefect.client.orchestration import get_client
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from flows.job import Job
+from tasks.artifacts import artifact_key
+from tasks.run_directory import now
+from tasks.storage import Location
+
+STAGES = ("ingest", "preprocess", "infer", "write")
+SECONDS_BETWEEN = 1.0
+
+
+@contextlib.contextmanager
+def progress_bars(job_name: str) -> Iterator[None]:
+    """Shows the run's progress artifacts as bars on stderr, if that is a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+    )
+    stop, since = threading.Event(), now()
+    with Progress(*columns, console=console, transient=True) as progress:
+        bars = {stage: progress.add_task(stage, total=100) for stage in STAGES}
+        thread = threading.Thread(target=_follow, args=(job_name, since, progress, bars, stop), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def _follow(job_name: str, since: str, progress: Progress, bars: dict[str, Any], stop: threading.Event) -> None:
+    with get_client(sync_client=True) as client:
+        while not stop.wait(SECONDS_BETWEEN):
+            with contextlib.suppress(Exception):  # a bar must never cost the run
+                for stage, bar in bars.items():
+                    found = client.request(
+                        "POST",
+                        "/artifacts/latest/filter",
+                        json={
+                            "artifacts": {"key": {"any_": [artifact_key(job_name, f"progress-{stage}")]}},
+                            "limit": 1,
+                        },
+                    ).json()
+                    if found and found[0]["updated"] >= since:
+                        progress.update(bar, completed=float(found[0]["data"]), description=found[0]["description"])
+
+
+def show_receipt(receipt: dict[str, Any], job: Job) -> None:
+    """A receipt in a few lines, on stdout."""
+    console = Console(highlight=False, soft_wrap=True)
+    sink = Location(job.sink.path)
+    console.print(
+        f"[bold]{receipt['job']}/{receipt['partition']}[/bold] {receipt['status']} at {receipt['finished_at']}"
+    )
+    console.print(
+        f"  rows: {receipt['rows_in']:,} in, {receipt['rows_out']:,} out, {receipt['rows_filtered']:,} filtered, "
+        f"{receipt['rows_quarantined']:,} quarantined, {receipt['rows_resumed']:,} resumed"
+    )
+    console.print(f"  time: {receipt['seconds']:,.1f} s, {receipt['rows_per_second']:,.1f} rows/s")
+    for file in receipt["files"][:3]:
+        console.print(f"  file: {sink / file}", markup=False)
+    if len(receipt["files"]) > 3:
+        console.print(f"  and {len(receipt['files']) - 3} more files")

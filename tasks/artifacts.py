@@ -1,0 +1,24 @@
+"""How artifacts are named and laid out in the Prefect UI. Only text: who creates them imports Prefect."""
+
+import html
+import re
+from collections.abc import Mapping
+from typing import Any
+
+
+def artifact_key(job: str, what: str) -> str:
+    """A key as Prefect allows it: lower-case letters, digits and dashes. The same for every partition of a job."""
+    return re.sub(r"[^a-z0-9-]+", "-", f"{job}-{what}".lower()).strip("-")
+
+
+def markdown_table(values: Mapping[str, Any]) -> str:
+    """A table of two columns. Names and values are escaped: they may come from file names and labels."""
+    lines = ["| | |", "| --- | --- |"]
+    lines += [f"| {cell(name)} | {cell(value)} |" for name, value in values.items()]
+    return "\n".join(lines)
+
+
+def cell(value: Any) -> str:
+    """A value as the text of a Markdown table's cell: escaped, on one line, thousands grouped."""
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return html.escape(text, quote=False).replace("|", "&#124;").replace("\n", " ")

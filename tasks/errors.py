@@ -1,0 +1,97 @@
+"""Errors that a person can act on: what was expected, what was found, what to do.
+
+They travel between processes, so each carries only strings and pickles as itself.
+"""
+
+STAGES = ("ingest", "shuffle", "preprocess", "infer", "write")
+
+
+class OvernightError(Exception):
+    """A failure with a message for the user. `stage` is one of `STAGES`, or "plan" before the first."""
+
+    stage = "plan"
+
+    def __init__(self, message: str, stage: str | None = None) -> None:
+        super().__init__(message, stage)
+        self.message = message
+        if stage:
+            self.stage = stage
+
+    @property
+    def error_type(self) -> str:
+        """The name under which the failure is recorded."""
+        return type(self).__name__
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class JobError(OvernightError):
+    """The job file, a parameter or a path in it is wrong: nothing was started."""
+
+
+class PlanError(OvernightError):
+    """The cluster cannot hold what the job asks for."""
+
+
+class InputError(OvernightError):
+    """The source cannot be listed or read as the job describes it."""
+
+    stage = "ingest"
+
+
+class ContractError(OvernightError):
+    """User code or a model broke its contract, so no row of it can be trusted."""
+
+    stage = "infer"
+
+
+class CheckFailed(OvernightError):
+    """A verification or a check of the job refused the publish."""
+
+    stage = "write"
+
+
+class TooManyQuarantined(CheckFailed):
+    """It is certain that more rows are quarantined than `checks.max_quarantined` allows."""
+
+
+class StageFailed(OvernightError):
+    """A stage failed for a reason that nobody foresaw; `error_type` is that of the cause."""
+
+    def __init__(self, message: str, stage: str | None = None, error_type: str = "") -> None:
+        super().__init__(message, stage)
+        self.args = (message, stage, error_type)
+        self._error_type = error_type
+
+    @property
+    def error_type(self) -> str:
+        return self._error_type
+
+
+class RowError(Exception):
+    """One row failed for the reason given, which is recorded as it stands."""
+
+
+def find_cause(error: BaseException) -> OvernightError | None:
+    """The `OvernightError` that Ray, Ray Data or Prefect wrapped, if there is one."""
+    seen: list[BaseException] = []
+    pending: list[BaseException | None] = [error]
+    while pending:
+        found = pending.pop()
+        if isinstance(found, OvernightError):
+            return found
+        if isinstance(found, BaseException) and found not in seen:
+            seen.append(found)
+            pending += [getattr(found, "cause", None), found.__cause__, found.__context__]
+    return None
+
+
+def explain(error: BaseException, stage: str) -> OvernightError:
+    """`error` as an `OvernightError`: the one inside it, or its innermost cause as a failure of `stage`."""
+    if known := find_cause(error):
+        return known
+    while inner := getattr(error, "cause", None) or error.__cause__:
+        error = inner
+    name = type(error).__name__
+    return StageFailed(f"{name}: {error}" if str(error) else name, stage, name)

@@ -1,0 +1,1 @@
+"""Models, one file each, and the worker that runs them."""

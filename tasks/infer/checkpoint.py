@@ -1,0 +1,74 @@
+"""A model as transformers saves it, found but not yet loaded: how its parts are loaded, and errors that say why not.
+
+Code that comes with a checkpoint is never run, and a weight that is missing is an error: transformers fills it with
+random numbers. This file does not know where models are looked for, nor anything of images or text.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from tasks.errors import JobError
+
+Model = Annotated[
+    str, Field(min_length=1, description="A hub name, a folder as save_pretrained writes it, or package:NAME/FOLDER.")
+]
+Dtype = Annotated[
+    Literal["float32", "bfloat16", "float16"],
+    Field(description="Number type of weights and forward pass; what is written is float32 all the same."),
+]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model at `location` (folder or hub name) with its JSON files in `folder`; `written` is what messages show."""
+
+    written: str
+    location: str
+    folder: Path
+    revision: str | None = None
+    local_files_only: bool = False
+
+    def load(self, auto_class: Any, **settings: Any) -> Any:
+        """What `auto_class.from_pretrained` makes of the model."""
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        if self.revision:
+            settings["revision"] = self.revision
+        try:
+            return auto_class.from_pretrained(
+                self.location, local_files_only=self.local_files_only, trust_remote_code=False, **settings
+            )
+        except Exception as error:
+            raise self.unusable(f"{auto_class.__name__} cannot load it: {error}") from error
+
+    def weights(self, auto_class: Any, dtype: Dtype, optional: str | None = None, **settings: Any) -> tuple[Any, bool]:
+        """The model in evaluation mode, and whether all weights were there; those named `optional.*` need not be."""
+        import torch
+
+        model, report = self.load(auto_class, dtype=getattr(torch, dtype), output_loading_info=True, **settings)
+        missing = sorted(name for name in report["missing_keys"] if not name.endswith("num_batches_tracked"))
+        needed = [name for name in missing if optional is None or optional not in name.split(".")]
+        if needed:
+            raise self.unusable(
+                f"expected all weights of a {type(model).__name__}, found none for {', '.join(needed[:5])} "
+                f"({len(needed)} missing), which would be random. Use a checkpoint that was trained for this"
+            )
+        return model.eval(), not missing
+
+    def settings_file(self, name: str) -> Any:
+        """The JSON file `name` beside the model; None when there is none."""
+        path = self.folder / name
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        except (OSError, ValueError) as error:
+            raise self.unusable(f"{name} cannot be read as JSON: {error}") from error
+
+    def unusable(self, reason: str) -> JobError:
+        """The error that names this model and says why it cannot be used."""
+        return JobError(f"model {self.written}: {reason.replace(self.location, self.written)}.", "infer")

@@ -1,0 +1,83 @@
+"""Image embeddings from any transformers vision model.
+
+In: `image`, uint8 H x W x 3. Out: `embedding`, float32 N x D, as the model gives it, never normalised:
+
+- CLIP, SigLIP and their like: the features projected into the space shared with text (`get_image_features`); of a CLIP
+  only the vision tower is loaded.
+- any other model: its pooled output (ViT's pooler, DINOv2's class token, ResNet's average over the image).
+- a checkpoint without weights for its pooler, as those trained to classify are: the class token of the last layer,
+  or the mean over the patches or positions of a model that has no class token.
+"""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from tasks.infer import pretrained
+from tasks.infer.checkpoint import Checkpoint, Dtype, Model
+from tasks.infer.pixels import image_function
+from tasks.infer.predictor import Batch, Predict, Predictor
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ImageEmbedding(Predictor):
+    """Turns images into vectors."""
+
+    kind: Literal["image_embedding"] = "image_embedding"
+    model: Model
+    dtype: Dtype = "float32"
+
+    def inputs(self) -> list[str]:
+        return ["image"]
+
+    def fingerprint(self) -> dict[str, str]:
+        return pretrained.fingerprint(self.model)
+
+    def load(self) -> Predict:
+        device = pretrained.device(self.num_gpus)
+        checkpoint = pretrained.find(self.model)
+        model, has_pooler = _vision_model(checkpoint, self.dtype)
+        model = model.to(device)
+
+        def forward(pixels: "torch.Tensor") -> "torch.Tensor":
+            embedding = _embedding(model, has_pooler, pixels.to(model.dtype))
+            if embedding.ndim != 2:
+                shape = " x ".join(map(str, embedding.shape[1:]))
+                raise checkpoint.unusable(f"expected one vector an image, found {shape}. Use kind: python for it")
+            return embedding
+
+        embed = image_function(checkpoint, device, forward)
+
+        def predict(batch: Batch) -> dict:
+            return {"embedding": embed(batch["image"]).numpy()}
+
+        return predict
+
+
+def _vision_model(checkpoint: Checkpoint, dtype: Dtype) -> tuple[Any, bool]:
+    from transformers import AutoConfig, AutoModel, CLIPVisionModelWithProjection
+
+    config = checkpoint.load(AutoConfig)
+    if config.model_type == "clip":
+        # The nested settings keep their default of 512 when only the outer ones name the width.
+        config.vision_config.projection_dim = config.projection_dim
+        return checkpoint.weights(CLIPVisionModelWithProjection, dtype, config=config.vision_config)
+    if "CLIPVisionModelWithProjection" in (config.architectures or []):
+        return checkpoint.weights(CLIPVisionModelWithProjection, dtype)
+    return checkpoint.weights(AutoModel, dtype, optional="pooler")
+
+
+def _embedding(model: Any, has_pooler: bool, pixels: "torch.Tensor") -> "torch.Tensor":
+    if hasattr(model, "get_image_features"):
+        return model.get_image_features(pixel_values=pixels).pooler_output
+    output = model(pixel_values=pixels)
+    if "image_embeds" in output:
+        return output.image_embeds
+    if has_pooler and output.get("pooler_output") is not None:
+        pooled = output.pooler_output
+        return pooled.flatten(1) if pooled.shape[2:].numel() == 1 else pooled
+    hidden = output.last_hidden_state
+    if hidden.ndim == 4:
+        return hidden.mean((2, 3))
+    has_class_token = any(name.split(".")[-1] == "cls_token" for name, _ in model.named_parameters())
+    return hidden[:, 0] if has_class_token else hidden.mean(1)

@@ -1,0 +1,97 @@
+"""From token embeddings to one vector a text, as the files that sentence-transformers saves beside a model say.
+
+    modules.json                       the steps: Transformer, Pooling, Normalize; another step is an error
+    1_Pooling/config.json              cls, max, mean, ...: several are laid end to end
+    sentence_bert_config.json          max_seq_length, do_lower_case
+    config_sentence_transformers.json  a prompt to put before every text, where default_prompt_name names one
+
+A model without these files gets the mean over its tokens, not normalised, and its own greatest length. The formulas are
+those of sentence_transformers.models.Pooling. This file loads no model.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tasks.infer.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    import torch
+
+MODES = {  # in the order in which sentence-transformers lays them end to end: name in the file -> short name
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+
+@dataclass(frozen=True)
+class SentenceSettings:
+    """What the files beside a model say; `subfolder` is where the transformer itself lies."""
+
+    subfolder: str = ""
+    modes: tuple[str, ...] = ("mean",)
+    normalize: bool = False
+    max_length: int | None = None
+    lower_case: bool = False
+    prompt: str = ""
+
+
+def sentence_settings(checkpoint: Checkpoint) -> SentenceSettings:
+    """Reads the files beside `checkpoint`. JobError for a step or a mode that is not known here."""
+    modules = checkpoint.settings_file("modules.json") or []
+    steps = {module["type"].rpartition(".")[2]: module["path"] for module in modules}
+    unknown = sorted(steps.keys() - {"Transformer", "Pooling", "Normalize"})
+    if unknown or (modules and "Transformer" not in steps):
+        raise checkpoint.unusable(
+            "modules.json: expected the steps Transformer, Pooling and Normalize, found "
+            f"{', '.join(steps)}. Use kind: python with sentence-transformers for this model"
+        )
+    subfolder = steps.get("Transformer", "")
+    pooling = checkpoint.settings_file(f"{steps.get('Pooling', '1_Pooling')}/config.json")
+    transformer = checkpoint.settings_file(f"{subfolder}/sentence_bert_config.json".lstrip("/")) or {}
+    extra = checkpoint.settings_file("config_sentence_transformers.json") or {}
+    prompt = (extra.get("prompts") or {}).get(extra.get("default_prompt_name")) or ""
+    if prompt and not (pooling or {}).get("include_prompt", True):
+        raise checkpoint.unusable("its pooling leaves the prompt out, which is not known here. Use kind: python for it")
+    return SentenceSettings(
+        subfolder=subfolder,
+        modes=_modes(checkpoint, pooling) if pooling else ("mean",),
+        normalize="Normalize" in steps,
+        max_length=transformer.get("max_seq_length"),
+        lower_case=bool(transformer.get("do_lower_case")),
+        prompt=prompt,
+    )
+
+
+def pool(tokens: "torch.Tensor", mask: "torch.Tensor", modes: tuple[str, ...]) -> "torch.Tensor":
+    """One vector a text, N x (D * modes), from token embeddings N x T x D and their mask N x T, padded on the right."""
+    import torch
+
+    weights = mask.unsqueeze(-1).to(tokens.dtype)
+    lengths = weights.sum(1)
+    positions = torch.arange(1, mask.shape[1] + 1, device=mask.device, dtype=tokens.dtype).reshape(1, -1, 1) * weights
+    made = {
+        "cls": lambda: tokens[:, 0],
+        "max": lambda: tokens.masked_fill(weights == 0, -1e9).amax(1),
+        "mean": lambda: (tokens * weights).sum(1) / lengths,
+        "mean_sqrt_len_tokens": lambda: (tokens * weights).sum(1) / lengths.sqrt(),
+        "weightedmean": lambda: (tokens * positions).sum(1) / positions.sum(1),
+        "lasttoken": lambda: tokens[torch.arange(len(tokens), device=mask.device), mask.sum(1) - 1],
+    }
+    return torch.cat([made[mode]() for mode in modes], 1)
+
+
+def _modes(checkpoint: Checkpoint, pooling: dict[str, Any]) -> tuple[str, ...]:
+    written = pooling.get("pooling_mode") or [
+        MODES.get(k, k) for k, on in pooling.items() if "pooling_mode" in k and on
+    ]
+    written = {written} if isinstance(written, str) else set(written)
+    if not written or not written <= set(MODES.values()):
+        raise checkpoint.unusable(
+            f"pooling: expected some of {', '.join(MODES.values())}, found {', '.join(sorted(written)) or 'none'}. "
+            "Use kind: python with sentence-transformers for this model"
+        )
+    return tuple(mode for mode in MODES.values() if mode in written)

@@ -1,0 +1,70 @@
+"""What a predictor leaf declares, and the three moments of a model: load once a worker, predict once a batch.
+
+A predictor sees NumPy arrays, one value a row, and returns the columns that it adds. It knows nothing of Ray, of hidden
+columns or of rows that failed: `worker.py` does.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt, model_validator
+
+from tasks.leaf import Leaf
+
+Batch = dict[str, np.ndarray]
+Predict = Callable[[Batch], dict[str, Any]]
+
+
+class Predictor(Leaf):
+    """Settings that all models share; a leaf adds `kind`, its own settings and `load`."""
+
+    name: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[A-Za-z][A-Za-z0-9_]*$", description="Prefixes the output columns; needed with several models."
+        ),
+    ] = None
+    batch_size: Annotated[Literal["auto"] | PositiveInt, Field(description="Rows the model sees at once.")] = "auto"
+    workers: Annotated[
+        PositiveInt | tuple[PositiveInt, PositiveInt] | None,
+        Field(description="Copies of the model: a number, or [min, max] to scale between; default: what fits."),
+    ] = None
+    num_cpus: Annotated[float | None, Field(ge=0, description="CPUs that a worker reserves; default: what fits.")] = (
+        None
+    )
+    num_gpus: Annotated[float, Field(ge=0, description="GPUs that a worker reserves.")] = 0
+    memory: Annotated[int | None, Field(gt=0, description="Bytes of memory that a worker reserves.")] = None
+    accelerator_type: Annotated[str | None, Field(description="A Ray accelerator type, for example A100.")] = None
+    resources: Annotated[dict[str, float], Field(description="Custom Ray resources that a worker reserves.")] = {}
+
+    @model_validator(mode="after")
+    def _workers_in_order(self) -> "Predictor":
+        if isinstance(self.workers, tuple) and self.workers[0] > self.workers[1]:
+            raise ValueError(f"workers: expected [min, max], found {list(self.workers)}")
+        return self
+
+    def inputs(self) -> list[str] | None:
+        """The columns that `predict` reads; None for all. They must be there, and only they are converted."""
+        return None
+
+    def rows_per_call(self) -> int:
+        """Rows handed to `predict` at once: a batch, or a window of batches for models that sort by length."""
+        return self.forward_batch_size()
+
+    def forward_batch_size(self) -> int:
+        """`batch_size`, with auto resolved to a size that suits the device."""
+        if self.batch_size != "auto":
+            return self.batch_size
+        return 64 if self.num_gpus else 16
+
+    def fingerprint(self) -> dict[str, str]:
+        """What the result depends on besides the settings: file name -> sha256 of model files or code."""
+        return {}
+
+    def load(self) -> Predict:
+        """The model, ready on the worker's device; what it returns is called once a batch.
+
+        Raises `tasks.errors.JobError` (stage "infer") when the model cannot be loaded as the settings describe it.
+        """
+        raise TypeError(f"{type(self).__name__} has no load")

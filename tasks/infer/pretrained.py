@@ -1,0 +1,133 @@
+"""Where a model lies: a hub name, a folder, or a folder inside an installed package; and what tells it from others.
+
+A model is written in the job file as a hub name (`google/vit-base-patch16-224`), as a folder (`./models/digits`,
+relative to the working directory), or as `package:NAME/FOLDER`, a folder inside an installed Python package. `${NAME}`
+is an environment variable. A name without `./` is a folder where such a folder exists, else a hub name. Hub models take
+the newest revision of the main branch; without a network, the one in the local cache. This file loads no model.
+"""
+
+import hashlib
+import importlib.util
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tasks.errors import JobError
+from tasks.infer.checkpoint import Checkpoint
+from tasks.storage import expand
+
+if TYPE_CHECKING:
+    import torch
+
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+
+
+def find(model: str) -> Checkpoint:
+    """The model that `model` names. Raises JobError when it is a path but no model folder, or unknown to the hub."""
+    folder = _folder(model)
+    return _on_hub(model, _expanded(model)) if folder is None else Checkpoint(model, str(folder), folder)
+
+
+def fingerprint(model: str) -> dict[str, str]:
+    """File name -> sha256 for every file of a folder, or {"hub": name}. Names that begin with a dot are skipped."""
+    folder = _folder(model)
+    if folder is None:
+        return {"hub": _expanded(model)}
+    hashes = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = path.relative_to(folder)
+        if not any(part.startswith(".") or part == "__pycache__" for part in name.parts):
+            with path.open("rb") as file:
+                hashes[name.as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
+
+
+def device(num_gpus: float) -> "torch.device":
+    """Where a model runs: the accelerator that the worker was given, or the CPU when the job asks for none."""
+    import torch
+
+    if not num_gpus:
+        return torch.device("cpu")
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
+        raise JobError(
+            f"num_gpus: {num_gpus:g} asks for an accelerator, but torch {torch.__version__} finds none on this node. "
+            "Install the torch build for its accelerator there, or set num_gpus: 0.",
+            "infer",
+        )
+    return accelerator
+
+
+def _on_hub(model: str, name: str) -> Checkpoint:
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    offline = None
+    try:  # transformers tries 6 times, 23 seconds in all for each file, before it says that the hub is out of reach
+        HfApi().model_info(name, timeout=10)
+    except HfHubHTTPError as error:
+        answer = str(error).replace(name, model)
+        raise JobError(
+            f"model {model}: expected a folder (relative to {os.getcwd()}) or the name of a model on the hub, found "
+            f"neither. The hub answers: {answer}",
+            "infer",
+        ) from error
+    except Exception as error:
+        offline = error
+    try:
+        snapshot = snapshot_download(name, allow_patterns=["*.json"], local_files_only=offline is not None)
+    except Exception as error:
+        raise JobError(
+            f"model {model}: expected a folder (relative to {os.getcwd()}) or the name of a model on the hub. There is "
+            f"no such folder, its settings are not in the hub's local cache, and the hub cannot be reached: "
+            f"{offline or error}. Correct the path, or fetch the model where there is a network.",
+            "infer",
+        ) from error
+    return Checkpoint(model, name, Path(snapshot), revision=Path(snapshot).name, local_files_only=offline is not None)
+
+
+def _folder(model: str) -> Path | None:
+    """The model's folder; None for a hub name."""
+    name = _expanded(model)
+    if name.startswith("package:"):
+        folder = _package_folder(model, name.removeprefix("package:"))
+    else:
+        folder = Path(name).expanduser()
+        if HUB_NAME.fullmatch(name) and not folder.exists():
+            return None
+    if not folder.is_dir():
+        found = "a single file" if folder.exists() else "nothing there"
+        raise _not_a_model(model, found + ("" if folder.is_absolute() else f", looking from {os.getcwd()}"))
+    if not any((folder / file).is_file() for file in ("config.json", "modules.json")):
+        names = ", ".join(sorted(path.name for path in folder.iterdir())[:5])
+        raise _not_a_model(model, f"a folder that begins with {names}" if names else "an empty folder")
+    return folder
+
+
+def _package_folder(model: str, inside: str) -> Path:
+    package, _, rest = inside.partition("/")
+    spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    if spec is None or not spec.submodule_search_locations:
+        raise JobError(
+            f"model {model}: expected an installed Python package named {package!r}, found none. Install it where the "
+            "workers run; an import name has underscores where pip's has dashes.",
+            "infer",
+        )
+    places = [Path(place) / rest for place in spec.submodule_search_locations]
+    return next((place for place in places if place.exists()), places[0])
+
+
+def _expanded(model: str) -> str:
+    try:
+        return expand(model)
+    except JobError as error:
+        raise JobError(error.message, "infer") from error
+
+
+def _not_a_model(model: str, found: str) -> JobError:
+    return JobError(
+        f"model {model}: expected a folder with config.json and weights, as save_pretrained writes it, found {found}. "
+        "Correct the path; for a model in another format use kind: python.",
+        "infer",
+    )

@@ -1,0 +1,44 @@
+"""Any model of the user's own: a class as Ray Data's documentation writes it for `map_batches`.
+
+    class ResNet:
+        def __init__(self, depth): ...                  # once a worker, with `kwargs`
+        def __call__(self, batch: dict[str, np.ndarray]) -> dict: ...
+
+In: every column, arrays with one value a row. Out: the columns of the returned dict, added or replaced. A function of a
+batch will do where there is nothing to load. This file does not look at what comes back.
+"""
+
+from typing import Any, Literal
+
+from tasks.errors import JobError
+from tasks.infer.predictor import Predict, Predictor
+from tasks.targets import Target, described, fingerprint, import_target
+
+
+class PythonPredictor(Predictor):
+    """Runs a class or function of the user's."""
+
+    kind: Literal["python"] = "python"
+    target: Target
+    kwargs: dict[str, Any] = {}
+
+    def fingerprint(self) -> dict[str, str]:
+        return fingerprint(self.target, "infer")
+
+    def load(self) -> Predict:
+        found = import_target(self.target, "infer")
+        if not isinstance(found, type):
+            if self.kwargs:
+                raise JobError(
+                    f"{self.target}: kwargs ({', '.join(self.kwargs)}) are for the __init__ of a class, and this is a "
+                    "function. Remove them or write a class.",
+                    "infer",
+                )
+            return found
+        try:
+            predictor = found(**self.kwargs)
+        except Exception as error:
+            raise JobError(f"{self.target}: __init__ raised {described(error, found.__module__)}", "infer") from error
+        if not callable(predictor):
+            raise JobError(f"{self.target}: expected a method __call__(self, batch), found none. Add it.", "infer")
+        return predictor

@@ -1,0 +1,37 @@
+"""Random tokens that belong to a row: the same row draws the same text, whatever rows share its batch.
+
+The Gumbel-max trick: the likeliest token of `scores / temperature + noise`, with standard Gumbel noise, is a draw from
+softmax(scores / temperature) (https://arxiv.org/abs/1411.0030). So greedy search on noisy scores samples, and the noise
+can come from one generator a row. A CPU and a GPU draw differently.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+class RowNoise:
+    """A logits processor for one call of `generate`, with one name a row."""
+
+    def __init__(self, temperature: float, seed: int, names: Iterable[str], device: "torch.device") -> None:
+        import torch
+
+        self.temperature = temperature
+        self.generators = [torch.Generator(device).manual_seed(_number(f"{seed} {name}")) for name in names]
+
+    def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
+        """Scores N x V as `generate` has them; gives the noisy scores, float32."""
+        import torch
+
+        scores = scores.float()
+        noise = torch.empty_like(scores)
+        for row, generator in zip(noise, self.generators, strict=True):
+            row.exponential_(generator=generator)
+        return scores / self.temperature - noise.clamp_min(torch.finfo(noise.dtype).tiny).log()
+
+
+def _number(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")

@@ -1,0 +1,1 @@
+"""Manifests of a partition's inputs, and the reading of them."""

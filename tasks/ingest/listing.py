@@ -1,0 +1,55 @@
+"""The listing of a partition's files, and the units of sources whose files are read whole."""
+
+import pyarrow as pa
+
+from tasks.errors import InputError
+from tasks.ingest.source import Source
+from tasks.manifest import UNITS
+from tasks.storage import File
+
+
+def list_inputs(source: Source, partition: str) -> list[File]:
+    """The files of a partition. Raises `InputError` where they cannot be listed, or there are none."""
+    location = source.location(partition)
+    try:
+        files = list(location.files(source.extensions))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"source.path: expected a directory or bucket, found nothing at {location} ({error})."
+        ) from error
+    except PermissionError as error:
+        raise InputError(f"source.path: no permission to list {location}: {error}") from error
+    except OSError as error:
+        raise InputError(f"source.path: cannot list {location}: {error}") from error
+    except Exception as error:
+        if type(error).__module__.split(".")[0] not in {"botocore", "aiobotocore", "aiohttp"}:
+            raise
+        raise InputError(
+            f"source.path: cannot list {location}: {error}. Check the credentials and the endpoint in the environment, "
+            "or set anonymous: true for a public bucket."
+        ) from error
+    if not files and not source.allow_empty:
+        expected = f"files ending in {', '.join(source.extensions)}" if source.extensions else "files"
+        raise InputError(
+            f"source.path: expected {expected} below {location}, found none. "
+            "Set source.allow_empty: true if an empty partition is no mistake."
+        )
+    return files
+
+
+def file_units(files: list[File], rows: int | None) -> pa.Table:
+    """One unit a file, each with the same number of rows, or None where only reading tells."""
+    count = len(files)
+    return pa.table(
+        {
+            "unit": range(count),
+            "path": [file.path for file in files],
+            "uri": [file.uri for file in files],
+            "size": [file.size for file in files],
+            "version": [file.version for file in files],
+            "first_row": [0] * count,
+            "rows": [rows] * count,
+            "row_group": [None] * count,
+        },
+        schema=UNITS,
+    )

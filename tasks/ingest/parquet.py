@@ -1,0 +1,78 @@
+"""Parquet files: one row group, one unit. Columns out: the file's own, `row_id` (`path#n`) and `uri`."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from tasks.ingest.source import Source
+from tasks.ingest.tables import bad_rows, table_block, unreadable
+from tasks.manifest import UNITS
+from tasks.storage import File, open_filesystem
+
+ROWS_AT_ONCE = 8192
+BROKEN = -1  # as row_group: the file's footer could not be read, so the file is one row
+
+
+class Parquet(Source):
+    """Every file below the directory that ends in .parquet."""
+
+    kind: Literal["parquet"] = "parquet"
+    columns: Annotated[list[str] | None, Field(description="Columns to read; default: all.")] = None
+
+    extensions: ClassVar[tuple[str, ...]] = (".parquet", ".parq")
+
+    def units(self, files: list[File]) -> pa.Table:
+        with ThreadPoolExecutor(16) as pool:
+            groups = list(pool.map(self._row_groups, files))
+        records = [
+            (file.path, file.uri, size, file.version, first, count, group)
+            for file, found in zip(files, groups, strict=True)
+            for first, count, group, size in found
+        ]
+        columns = list(zip(*records, strict=True)) if records else [[]] * 7
+        return pa.table([range(len(records)), *columns], schema=UNITS)
+
+    def _row_groups(self, file: File) -> list[tuple[int, int, int, int]]:
+        """(first row, rows, row group, bytes) of each row group."""
+        filesystem, path = open_filesystem(file.uri, self.anonymous)
+        try:
+            with filesystem.open(path, "rb") as opened:
+                metadata = pq.ParquetFile(opened).metadata
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
+            return [(0, 1, BROKEN, file.size)]
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        firsts = np.cumsum([0, *(group.num_rows for group in groups)])
+        return [
+            (int(firsts[i]), group.num_rows, i, group.total_byte_size)
+            for i, group in enumerate(groups)
+            if group.num_rows
+        ]
+
+    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        for unit in units.to_pylist():
+            yield from self._read_unit(unit)
+
+    def _read_unit(self, unit: dict) -> Iterator[pa.Table]:
+        done, groups = 0, None if unit["row_group"] == BROKEN else [unit["row_group"]]
+        filesystem, path = open_filesystem(unit["uri"], self.anonymous)
+        try:
+            with filesystem.open(path, "rb") as opened:
+                file = pq.ParquetFile(opened, pre_buffer=True)
+                missing = sorted(set(self.columns or ()) - set(file.schema_arrow.names))
+                if missing:
+                    raise pa.ArrowInvalid(f"expected column {missing[0]}, found {', '.join(file.schema_arrow.names)}")
+                for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=self.columns):
+                    data = pa.Table.from_batches([batch])[: unit["rows"] - done]
+                    yield table_block(unit, unit["first_row"] + done + np.arange(len(data)), data)
+                    done += len(data)
+        except (pa.ArrowException, OSError) as error:
+            if groups is None:
+                yield from unreadable(unit, error)
+                return
+            left = list(range(unit["first_row"] + done, unit["first_row"] + unit["rows"]))
+            yield bad_rows(unit, left, [error] * len(left))

@@ -1,0 +1,52 @@
+"""What the table sources share: row ids, the columns that only Overnight may name, and units that end unexpectedly."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from tasks import rows
+from tasks.errors import InputError
+
+
+def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
+    """Rows of one unit as a block. `numbers` (int64): each row's 0-based place in its file.
+
+    A column that bears one of Overnight's names becomes `source_row_id` or `source_uri`. Raises `InputError` for a
+    column name that is reserved or occurs twice.
+    """
+    names = [f"source_{name}" if name in rows.IDENTITY else name for name in data.column_names]
+    if len(set(names)) < len(names):
+        double = sorted({name for name in names if names.count(name) > 1})
+        raise InputError(f"{unit['path']}: expected each column once, found several named {', '.join(double)}.")
+    reserved = [name for name in names if name in rows.HIDDEN.names]
+    if reserved:
+        raise InputError(f"{unit['path']}: the column name {reserved[0]} is reserved; rename it in the source.")
+    identity = pa.table(
+        {
+            "row_id": pa.array([f"{unit['path']}#{number}" for number in numbers.tolist()], pa.string()),
+            "uri": pa.array([unit["uri"]] * len(data), pa.string()),
+        }
+    )
+    for name, column in zip(names, data.columns, strict=True):
+        identity = identity.append_column(name, column)
+    return rows.with_hidden(identity, np.full(len(data), unit["unit"]), numbers)
+
+
+def bad_rows(unit: dict, numbers: list[int], errors: list[Exception]) -> pa.Table:
+    """Rows of a table that could not be read, quarantined."""
+    identity = {"row_id": [f"{unit['path']}#{number}" for number in numbers], "uri": [unit["uri"]] * len(numbers)}
+    return rows.quarantined_block(identity, unit["unit"], numbers, "ingest", errors)
+
+
+def unreadable(unit: dict, error: Exception) -> Iterator[pa.Table]:
+    """A file that cannot be opened is one row, and its unit ends there."""
+    identity = {"row_id": [unit["path"]], "uri": [unit["uri"]]}
+    yield rows.quarantined_block(identity, unit["unit"], [0], "ingest", [error])
+    if unit["rows"] is None:
+        yield end_of_unit(unit, 1)
+
+
+def end_of_unit(unit: dict, count: int) -> pa.Table:
+    """Closes a unit whose rows were counted while reading."""
+    return rows.settled_block({}, unit["unit"], [count], rows.END)

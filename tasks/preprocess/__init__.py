@@ -1,0 +1,1 @@
+"""Work on the CPU between the read and the models."""

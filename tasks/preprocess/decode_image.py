@@ -1,0 +1,143 @@
+"""Encoded images to arrays: binary in, uint8 H x W x 3 RGB out, a stacked array where all sizes agree.
+
+EXIF orientation is applied and the first frame of an animation taken. Colours become RGB as Pillow's `convert("RGB")`
+makes them: grey is repeated, palettes are looked up, CMYK is converted without a profile, alpha is dropped (what lies
+under transparent pixels shows). 16-bit channels keep their high byte, grey too, where Pillow itself would clip. A
+truncated file is an error wherever it was cut, unless all of its pixels are there.
+Rows that are decoded already pass untouched. This file does not know where the bytes come from.
+"""
+
+import io
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+from pydantic import Field, PositiveInt
+
+from tasks import rows
+from tasks.errors import ContractError, RowError
+from tasks.leaf import Leaf
+
+# Without the formats that Pillow hands to other programs (EPS) or recognises without a signature.
+FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "PNG", "PPM", "QOI", "TIFF", "WEBP")
+ORIENTATION = 0x0112
+
+
+class DecodeImage(Leaf):
+    """Decodes a column of image files; a row that is not a whole image fails alone."""
+
+    kind: Literal["decode_image"] = "decode_image"
+    column: Annotated[str, Field(description="The column with the encoded images.")] = "image"
+    max_image_pixels: Annotated[
+        PositiveInt, Field(description="Larger images are quarantined before they are decoded.")
+    ] = 178_956_970
+
+    def build(self) -> rows.Work:
+        from PIL import Image, ImageFile
+
+        ImageFile.LOAD_TRUNCATED_IMAGES = False  # some libraries switch it on, and half an image turns grey
+        if Image.MAX_IMAGE_PIXELS is not None:
+            Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, self.max_image_pixels)
+
+        def decode(table: pa.Table) -> rows.Outcome:
+            if self.column not in table.column_names:
+                raise ContractError(
+                    f"decode_image: expected a column {self.column!r}, found {', '.join(table.column_names)}.",
+                    "preprocess",
+                )
+            encoded = table[self.column]
+            if encoded.type == rows.TENSOR:
+                return rows.Outcome()
+            if not types.is_binary(encoded.type) and not types.is_large_binary(encoded.type):
+                raise ContractError(
+                    f"decode_image: expected encoded images (binary) in column {self.column!r}, found {encoded.type}.",
+                    "preprocess",
+                )
+            images: list[np.ndarray | None] = [None] * len(encoded)
+            failed: dict[int, Exception] = {}
+            for row, value in enumerate(encoded):
+                try:
+                    images[row] = decode_image(value.as_buffer(), self.max_image_pixels)
+                except RowError as error:
+                    failed[row] = error
+            return rows.Outcome({self.column: _column(images)}, failed=failed)
+
+        return decode
+
+
+def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray:
+    """One image file as uint8 H x W x 3. Raises `RowError` with what was expected and what was found."""
+    from PIL import Image, UnidentifiedImageError
+
+    if encoded is None:
+        raise RowError("expected an encoded image, found null")
+    if not encoded.size:
+        raise RowError("expected an encoded image, the file is empty (0 bytes)")
+    try:
+        with Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
+            if image.width * image.height > max_image_pixels:
+                raise RowError(
+                    f"expected at most max_image_pixels = {max_image_pixels} pixels, "
+                    f"found {image.width} x {image.height} = {image.width * image.height}"
+                )
+            try:
+                image.load()
+            except Exception as error:
+                raise RowError(
+                    f"expected a whole {image.format} image of {image.width} x {image.height}, "
+                    f"found {encoded.size} bytes that do not decode: {error}"
+                ) from error
+            return np.asarray(_upright(_rgb(image)))
+    except RowError:
+        raise
+    except UnidentifiedImageError as error:
+        start = bytes(encoded[:16])
+        raise RowError(
+            f"expected an image ({', '.join(FORMATS)}), found {encoded.size} bytes that begin with {start!r}"
+        ) from error
+    except Image.DecompressionBombError as error:
+        raise RowError(f"expected at most max_image_pixels = {max_image_pixels} pixels: {error}") from error
+    except Exception as error:
+        raise RowError(f"expected an image, found {encoded.size} bytes that do not decode: {error}") from error
+
+
+def _rgb(image: Any) -> Any:
+    from PIL import Image
+
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise RowError(
+            f"expected 8 or 16 bits a channel, found {image.format} with 32 (mode {image.mode}), whose range is unknown"
+        )
+    image.info.pop("transparency", None)  # alpha is dropped; Pillow would warn about palettes that have some
+    return image.convert("RGB")
+
+
+def _upright(image: Any) -> Any:
+    """Unlike `ImageOps.exif_transpose` does not rewrite the EXIF data, which fails where they are malformed."""
+    from PIL.Image import Transpose
+
+    turns = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }
+    try:
+        turn = turns.get(image.getexif().get(ORIENTATION))
+    except Exception:  # unreadable EXIF data say nothing about the pixels; viewers show these as they are
+        turn = None
+    return image if turn is None else image.transpose(turn)
+
+
+def _column(images: list[np.ndarray | None]) -> rows.Column:
+    if all(image is None for image in images):
+        return pa.nulls(len(images), rows.TENSOR)
+    if len({None if image is None else image.shape for image in images}) == 1:
+        return np.stack(images)  # type: ignore[arg-type]
+    return images

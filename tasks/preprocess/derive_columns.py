@@ -1,0 +1,48 @@
+"""Adds or replaces columns, each computed from its row. Types follow from the expression (see `expression.py`)."""
+
+from typing import Annotated, Literal
+
+import pyarrow as pa
+from pydantic import Field, field_validator
+
+from tasks.leaf import Leaf
+from tasks.preprocess.expression import Expression
+from tasks.rows import IDENTITY, Outcome, Work
+
+
+class DeriveColumns(Leaf):
+    """Computes columns in the order given; later expressions see the earlier columns."""
+
+    kind: Literal["derive_columns"] = "derive_columns"
+    columns: Annotated[
+        dict[str, str], Field(min_length=1, description="Expressions by column, for example {total: price * count}.")
+    ]
+
+    @field_validator("columns")
+    @classmethod
+    def _parse(cls, columns: dict[str, str]) -> dict[str, str]:
+        for name, expression in columns.items():
+            if name in IDENTITY or name.startswith("__") or not name:
+                raise ValueError(f"{name!r} cannot be a derived column: it names rows. Choose another name.")
+            try:
+                Expression(expression)
+            except ValueError as error:
+                raise ValueError(f"column {name}: {error}") from None
+        return columns
+
+    def build(self) -> Work:
+        expressions = {name: Expression(expression) for name, expression in self.columns.items()}
+
+        def derive(table: pa.Table) -> Outcome:
+            derived = {}
+            for name, expression in expressions.items():
+                derived[name] = expression.evaluate(table, f"derive_columns: {name}")
+                place = table.schema.get_field_index(name)
+                table = (
+                    table.append_column(name, derived[name])
+                    if place < 0
+                    else table.set_column(place, name, derived[name])
+                )
+            return Outcome(derived)
+
+        return derive

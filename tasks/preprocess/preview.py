@@ -1,0 +1,50 @@
+"""A preview of a few rows for the Prefect UI: values as text, images as small pictures."""
+
+import base64
+import io
+
+import numpy as np
+import pyarrow as pa
+
+from tasks.artifacts import cell
+from tasks.rows import TENSOR, to_numpy
+
+THUMBNAIL_PIXELS = 96
+
+
+def preview(table: pa.Table) -> str:
+    """A Markdown table with a line a row; arrays of shape H x W x 3 and type uint8 are drawn."""
+    lines = [
+        "| " + " | ".join(cell(name) for name in table.column_names) + " |",
+        "| " + " | ".join("---" for _ in table.column_names) + " |",
+    ]
+    columns = [_cells(column) for column in table.columns]
+    lines += ["| " + " | ".join(row) + " |" for row in zip(*columns, strict=True)]
+    return "\n".join(lines)
+
+
+def _cells(column: pa.ChunkedArray) -> list[str]:
+    if column.type == TENSOR:
+        return [_array(value) for value in to_numpy(column)]
+    return [cell(_short(value)) for value in column.to_pylist()]
+
+
+def _short(value: object) -> str:
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    text = str(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def _array(value: np.ndarray | None) -> str:
+    if value is None:
+        return ""
+    if value.ndim != 3 or value.shape[2] != 3 or value.dtype != np.uint8:
+        return f"{value.dtype} {' x '.join(map(str, value.shape))}"
+    from PIL import Image
+
+    picture = Image.fromarray(value)
+    picture.thumbnail((THUMBNAIL_PIXELS, THUMBNAIL_PIXELS))
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return f"![](data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()})"

@@ -1,0 +1,105 @@
+"""Where a run keeps what, below `<state>/date=D/` (or `<state>/all/`):
+
+    receipt.json  failure.json  quarantine/*.parquet     contracts, read by others
+    receipts/<generation>.json                           every receipt so far
+    generations/<generation>/generation.json             fingerprint of the settings and models; written first
+                             manifest                    Parquet: the inputs, taken once
+                             parts/<attempt>-*.part      Parquet: staged rows, and in the footer what they settle
+                             parts/<attempt>-*.errors    Parquet: quarantine details of the part of that name
+                             attempts/<attempt>/order    Parquet: what this attempt reads, a row group a block
+
+A `Run` says which of them is meant. It is small, holds no secret and crosses to Ray tasks.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tasks.storage import Location
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One attempt at one partition of one job."""
+
+    job: str
+    partition: str
+    partition_column: str
+    state: Location
+    sink: Location
+    generation: str
+    attempt: str
+    fingerprint: str
+    started_at: str
+    limit_rows: int | None = None
+    reason: str = ""
+
+    @property
+    def partition_directory(self) -> str:
+        """`date=2026-11-19`, or an empty string for the partition `all`."""
+        return "" if self.partition == "all" else f"{self.partition_column}={self.partition}"
+
+    @property
+    def ledger(self) -> Location:
+        """`<state>/date=D` or `<state>/all`."""
+        return self.state / (self.partition_directory or "all")
+
+    @property
+    def target(self) -> Location:
+        """Where readers find the published rows."""
+        return self.sink / self.partition_directory if self.partition_directory else self.sink
+
+    @property
+    def home(self) -> Location:
+        return self.ledger / "generations" / self.generation
+
+    @property
+    def manifest(self) -> Location:
+        return self.home / "manifest"
+
+    @property
+    def parts(self) -> Location:
+        return self.home / "parts"
+
+    @property
+    def order(self) -> Location:
+        return self.home / "attempts" / self.attempt / "order"
+
+
+def read_json(location: Location) -> dict[str, Any] | None:
+    """A JSON object, or None if the file is not there."""
+    try:
+        found = json.loads(location.read_bytes())
+    except FileNotFoundError:
+        return None
+    return dict(found)
+
+
+def write_json(location: Location, content: dict[str, Any]) -> None:
+    location.write_bytes(json.dumps(content, indent=2, sort_keys=False).encode() + b"\n")
+
+
+def published_files(receipt: dict[str, Any] | None) -> list[str]:
+    """The files of a receipt, as paths below the sink; none without one."""
+    return list(receipt["files"]) if receipt else []
+
+
+def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
+    """The newest generation of these settings that was not published, if its successor was not asked for since."""
+    generations = ledger / "generations"
+    for name in reversed(generations.names()):
+        record = read_json(generations / name / "generation.json")
+        if record is None:
+            continue
+        if record["fingerprint"] == fingerprint and record["format_version"] == FORMAT_VERSION:
+            published = (ledger / "receipts" / f"{name}.json").exists()
+            return None if published else name
+    return None
+
+
+def now() -> str:
+    """The time as receipts write it: UTC, ISO 8601, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

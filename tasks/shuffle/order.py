@@ -1,0 +1,62 @@
+"""The orders in which units may be read, each a permutation decided by the seed alone (NumPy's PCG64).
+
+`files` keeps a file's units together and `blocks` moves runs of consecutive units of about the same number of bytes,
+so that a file or a block is still read from beginning to end. `rows` also mixes the rows, which is a barrier over the
+whole partition and spills to disk; where a unit is one row it is the same as `files`.
+"""
+
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from tasks.leaf import Leaf
+from tasks.reading_order import pack
+
+
+class NoShuffle(Leaf):
+    """Reads in the order of the listing."""
+
+    kind: Literal["none"] = "none"
+
+    def order(self, pending: pa.Table) -> np.ndarray:
+        return np.arange(len(pending))
+
+
+class Seeded(Leaf):
+    """What the seeded orders share."""
+
+    seed: Annotated[int, Field(ge=0, description="The same seed gives the same order.")] = 0
+
+
+class ShuffleFiles(Seeded):
+    """Reads files in random order."""
+
+    kind: Literal["files"] = "files"
+
+    def order(self, pending: pa.Table) -> np.ndarray:
+        return _permute_groups(
+            pa.array(pending["path"].combine_chunks()).dictionary_encode().indices.to_numpy(), self.seed
+        )
+
+
+class ShuffleBlocks(Seeded):
+    """Reads blocks of consecutive units in random order."""
+
+    kind: Literal["blocks"] = "blocks"
+
+    def order(self, pending: pa.Table) -> np.ndarray:
+        return _permute_groups(pack(pending["size"].to_numpy()), self.seed)
+
+
+class ShuffleRows(ShuffleFiles):
+    """Reads files in random order and mixes all rows."""
+
+    kind: Literal["rows"] = "rows"  # type: ignore[assignment]
+
+
+def _permute_groups(groups: np.ndarray, seed: int) -> np.ndarray:
+    """Indices (int64) that put groups of rows in random order, each group's rows as they were."""
+    ranks = np.random.default_rng(seed).permutation(int(groups.max()) + 1 if len(groups) else 0)
+    return np.argsort(ranks[groups], kind="stable") if len(groups) else np.arange(0)

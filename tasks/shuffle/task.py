@@ -1,0 +1,31 @@
+"""Shuffle: decides the order of reading by seed and packs it into blocks of even bytes."""
+
+from typing import Annotated
+
+import ray.data
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from pydantic import Field
+
+from tasks import reading_order
+from tasks.resources import Plan
+from tasks.run_directory import Run
+from tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles, ShuffleRows
+
+Shuffle = Annotated[NoShuffle | ShuffleFiles | ShuffleBlocks | ShuffleRows, Field(discriminator="kind")]
+
+
+@task(name="shuffle", task_run_name="shuffle: {shuffle.kind}", cache_policy=NO_CACHE, persist_result=False)
+def shuffle(run: Run, shuffle: Shuffle, plan: Plan, dataset: ray.data.Dataset) -> ray.data.Dataset:
+    """The dataset with its reading order decided; the read looks the order up when the stream starts."""
+    if isinstance(shuffle, NoShuffle):
+        return dataset
+    pending = reading_order.read_order(run.order)
+    ordered = pending.take(shuffle.order(pending))
+    reading_order.write_order(run.order, ordered, reading_order.pack(ordered["size"].to_numpy()))
+    one_row_each = pending["rows"].null_count == 0 and all(rows == 1 for rows in pending["rows"].to_pylist())
+    if not isinstance(shuffle, ShuffleRows) or one_row_each:
+        return dataset
+    mixed = dataset.random_shuffle(seed=shuffle.seed, num_cpus=plan.task_cpus)
+    mixed.context.execution_options.preserve_order = True  # else the seed mixes blocks in order of arrival
+    return mixed

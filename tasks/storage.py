@@ -1,0 +1,166 @@
+"""Places on any filesystem, by URI: local, `file://`, `s3://`, `gs://`, `abfs://`.
+
+One library serves them all, fsspec (s3fs for S3): unlike pyarrow's own filesystems it lists ETags, fetches hundreds of
+small objects at once, reads public buckets without credentials and can create an object only if it is not there.
+pyarrow reads and writes Parquet through it.
+
+A `Location` is kept as it was written in the job file. `{partition}` and `${ENV_VAR}` are expanded only when it is
+used, so neither a secret nor a machine's path is stored with it.
+"""
+
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import fsspec
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from tasks.errors import JobError
+
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file found by a listing: its path below the listed directory, size in bytes, and ETag or modification time."""
+
+    path: str
+    uri: str
+    size: int
+    version: str
+
+
+def expand(template: str, partition: str = "all") -> str:
+    """`template` with `{partition}` and `${ENV_VAR}` filled in. Raises `JobError` for a variable that is not set."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in os.environ:
+            raise JobError(f"{template}: the environment variable {name} is not set where the job runs. Set it.")
+        return os.environ[name]
+
+    return _VARIABLE.sub(value, template).replace("{partition}", partition)
+
+
+@dataclass(frozen=True)
+class Location:
+    """A directory or file: `template` as written, expanded on use."""
+
+    template: str
+    partition: str = "all"
+    anonymous: bool = False
+
+    def __truediv__(self, name: str) -> "Location":
+        return replace(self, template=f"{self.template.rstrip('/')}/{name}")
+
+    def __str__(self) -> str:
+        return self.template.replace("{partition}", self.partition)
+
+    @property
+    def uri(self) -> str:
+        """The expanded URI, or a plain path for local files."""
+        return expand(self.template, self.partition)
+
+    @property
+    def parent(self) -> "Location":
+        return replace(self, template=self.template.rstrip("/").rsplit("/", 1)[0])
+
+    @property
+    def name(self) -> str:
+        return self.template.rstrip("/").rsplit("/", 1)[-1]
+
+    def open_filesystem(self) -> tuple[fsspec.AbstractFileSystem, str]:
+        """The filesystem and the path in it. Raises `JobError` for a scheme that is not installed."""
+        try:
+            return open_filesystem(self.uri, self.anonymous)
+        except (ValueError, ImportError) as error:
+            raise JobError(f"{self}: no such filesystem here: {error}") from error
+
+    def files(self, extensions: tuple[str, ...] = ()) -> Iterator[File]:
+        """Files below, sorted by path. Names that begin with `_` or `.`, and other extensions, are skipped.
+
+        A location that is itself a file is that one file. Raises `FileNotFoundError` for a local directory or a bucket
+        that does not exist, `PermissionError` for one that may not be read.
+        """
+        filesystem, root = self.open_filesystem()
+        if is_local(filesystem) and not filesystem.exists(root):
+            raise FileNotFoundError(f"there is no directory {self}")
+        root = root.rstrip("/")
+        found = filesystem.find(root, detail=True)
+        if not found and not is_local(filesystem):
+            filesystem.ls(root.split("/", 1)[0])  # a bucket that is missing or forbidden says so
+        for full, info in sorted(found.items()):
+            path = full[len(root) :].lstrip("/") or full.rsplit("/", 1)[-1]
+            if any(part[0] in "_." for part in path.split("/") if part):
+                continue
+            if extensions and not path.lower().endswith(extensions):
+                continue
+            version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or _modified(info)
+            uri = full if is_local(filesystem) else filesystem.unstrip_protocol(full)
+            yield File(path, uri, int(info["size"] or 0), str(version).strip('"'))
+
+    def names(self) -> list[str]:
+        """Names of the entries directly below, sorted; none if there is no such directory."""
+        filesystem, path = self.open_filesystem()
+        try:
+            return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in filesystem.ls(path, detail=False))
+        except FileNotFoundError:
+            return []
+
+    def exists(self) -> bool:
+        filesystem, path = self.open_filesystem()
+        return bool(filesystem.exists(path))
+
+    def read_bytes(self) -> bytes:
+        """Raises `FileNotFoundError`."""
+        filesystem, path = self.open_filesystem()
+        return bytes(filesystem.cat_file(path))
+
+    def open(self) -> Any:
+        """A seekable binary file for reading."""
+        filesystem, path = self.open_filesystem()
+        return filesystem.open(path, "rb")
+
+    def write_bytes(self, data: bytes) -> None:
+        """Whole or not at all: a rename on local disks, one put on object stores."""
+        filesystem, path = self.open_filesystem()
+        if not is_local(filesystem):
+            filesystem.pipe_file(path, data)
+            return
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+
+    def remove(self) -> None:
+        """Removes a file, or a directory with all below it; nothing happens if it is not there."""
+        filesystem, path = self.open_filesystem()
+        if filesystem.exists(path):
+            filesystem.rm(path, recursive=True)
+
+
+def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractFileSystem, str]:
+    """The filesystem of an expanded URI, and the path in it. Listings are not cached: directories change meanwhile."""
+    options: dict[str, Any] = {"anon": True} if anonymous else {}
+    filesystem, path = url_to_fs(uri, use_listings_cache=False, **options)
+    return filesystem, path
+
+
+def is_local(filesystem: fsspec.AbstractFileSystem) -> bool:
+    return isinstance(filesystem, LocalFileSystem)
+
+
+def _modified(info: dict[str, Any]) -> str:
+    value = info.get("mtime", info.get("LastModified", info.get("last_modified", "")))
+    return f"{value:.6f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,136 @@
+"""Code that a job file names as `module:Name`: imported in a worker, and told apart by hash without being run.
+
+A module is installed, or lies in the working directory, which comes last on the path so that no file there can take the
+place of an installed package. This file does not know what the code is for.
+"""
+
+import ast
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from tasks.errors import JobError
+
+Target = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+        description="module:Name of a class or function, installed or in the working directory.",
+        examples=["my_models:ResNet"],
+    ),
+]
+
+
+def import_target(target: str, stage: str) -> Any:
+    """The object that `target` names. Raises JobError that says what of it could not be found or what it raised."""
+    module_name, _, name = target.partition(":")
+    _put_working_directory_last()
+    importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise _not_found(target, stage) from error
+        raise JobError(f"{target}: {module_name} imports {error.name}, which is not installed here.", stage) from error
+    except Exception as error:
+        raise JobError(f"{target}: importing {module_name} raised {described(error, module_name)}", stage) from error
+    if not hasattr(module, name):
+        public = [known for known in vars(module) if not known.startswith("_")]
+        names = difflib.get_close_matches(name, public, n=3, cutoff=0.5) or public[:8]
+        raise JobError(
+            f"{target}: expected {name} in {module_name}, found {', '.join(names) or 'nothing'}. Correct the name.",
+            stage,
+        )
+    found = getattr(module, name)
+    if not callable(found):
+        raise JobError(f"{target}: expected a class or a function, found {type(found).__name__} {found!r:.80}.", stage)
+    return found
+
+
+def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
+    """File name -> sha256 of the target's module and, from the working directory, of all that it imports there.
+
+    Imports are read from the source, those inside functions too; nothing is run. What is imported by a computed name is
+    not seen, nor are data files. Names are relative to the working directory or to the place of installation.
+    """
+    module_name = target.partition(":")[0]
+    _put_working_directory_last()
+    importlib.invalidate_caches()
+    if _source(module_name) is None:
+        raise _not_found(target, stage)
+    files, waiting, seen = {}, [module_name], set()
+    while waiting:
+        name = waiting.pop()
+        path = None if name in seen else _source(name)
+        seen.add(name)
+        if path is None:
+            continue
+        relative = name.replace(".", "/") + (f"/{path.name}" if path.stem == "__init__" else path.suffix)
+        is_local = path.resolve() == Path(relative).resolve()
+        if is_local or name == module_name:
+            files[relative] = hashlib.sha256(path.read_bytes()).hexdigest()
+        if is_local:
+            waiting.extend(_imports(path, name))
+            waiting.append(name.rpartition(".")[0])
+    return dict(sorted(files.items()))
+
+
+def described(error: Exception, module_name: str) -> str:
+    """An error's type, message, and the line of `module_name` that it came through."""
+    source = str(_source(module_name))
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source]
+    place = f" ({Path(source).name}, line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def _not_found(target: str, stage: str | None) -> JobError:
+    return JobError(
+        f"{target}: expected a module {target.partition(':')[0]}, installed or in the working directory {os.getcwd()}, "
+        "found none. Correct the name, or run the job where the file lies.",
+        stage,
+    )
+
+
+def _put_working_directory_last() -> None:
+    here = os.getcwd()
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here] + [here]
+
+
+def _source(module_name: str) -> Path | None:
+    """The file that importing `module_name` would run; unlike find_spec, found without running its packages."""
+    first, *rest = module_name.split(".")
+    finders = (finder.find_spec(first, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
+    spec = next((spec for spec in finders if spec is not None), None) if first else None
+    for part in rest:  # by its last name alone: a full one makes the finder look for imported parents
+        places = list(spec.submodule_search_locations or []) if spec else []
+        spec = PathFinder.find_spec(part, places) if places else None
+    return Path(spec.origin) if spec and spec.has_location and spec.origin else None
+
+
+def _imports(path: Path, module_name: str) -> Iterator[str]:
+    """The names of modules that the source may import; some are attributes, which no file is found for."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):  # importing it says why
+        return
+    package = module_name if path.stem == "__init__" else module_name.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            try:
+                base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            except ImportError:  # beyond the top-level package: importing it says why
+                continue
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)

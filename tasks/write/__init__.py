@@ -1,0 +1,1 @@
+"""Staging, verification, checks and publishing."""

@@ -1,0 +1,84 @@
+"""Staging: a Ray Datasink that turns the stream's blocks into parts, each the checkpoint of what it settles.
+
+One call writes one part. Ray may call again for the same blocks after a worker died; the name is the same then, so the
+part is replaced by its like. Nothing becomes visible to readers here.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from ray.data import Datasink
+from ray.data.block import Block
+
+from tasks import rows, settled, staging
+from tasks.errors import ContractError
+from tasks.run_directory import Run
+from tasks.write.publishable import publishable
+
+
+class StagingDatasink(Datasink[int]):
+    """Writes parts of at least `rows_per_part` rows, except the last; `write` returns the rows it settled."""
+
+    def __init__(self, run: Run, compression: str, rows_per_part: int) -> None:
+        self._run, self._compression, self._rows_per_part = run, compression, rows_per_part
+
+    @property
+    def min_rows_per_write(self) -> int:
+        return self._rows_per_part
+
+    def write(self, blocks: Iterable[Block], ctx: object) -> int:
+        block = pa.concat_tables(list(blocks), promote_options="permissive").combine_chunks()
+        if not len(block):
+            return 0
+        states = block["__state"].to_numpy()
+        live = block.filter(pa.array(states == rows.LIVE))
+        table = publishable(rows.visible(live))
+        refuse_partition_column(table.column_names, self._run)
+        for name in ("__unit", "__row"):
+            table = table.append_column(name, live[name])
+        staging.write_part(
+            self._run.parts,
+            f"{self._run.attempt}-{ctx.task_idx:06d}",  # type: ignore[attr-defined]
+            table,
+            _errors(block.filter(pa.array(states == rows.QUARANTINED))),
+            settled.ranges_of(block),
+            _measures(block, table),
+            self._compression,
+        )
+        return len(block)
+
+
+def refuse_partition_column(names: list[str], run: Run) -> None:
+    """Raises `ContractError` if a data column has the partition column's name: readers would see two."""
+    if run.partition_directory and run.partition_column in names:
+        raise ContractError(
+            f"a data column is named {run.partition_column!r} like the partition column. "
+            "Rename it, or set sink.partition_column to another name.",
+            "write",
+        )
+
+
+def _errors(quarantined: pa.Table) -> pa.Table:
+    columns = []
+    for name in staging.QUARANTINE.names:
+        source = name if name in rows.IDENTITY else f"__{name}"
+        missing = pa.nulls(len(quarantined), pa.string())
+        columns.append(quarantined[source] if source in quarantined.column_names else missing)
+    return pa.table(columns, schema=staging.QUARANTINE)
+
+
+def _measures(block: pa.Table, table: pa.Table) -> staging.Measures:
+    reached = {"ingest": pa.array(block["__state"].to_numpy() != rows.END)}
+    measures = {}
+    for stage in rows.MEASURED_STAGES:
+        seconds, size = block[f"__{stage}_seconds"], block[f"__{stage}_bytes"]
+        count = pc.sum(reached[stage]).as_py() if stage in reached else len(block) - seconds.null_count
+        measures[stage] = {
+            "seconds": float(np.nansum(seconds.to_numpy())),
+            "rows": int(count),
+            "bytes": int(np.nansum(size.to_numpy())),
+        }
+    measures["write"] = {"seconds": 0.0, "rows": len(table), "bytes": table.nbytes}
+    return measures

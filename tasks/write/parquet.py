@@ -1,0 +1,153 @@
+"""The Parquet sink: `<path>/date=D/part-*.parquet`, plain Hive layout.
+
+Publishing merges staged parts into files of `target_file_size`, as Ray tasks, and then changes the partition in one
+moment: on local disks the directory is exchanged, elsewhere the new files are put under names never used before, the
+receipt switches to them, and the old ones are removed.
+"""
+
+import ctypes
+import os
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import ray
+from pydantic import Field, PositiveInt
+
+from tasks import rows
+from tasks.leaf import Leaf
+from tasks.run_directory import Run
+from tasks.staging import PART, Record
+from tasks.storage import Location, is_local
+from tasks.write.publishable import common_schema, conform
+
+ROW_GROUP_BYTES = 64 * 2**20
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+
+
+class ParquetSink(Leaf):
+    """Hive-partitioned Parquet files on any filesystem."""
+
+    kind: Literal["parquet"] = "parquet"
+    path: Annotated[str, Field(min_length=1, description="Directory of the table; ${ENV_VAR} expands.")]
+    partition_column: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "date"
+    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
+    target_file_size: Annotated[PositiveInt, Field(description="Bytes of a published file.")] = 128 * 2**20
+    rows_per_part: Annotated[
+        PositiveInt | None, Field(description="Rows of a staged part; default: about a minute's work.")
+    ] = None
+    keep: Annotated[list[str], Field(description="Heavy inputs to publish all the same, for example [image].")] = []
+
+    def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> tuple[list[str], int]:
+        """Merges the staged rows into files that readers do not see yet; their final names and all their rows."""
+        schema = common_schema(record.schema for record in records)
+        fields = [field for field in schema if field.name not in ("__unit", "__row")]
+        work, names = [], []
+        for number, group in enumerate(_groups(records, merged, self.target_file_size)):
+            names.append(f"part-{run.generation}-{run.attempt.rsplit('-', 1)[-1]}-{number:05d}.parquet")
+            work.append(
+                _merge.remote(run.parts, group, _prepared(run) / names[-1], pa.schema(fields), self.compression)
+            )
+        counts = ray.get(work)
+        return names, sum(counts)
+
+    def switch(self, run: Run, names: list[str], old: list[str]) -> None:
+        """Makes the prepared files the partition's, and those named in `old` no longer."""
+        filesystem, target = run.target.open_filesystem()
+        prepared = _prepared(run)
+        _, source = prepared.open_filesystem()
+        if is_local(filesystem) and run.partition_directory:
+            _exchange(source, target, names)
+            prepared.remove()
+            return
+        for name in names:
+            if is_local(filesystem):
+                os.rename(f"{source}/{name}{PART}", f"{target}/{name}")
+            else:
+                filesystem.copy(f"{source}/{name}{PART}", f"{target}/{name}")
+        for name in old:
+            (run.target / name).remove()
+        prepared.remove()
+
+
+def _prepared(run: Run) -> Location:
+    """A hidden directory on the sink's own filesystem, so that a rename can move it into place."""
+    return run.sink / f"_publishing-{run.partition}-{run.attempt}"
+
+
+def _live(ranges: pa.Table) -> np.ndarray:
+    return ranges["state"].to_numpy() == rows.LIVE
+
+
+def _groups(records: list[Record], merged: pa.Table, target_bytes: int) -> list[list[tuple[str, pa.Table]]]:
+    """Parts with the ranges to take from each, in groups of about `target_bytes`."""
+    live = merged.filter(pa.array(_live(merged)))
+    live = live.take(np.argsort(live["part"].to_numpy(), kind="stable"))
+    bounds = np.searchsorted(live["part"].to_numpy(), np.arange(len(records) + 1))
+    groups: list[list[tuple[str, pa.Table]]] = []
+    filled = 0
+    for place, record in enumerate(records):
+        ranges = live[bounds[place] : bounds[place + 1]]
+        if not len(ranges):
+            continue
+        if not groups or filled + record.size > target_bytes:
+            groups.append([])
+            filled = 0
+        groups[-1].append((record.name, ranges))
+        filled += record.size
+    return groups
+
+
+@ray.remote(num_cpus=1, max_retries=3)
+def _merge(
+    parts: Location, group: list[tuple[str, pa.Table]], destination: Location, schema: pa.Schema, compression: str
+) -> int:
+    """Writes one file from staged parts, taking from each the rows inside its ranges; the number of rows."""
+    sink, pending, count = pa.BufferOutputStream(), [], 0
+    with pq.ParquetWriter(sink, schema, compression=compression) as writer:
+        for name, ranges in group:
+            with (parts / (name + PART)).open() as file:
+                table = pq.ParquetFile(file).read()
+            table = conform(table.filter(pa.array(_inside(table, ranges))), schema)
+            pending.append(table)
+            count += len(table)
+            if sum(part.nbytes for part in pending) >= ROW_GROUP_BYTES:
+                writer.write_table(pa.concat_tables(pending))
+                pending = []
+        if pending:
+            writer.write_table(pa.concat_tables(pending))
+    (destination.parent / (destination.name + PART)).write_bytes(sink.getvalue().to_pybytes())
+    return count
+
+
+def _inside(table: pa.Table, ranges: pa.Table) -> np.ndarray:
+    """Whether each row of a part lies in `ranges`; of a source row's rows all or none do."""
+    units, numbers = table["__unit"].to_numpy(), table["__row"].to_numpy()
+    order = np.lexsort((ranges["start"].to_numpy(), ranges["unit"].to_numpy()))
+    unit, start, stop = (ranges[name].to_numpy()[order] for name in ("unit", "start", "stop"))
+    if not len(unit):
+        return np.zeros(len(table), bool)
+    # Ranges do not overlap, so the last that begins at or before a row is the only one that can hold it.
+    keys = np.rec.fromarrays([unit, start])
+    place = np.searchsorted(keys, np.rec.fromarrays([units, numbers], dtype=keys.dtype), side="right") - 1
+    return (place >= 0) & (unit[place] == units) & (numbers < stop[place])
+
+
+def _exchange(source: str, target: str, names: list[str]) -> None:
+    """Puts the directory `source` in the place of `target`, in one step where there was one before."""
+    for name in names:
+        os.rename(f"{source}/{name}{PART}", f"{source}/{name}")
+    os.makedirs(source, exist_ok=True)
+    if not os.path.isdir(target):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.rename(source, target)
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    exchange = getattr(libc, "renameat2", None)
+    if exchange is not None and not exchange(AT_FDCWD, source.encode(), AT_FDCWD, target.encode(), RENAME_EXCHANGE):
+        return
+    aside = f"{source}.old"
+    os.rename(target, aside)
+    os.rename(source, target)
+    os.rename(aside, source)

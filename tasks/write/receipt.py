@@ -1,0 +1,98 @@
+"""The receipt: the JSON that a publish leaves.
+
+Counts cover the partition; seconds and rates cover this attempt's new rows.
+"""
+
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib import metadata
+from typing import Any
+
+from tasks import rows
+from tasks.run_directory import FORMAT_VERSION, Run, now
+from tasks.settled import Totals
+from tasks.staging import Measures, Record
+
+PACKAGES = ("overnight", "prefect", "prefect-ray", "ray", "pyarrow", "torch", "transformers", "numpy")
+STAGES = ("ingest", "shuffle", "preprocess", "infer", "write")
+
+
+def make_receipt(
+    run: Run,
+    totals: Totals,
+    published_rows: int,
+    records: Sequence[Record],
+    files: list[str],
+    facts: Mapping[str, Any],
+    write_seconds: float,
+) -> dict[str, Any]:
+    """A published partition's receipt. `facts`: what the run knows beforehand, such as its settings."""
+    finished = now()
+    seconds = _seconds_between(run.started_at, finished)
+    new = [record for record in records if record.attempt == run.attempt]
+    new_rows = sum(_source_rows(record) for record in new)
+    stages = _stages(new)
+    stages["write"]["seconds"] = round(write_seconds, 3)
+    return {
+        "job": run.job,
+        "partition": run.partition,
+        "generation": run.generation,
+        "status": "published",
+        "rows_in": totals.rows,
+        "rows_out": published_rows,
+        "rows_filtered": totals.filtered,
+        "rows_quarantined": totals.quarantined,
+        "rows_resumed": totals.rows - new_rows,
+        "started_at": run.started_at,
+        "finished_at": finished,
+        "seconds": seconds,
+        "rows_per_second": round(new_rows / seconds, 3) if seconds else 0.0,
+        "stages": stages,
+        "files": files,
+        "versions": versions(),
+        "attempt": run.attempt,
+        "fingerprint": run.fingerprint,
+        "format_version": FORMAT_VERSION,
+        "reason": run.reason,
+        "limit_rows": run.limit_rows,
+        **facts,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, of the packages that shape results, and of the code, where that is known."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True)
+        found["commit"] = done.stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        pass
+    return found
+
+
+def _source_rows(record: Record) -> int:
+    ranged = record.ranges["state"].to_numpy() != rows.END
+    return int((record.ranges["stop"].to_numpy() - record.ranges["start"].to_numpy())[ranged].sum())
+
+
+def _stages(records: Sequence[Record]) -> Measures:
+    """Worker seconds, rows and bytes by stage, summed over parts; the shuffle moves no rows of its own."""
+    stages: Measures = {stage: {"seconds": 0.0, "rows": 0, "bytes": 0} for stage in STAGES}
+    for record in records:
+        for stage, measures in record.stages.items():
+            for name, amount in measures.items():
+                stages[stage][name] += amount
+    for measures in stages.values():
+        measures["seconds"] = round(measures["seconds"], 3)
+    return stages
+
+
+def _seconds_between(start: str, end: str) -> float:
+    return round((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds(), 3)

@@ -1,0 +1,138 @@
+"""Write: runs the stream that the other tasks laid out, stages its rows, audits them and publishes."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import ray
+import ray.data
+from prefect import get_run_logger, task
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+
+from tasks import quarantine_limit, reading_order, settled, staging
+from tasks.artifacts import artifact_key, markdown_table
+from tasks.errors import find_cause
+from tasks.manifest import read_manifest
+from tasks.resources import SECONDS_A_ROW, WRITES_AT_ONCE
+from tasks.run_directory import Run, published_files, read_json, write_json
+from tasks.write.audit import audit
+from tasks.write.checks import Checks
+from tasks.write.datasink import StagingDatasink
+from tasks.write.parquet import ParquetSink
+from tasks.write.progress import live_progress
+from tasks.write.receipt import make_receipt
+
+Sink = ParquetSink
+SECONDS_A_PART = 60.0
+
+
+@task(
+    name="write",
+    task_run_name="stream: read, preprocess, infer, write",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def write(run: Run, sink: Sink, checks: Checks, facts: Mapping[str, Any], dataset: ray.data.Dataset) -> dict[str, Any]:
+    """Streams every pending row into staged parts, verifies them against the manifest and publishes; the receipt.
+
+    Raises `CheckFailed` where the audit refuses, and whatever stopped the stream, with its true stage.
+    """
+    started = time.perf_counter()
+    manifest, inputs = read_manifest(run.manifest)
+    summaries = reading_order.read_summaries(run.order)
+    if summaries:
+        _stream(run, sink, checks, manifest, summaries, dataset)
+    streamed = time.perf_counter() - started
+    records = staging.read_records(run.parts)
+    merged = settled.merge([record.ranges for record in records])
+    totals = audit(manifest, merged, checks, str(run.parts))
+    names, published = sink.prepare(run, records, merged)
+    errors = staging.read_errors(run.parts, records)
+    files = [f"{run.partition_directory}/{name}".lstrip("/") for name in names]
+    receipt = make_receipt(run, totals, published, records, files, {**facts, "inputs": inputs}, streamed)
+    _publish(run, sink, names, errors, receipt)
+    _describe(run, receipt, errors.slice(0, 100).to_pylist())
+    get_run_logger().info("published %s rows of %s/%s", receipt["rows_out"], run.job, run.partition)
+    return receipt
+
+
+def _stream(
+    run: Run,
+    sink: Sink,
+    checks: Checks,
+    manifest: Any,
+    summaries: list[tuple[int | None, int]],
+    dataset: ray.data.Dataset,
+) -> None:
+    known = manifest["rows"].null_count == 0
+    total = int(np.sum(manifest["rows"].to_numpy())) if known else None
+    left = sum(count or 0 for count, _ in summaries) if known else None
+    already = settled.count(manifest, settled.merge([r.ranges for r in staging.read_records(run.parts)])).quarantined
+    # Rows of files that must be read to be counted: a row takes two bytes at least, where nothing is compressed.
+    most = total if total is not None else int(np.sum(manifest["size"].to_numpy())) // 2 + len(manifest)
+    compressed = any(str(path).endswith(".gz") for path in manifest["path"].to_pylist()[:1000])
+    limit = checks.quarantine_limit(most) if total is not None or not compressed else 2**62
+    # Held for as long as the stream runs: the actor lives while something refers to it.
+    counter = (
+        ray.remote(quarantine_limit.QuarantineLimit)
+        .options(name=quarantine_limit.actor_name(run.generation, run.attempt), num_cpus=0)
+        .remote(limit, already)
+    )
+    datasink = StagingDatasink(run, sink.compression, sink.rows_per_part or _rows_per_part(dataset))
+    try:
+        with live_progress(dataset, run, left):
+            dataset.write_datasink(
+                datasink, ray_remote_args={"num_cpus": 0, "max_retries": 3}, concurrency=WRITES_AT_ONCE
+            )
+    except Exception as error:
+        raise find_cause(error) or error from None
+    finally:
+        ray.kill(counter)
+
+
+def _rows_per_part(dataset: ray.data.Dataset) -> int:
+    """Rows that take about a minute, so that a crash costs minutes; without a measurement, a few thousand."""
+    seconds = dataset.context.get_config(SECONDS_A_ROW, None)
+    return int(np.clip(SECONDS_A_PART / seconds, 64, 50_000)) if seconds else 5_000
+
+
+def _publish(run: Run, sink: Sink, names: list[str], errors: Any, receipt: dict[str, Any]) -> None:
+    """The partition, its quarantine and its receipt change, in this order."""
+    old = [path.rsplit("/", 1)[-1] for path in published_files(read_json(run.ledger / "receipt.json"))]
+    write_json(run.ledger / "receipts" / f"{run.generation}.json", receipt)
+    sink.switch(run, names, old)
+    quarantine = run.ledger / "quarantine"
+    before = [name for name in quarantine.names() if name.endswith(".parquet")]
+    (quarantine / f"quarantine-{run.generation}.parquet").write_bytes(staging.parquet_bytes(errors, "zstd"))
+    write_json(run.ledger / "receipt.json", receipt)
+    (run.ledger / "failure.json").remove()
+    run.parts.remove()  # published: nothing will resume from them
+    for name in set(before) - {f"quarantine-{run.generation}.parquet"}:
+        (quarantine / name).remove()
+
+
+def _describe(run: Run, receipt: dict[str, Any], errors: list[dict[str, Any]]) -> None:
+    shown = {name: value for name, value in receipt.items() if isinstance(value, str | int | float | None)}
+    stages = {
+        f"{stage}: worker seconds, rows, bytes": f"{m['seconds']:,.1f} s, {m['rows']:,}, {m['bytes']:,}"
+        for stage, m in receipt["stages"].items()
+    }
+    create_markdown_artifact(
+        key=artifact_key(run.job, "receipt"),
+        description=f"Receipt of {run.job}/{run.partition}",
+        markdown=markdown_table({**shown, **stages, "files": len(receipt["files"])}),
+    )
+    create_table_artifact(
+        key=artifact_key(run.job, "quarantine"),
+        description=f"{receipt['rows_quarantined']} quarantined rows of {run.job}/{run.partition} (100 at most)",
+        table=errors or [{"row_id": "none"}],
+    )
+    place = str(run.target)
+    create_link_artifact(
+        key=artifact_key(run.job, "published"),
+        description=f"Published rows of {run.job}/{run.partition}",
+        link=f"file://{place}" if place.startswith("/") else place,
+        link_text=place,
+    )
