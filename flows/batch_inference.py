@@ -39,22 +39,23 @@ def _partition(job: Job, partition: str | None) -> str:
 
 @flow(name="batch-inference", flow_run_name=run_name, task_runner=OvernightTaskRunner(), persist_result=False)
 def batch_inference(
-    job: str,
     partition: str | None = None,
     force: bool = False,
     reason: str = "",
     limit_rows: int | None = None,
     settings: list[str] | None = None,
+    *,
+    job: str,
 ) -> dict[str, Any]:
     """Runs one partition of a job and publishes it; a partition that is published and not stale is left as it is.
 
     Args:
-        job: Path of the job file, where the flow runs.
         partition: The date to run, as YYYY-MM-DD. Empty: the day before the scheduled time, in the job's time zone.
         force: Run again although the partition is published.
         reason: Why, for the receipt.
         limit_rows: Only the first so many rows, published to a scratch place and never over real data.
         settings: Settings of the job file to override for this run, each written as KEY=VALUE.
+        job: The job file, as a path where the flow runs. Set by the deployment.
     """
     refuse_limit(limit_rows)
     loaded = load_job(Path(job), settings or [])

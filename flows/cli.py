@@ -8,9 +8,9 @@ from typing import NoReturn
 
 import click
 
-# Before Prefect is imported: a run's own output is the receipt, and its log is in the Prefect UI.
-os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+# Before Prefect is imported: the terminal shows what a person asked for, the log is in the Prefect UI.
+for handler in ("CONSOLE", "CONSOLE_FLOW_RUNS", "CONSOLE_TASK_RUNS"):
+    os.environ.setdefault(f"PREFECT_LOGGING_HANDLERS_{handler}_LEVEL", "CRITICAL")
 
 job_argument = click.argument("job_path", metavar="JOB.yaml", type=click.Path(path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, all else on stderr.")
@@ -93,3 +93,35 @@ def validate(job_path: Path | None, schema: bool) -> None:
 def _usage(error: Exception) -> NoReturn:
     click.secho(str(error), fg="red", err=True)
     sys.exit(2)
+
+
+@main.command()
+@click.argument("job_paths", metavar="JOB.yaml...", nargs=-1, required=True, type=click.Path(path_type=Path))
+def serve(job_paths: tuple[Path, ...]) -> None:
+    """Run jobs on their schedules from this process, with a form in the Prefect UI, until interrupted."""
+    from flows.deploy import serve as serve_jobs
+    from flows.server import prefect_server, ui_address
+    from tasks.errors import JobError
+
+    with prefect_server() as url:
+        click.echo(f"Prefect UI: {ui_address(url)}/deployments", err=True)
+        try:
+            serve_jobs(job_paths)
+        except JobError as error:
+            _usage(error)
+
+
+@main.command()
+def deploy() -> None:
+    """Apply deployments/prefect.yaml to the Prefect server."""
+    from flows.deploy import deploy as deploy_all
+    from flows.server import prefect_server, ui_address
+    from tasks.errors import JobError
+
+    with prefect_server() as url:
+        click.echo(f"Prefect UI: {ui_address(url)}/deployments", err=True)
+        try:
+            status = deploy_all()
+        except JobError as error:
+            _usage(error)
+    sys.exit(1 if status else 0)

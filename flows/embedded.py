@@ -27,6 +27,6 @@ def run_here(
         with prefect_server() as url, tags(f"job:{job_name}", f"partition:{partition}"):
             click.echo(f"Prefect UI: {ui_address(url)}", err=True)
             with progress_bars(job_name):
-                return batch_inference(str(job_path), partition, force, reason, limit_rows, list(settings))
+                return batch_inference(partition, force, reason, limit_rows, list(settings), job=str(job_path))
     except Exception as error:
         raise explain(error, "plan") from None

@@ -10,7 +10,9 @@
 """
 
 import contextlib
+import logging
 import os
+import secrets
 import signal
 import threading
 from collections.abc import Iterator
@@ -93,7 +95,12 @@ class OvernightTaskRunner(RayTaskRunner[R]):
                 "Set it to a running server, or use `overnight run`, which starts one."
             )
         address = self.address or os.environ.get("RAY_ADDRESS") or None
-        arguments: dict[str, Any] = {"log_to_driver": False, "include_dashboard": False, **self.init_kwargs}
+        arguments: dict[str, Any] = {
+            "log_to_driver": False,
+            "include_dashboard": False,
+            "logging_level": "ERROR",
+            **self.init_kwargs,
+        }
         if address:
             arguments.pop("include_dashboard")
             arguments["runtime_env"] = {
@@ -103,6 +110,9 @@ class OvernightTaskRunner(RayTaskRunner[R]):
             }
         else:
             os.environ["PREFECT_API_URL"] = api  # local workers inherit it
+            if "RAY_AUTH_MODE" not in os.environ:
+                os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else Ray keeps one in the home folder
+        logging.getLogger("ray").setLevel(logging.ERROR)
         self._ray_context = ray.init(address, **arguments)
 
     @staticmethod

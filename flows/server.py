@@ -20,6 +20,7 @@ from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_se
 from tasks.errors import OvernightError
 
 START_SECONDS = 60.0
+BUSY_SECONDS = 60.0
 
 
 @contextlib.contextmanager
@@ -55,7 +56,20 @@ def _running(home: Path) -> str | None:
         url = str(json.loads((home / "overnight-server.json").read_text())["url"])
     except (FileNotFoundError, ValueError, KeyError):
         return None
-    return url if _answers(url) else None
+    deadline = time.monotonic() + BUSY_SECONDS
+    while not _answers(url):
+        if not _is_alive(home / "server.pid") or time.monotonic() > deadline:
+            return None
+    return url
+
+
+def _is_alive(pid_file: Path) -> bool:
+    """Whether the process of a pid file runs; a busy server may take its time to answer."""
+    try:
+        os.kill(int(pid_file.read_text()), 0)
+    except (FileNotFoundError, ValueError, ProcessLookupError):
+        return False
+    return True
 
 
 def _answers(url: str) -> bool:

@@ -78,12 +78,14 @@ def find_cause(error: BaseException) -> OvernightError | None:
     seen: list[BaseException] = []
     pending: list[BaseException | None] = [error]
     while pending:
-        found = pending.pop()
-        if isinstance(found, OvernightError):
+        found = pending.pop(0)
+        if not isinstance(found, BaseException) or found in seen:
+            continue
+        seen.append(found)
+        inner = getattr(found, "cause", None)  # Ray's wrapper poses as its cause's class
+        if isinstance(found, OvernightError) and inner is None:
             return found
-        if isinstance(found, BaseException) and found not in seen:
-            seen.append(found)
-            pending += [getattr(found, "cause", None), found.__cause__, found.__context__]
+        pending += [inner, found.__cause__, found.__context__]
     return None
 
 

@@ -38,11 +38,9 @@ def import_target(target: str, stage: str) -> Any:
     importlib.invalidate_caches()
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and f"{module_name}.".startswith(f"{error.name}."):
-            raise _not_found(target, stage) from error
-        raise JobError(f"{target}: {module_name} imports {error.name}, which is not installed here.", stage) from error
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise _not_found(target, stage) from error
         raise JobError(f"{target}: importing {module_name} raised {described(error, module_name)}", stage) from error
     if not hasattr(module, name):
         public = [known for known in vars(module) if not known.startswith("_")]

@@ -8,6 +8,7 @@ normalising happen there. A processor that does more than that (EfficientNet's o
 a comparison when it is loaded, and then does all of its work itself. Rows never depend on the rows beside them.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -82,6 +83,12 @@ def _pixel_function(
         return np.array_equal(resized(image), image.transpose(2, 0, 1))
 
     on_device = all(only_rescales_and_normalises(_noise(shape)) for shape in ((40, 56, 3), (640, 480, 3)))
+    if not on_device:
+        logging.getLogger(__name__).warning(
+            "model %s: its %s does more than rescale and normalise, so it works on the CPU, image by image",
+            checkpoint.written,
+            type(processor).__name__,
+        )
 
     def pixel_values(images: np.ndarray) -> Iterator[tuple[list[int], "torch.Tensor"]]:
         if on_device and images.dtype != object and has_model_size(images.shape[1:]):

@@ -62,12 +62,14 @@ def device(num_gpus: float) -> "torch.device":
 def _on_hub(model: str, name: str) -> Checkpoint:
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
+    disable_progress_bars()
     offline = None
     try:  # transformers tries 6 times, 23 seconds in all for each file, before it says that the hub is out of reach
         HfApi().model_info(name, timeout=10)
     except HfHubHTTPError as error:
-        answer = str(error).replace(name, model)
+        answer = " ".join(str(error).replace(name, model).split())
         raise JobError(
             f"model {model}: expected a folder (relative to {os.getcwd()}) or the name of a model on the hub, found "
             f"neither. The hub answers: {answer}",

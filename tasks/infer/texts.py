@@ -24,7 +24,7 @@ def placeholders(prompt: str) -> list[str]:
         if name is not None:
             if not name or layout or conversion or set(name) & set(".["):
                 raise ValueError(
-                    f"expected column names in braces, found {{{name}}}; write {{{{ and }}}} for plain braces"
+                    f"prompt: expected column names in braces, found {{{name}}}; write {{{{ and }}}} for plain braces"
                 )
             columns.append(name)
     return list(dict.fromkeys(columns))

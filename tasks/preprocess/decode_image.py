@@ -17,14 +17,14 @@ from pydantic import Field, PositiveInt
 
 from tasks import rows
 from tasks.errors import ContractError, RowError
-from tasks.leaf import Leaf
+from tasks.preprocess.step import PreprocessStep
 
 # Without the formats that Pillow hands to other programs (EPS) or recognises without a signature.
 FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "PNG", "PPM", "QOI", "TIFF", "WEBP")
 ORIENTATION = 0x0112
 
 
-class DecodeImage(Leaf):
+class DecodeImage(PreprocessStep):
     """Decodes a column of image files; a row that is not a whole image fails alone."""
 
     kind: Literal["decode_image"] = "decode_image"

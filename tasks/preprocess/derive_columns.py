@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field, field_validator
 
-from tasks.leaf import Leaf
 from tasks.preprocess.expression import Expression
+from tasks.preprocess.step import PreprocessStep
 from tasks.rows import IDENTITY, Outcome, Work
 
 
-class DeriveColumns(Leaf):
+class DeriveColumns(PreprocessStep):
     """Computes columns in the order given; later expressions see the earlier columns."""
 
     kind: Literal["derive_columns"] = "derive_columns"

@@ -65,6 +65,14 @@ class _Rows:
         return _Rows(kept, pc.sum(mask).as_py() or 0)
 
 
+class _Refused(Exception):
+    """What Python would parse and the grammar does not have; `offset` in bytes, as `ast` counts."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
 _Node = Callable[[_Rows], pa.Array]
 
 
@@ -74,11 +82,16 @@ class Expression:
     def __init__(self, source: str) -> None:
         self.source = source
         self.columns: list[str] = []
+        text = source.strip().replace("\n", " ")
+        before = len(source) - len(source.lstrip())
         try:
-            tree = ast.parse(source.strip().replace("\n", " "), mode="eval")
-            self._node = self._compile(tree.body)
+            self._node = self._compile(ast.parse(text, mode="eval").body)
         except SyntaxError as error:
-            raise ValueError(f"{source!r}: at character {error.offset or 1}: {error.msg}") from None
+            place, message = (error.offset, error.msg) if error.offset else (len(text) + 1, "it ends too early")
+            raise ValueError(f"{source!r}: at character {before + place}: {message}") from None
+        except _Refused as error:
+            place = len(text.encode()[: error.offset].decode()) + 1
+            raise ValueError(f"{source!r}: at character {before + place}: {error}") from None
         except (RecursionError, MemoryError):
             raise ValueError(f"{source[:60]!r}...: nested too deeply") from None
 
@@ -267,8 +280,8 @@ def _literals(tree: ast.expr) -> list[Any]:
     return values
 
 
-def _error(tree: ast.expr, message: str) -> SyntaxError:
-    return SyntaxError(message, ("", 1, tree.col_offset + 1, ""))
+def _error(tree: ast.expr, message: str) -> _Refused:
+    return _Refused(message, tree.col_offset)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

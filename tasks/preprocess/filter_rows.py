@@ -7,12 +7,12 @@ import pyarrow.compute as pc
 from pydantic import Field, field_validator
 
 from tasks.errors import ContractError
-from tasks.leaf import Leaf
 from tasks.preprocess.expression import Expression
+from tasks.preprocess.step import PreprocessStep
 from tasks.rows import Outcome, Work
 
 
-class FilterRows(Leaf):
+class FilterRows(PreprocessStep):
     """Drops rows by a condition over their columns; a dropped row is counted as filtered."""
 
     kind: Literal["filter_rows"] = "filter_rows"

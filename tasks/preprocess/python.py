@@ -8,11 +8,11 @@ from pydantic import Field
 
 from tasks import rows
 from tasks.errors import JobError, OvernightError
-from tasks.leaf import Leaf
+from tasks.preprocess.step import PreprocessStep
 from tasks.targets import Target, described, fingerprint, import_target
 
 
-class PythonStep(Leaf):
+class PythonStep(PreprocessStep):
     """A function or class as Ray Data's `map_batches` takes it.
 
     A class is made once a worker with `kwargs` and called with each batch; a function is called with the batch and

@@ -14,14 +14,14 @@ from pydantic import Field, PositiveInt
 
 from tasks import rows
 from tasks.errors import ContractError, RowError
-from tasks.leaf import Leaf
+from tasks.preprocess.step import PreprocessStep
 
 # A strip whose scaled size is so many times its crop is cropped while it is scaled: 1 x 100,000 pixels would become
 # 15 GB. Elsewhere cropping afterwards is kept, since Pillow rounds between its two passes and orders them by size.
 LARGEST_CROP = 64
 
 
-class ResizeImage(Leaf):
+class ResizeImage(PreprocessStep):
     """Scales to cover the size, keeping the aspect ratio, and crops the centre."""
 
     kind: Literal["resize_image"] = "resize_image"

@@ -1,14 +1,20 @@
 """Write: runs the stream that the other tasks laid out, stages its rows, audits them and publishes."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import ray
 import ray.data
 from prefect import get_run_logger, task
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+from prefect.artifacts import (
+    create_link_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
 from prefect.cache_policies import NO_CACHE
 
 from tasks import quarantine_limit, reading_order, settled, staging
@@ -21,7 +27,7 @@ from tasks.write.audit import audit
 from tasks.write.checks import Checks
 from tasks.write.datasink import StagingDatasink
 from tasks.write.parquet import ParquetSink
-from tasks.write.progress import live_progress
+from tasks.write.progress import STAGES, follow
 from tasks.write.receipt import make_receipt
 
 Sink = ParquetSink
@@ -82,7 +88,7 @@ def _stream(
     )
     datasink = StagingDatasink(run, sink.compression, sink.rows_per_part or _rows_per_part(dataset))
     try:
-        with live_progress(dataset, run, left):
+        with follow(dataset, _progress_artifacts(run, left)):
             dataset.write_datasink(
                 datasink, ray_remote_args={"num_cpus": 0, "max_retries": 3}, concurrency=WRITES_AT_ONCE
             )
@@ -90,6 +96,28 @@ def _stream(
         raise find_cause(error) or error from None
     finally:
         ray.kill(counter)
+
+
+def _progress_artifacts(run: Run, total: int | None) -> Callable[[dict[str, int], bool], None]:
+    """One artifact a stage, brought up to date by the function returned. `total`: rows to do, None if nobody knows."""
+
+    def describe(stage: str, done: int) -> str:
+        return f"{stage}: {done:,} of {total:,} rows" if total is not None else f"{stage}: {done:,} rows"
+
+    artifacts = {
+        stage: create_progress_artifact(
+            0.0, key=artifact_key(run.job, f"progress-{stage}"), description=describe(stage, 0)
+        )
+        for stage in STAGES
+    }
+
+    def tell(rows: dict[str, int], finished: bool) -> None:
+        for stage, artifact in artifacts.items():
+            done = rows.get(stage, 0)
+            share = 100.0 if finished else min(99.9, 100 * done / total) if total else 0.0
+            update_progress_artifact(artifact, share, description=describe(stage, done))  # type: ignore[arg-type]
+
+    return tell
 
 
 def _rows_per_part(dataset: ray.data.Dataset) -> int:

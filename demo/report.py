@@ -1,0 +1,61 @@
+"""What the demo prints about a published partition, read back from the files that the job left."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+DIGITS, SENTENCES = Path("predictions/digits"), Path("predictions/sentences")
+
+
+def read(folder: Path) -> pa.Table:
+    """All rows of the Parquet files directly in `folder`."""
+    return pa.concat_tables(pq.read_table(file, partitioning=None) for file in sorted(folder.glob("*.parquet")))
+
+
+def digits(demo: Path, receipt: dict[str, Any]) -> None:
+    day = f"date={receipt['partition']}"
+    rows = read(demo / DIGITS / day)
+    broken = read(demo / DIGITS / "_overnight" / day / "quarantine").sort_by("row_id").to_pylist()
+    right = np.asarray(rows["predicted_label"]) == np.asarray(rows["label"])
+    _counts(receipt)
+    line("accuracy", f"{right.mean():.1%} of {len(rows)} images, against the names of their folders")
+    for row in broken:
+        line("quarantined", f"{row['row_id']} in {row['stage']}: {row['error_message']}")
+    line("published", demo / DIGITS / day)
+    line("receipt", demo / DIGITS / "_overnight" / day / "receipt.json")
+    line("quarantine", demo / DIGITS / "_overnight" / day / "quarantine")
+
+
+def sentences(demo: Path, receipt: dict[str, Any]) -> None:
+    rows = read(demo / SENTENCES)
+    embeddings = np.stack(rows["embedding"].to_numpy())
+    alike = np.triu(embeddings @ embeddings.T, 1)
+    first, second = np.unravel_index(alike.argmax(), alike.shape)
+    _counts(receipt)
+    line("most alike", f"{rows['text'][int(first)]}")
+    line("", f"{rows['text'][int(second)]}  (cosine {alike.max():.2f})")
+    line("published", demo / SENTENCES)
+    line("receipt", demo / SENTENCES / "_overnight/all/receipt.json")
+
+
+def prefect_ui(demo: Path) -> str | None:
+    """The page of the server that the jobs used, from PREFECT_API_URL or from the settings kept in PREFECT_HOME."""
+    kept = demo / "prefect" / "profiles.toml"
+    text = os.environ.get("PREFECT_API_URL") or (kept.read_text() if kept.exists() else "")
+    found = re.search(r"https?://[^\s\"']+?(?=/api\b)", text)
+    return found.group() if found else None
+
+
+def line(what: str, value: object) -> None:
+    print(f"  {what:<12} {value}", flush=True)
+
+
+def _counts(receipt: dict[str, Any]) -> None:
+    counts = ("rows_in", "rows_out", "rows_filtered", "rows_quarantined")
+    line("rows", ", ".join(f"{receipt[name]} {name.removeprefix('rows_')}" for name in counts))
+    line("time", f"{receipt['seconds']:.1f} s, {receipt['rows_per_second']:.0f} rows/s")

@@ -1,0 +1,75 @@
+"""Deployments: each job file becomes `batch-inference/<job>`, with its schedule and a form for runs by hand.
+
+`serve` runs them from this process, for one machine. `deploy` hands `deployments/prefect.yaml` to a server whose worker
+runs them.
+"""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.deployments.runner import RunnerDeployment
+from prefect.exceptions import ObjectAlreadyExists
+from prefect.flows import serve as serve_deployments
+from prefect.utilities.annotations import freeze
+
+from flows.batch_inference import batch_inference
+from flows.job import Job, load_job, read_job, relative_paths
+from tasks.errors import JobError
+
+PREFECT_FILE = Path("deployments/prefect.yaml")
+
+
+def deployable(job_path: Path) -> Job:
+    """The job, if it means the same wherever it runs. Raises `JobError` for relative paths."""
+    relative = relative_paths(read_job(job_path))
+    if relative:
+        raise JobError(
+            f"{job_path}: expected full paths or URIs in a deployment, found {', '.join(relative)}: a relative path is "
+            "another place on every machine. Write it in full, or begin it with ${ENV_VAR}."
+        )
+    return load_job(job_path)
+
+
+def serve(job_paths: Sequence[Path]) -> None:
+    """Runs the jobs' schedules, and what is asked for in the UI, until interrupted. Raises `JobError`."""
+    jobs = {path: deployable(path) for path in job_paths}
+    serve_deployments(*(_deployment(job, path) for path, job in jobs.items()))
+
+
+def _deployment(job: Job, path: Path) -> RunnerDeployment:
+    schedule = job.schedule and CronSchedule(cron=job.schedule.cron, timezone=job.schedule.timezone)
+    options: dict[str, Any] = {"schedule": schedule} if schedule else {}
+    return batch_inference.to_deployment(
+        name=job.name,
+        description=f"Runs one partition of {path}. Leave partition empty for the day that is due.",
+        parameters={"job": freeze(str(path.resolve()))},
+        tags=[f"job:{job.name}"],
+        **options,
+    )
+
+
+def deploy(prefect_file: Path = PREFECT_FILE) -> int:
+    """Applies a prefect.yaml to the configured server, its work pool included; the exit status of `prefect deploy`.
+
+    Raises `JobError` for a missing file and for jobs that a deployment refuses.
+    """
+    if not prefect_file.is_file():
+        raise JobError(f"expected {prefect_file}, found nothing. Run in the project's directory.")
+    described = yaml.safe_load(prefect_file.read_text())
+    for deployment in described["deployments"]:
+        deployable(Path(deployment["parameters"]["job"]))
+    with get_client(sync_client=True) as client:
+        for pool in sorted({deployment["work_pool"]["name"] for deployment in described["deployments"]}):
+            try:
+                client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
+            except ObjectAlreadyExists:
+                continue
+    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(prefect_file)]
+    return subprocess.run(command, check=False).returncode

@@ -1,0 +1,248 @@
+"""The job model: what a job file may say, and how one is read. Each section is its room's union of leaves.
+
+Nothing here is expanded: `{partition}` and `${ENV_VAR}` stay as they are written until the place where they are used.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, available_timezones
+
+from prefect.client.schemas.schedules import CronSchedule
+from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+
+from flows.job_errors import explain, nearest
+from flows.strict_yaml import parse_yaml
+from tasks.errors import JobError
+from tasks.infer.task import AnyPredictor
+from tasks.ingest.task import Source
+from tasks.leaf import Leaf
+from tasks.preprocess.task import Step
+from tasks.shuffle.task import Shuffle
+from tasks.write.task import Checks, Sink
+
+# How the work is spread and stored, never what comes out; everything else makes another generation.
+WORKER_SETTINGS = {"batch_size", "workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources"}
+SOURCE_ACCESS = {"anonymous", "allow_empty"}
+SINK_CONTENT = {"partition_column", "keep"}
+PATHS = (("source", "path"), ("sink", "path"), ("state",))
+
+
+class Schedule(Leaf):
+    """When the job runs by itself and which partition it then takes."""
+
+    cron: Annotated[str, Field(description="Five cron fields.", examples=["0 2 * * *"])]
+    timezone: Annotated[str, Field(description="IANA name; the clock of cron, partitions and deadline.")] = "UTC"
+    offset_days: Annotated[
+        int, Field(ge=-3660, le=3660, description="The partition's day relative to the scheduled one.")
+    ] = -1
+    catch_up: Annotated[
+        Literal["all", "latest", "none"], Field(description="Which partitions run that a downtime left out.")
+    ] = "latest"
+    lookback_days: Annotated[int, Field(ge=0, description="Earlier days that run again if their inputs changed.")] = 0
+    deadline: Annotated[
+        str | None,
+        Field(
+            pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$",
+            examples=["06:00"],
+            description="Time of day by which the partition is to be published.",
+        ),
+    ] = None
+
+    @field_validator("cron")
+    @classmethod
+    def _cron(cls, cron: str) -> str:
+        try:
+            CronSchedule(cron=cron)
+        except ValidationError:
+            raise ValueError(f"expected five cron fields, for example '0 2 * * *', found {cron!r}") from None
+        return cron
+
+    @field_validator("timezone")
+    @classmethod
+    def _timezone(cls, timezone: str) -> str:
+        try:
+            ZoneInfo(timezone)
+        except (KeyError, ValueError, OSError):
+            close = nearest(timezone, available_timezones())
+            raise ValueError(f"expected an IANA name such as Europe/Berlin, found {timezone!r}{close}") from None
+        return timezone
+
+
+class Job(Leaf):
+    """One job: where rows come from, what is done with them, where they go and when."""
+
+    name: Annotated[
+        str,
+        Field(
+            pattern=r"^[a-z0-9][a-z0-9_-]*$",
+            max_length=100,
+            examples=["daily-embeddings_2"],
+            description="Lower-case letters, digits, - and _.",
+        ),
+    ]
+    source: Source
+    shuffle: Annotated[Shuffle, Field(validate_default=True)] = {"kind": "none"}  # type: ignore[assignment]
+    preprocess: Annotated[list[Step], Field(description="Steps on the CPU, in order.")] = []
+    inference: Annotated[list[AnyPredictor], Field(description="Models; each sees the same rows.")] = []
+    checks: Checks = Checks()
+    sink: Sink
+    schedule: Schedule | None = None
+    state: Annotated[
+        str | None, Field(min_length=1, description="Where the ledger is kept; default: _overnight in sink.path.")
+    ] = None
+
+    @field_validator("inference")
+    @classmethod
+    def _distinct_names(cls, models: list[AnyPredictor]) -> list[AnyPredictor]:
+        names = [model.name for model in models]
+        for number, name in enumerate(names):
+            if len(names) > 1 and name is None:
+                raise ValueError(
+                    f"several models: inference.{number} ({models[number].kind}) needs a name, "
+                    "which prefixes its columns"
+                )
+            if len(names) > 1 and names.index(name) < number:
+                raise ValueError(f"inference.{names.index(name)} and inference.{number} are both named {name}")
+        return models
+
+    @model_validator(mode="after")
+    def _known_placeholders(self) -> "Job":
+        paths = {"source.path": self.source.path, "sink.path": self.sink.path, "state": self.state or ""}
+        for key, path in paths.items():
+            allowed = {"{partition}"} if key == "source.path" else set()
+            for found in re.findall(r"(?<!\$)\{\w*\}", path):
+                if found not in allowed:
+                    also = "{partition} or " if allowed else ""
+                    hint = "" if allowed else "; each partition has its own directory there anyway"
+                    raise ValueError(f"{key}: expected no placeholder but {also}${{ENV_VAR}}, found {found}{hint}")
+        return self
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether the job has a partition a day, rather than the single partition `all`."""
+        return "{partition}" in self.source.path
+
+    @property
+    def steps(self) -> list[Step]:
+        """`preprocess`, begun by decoding where images come from files and the job leaves that out."""
+        if self.source.kind != "images" or any(step.kind == "decode_image" for step in self.preprocess):
+            return self.preprocess
+        return [TypeAdapter(Step).validate_python({"kind": "decode_image"}), *self.preprocess]
+
+    @property
+    def offset(self) -> timedelta:
+        return timedelta(days=self.schedule.offset_days if self.schedule else -1)
+
+    @property
+    def timezone(self) -> ZoneInfo:
+        return ZoneInfo(self.schedule.timezone if self.schedule else "UTC")
+
+    def settings(self) -> dict[str, Any]:
+        """All settings as they were written, as JSON values."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def result_settings(self) -> dict[str, Any]:
+        """The settings that change results, as JSON values, without defaults: a setting that is new changes nothing."""
+        without = WORKER_SETTINGS if len(self.inference) > 1 else WORKER_SETTINGS | {"name"}
+        return {
+            "source": _changed(self.source, SOURCE_ACCESS),
+            "shuffle": _changed(self.shuffle),
+            "preprocess": [_changed(step) for step in self.steps],
+            "inference": [_changed(model, without) for model in self.inference],
+            "sink": _changed(self.sink, set(type(self.sink).model_fields) - SINK_CONTENT),
+        }
+
+
+def load_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
+    """The job of a file, with `KEY=VALUE` overrides, its relative paths made absolute.
+
+    Raises `JobError` with a line for each problem: the key, what is allowed and what was found.
+    """
+    data = read_job(path, overrides)
+    for keys, found in _relative(data):
+        section: Any = data
+        for key in keys[:-1]:
+            section = section[key]
+        section[keys[-1]] = os.path.abspath(found) + ("/" if found.endswith("/") else "")
+    try:
+        return Job.model_validate(data)
+    except ValidationError as error:
+        lines = explain(error, data, job_schema())
+        several = "" if len(lines) == 1 else f"{len(lines)} problems\n  "
+        raise JobError(f"{path}: {several}" + "\n  ".join(lines)) from None
+
+
+def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """A job file as it is written, with overrides, not yet validated. Raises `JobError` where it is no mapping."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise JobError(f"{path}: expected a job file, found nothing there.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobError(f"{path}: cannot read the job file: {error}") from None
+    data = parse_yaml(text, str(path))
+    if not isinstance(data, dict):
+        found = "an empty file" if data is None else f"a {'list' if isinstance(data, list) else type(data).__name__}"
+        raise JobError(f"{path}: expected a mapping with name, source and sink, found {found}.")
+    for override in overrides:
+        _override(data, override)
+    return data
+
+
+def relative_paths(data: Mapping[str, Any]) -> list[str]:
+    """`source.path: data/raw` for each local path that depends on the working directory, of `read_job`'s mapping."""
+    return [f"{'.'.join(keys)}: {found}" for keys, found in _relative(data)]
+
+
+def job_schema() -> dict[str, Any]:
+    """The JSON schema of job files, for editors."""
+    schema = Job.model_json_schema()
+    for definition in schema["$defs"].values():
+        if "const" in definition.get("properties", {}).get("kind", {}):
+            definition["required"] = ["kind", *(key for key in definition.get("required", []) if key != "kind")]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Overnight job"}
+
+
+def _relative(data: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
+    found: list[tuple[tuple[str, ...], str]] = []
+    for keys in PATHS:
+        value: Any = data
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, str) and value and not re.match(r"/|~|\$\{|[A-Za-z][A-Za-z0-9+.-]*:", value):
+            found.append((keys, value))
+    return found
+
+
+def _override(data: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise JobError(f"--set {override}: expected KEY=VALUE, for example inference.0.batch_size=8.")
+    *parents, last = key.split(".")
+    section: Any = data
+    for depth, part in enumerate(parents):
+        if isinstance(section, dict) and section.get(part) is None:
+            section[part] = [] if key.split(".")[depth + 1].isdecimal() else {}
+        section = section[_index(section, part, key, parents[:depth])]
+    section[_index(section, last, key, parents)] = parse_yaml(text, f"--set {key}")
+
+
+def _index(section: Any, part: str, key: str, parents: list[str]) -> str | int:
+    where = ".".join(parents)
+    if isinstance(section, dict):
+        return part
+    if not isinstance(section, list):
+        raise JobError(f"--set {key}: {where} is {section!r} and has no keys.")
+    if not section:
+        raise JobError(f"--set {key}: {where} is empty in the job file.")
+    if not part.isdecimal() or int(part) >= len(section):
+        raise JobError(f"--set {key}: expected a number from 0 to {len(section) - 1} after {where}, found {part}.")
+    return int(part)
+
+
+def _changed(leaf: Any, without: set[str] | frozenset[str] = frozenset()) -> dict[str, Any]:
+    return {"kind": leaf.kind, **leaf.model_dump(mode="json", exclude_defaults=True, exclude=set(without))}

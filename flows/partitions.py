@@ -1,0 +1,37 @@
+"""Which partition a run takes: a day as `YYYY-MM-DD`, or `all` where the source has no `{partition}`."""
+
+import re
+from datetime import UTC, date, datetime
+
+from flows.job import Job
+from tasks.errors import JobError
+
+
+def resolve_partition(job: Job, partition: str | None, scheduled: datetime | None, now: datetime) -> str:
+    """The partition that is asked for; without one the day at the scheduled time (or now) in the schedule's time zone,
+    moved by its `offset_days`.
+
+    Naive times are UTC. Raises `JobError` for a partition that the job cannot have.
+    """
+    partition = (partition or "").strip()
+    if not job.is_dated:
+        if partition in ("", "all"):
+            return "all"
+        raise JobError(
+            f"partition: expected all, since source.path of the job {job.name} has no {{partition}}; found {partition}."
+        )
+    if partition:
+        return parse_day(partition).isoformat()
+    moment = scheduled or now
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (moment.astimezone(job.timezone).date() + job.offset).isoformat()
+
+
+def parse_day(text: str) -> date:
+    """A day written `YYYY-MM-DD`. Raises `JobError`."""
+    try:
+        if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+            return date.fromisoformat(text)
+    except ValueError as error:
+        raise JobError(f"partition: expected a day of the calendar as YYYY-MM-DD, found {text} ({error}).") from None
+    raise JobError(f"partition: expected a day as YYYY-MM-DD, found {text}.")

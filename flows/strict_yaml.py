@@ -1,0 +1,48 @@
+"""YAML as its readers expect it: no value is taken for something it does not look like, and no key is lost.
+
+Only `true` and `false` are truth values, so that a country stays `NO`; times and dates stay text (`16:30` is not 990),
+numbers are decimal, and `1e-3` is one. A key written twice is an error, where PyYAML would keep the last.
+"""
+
+import re
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+from tasks.errors import JobError
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[str, list[Any]] = {}
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+for _name, _pattern, _first in (
+    ("bool", r"true|false", "tf"),
+    ("null", r"~|null|", ["~", "n", ""]),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+", "-+.0123456789"),
+    ("float", r"[-+]?\.inf|\.nan", "-+."),
+    ("merge", r"<<", "<"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(rf"^(?:{_pattern})$"), list(_first))
+
+
+def parse_yaml(text: str, what: str) -> Any:
+    """The value of a YAML document. Raises `JobError` naming `what` and the line."""
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise JobError(f"{what}{line}: not valid YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise JobError(f"{what}: not valid YAML: {str(error).splitlines()[0]}") from None

@@ -1,0 +1,16 @@
+"""What a preprocess step declares, and its two moments: build once a worker, then work on one table after another."""
+
+from tasks.leaf import Leaf
+from tasks.rows import Work
+
+
+class PreprocessStep(Leaf):
+    """A leaf adds `kind`, its settings and `build`."""
+
+    def build(self) -> Work:
+        """What is called with each table of live rows; see `tasks/rows.py` for what it may return and raise."""
+        raise TypeError(f"{type(self).__name__} has no build")
+
+    def fingerprint(self) -> dict[str, str]:
+        """What the result depends on besides the settings: file name -> sha256 of code."""
+        return {}

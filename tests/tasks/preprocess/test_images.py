@@ -1,0 +1,248 @@
+"""decode_image and resize_image: what comes out is what Pillow shows, and a broken image costs its own row."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image, ImageFile
+from pydantic import ValidationError
+
+from tasks import rows
+from tasks.errors import ContractError
+from tasks.preprocess.decode_image import DecodeImage
+from tasks.preprocess.resize_image import ResizeImage
+
+BINARY = pa.large_binary()
+RANDOM = np.random.default_rng(7)
+
+
+def smooth(height: int, width: int) -> np.ndarray:
+    coarse = Image.fromarray(RANDOM.integers(0, 256, (4, 4, 3), dtype=np.uint8))
+    return np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC))
+
+
+def encode(image: np.ndarray | Image.Image, kind: str = "PNG", **settings) -> bytes:
+    buffer = io.BytesIO()
+    (Image.fromarray(image) if isinstance(image, np.ndarray) else image).save(buffer, kind, **settings)
+    return buffer.getvalue()
+
+
+def block_of(values: list, kind: pa.DataType | None = BINARY) -> pa.Table:
+    column = pa.array(values, kind) if kind else rows.to_arrow(values)
+    names = [f"{i}.png" for i in range(len(values))]
+    return rows.source_block(0, 0, pa.table({"row_id": names, "image": column}))
+
+
+def decode(*encoded: bytes | None, **settings) -> pa.Table:
+    return rows.apply(block_of(list(encoded)), "preprocess", DecodeImage(**settings).build())
+
+
+def decoded(encoded: bytes) -> np.ndarray:
+    block = decode(encoded)
+    assert block["__error_message"].to_pylist() == [None]
+    return rows.to_numpy(block["image"])[0]
+
+
+def reason(block: pa.Table, row: int = 0) -> str:
+    assert block["__state"][row].as_py() == rows.QUARANTINED
+    return block["__error_message"][row].as_py()
+
+
+def test_images_of_one_size_come_out_stacked_and_equal_to_pillows():
+    images = [smooth(20, 30) for _ in range(3)]
+    block = decode(*[encode(image) for image in images])
+    result = rows.to_numpy(block["image"])
+    assert result.dtype == np.uint8
+    assert np.array_equal(result, np.stack(images))
+
+
+def test_images_of_several_sizes_keep_theirs():
+    images = [smooth(20, 30), smooth(5, 6), smooth(20, 30)]
+    result = rows.to_numpy(decode(*[encode(image) for image in images])["image"])
+    assert [image.shape for image in result] == [(20, 30, 3), (5, 6, 3), (20, 30, 3)]
+    assert all(np.array_equal(a, b) for a, b in zip(result, images, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP", "BMP", "TIFF", "PPM", "GIF", "AVIF", "JPEG2000"])
+def test_every_listed_format_decodes_as_pillow_does(kind):
+    encoded = encode(smooth(24, 32), kind)
+    assert np.array_equal(decoded(encoded), np.asarray(Image.open(io.BytesIO(encoded)).convert("RGB")))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_exif_orientation_is_applied(kind, orientation):
+    from PIL import ImageOps
+
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    encoded = encode(smooth(16, 32), kind, exif=exif)
+    expected = ImageOps.exif_transpose(Image.open(io.BytesIO(encoded))).convert("RGB")
+    assert np.array_equal(decoded(encoded), np.asarray(expected))
+
+
+def test_unreadable_exif_data_do_not_cost_the_image():
+    image = smooth(16, 32)
+    exif = b"Exif\x00\x00MM\x00*\x00\x00\xff\xff" + b"\x01" * 20
+    assert decoded(encode(image, "JPEG", exif=exif)).shape == (16, 32, 3)
+
+
+def test_the_first_frame_of_an_animation_is_taken():
+    first, second = smooth(8, 8), smooth(8, 8)
+    encoded = encode(
+        Image.fromarray(first), "WEBP", save_all=True, append_images=[Image.fromarray(second)], lossless=True
+    )
+    assert np.array_equal(decoded(encoded), first)
+
+
+def test_cmyk_grey_palette_and_alpha_become_rgb_as_pillow_converts_them():
+    image = Image.fromarray(smooth(16, 16))
+    with_alpha = image.convert("RGBA")
+    with_alpha.putalpha(0)
+    palette = image.quantize(16)
+    for encoded in (
+        encode(image.convert("CMYK"), "JPEG"),
+        encode(image.convert("L")),
+        encode(image.convert("1")),
+        encode(palette, transparency=bytes(range(16))),
+        encode(with_alpha),
+    ):
+        assert np.array_equal(decoded(encoded), np.asarray(Image.open(io.BytesIO(encoded)).convert("RGB")))
+    assert np.array_equal(decoded(encode(with_alpha)), np.asarray(image))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
+def test_16_bit_grey_is_scaled_not_clipped(kind):
+    ramp = (np.arange(256, dtype=np.uint16) * 257).reshape(16, 16)
+    result = decoded(encode(Image.fromarray(ramp), kind))
+    assert np.array_equal(result[..., 0], (ramp >> 8).astype(np.uint8))
+    assert np.array_equal(result[..., 0], result[..., 2])
+
+
+def broken() -> dict[str, tuple[bytes | None, str]]:
+    """Ten kinds of broken image, with a part of the reason that each must give."""
+    image = smooth(64, 64)
+    jpeg, png = encode(image, "JPEG"), encode(image)
+    flipped = bytearray(png)
+    flipped[len(png) // 2] ^= 0xFF
+    huge = encode(Image.new("L", (5000, 5000)))
+    return {
+        "no value": (None, "found null"),
+        "empty": (b"", "the file is empty (0 bytes)"),
+        "truncated JPEG": (jpeg[: len(jpeg) * 2 // 3], "expected a whole JPEG image of 64 x 64"),
+        "truncated PNG": (png[: len(png) * 2 // 3], "expected a whole PNG image of 64 x 64"),
+        "only the header": (jpeg[:100], "found 100 bytes"),
+        "text": (b"<html>404 Not Found</html>", "begin with b'<html>404 Not Fo'"),
+        "zeros": (bytes(1000), "expected an image"),
+        "flipped bits": (bytes(flipped), "expected a whole PNG"),
+        "too large": (huge, "found 5000 x 5000 = 25000000"),
+        "32-bit floats": (encode(Image.new("F", (4, 4)), "TIFF"), "expected 8 or 16 bits a channel"),
+    }
+
+
+@pytest.mark.parametrize("name", broken())
+def test_a_broken_image_costs_only_its_row(name):
+    data, expected = broken()[name]
+    good = smooth(8, 8)
+    block = decode(encode(good), data, encode(good), max_image_pixels=1_000_000)
+    assert block["__state"].to_pylist() == [rows.LIVE, rows.QUARANTINED, rows.LIVE]
+    assert expected in reason(block, 1)
+    assert np.array_equal(rows.to_numpy(block["image"])[2], good)
+
+
+def test_a_decompression_bomb_is_refused_before_it_is_decoded():
+    header = encode(Image.new("L", (1, 1)))
+    bomb = bytearray(header)
+    bomb[16:24] = (60000).to_bytes(4, "big") * 2
+    import zlib
+
+    bomb[29:33] = zlib.crc32(bomb[12:29]).to_bytes(4, "big")
+    assert "max_image_pixels" in reason(decode(bytes(bomb)))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "TIFF", "JPEG2000"])
+def test_no_truncation_yields_other_pixels(kind):
+    encoded = encode(smooth(40, 40), kind)
+    whole = decoded(encoded)
+    block = decode(*[encoded[:length] for length in range(1, len(encoded), max(1, len(encoded) // 60))])
+    for state, image in zip(block["__state"].to_pylist(), rows.to_numpy(block["image"]), strict=True):
+        assert state == rows.QUARANTINED or np.array_equal(image, whole)
+
+
+def test_truncated_images_stay_errors_where_a_library_allows_them(monkeypatch):
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    encoded = encode(RANDOM.integers(0, 256, (64, 64, 3), dtype=np.uint8), "JPEG")
+    assert "image file is truncated" in reason(decode(encoded[: len(encoded) // 2]))
+
+
+def test_when_all_rows_fail_the_column_still_has_its_type():
+    block = decode(b"", b"x")
+    assert block.schema.field("image").type == rows.TENSOR
+
+
+def test_decoded_rows_pass_untouched():
+    block = block_of([smooth(4, 5), smooth(6, 7)], None)
+    again = rows.apply(block, "preprocess", DecodeImage().build())
+    assert again["image"].equals(block["image"])
+
+
+def test_a_missing_or_unfit_column_is_the_settings_fault_not_the_rows():
+    with pytest.raises(ContractError, match=r"expected a column 'photo', found row_id, image"):
+        decode(b"", column="photo")
+    with pytest.raises(ContractError, match=r"found string"):
+        rows.apply(block_of(["a"], pa.string()), "preprocess", DecodeImage().build())
+    with pytest.raises(ContractError, match=r"Put decode_image before it"):
+        rows.apply(block_of([b"a"]), "preprocess", ResizeImage(size=4).build())
+
+
+def resize(*images: np.ndarray, **settings) -> np.ndarray:
+    block = rows.apply(block_of(list(images), None), "preprocess", ResizeImage(**settings).build())
+    assert block["__error_message"].null_count == len(block)
+    return rows.to_numpy(block["image"])
+
+
+@pytest.mark.parametrize("shape", [(50, 80), (81, 50), (10, 10), (7, 300), (224, 224), (64, 33)])
+@pytest.mark.parametrize("resample", ["bicubic", "bilinear"])
+def test_resizing_equals_the_processor_of_transformers(shape, resample):
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+    image = RANDOM.integers(0, 256, (*shape, 3), dtype=np.uint8)
+    processor = CLIPImageProcessorPil(
+        size={"shortest_edge": 32},
+        crop_size={"height": 32, "width": 32},
+        resample=Image.Resampling[resample.upper()],
+        do_rescale=False,
+        do_normalize=False,
+    )
+    result = resize(image, size=32, resample=resample)
+    expected = processor(Image.fromarray(image), return_tensors="np")["pixel_values"][0]
+    assert np.array_equal(result[0], expected.transpose(1, 2, 0).astype(np.uint8))
+
+
+def test_a_height_and_width_are_covered_and_cropped():
+    result = resize(smooth(50, 80), smooth(80, 50), size=(20, 40))
+    assert result.shape == (2, 20, 40, 3)
+    plain = np.zeros((100, 100, 3), np.uint8)
+    plain[25:75] = 255
+    assert (resize(plain, size=(20, 40), resample="box")[0] == 255).all()  # half of the height remains
+
+
+def test_a_long_strip_is_cropped_while_it_is_scaled():
+    strip = np.zeros((1, 60_000, 3), np.uint8)
+    strip[:, 29_990:30_010] = 200
+    assert (resize(strip, size=16)[0] == 200).all()
+
+
+def test_a_row_that_is_no_rgb_image_fails_alone():
+    images = [smooth(8, 8), np.zeros((8, 8), np.uint8), np.zeros((8, 8, 3), np.float32)]
+    block = rows.apply(block_of(images, None), "preprocess", ResizeImage(size=4).build())
+    assert "found uint8 8 x 8" in reason(block, 1)
+    assert "found float32 8 x 8 x 3" in reason(block, 2)
+    assert block["__state"][0].as_py() == rows.LIVE
+
+
+@pytest.mark.parametrize("settings", [{"size": 0}, {"size": (4,)}, {"size": 4, "resample": "cubic"}, {"sise": 4}])
+def test_wrong_settings_fail_at_construction(settings):
+    with pytest.raises(ValidationError):
+        ResizeImage(**settings)
