@@ -102,7 +102,7 @@ def refuse_foreign_files(run: Run, receipt: dict[str, Any] | None) -> None:
         )
 
 
-def refuse_limit(limit_rows: int | None) -> None:
-    """Raises `JobError` for a row limit that is no positive number."""
-    if limit_rows is not None and limit_rows < 1:
-        raise JobError(f"limit_rows: expected a positive number, found {limit_rows}.")
+def refuse_limit(limit_rows: int) -> None:
+    """Raises `JobError` for a row limit below 0, which stands for none."""
+    if limit_rows < 0:
+        raise JobError(f"limit_rows: expected a number of rows, or 0 for all, found {limit_rows}.")

@@ -27,23 +27,23 @@ def run_name() -> str:
     parameters = prefect.runtime.flow_run.parameters
     try:
         job = load_job(Path(parameters["job"]))
-        return f"{job.name}/{_partition(job, parameters.get('partition'))}"
+        return f"{job.name}/{_partition(job, parameters.get('partition', ''))}"
     except OvernightError:
         return f"{Path(str(parameters.get('job'))).stem}/invalid"
 
 
-def _partition(job: Job, partition: str | None) -> str:
+def _partition(job: Job, partition: str) -> str:
     scheduled = prefect.runtime.flow_run.scheduled_start_time
     return resolve_partition(job, partition, scheduled, datetime.now(UTC))
 
 
 @flow(name="batch-inference", flow_run_name=run_name, task_runner=OvernightTaskRunner(), persist_result=False)
 def batch_inference(
-    partition: str | None = None,
+    partition: str = "",
     force: bool = False,
     reason: str = "",
-    limit_rows: int | None = None,
-    settings: list[str] | None = None,
+    limit_rows: int = 0,
+    settings: list[str] = [],  # noqa: B006 - Prefect shows it in the form; nothing changes it
     *,
     job: str,
 ) -> dict[str, Any]:
@@ -53,17 +53,17 @@ def batch_inference(
         partition: The date to run, as YYYY-MM-DD. Empty: the day before the scheduled time, in the job's time zone.
         force: Run again although the partition is published.
         reason: Why, for the receipt.
-        limit_rows: Only the first so many rows, published to a scratch place and never over real data.
+        limit_rows: Only the first so many rows, published to a scratch place and never over real data. 0: all.
         settings: Settings of the job file to override for this run, each written as KEY=VALUE.
         job: The job file, as a path where the flow runs. Set by the deployment.
     """
     refuse_limit(limit_rows)
-    loaded = load_job(Path(job), settings or [])
+    loaded = load_job(Path(job), settings)
     day = _partition(loaded, partition)
     run: Run | None = None
     try:
         plan = make_plan(loaded.inference, *read_cluster())
-        run, published = begin(loaded, day, force, reason, limit_rows)
+        run, published = begin(loaded, day, force, reason, limit_rows or None)
         if published:
             get_run_logger().info("%s/%s is published and not stale: left as it is", loaded.name, day)
             return published
@@ -72,7 +72,7 @@ def batch_inference(
             rows = _done("shuffle", shuffle.submit(run, loaded.shuffle, plan, rows))
             rows = _done("preprocess", preprocess.submit(run, loaded.steps, plan, rows))
             rows = _done("infer", infer.submit(run, loaded.inference, loaded.sink.keep, plan, rows))
-            receipt = _done("write", write.submit(run, loaded.sink, loaded.checks, loaded.settings(), rows))
+            receipt = _done("write", write.submit(run, loaded.sink, loaded.checks, {"settings": loaded.settings()}, rows))
             return dict(receipt.result())
     except Exception as error:
         failure = explain(error, "plan")

@@ -27,7 +27,13 @@ def main() -> None:
 @click.option("--partition", metavar="D", help="YYYY-MM-DD; default: yesterday in the job's time zone.")
 @click.option("--force", is_flag=True, help="Run again although the partition is published.")
 @click.option("--reason", metavar="T", default="", help="Why, for the receipt.")
-@click.option("--limit-rows", metavar="N", type=click.IntRange(min=1), help="A sample, published to a scratch place.")
+@click.option(
+    "--limit-rows",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=None,
+    help="A sample, published to a scratch place.",
+)
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Override a setting of the job file.")
 @json_option
 def run(
@@ -55,7 +61,7 @@ def run(
     from flows.embedded import run_here
 
     try:
-        receipt = run_here(job_path, job.name, day, force, reason, limit_rows, settings)
+        receipt = run_here(job_path, job.name, day, force, reason, limit_rows or 0, settings)
     except OvernightError as error:
         failure = describe_failure(job.name, day, error)
         if as_json:

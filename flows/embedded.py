@@ -19,7 +19,7 @@ def run_here(
     partition: str,
     force: bool,
     reason: str,
-    limit_rows: int | None,
+    limit_rows: int,
     settings: Sequence[str],
 ) -> dict[str, Any]:
     """The receipt of one partition, run now. Raises `OvernightError`."""

@@ -95,7 +95,14 @@ def _start(home: Path) -> str:
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     log = home / "overnight-server.log"
     with open(log, "ab") as output:
-        done = subprocess.run([*command, "--background"], env=environment, stdout=output, stderr=output, check=False)
+        done = subprocess.run(
+            [*command, "--background"],
+            env=environment,
+            stdout=output,
+            stderr=output,
+            check=False,
+            start_new_session=True,  # Ctrl-C in this terminal is not for the server
+        )
     deadline = time.monotonic() + START_SECONDS
     while done.returncode == 0 and time.monotonic() < deadline:
         if _answers(url):

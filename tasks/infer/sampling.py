@@ -20,7 +20,7 @@ class RowNoise:
         import torch
 
         self.temperature = temperature
-        self.generators = [torch.Generator(device).manual_seed(_number(f"{name}")) for name in names]
+        self.generators = [torch.Generator(device).manual_seed(_number(f"{seed} {name}")) for name in names]
 
     def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
         """Scores N x V as `generate` has them; gives the noisy scores, float32."""

@@ -42,7 +42,7 @@ def run_job(prefect_api: str, ray_session: None, tmp_path: Path) -> RunJob:
     """Runs a job given as a dict, in this process; the receipt. The job file lies in the test's own folder."""
     from flows.batch_inference import batch_inference
 
-    def run(job: dict[str, Any], partition: str | None = None, **parameters: Any) -> dict[str, Any]:
+    def run(job: dict[str, Any], partition: str = "", **parameters: Any) -> dict[str, Any]:
         path = tmp_path / f"{job.get('name', 'job')}.yaml"
         path.write_text(yaml.safe_dump(job))
         return batch_inference(partition, job=str(path), **parameters)

@@ -1,4 +1,6 @@
 import hashlib
+import subprocess
+import sys
 
 import pytest
 
@@ -96,6 +98,13 @@ def test_the_fingerprint_names_files_below_the_folder_and_skips_dotfiles(tmp_pat
 
 def test_the_fingerprint_of_a_hub_model_is_its_name():
     assert pretrained.fingerprint("google/vit-base-patch16-224") == {"hub": "google/vit-base-patch16-224"}
+
+
+def test_settings_are_read_without_importing_torch_or_transformers():
+    leaves = ("image_classification", "image_embedding", "text_embedding", "text_generation", "python")
+    imports = ", ".join(f"tasks.infer.{leaf}" for leaf in leaves)
+    heavy = f"import sys, {imports}; print(sorted({{'torch', 'transformers', 'huggingface_hub'}} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_a_job_without_gpus_runs_on_the_cpu():

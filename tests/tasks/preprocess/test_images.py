@@ -1,6 +1,7 @@
 """decode_image and resize_image: what comes out is what Pillow shows, and a broken image costs its own row."""
 
 import io
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -84,7 +85,7 @@ def test_exif_orientation_is_applied(kind, orientation):
 
 def test_unreadable_exif_data_do_not_cost_the_image():
     image = smooth(16, 32)
-    exif = b"Exif\x00\x00MM\x00*\x00\x00\xff\xff" + b"\x01" * 20
+    exif = b"Exif\x00\x00no TIFF header"
     assert decoded(encode(image, "JPEG", exif=exif)).shape == (16, 32, 3)
 
 
@@ -108,7 +109,11 @@ def test_cmyk_grey_palette_and_alpha_become_rgb_as_pillow_converts_them():
         encode(palette, transparency=bytes(range(16))),
         encode(with_alpha),
     ):
-        assert np.array_equal(decoded(encoded), np.asarray(Image.open(io.BytesIO(encoded)).convert("RGB")))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = np.asarray(Image.open(io.BytesIO(encoded)).convert("RGB"))
+            warnings.simplefilter("error")
+            assert np.array_equal(decoded(encoded), expected)
     assert np.array_equal(decoded(encode(with_alpha)), np.asarray(image))
 
 
@@ -229,9 +234,8 @@ def test_a_height_and_width_are_covered_and_cropped():
 
 
 def test_a_long_strip_is_cropped_while_it_is_scaled():
-    strip = np.zeros((1, 60_000, 3), np.uint8)
-    strip[:, 29_990:30_010] = 200
-    assert (resize(strip, size=16)[0] == 200).all()
+    strip = np.full((1, 3_000_000, 3), 200, np.uint8)  # 2,400,000,000 pixels wide at a height of 800
+    assert (resize(strip, size=800)[0] == 200).all()
 
 
 def test_a_row_that_is_no_rgb_image_fails_alone():
