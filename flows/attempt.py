@@ -77,9 +77,10 @@ def begin(job: Job, partition: str, force: bool, reason: str, limit_rows: int | 
             "Give each job a sink of its own."
         )
     refuse_foreign_files(run, receipt)
-    fresh = receipt and receipt["fingerprint"] == key and not force and limit_rows is None
-    if fresh and receipt["inputs"] == digest(list_inputs(job.source, partition)):
-        return run, receipt
+    if receipt and receipt["fingerprint"] == key and not force and limit_rows is None:
+        inputs_now = digest(list_inputs(job.source, partition))
+        if receipt["inputs"] == inputs_now:
+            return run, receipt
     generation = None if force or limit_rows is not None else unfinished_generation(run.ledger, key)
     if generation is None:
         generation = f"{moment}-{key[:6]}-{suffix}"

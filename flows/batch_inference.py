@@ -72,7 +72,8 @@ def batch_inference(
             rows = _done("shuffle", shuffle.submit(run, loaded.shuffle, plan, rows))
             rows = _done("preprocess", preprocess.submit(run, loaded.steps, plan, rows))
             rows = _done("infer", infer.submit(run, loaded.inference, loaded.sink.keep, plan, rows))
-            receipt = _done("write", write.submit(run, loaded.sink, loaded.checks, {"settings": loaded.settings()}, rows))
+            facts = {"settings": loaded.settings()}
+            receipt = _done("write", write.submit(run, loaded.sink, loaded.checks, facts, rows))
             return dict(receipt.result())
     except Exception as error:
         failure = explain(error, "plan")

@@ -17,6 +17,7 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.flows import serve as serve_deployments
+from prefect.types.entrypoint import EntrypointType
 from prefect.utilities.annotations import freeze
 
 from flows.batch_inference import batch_inference
@@ -46,13 +47,15 @@ def serve(job_paths: Sequence[Path]) -> None:
 def _deployment(job: Job, path: Path) -> RunnerDeployment:
     schedule = job.schedule and CronSchedule(cron=job.schedule.cron, timezone=job.schedule.timezone)
     options: dict[str, Any] = {"schedule": schedule} if schedule else {}
-    return batch_inference.to_deployment(
+    deployment: RunnerDeployment = batch_inference.to_deployment(  # type: ignore[assignment]
         name=job.name,
         description=f"Runs one partition of {path}. Leave partition empty for the day that is due.",
         parameters={"job": freeze(str(path.resolve()))},
         tags=[f"job:{job.name}"],
+        entrypoint_type=EntrypointType.MODULE_PATH,  # workers must find the flow by the name it is pickled with
         **options,
     )
+    return deployment
 
 
 def deploy(prefect_file: Path = PREFECT_FILE) -> int:

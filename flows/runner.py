@@ -68,7 +68,7 @@ class OvernightFuture(PrefectRayFuture[R]):
 class OvernightTaskRunner(RayTaskRunner[R]):
     """The task runner of every flow here."""
 
-    def submit(self, *args: Any, **kwargs: Any) -> OvernightFuture[R]:  # type: ignore[override]
+    def submit(self, *args: Any, **kwargs: Any) -> OvernightFuture[R]:
         current = SettingsContext.get()
         with (
             RemoteOptionsContext(current_remote_options=REMOTE_OPTIONS),

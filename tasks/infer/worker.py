@@ -17,8 +17,8 @@ from tasks.run_directory import Run
 class Worker:
     """Columns in: those that `predictor.inputs()` names. Columns out: what it returns, prefixed with `prefix`.
 
-    drop_heavy: inputs such as images are dropped behind this worker, unless a prefix in `earlier` shows that a model made
-    them, or `keep` names them.
+    drop_heavy: inputs such as images are dropped behind this worker, unless a prefix in `earlier` shows that a model
+    made them, or `keep` names them.
     """
 
     def __init__(

@@ -11,9 +11,11 @@ from tasks.artifacts import artifact_key
 from tasks.errors import find_cause
 from tasks.preprocess.preview import preview
 from tasks.preprocess.run_steps import run_steps
-from tasks.preprocess.steps import Step as Step
+from tasks.preprocess.steps import Step
 from tasks.resources import Plan
 from tasks.run_directory import Run
+
+__all__ = ["Step", "preprocess"]
 
 SAMPLE_ROWS = 8
 

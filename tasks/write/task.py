@@ -30,6 +30,8 @@ from tasks.write.parquet import ParquetSink
 from tasks.write.progress import STAGES, follow
 from tasks.write.receipt import make_receipt
 
+__all__ = ["Checks", "Sink", "write"]
+
 Sink = ParquetSink
 SECONDS_A_PART = 60.0
 
@@ -130,11 +132,12 @@ def _publish(run: Run, sink: Sink, names: list[str], errors: Any, receipt: dict[
     """The partition, its quarantine and its receipt change, in this order."""
     old = [path.rsplit("/", 1)[-1] for path in published_files(read_json(run.ledger / "receipt.json"))]
     write_json(run.ledger / "receipts" / f"{run.generation}.json", receipt)
-    sink.switch(run, names, old)
+    sink.switch(run, names)
     quarantine = run.ledger / "quarantine"
     before = [name for name in quarantine.names() if name.endswith(".parquet")]
     (quarantine / f"quarantine-{run.generation}.parquet").write_bytes(staging.parquet_bytes(errors, "zstd"))
     write_json(run.ledger / "receipt.json", receipt)
+    sink.discard(run, old)
     (run.ledger / "failure.json").remove()
     run.parts.remove()  # published: nothing will resume from them
     for name in set(before) - {f"quarantine-{run.generation}.parquet"}:

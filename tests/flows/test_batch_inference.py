@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.errors import CheckFailed, ContractError, InputError, JobError, OvernightError, PlanError
+from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled, published, quarantine
 
 MODELS = '''
@@ -59,11 +60,9 @@ class Hopeless:
 '''
 
 
-@pytest.fixture(autouse=True)
-def _models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def _models() -> None:
     """The predictors that jobs here name, importable in the workers as anything in PYTHONPATH is."""
-    from tests.conftest import WORKER_PATH
-
     (WORKER_PATH / "flow_test_models.py").write_text(MODELS)
 
 

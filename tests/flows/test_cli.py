@@ -1,0 +1,98 @@
+"""The command line as a script meets it: exit codes, and one JSON document on stdout."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+JOB = {"name": "pictures", "checks": {"max_quarantined": 0.0}}
+
+
+@pytest.fixture
+def overnight(prefect_api: str, tmp_path: Path) -> Any:
+    """Runs `overnight ARGUMENTS` in the test's folder with a Ray of its own."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PREFECT_API_URL": prefect_api}
+        environment.pop("RAY_ADDRESS", None)
+        command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
+
+    return run
+
+
+@pytest.fixture
+def job_file(pictures: Path, tmp_path: Path) -> Path:
+    job = {
+        **JOB,
+        "source": {"kind": "images", "path": "in/date={partition}"},
+        "sink": {"kind": "parquet", "path": "out"},
+    }
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(job))
+    return path
+
+
+@pytest.mark.slow
+def test_a_run_prints_its_receipt_and_nothing_else(overnight: Any, job_file: Path, tmp_path: Path) -> None:
+    done = overnight("run", "job.yaml", "--partition", "2026-01-02", "--json")
+    assert done.returncode == 0, done.stderr
+    receipt = json.loads(done.stdout)
+    assert (receipt["status"], receipt["rows_out"]) == ("published", 12)
+    assert all((tmp_path / "out" / file).is_file() for file in receipt["files"])
+    again = overnight("run", "job.yaml", "--partition", "2026-01-02", "--json")
+    assert (again.returncode, json.loads(again.stdout)) == (0, receipt)
+
+
+@pytest.mark.slow
+def test_a_failed_run_says_where_and_why_and_exits_with_1(overnight: Any, job_file: Path, tmp_path: Path) -> None:
+    done = overnight("run", "job.yaml", "--partition", "2030-01-01", "--json")
+    failure = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert {name: failure[name] for name in ("job", "partition", "status", "stage", "error_type")} == {
+        "job": "pictures",
+        "partition": "2030-01-01",
+        "status": "failed",
+        "stage": "ingest",
+        "error_type": "InputError",
+    }
+    assert "date=2030-01-01" in failure["error_message"]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "absent.yaml"], "absent.yaml"),
+        (["run", "job.yaml", "--partition", "yesterday"], "YYYY-MM-DD"),
+        (["run", "job.yaml", "--set", "sink.pth=x"], "sink.pth"),
+        (["run", "job.yaml", "--limit-rows", "0"], "limit-rows"),
+        (["run"], "JOB.yaml"),
+        (["validate"], "expected JOB.yaml"),
+    ],
+)
+def test_bad_usage_exits_with_2_and_names_the_mistake(
+    overnight: Any, job_file: Path, arguments: list[str], words: str
+) -> None:
+    done = overnight(*arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stdout == ""
+
+
+def test_validate_accepts_a_good_file_and_prints_the_schema(overnight: Any, job_file: Path) -> None:
+    assert overnight("validate", "job.yaml").returncode == 0
+    schema = json.loads(overnight("validate", "--schema").stdout)
+    assert schema["required"] == ["name", "source", "sink"]
+
+
+def test_the_shipped_schema_is_the_current_one(overnight: Any) -> None:
+    shipped = Path(__file__).parents[2] / "deployments/jobs/job.schema.json"
+    assert json.loads(shipped.read_text()) == json.loads(overnight("validate", "--schema").stdout)

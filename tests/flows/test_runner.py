@@ -1,0 +1,79 @@
+"""The task runner's promises, on a real Ray and a real Prefect server."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+from prefect.settings import PREFECT_API_KEY, PREFECT_API_URL, temporary_settings
+
+from flows.runner import OvernightTaskRunner
+from tasks.errors import OvernightError
+
+
+@task(cache_policy=NO_CACHE)
+def reserved() -> dict[str, float]:
+    import ray
+
+    return dict(ray.get_runtime_context().get_assigned_resources())
+
+
+class ContextTeller(OvernightTaskRunner):
+    """Answers with what was sent along, instead of running the task."""
+
+    @staticmethod
+    def _run_prefect_task(*_: Any, context: dict[str, Any], **__: Any) -> str:
+        return repr(context)
+
+
+def test_a_prefect_task_reserves_no_cpu(prefect_api: str, ray_session: None) -> None:
+    @flow(task_runner=OvernightTaskRunner(), persist_result=False)
+    def probe() -> dict[str, float]:
+        return reserved.submit().result()
+
+    assert probe().get("CPU", 0) == 0
+
+
+def test_no_setting_travels_with_a_task(prefect_api: str, ray_session: None) -> None:
+    @flow(task_runner=ContextTeller(), persist_result=False)
+    def probe() -> str:
+        return reserved.submit().result()  # type: ignore[return-value]
+
+    with temporary_settings({PREFECT_API_KEY: "the-secret-key"}):
+        sent = probe()
+    assert "flow_run_context" in sent
+    assert "the-secret-key" not in sent
+
+
+def test_without_a_server_nothing_starts() -> None:
+    with temporary_settings(restore_defaults={PREFECT_API_URL}):
+        runner = OvernightTaskRunner()
+        with pytest.raises(OvernightError, match="PREFECT_API_URL"):
+            runner._connect()
+
+
+@pytest.mark.slow
+def test_sigterm_still_reaches_prefect_after_ray_has_started(prefect_api: str, tmp_path: Path) -> None:
+    script = tmp_path / "probe.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import signal
+            from flows.runner import OvernightTaskRunner
+
+            def handler(*_): ...
+
+            signal.signal(signal.SIGTERM, handler)
+            with OvernightTaskRunner(init_kwargs={"num_cpus": 1}):
+                assert signal.getsignal(signal.SIGTERM) is handler
+            """
+        )
+    )
+    environment = {**os.environ, "PREFECT_API_URL": prefect_api}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
