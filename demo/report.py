@@ -1,7 +1,7 @@
 """What the demo prints about a published partition, read back from the files that the job left."""
 
+import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +35,20 @@ def sentences(demo: Path, receipt: dict[str, Any]) -> None:
     rows = read(demo / SENTENCES)
     embeddings = np.stack(rows["embedding"].to_numpy())
     alike = np.triu(embeddings @ embeddings.T, 1)
+    alike[alike > 0.9] = 0  # sentences that differ in a digit
     first, second = np.unravel_index(alike.argmax(), alike.shape)
     _counts(receipt)
-    line("most alike", f"{rows['text'][int(first)]}")
+    line("much alike", f"{rows['text'][int(first)]}")
     line("", f"{rows['text'][int(second)]}  (cosine {alike.max():.2f})")
     line("published", demo / SENTENCES)
     line("receipt", demo / SENTENCES / "_overnight/all/receipt.json")
 
 
-def prefect_ui(demo: Path) -> str | None:
-    """The page of the server that the jobs used, from PREFECT_API_URL or from the settings kept in PREFECT_HOME."""
-    kept = demo / "prefect" / "profiles.toml"
-    text = os.environ.get("PREFECT_API_URL") or (kept.read_text() if kept.exists() else "")
-    found = re.search(r"https?://[^\s\"']+?(?=/api\b)", text)
-    return found.group() if found else None
+def prefect_ui(demo: Path) -> str:
+    """The page of the server that the jobs used: the configured one, or the local one that `overnight run` started."""
+    started = demo / "prefect" / "overnight-server.json"
+    api = os.environ.get("PREFECT_API_URL") or json.loads(started.read_text())["url"]
+    return str(api).removesuffix("/").removesuffix("/api")
 
 
 def line(what: str, value: object) -> None:

@@ -71,7 +71,7 @@ def main() -> None:
         report.digits(DEMO, receipt)
     report.sentences(DEMO, run_job("sentences.yaml"))
     print("\nWatch it")
-    report.line("Prefect UI", report.prefect_ui(DEMO) or "at the address printed above")
+    report.line("Prefect UI", report.prefect_ui(DEMO))
     report.line("stop it", "make stop")
 
 

@@ -10,6 +10,7 @@
 """
 
 import contextlib
+import gc
 import logging
 import os
 import secrets
@@ -122,6 +123,7 @@ class OvernightTaskRunner(RayTaskRunner[R]):
         finally:
             for worker in (EventsWorker, APILogWorker):
                 worker.drain_all(timeout=FLUSH_SECONDS, at_exit=False)
+            gc.collect()  # an idle worker would hold a failed stream's actors, and their CPUs, in a cycle
 
 
 @contextlib.contextmanager

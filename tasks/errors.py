@@ -25,6 +25,10 @@ class OvernightError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    def __reduce__(self) -> tuple:
+        # Not by `args`: Ray Data appends its own advice to them on the way.
+        return type(self), (self.message, self.stage)
+
 
 class JobError(OvernightError):
     """The job file, a parameter or a path in it is wrong: nothing was started."""
@@ -61,12 +65,14 @@ class StageFailed(OvernightError):
 
     def __init__(self, message: str, stage: str | None = None, error_type: str = "") -> None:
         super().__init__(message, stage)
-        self.args = (message, stage, error_type)
         self._error_type = error_type
 
     @property
     def error_type(self) -> str:
         return self._error_type
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.message, self.stage, self._error_type)
 
 
 class RowError(Exception):
@@ -97,3 +103,9 @@ def explain(error: BaseException, stage: str) -> OvernightError:
         error = inner
     name = type(error).__name__
     return StageFailed(f"{name}: {error}" if str(error) else name, stage, name)
+
+
+def detached(error: OvernightError) -> OvernightError:
+    """`error` without the frames that it came through: they hold Ray Data's executor, and with it its actors."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tasks.errors import PlanError
+from tasks.placement import Room
 
 CENT = 0.01
+EVERY = 2**31  # workers that fit
 WRITES_AT_ONCE = 2
 SECONDS_A_ROW = "overnight.seconds_a_row"  # in the dataset's context: the models' time, measured on a sample
 
@@ -22,14 +24,22 @@ SECONDS_A_ROW = "overnight.seconds_a_row"  # in the dataset's context: the model
 class Needs(Protocol):
     """What a plan asks of a predictor; see `tasks/infer/predictor.py`."""
 
-    name: str | None
-    kind: str
-    workers: int | tuple[int, int] | None
-    num_cpus: float | None
-    num_gpus: float
-    memory: int | None
-    accelerator_type: str | None
-    resources: dict[str, float]
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def workers(self) -> int | tuple[int, int] | None: ...
+    @property
+    def num_cpus(self) -> float | None: ...
+    @property
+    def num_gpus(self) -> float: ...
+    @property
+    def memory(self) -> int | None: ...
+    @property
+    def accelerator_type(self) -> str | None: ...
+    @property
+    def resources(self) -> dict[str, float]: ...
 
 
 @dataclass(frozen=True)
@@ -88,55 +98,72 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
     nodes: Ray's resources of each node alive. limits: what the cluster may autoscale to, empty where it does not say.
     Raises `PlanError` naming the stage, its need and what was found.
     """
+    total = _sum(nodes)
+    more = {name: amount - total.get(name, 0) for name, amount in limits.items() if amount > total.get(name, 0)}
+    if more:  # nodes that may come; how they are cut nobody knows yet
+        nodes = [*nodes, more]
+        total = _sum(nodes)
+    cpus = total.get("CPU", 0)
+    if cpus <= 0:
+        raise PlanError("the cluster has no CPU to run on. Start a Ray node with CPUs, or unset RAY_ADDRESS.")
+    least = [_minimum(model) for model in models]
+    _refuse_what_cannot_fit(models, least, nodes, total)
+    task_cpus: float = min(1.0, cpus / 2)
+    spared = [{**node, "CPU": max(node.get("CPU", 0) - task_cpus, 0)} for node in nodes]  # reading, on every node
+    gpu_most = [EVERY if model.workers is None and model.num_gpus else 0 for model in models]
+    least = _grown(spared, [_fixed_needs(model) for model in models], least, gpu_most)
+
+    pinned = sum((model.num_cpus or 0) * count for model, count in zip(models, least, strict=True))
+    free = sum(count for model, count in zip(models, least, strict=True) if model.num_cpus is None)
+    if pinned > cpus - task_cpus:
+        task_cpus = 0
+    share = _cents(min(1.0, (cpus - task_cpus - pinned) / free)) if free else 1.0
+    while share and not Room(nodes).take_all(_workers(models, least, share)):
+        share = _cents(share / 2)
+    needs = [_needs(model, share) for model in models]
+    most = _grown(spared, needs, least, [_maximum(model, need) for model, need in zip(models, needs, strict=True)])
+
+    claims = [need.get("CPU", 0) for need in needs]
+    left = cpus - sum(claim * count for claim, count in zip(claims, most, strict=True))
+    # Wherever Ray puts the workers, some node has the mean of what they leave.
+    task_cpus = min(task_cpus, _cents(left / sum(1 for node in nodes if node.get("CPU", 0))))
+    while task_cpus in claims and task_cpus:
+        task_cpus = round(task_cpus - CENT, 2)  # equal reservations would fuse preprocessing into the model's worker
+    at_once = None if task_cpus else max(1, int(cpus // 2))
+    notes = []
+    if at_once:
+        notes.append(
+            f"the models reserve every CPU, so reading and preprocessing reserve none and run {at_once} at a time"
+        )
+    if free and share < 1:
+        notes.append(f"each model worker reserves {share:g} CPU instead of 1, to leave room for reading")
+    pools = [
+        Pool(
+            label=model.name or model.kind,
+            minimum=minimum,
+            maximum=maximum,
+            num_cpus=claim,
+            num_gpus=model.num_gpus,
+            memory=model.memory,
+            accelerator_type=model.accelerator_type,
+            resources=model.resources,
+        )
+        for model, minimum, maximum, claim in zip(models, least, most, claims, strict=True)
+    ]
+    return Plan(task_cpus, at_once, tuple(pools), tuple(notes))
+
+
+def _sum(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
     total: dict[str, float] = {}
     for node in nodes:
         for name, amount in node.items():
             total[name] = total.get(name, 0) + amount
-    for name, amount in limits.items():
-        total[name] = max(total.get(name, 0), amount)
-    cpus = total.get("CPU", 0)
-    if cpus <= 0:
-        raise PlanError("the cluster has no CPU to run on. Start a Ray node with CPUs, or unset RAY_ADDRESS.")
-    task_cpus: float = min(1.0, cpus / 2)
-    minimums = [_minimum(model) for model in models]
-    _refuse_what_cannot_fit(models, minimums, nodes, limits, total)
+    return total
 
-    pinned = sum((m.num_cpus or 0) * least for m, least in zip(models, minimums, strict=True))
-    free = sum(least for m, least in zip(models, minimums, strict=True) if m.num_cpus is None)
-    notes = []
-    if pinned > cpus - task_cpus:
-        task_cpus = 0
-        notes.append("the models reserve every CPU, so reading and preprocessing reserve none and run one at a time")
-    share = min(1.0, (cpus - task_cpus - pinned) / free) if free else 1.0
-    share = int(share / CENT + 1e-6) * CENT
-    if free and share < 1:
-        notes.append(f"each model worker reserves {share:g} CPU instead of 1, to leave room for reading")
 
-    left = (
-        cpus
-        - task_cpus
-        - sum(least * (share if m.num_cpus is None else m.num_cpus) for m, least in zip(models, minimums, strict=True))
-    )
-    claims = {round(share if m.num_cpus is None else m.num_cpus, 2) for m in models}
-    while task_cpus in claims and task_cpus:
-        task_cpus = round(task_cpus - CENT, 2)  # equal reservations would fuse preprocessing into the model's worker
-    pools = []
-    for model, least in zip(models, minimums, strict=True):
-        claim = share if model.num_cpus is None else model.num_cpus
-        most = _maximum(model, least, claim, left / max(len(models), 1), total)
-        pools.append(
-            Pool(
-                label=model.name or model.kind,
-                minimum=most if model.workers is None and model.num_gpus else least,
-                maximum=most,
-                num_cpus=round(claim, 2),
-                num_gpus=model.num_gpus,
-                memory=model.memory,
-                accelerator_type=model.accelerator_type,
-                resources=model.resources,
-            )
-        )
-    return Plan(task_cpus, None if task_cpus else max(1, int(cpus // 2)), tuple(pools), tuple(notes))
+def _cents(amount: float) -> float:
+    """Rounded down to what Ray can tell apart here, and never below nothing."""
+    return max(int(amount / CENT + 1e-6), 0) / 100
 
 
 def _minimum(model: Needs) -> int:
@@ -145,13 +172,35 @@ def _minimum(model: Needs) -> int:
     return model.workers if isinstance(model.workers, int) else model.workers[0]
 
 
-def _maximum(model: Needs, least: int, claim: float, spare_cpus: float, total: Mapping[str, float]) -> int:
-    if isinstance(model.workers, int):
-        return model.workers
-    room = [least + int(spare_cpus / claim)] if claim else []
-    room += [int(total[name] / amount) for name, amount in _fixed_needs(model).items() if total.get(name)]
-    most = max(least, min(room)) if room else least
-    return most if model.workers is None else max(least, min(most, model.workers[1]))
+def _maximum(model: Needs, needs: Mapping[str, float]) -> int:
+    if isinstance(model.workers, int) or (model.workers is None and (model.num_gpus or not needs)):
+        return 0
+    return EVERY if model.workers is None else model.workers[1]
+
+
+def _grown(
+    nodes: Sequence[Mapping[str, float]], needs: Sequence[Mapping[str, float]], counts: list[int], most: list[int]
+) -> list[int]:
+    """`counts` of workers with those added, one a model in turn, that find room and are not beyond `most`."""
+    room, counts = Room(nodes), list(counts)
+    if not room.take_all([need for need, count in zip(needs, counts, strict=True) for _ in range(count)]):
+        return counts
+    growing = [place for place in range(len(counts)) if counts[place] < most[place]]
+    while growing:
+        growing = [place for place in growing if counts[place] < most[place] and room.take(needs[place])]
+        for place in growing:
+            counts[place] += 1
+    return counts
+
+
+def _workers(models: Sequence[Needs], counts: Sequence[int], share: float) -> list[dict[str, float]]:
+    return [_needs(model, share) for model, count in zip(models, counts, strict=True) for _ in range(count)]
+
+
+def _needs(model: Needs, share: float) -> dict[str, float]:
+    """One worker's needs, with the CPU that it is given where it does not say."""
+    shared = {"CPU": share} if model.num_cpus is None and share else {}
+    return _fixed_needs(model) | shared
 
 
 def _fixed_needs(model: Needs) -> dict[str, float]:
@@ -163,33 +212,32 @@ def _fixed_needs(model: Needs) -> dict[str, float]:
 
 
 def _refuse_what_cannot_fit(
-    models: Sequence[Needs],
-    minimums: Sequence[int],
-    nodes: Sequence[Mapping[str, float]],
-    limits: Mapping[str, float],
-    total: Mapping[str, float],
+    models: Sequence[Needs], counts: Sequence[int], nodes: Sequence[Mapping[str, float]], total: Mapping[str, float]
 ) -> None:
     asked: dict[str, float] = {}
-    for model, least in zip(models, minimums, strict=True):
-        label = f"inference {model.name or model.kind}"
-        needs = _fixed_needs(model)
+    room = Room(nodes)
+    for model, count in zip(models, counts, strict=True):
+        label, needs = f"inference {model.name or model.kind}", _fixed_needs(model)
+        if model.num_gpus > 1 and model.num_gpus % 1:
+            raise PlanError(f"{label}: num_gpus: expected a whole number or less than 1, found {model.num_gpus:g}.")
         for name, amount in needs.items():
-            asked[name] = asked.get(name, 0) + amount * least
+            before = asked.get(name, 0)
+            asked[name] = before + amount * count
             if asked[name] > total.get(name, 0) + 1e-9:
-                also = (
-                    f" and the models before it {_amount(name, asked[name] - amount * least)}"
-                    if len(models) > 1
-                    else ""
-                )
+                also = f" and the models before it {_amount(name, before)}" if before else ""
                 raise PlanError(
-                    f"{label} needs {least} x {_amount(name, amount)}{also}; "
+                    f"{label} needs {count} x {_amount(name, amount)}{also}; "
                     f"the cluster has {_amount(name, total.get(name, 0))}. {_advice(name)}"
                 )
-        on_one_node = any(all(node.get(n, 0) >= a for n, a in needs.items()) for node in nodes)
-        if not on_one_node and not all(limits.get(n, 0) >= a for n, a in needs.items()):
-            wanted = ", ".join(_amount(name, amount) for name, amount in needs.items())
+        wanted = ", ".join(_amount(name, amount) for name, amount in needs.items())
+        if not Room(nodes).take(needs):
             raise PlanError(
                 f"{label}: one worker needs {wanted} on one node; no node has that. Ask for less, or add a node."
+            )
+        if not room.take_all([needs] * count):
+            raise PlanError(
+                f"{label}: {count} workers need {wanted} each; the nodes have no room for so many beside each other. "
+                "Ask for less, or add a node."
             )
 
 

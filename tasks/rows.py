@@ -43,7 +43,7 @@ IDENTITY = ("row_id", "uri")
 TENSOR = pa.struct([("dtype", pa.string()), ("shape", pa.list_(pa.int32())), ("data", pa.large_binary())])
 MESSAGE_LIMIT = 2000
 
-Column = pa.Array | pa.ChunkedArray | np.ndarray | Sequence[Any]
+Column = Any  # pa.Array, pa.ChunkedArray, np.ndarray or a sequence, one value a row
 
 
 @dataclass
@@ -65,6 +65,12 @@ Work = Callable[[pa.Table], Outcome]
 def visible(block: pa.Table) -> pa.Table:
     """The block without its hidden columns."""
     return block.select([name for name in block.column_names if name not in HIDDEN.names])
+
+
+def joined(blocks: Iterable[pa.Table]) -> pa.Table:
+    """One block of many, whose columns may differ; without any, an empty one."""
+    blocks = list(blocks)
+    return pa.concat_tables(blocks, promote_options="permissive") if blocks else HIDDEN.empty_table()
 
 
 def source_block(unit: int, first_row: int, data: pa.Table) -> pa.Table:
@@ -153,7 +159,13 @@ def to_numpy(column: pa.ChunkedArray, writable: bool = False) -> np.ndarray:
         result = flat.reshape(len(array), array.type.list_size)
     else:
         result = array.to_numpy(zero_copy_only=False)
-    return result if not writable or result.flags.writeable else result.copy()
+    if not writable:
+        return result
+    result = result if result.flags.writeable else result.copy()
+    for place, cell in enumerate(result if result.dtype == object else ()):
+        if isinstance(cell, np.ndarray) and not cell.flags.writeable:
+            result[place] = cell.copy()
+    return result
 
 
 def to_arrow(values: Column) -> pa.Array:
@@ -168,10 +180,13 @@ def to_arrow(values: Column) -> pa.Array:
     if not isinstance(values, np.ndarray) and hasattr(values, "__array__"):
         values = np.asarray(values)  # torch, jax and pandas values on the host
     if not isinstance(values, np.ndarray):
-        values = list(values)
-        if any(isinstance(value, np.ndarray) and value.ndim for value in values):
-            return _tensors_to_arrow(values)
-        return pa.array([_plain(value) for value in values])
+        values = [_plain(value) for value in values]
+        arrays = [value for value in values if isinstance(value, np.ndarray)]
+        if any(array.dtype == object for array in arrays):  # its bytes would be addresses
+            return pa.array([value.tolist() if isinstance(value, np.ndarray) else value for value in values])
+        return _tensors_to_arrow(values) if arrays else pa.array(values)
+    if not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
     if values.ndim > 1 and values.dtype != object:
         return _stacked_to_arrow(values)
     if values.dtype == object:
@@ -185,7 +200,8 @@ def call(function: Callable[[dict[str, np.ndarray]], Any], rows: pa.Table, stage
     """User code on writable arrays, and what it returned, checked: a dict with one value a row in every column.
 
     Columns handed back as they were given are left out: they stay as they are, and keep an Arrow type that a detour
-    through NumPy would blur (a nullable integer would come back as a float). Raises `ContractError` when the return value is not what Ray Data documents.
+    through NumPy would blur (a nullable integer would come back as a float). Raises `ContractError` when the return
+    value is not what Ray Data documents.
     """
     given = {name: to_numpy(rows[name], writable=True) for name in rows.column_names}
     returned = function(dict(given))
@@ -207,7 +223,7 @@ def call(function: Callable[[dict[str, np.ndarray]], Any], rows: pa.Table, stage
             )
         if not isinstance(name, str) or name.startswith("__"):
             raise ContractError(f"{what}: {name!r} is not a usable column name (a string without leading __).", stage)
-        if not (name in given and values is given[name] and _same(values, rows[name])):
+        if not (name in given and values is given[name] and _same(values, to_numpy(rows[name]))):
             columns[name] = values
     return columns
 
@@ -286,7 +302,8 @@ def error_type(error: Exception) -> str:
 
 def error_message(error: Exception) -> str:
     """An error's text, never empty and at most `MESSAGE_LIMIT` characters."""
-    return (str(error) or type(error).__name__)[:MESSAGE_LIMIT]
+    message = (str(error) or type(error).__name__)[:MESSAGE_LIMIT]
+    return message.encode(errors="replace").decode()  # file names that are no UTF-8
 
 
 def _set(table: pa.Table, name: str, column: Any) -> pa.Table:
@@ -344,21 +361,27 @@ def _tensors_to_numpy(array: pa.StructArray) -> np.ndarray:
     return result
 
 
-def _same(values: Any, column: pa.ChunkedArray) -> bool:
-    before = to_numpy(column)
-    if values.dtype != before.dtype or values.shape != before.shape:
+def _same(values: Any, before: Any) -> bool:
+    """Whether two values as `to_numpy` makes them are equal to the last bit, and so are those inside them."""
+    if type(values) is not type(before):
         return False
-    if values.dtype == object:
-        return all(
-            type(a) is type(b) and not isinstance(a, np.ndarray | list | dict) and (a is b or a == b)
-            for a, b in zip(values, before, strict=True)
-        )
-    return bool(
-        np.array_equal(np.ascontiguousarray(values).view(np.uint8), np.ascontiguousarray(before).view(np.uint8))
-    )
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        if values.dtype != before.dtype or values.shape != before.shape:
+            return False
+        first, second = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (values, before))
+        return bool(np.array_equal(first, second))
+    if isinstance(values, dict):
+        return list(values) == list(before) and all(_same(values[key], before[key]) for key in values)
+    if isinstance(values, np.ndarray | list | tuple):
+        return len(values) == len(before) and all(map(_same, values, before))
+    return bool(values is before or values == before)
 
 
 def _plain(value: Any) -> Any:
-    return (
-        value.item() if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.ndim) else value
-    )
+    """A row's value: an array of one or more dimensions in this machine's byte order, or a Python value."""
+    if hasattr(value, "__array__"):
+        value = np.asarray(value)
+        if not value.dtype.isnative:
+            value = value.astype(value.dtype.newbyteorder("="))
+        return value if value.ndim else value[()] if value.dtype.kind in "mM" else value.item()
+    return value

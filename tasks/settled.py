@@ -6,7 +6,10 @@ has that number as `stop`. There is no second record that could disagree with th
 """
 
 import base64
+import heapq
+from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -56,7 +59,7 @@ def decode(encoded: bytes) -> pa.Table:
 
 @dataclass(frozen=True)
 class Totals:
-    """Source rows by their end, and the number of units whose rows are not all settled, or settled twice."""
+    """Source rows by their end; the units with rows that are not settled, and with rows settled twice or not theirs."""
 
     rows: int
     written: int
@@ -80,30 +83,52 @@ def merge(tables: list[pa.Table]) -> pa.Table:
     ends = joined["state"].to_numpy() == rows.END
     order = np.lexsort((joined["part"].to_numpy(), start, unit, ~ends))
     unit, start, stop = unit[order], start[order], stop[order]
-    overlaps = (unit[1:] == unit[:-1]) & (start[1:] < stop[:-1]) & ~ends[order][1:]
+    overlaps = (unit[1:] == unit[:-1]) & (start[1:] < stop[:-1]) & ~ends[order][:-1] & ~ends[order][1:]
     joined = joined.take(order)
     return joined if not overlaps.any() else _without_overlaps(joined)
 
 
 def _without_overlaps(ranges: pa.Table) -> pa.Table:
-    """Cuts from each range the rows that a part of lower index has already settled."""
-    kept: dict[int, list[tuple[int, int]]] = {}
-    result = []
-    for unit, start, stop, state, part in sorted(
-        zip(*(ranges[name].to_pylist() for name in ("unit", "start", "stop", "state", "part")), strict=True),
-        key=lambda r: (r[4], r[0], r[1]),
-    ):
+    """Cuts from each range the rows that a part of lower index has settled: a sweep over the bounds of each unit."""
+    result, by_unit = [], defaultdict(list)
+    for unit, start, stop, state, part in zip(*(ranges[name].to_pylist() for name in ranges.column_names), strict=True):
         if state == rows.END:
             result.append((unit, start, stop, state, part))
-            continue
-        pieces = [(start, stop)]
-        for low, high in kept.get(unit, []):
-            pieces = [p for a, b in pieces for p in ((a, min(b, low)), (max(a, high), b)) if p[0] < p[1]]
-        kept.setdefault(unit, []).extend(pieces)
-        result.extend((unit, a, b, state, part) for a, b in pieces)
-    result.sort(key=lambda r: (r[3] != rows.END, r[0], r[1]))
-    columns = list(zip(*result, strict=True)) if result else [[]] * 5
+        else:
+            by_unit[unit].append((start, stop, state, part))
+    for unit, found in sorted(by_unit.items()):
+        open_ranges: list[tuple[int, int, int, int]] = []
+        pieces: list[list[int]] = []
+        coming = iter([*found, (float("inf"),)])
+        upcoming = next(coming)
+        for low, high in pairwise(sorted({bound for start, stop, *_ in found for bound in (start, stop)})):
+            while upcoming[0] <= low:
+                heapq.heappush(open_ranges, (upcoming[3], *upcoming[:3]))
+                upcoming = next(coming)
+            while open_ranges and open_ranges[0][2] <= low:
+                heapq.heappop(open_ranges)
+            if not open_ranges:
+                continue
+            part, _, _, state = open_ranges[0]
+            if pieces and pieces[-1][1:] == [low, state, part]:
+                pieces[-1][1] = high
+            else:
+                pieces.append([low, high, state, part])
+        result.extend((unit, *piece) for piece in pieces)
+    columns = list(zip(*result, strict=True))
     return pa.table(dict(zip(ranges.column_names, columns, strict=True)), schema=ranges.schema)
+
+
+def inside(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> np.ndarray:
+    """Whether each of the rows (unit, number) lies in one of `ranges`, which do not overlap."""
+    order = np.lexsort((ranges["start"].to_numpy(), ranges["unit"].to_numpy()))
+    unit, start, stop = (ranges[name].to_numpy()[order] for name in ("unit", "start", "stop"))
+    if not len(unit):
+        return np.zeros(len(units), bool)
+    # The last range that begins at or before a row is the only one that can hold it.
+    keys = np.rec.fromarrays([unit, start])
+    place = np.searchsorted(keys, np.rec.fromarrays([units, numbers], dtype=keys.dtype), side="right") - 1
+    return (place >= 0) & (unit[place] == units) & (numbers < stop[place])
 
 
 def rows_of_units(manifest: pa.Table, merged: pa.Table) -> np.ndarray:
@@ -119,16 +144,21 @@ def count(manifest: pa.Table, merged: pa.Table) -> Totals:
     """What `merged` settles of the manifest, whose `unit` column counts from 0."""
     expected = rows_of_units(manifest, merged)
     states = merged["state"].to_numpy()
-    lengths = merged["stop"].to_numpy() - merged["start"].to_numpy()
     ranged = states != rows.END
-    settled = np.bincount(merged["unit"].to_numpy()[ranged], weights=lengths[ranged], minlength=len(manifest)).astype(
-        np.int64
+    units, starts, stops = (merged[name].to_numpy()[ranged] for name in ("unit", "start", "stop"))
+    lengths = stops - starts
+    low = manifest["first_row"].to_numpy()
+    high = np.where(expected < 0, np.iinfo(np.int64).max, low + expected)
+    within = np.maximum(np.minimum(stops, high[units]) - np.maximum(starts, low[units]), 0)
+    settled, proper = (
+        np.bincount(units, weights=weights, minlength=len(manifest)).astype(np.int64) for weights in (lengths, within)
     )
+    by_state = np.bincount(states[ranged], weights=lengths, minlength=rows.END).astype(np.int64)
     return Totals(
         rows=int(expected[expected > 0].sum()),
-        written=int(lengths[states == rows.LIVE].sum()),
-        filtered=int(lengths[states == rows.FILTERED].sum()),
-        quarantined=int(lengths[states == rows.QUARANTINED].sum()),
-        unsettled_units=np.flatnonzero((expected < 0) | (settled < expected)),
-        doubled_units=np.flatnonzero((expected >= 0) & (settled > expected)),
+        written=int(by_state[rows.LIVE]),
+        filtered=int(by_state[rows.FILTERED]),
+        quarantined=int(by_state[rows.QUARANTINED]),
+        unsettled_units=np.flatnonzero((expected < 0) | (proper < expected)),
+        doubled_units=np.flatnonzero((expected >= 0) & ((settled > expected) | (settled > proper))),
     )

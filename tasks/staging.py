@@ -14,13 +14,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks import settled
+from tasks import rows, settled
 from tasks.run_directory import FORMAT_VERSION
 from tasks.storage import Location
 
 PART, ERRORS = ".part", ".errors"
 STAGES_KEY, VERSION_KEY = b"overnight.stages", b"overnight.format_version"
 QUARANTINE = pa.schema([(name, pa.string()) for name in ("row_id", "uri", "stage", "error_type", "error_message")])
+DETAILS = pa.schema([*QUARANTINE, ("__unit", pa.int64()), ("__row", pa.int64())])
 Measures = dict[str, dict[str, float]]
 
 
@@ -43,7 +44,7 @@ class Record:
 def write_part(
     parts: Location, name: str, table: pa.Table, errors: pa.Table, ranges: pa.Table, stages: Measures, compression: str
 ) -> None:
-    """Stages `table`, then it counts. `errors` has schema `QUARANTINE`, `ranges` that of `settled.RANGES`."""
+    """Stages `table`, then it counts. `errors` has schema `DETAILS`, `ranges` that of `settled.RANGES`."""
     if len(errors):
         (parts / (name + ERRORS)).write_bytes(parquet_bytes(errors, "zstd"))
     metadata = {
@@ -88,19 +89,18 @@ def _read_record(parts: Location, name: str) -> Record:
 
 
 def read_errors(parts: Location, records: Sequence[Record]) -> pa.Table:
-    """Quarantine details of the parts that exist; of a row in two parts those of the first."""
+    """Quarantine details (schema `QUARANTINE`) of the parts that exist, of the rows that each part settles as such.
+
+    A row that an earlier part wrote, or quarantined for its own reason, is left to that part.
+    """
     names = set(parts.names())
-    tables = [
-        pq.read_table(io.BytesIO((parts / (record.name + ERRORS)).read_bytes()))
-        for record in records
-        if record.name + ERRORS in names
-    ]
-    if not tables:
-        return QUARANTINE.empty_table()
-    joined = pa.concat_tables(tables)
-    if len(joined["row_id"].unique()) < len(joined):
-        first = (
-            joined.append_column("place", pa.array(range(len(joined)))).group_by("row_id").aggregate([("place", "min")])
-        )
-        joined = joined.take(first["place_min"].sort())
-    return joined
+    merged = settled.merge([record.ranges for record in records])
+    merged = merged.filter(pa.array(merged["state"].to_numpy() == rows.QUARANTINED))
+    tables = [QUARANTINE.empty_table()]
+    for place, record in enumerate(records):
+        if record.name + ERRORS in names:
+            details = pq.read_table(io.BytesIO((parts / (record.name + ERRORS)).read_bytes()))
+            ranges = merged.filter(pa.array(merged["part"].to_numpy() == place))
+            own = settled.inside(details["__unit"].to_numpy(), details["__row"].to_numpy(), ranges)
+            tables.append(details.filter(pa.array(own)).select(QUARANTINE.names))
+    return pa.concat_tables(tables)

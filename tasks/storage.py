@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import fsspec
-from fsspec.core import url_to_fs
+from fsspec.core import split_protocol
 from fsspec.implementations.local import LocalFileSystem
 
 from tasks.errors import JobError
@@ -152,9 +152,10 @@ class Location:
 
 def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractFileSystem, str]:
     """The filesystem of an expanded URI, and the path in it. Listings are not cached: directories change meanwhile."""
-    options: dict[str, Any] = {"anon": True} if anonymous else {}
-    filesystem, path = url_to_fs(uri, use_listings_cache=False, **options)
-    return filesystem, path
+    # Not fsspec's url_to_fs, to which a file name with :: in it is a chain of filesystems.
+    kind = fsspec.get_filesystem_class(split_protocol(uri)[0] or "file")
+    options: dict[str, Any] = kind._get_kwargs_from_urls(uri) | ({"anon": True} if anonymous else {})
+    return kind(use_listings_cache=False, **options), kind._strip_protocol(uri)
 
 
 def is_local(filesystem: fsspec.AbstractFileSystem) -> bool:

@@ -1,11 +1,16 @@
 """What all tests share: one Ray of two CPUs, and the folder of real data where there is one."""
 
+import contextlib
 import os
 import shutil
+import socket
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +19,7 @@ WORKER_PATH = Path(tempfile.mkdtemp(prefix="overnight-tests-"))
 
 
 @pytest.fixture(scope="session")
-def ray_session() -> Iterator[None]:
+def ray_session(s3: Any) -> Iterator[None]:
     """A local Ray with two CPUs and a folder of its own, shared by the session."""
     import ray
 
@@ -35,3 +40,33 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the shared data folder beside the checkout")
     return folder
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[Any]:
+    """A boto3 client of an S3 server on this machine, with the environment set so that everything else finds it too.
+
+    It starts before Ray does, so that workers have the environment.
+    """
+    import boto3
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    os.environ.update(
+        AWS_ENDPOINT_URL=url, AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_DEFAULT_REGION="us-east-1"
+    )
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        client = boto3.client("s3")
+        for _ in range(100):
+            with contextlib.suppress(Exception):
+                client.list_buckets()
+                break
+            time.sleep(0.1)
+        yield client
+    finally:
+        server.terminate()
+        server.wait(10)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tasks import rows
 from tasks.artifacts import artifact_key, markdown_table
-from tasks.errors import JobError, find_cause
+from tasks.errors import JobError, explain, find_cause
 from tasks.infer.image_classification import ImageClassification
 from tasks.infer.image_embedding import ImageEmbedding
 from tasks.infer.predictor import Predictor
@@ -97,12 +97,9 @@ def wait_until_free(plan: Plan) -> None:
 def _sample(dataset: ray.data.Dataset) -> pa.Table:
     """A few live rows."""
     try:
-        blocks = list(dataset.limit(SAMPLE_ROWS).iter_batches(batch_format="pyarrow", batch_size=None))
+        joined = rows.joined(dataset.limit(SAMPLE_ROWS).iter_batches(batch_format="pyarrow", batch_size=None))
     except Exception as error:
-        raise find_cause(error) or error from None
-    joined = pa.concat_tables(blocks, promote_options="permissive")
-    if not len(joined):
-        return joined
+        raise explain(error, "infer") from None
     return joined.filter(pa.array(joined["__state"].to_numpy() == rows.LIVE))
 
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from tasks import rows
 from tasks.ingest.listing import file_units
 from tasks.ingest.source import Source
+from tasks.ingest.tables import is_damage
 from tasks.storage import File, open_filesystem
 
 FILES_AT_ONCE = 64
@@ -44,13 +45,13 @@ class Images(Source):
     def _fetch(self, units: pa.Table) -> Iterator[pa.Table]:
         uris, paths = units["uri"].to_pylist(), units["path"].to_pylist()
         filesystem, _ = open_filesystem(uris[0], self.anonymous)
-        places = [filesystem._strip_protocol(uri) for uri in uris]
-        fetched: dict[str, Any] = filesystem.cat(places, on_error="return")
-        contents = [fetched[place] for place in places]
+        places = [open_filesystem(uri, self.anonymous)[1] for uri in uris]
+        # Not `cat`, which takes the brackets in a file's name for a pattern.
+        contents: list[Any] = filesystem.cat_ranges(places, None, None, on_error="return")
         good = [i for i, content in enumerate(contents) if isinstance(content, bytes)]
         bad = [i for i in range(len(contents)) if not isinstance(contents[i], bytes)]
         for i in bad:
-            if not isinstance(contents[i], FileNotFoundError | PermissionError | IsADirectoryError):
+            if not is_damage(contents[i]):
                 raise contents[i]  # the storage failed, not the file: Ray Data retries, then the run fails
         numbers = units["unit"].to_numpy()
         if good:

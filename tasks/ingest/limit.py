@@ -22,6 +22,10 @@ def limited(source: Source, units: pa.Table, limit_rows: int) -> pa.Table:
 
 def _count(source: Source, unit: dict, schema: pa.Schema | None, enough: int) -> int:
     """The unit's rows, or `enough` as soon as it has that many."""
-    alone = pa.Table.from_pylist([unit | {"rows": enough, "settled": None}], schema=PENDING)
-    found = sum(int((block["__state"].to_numpy() != rows.END).sum()) for block in source.read(alone, schema))
-    return min(found, enough)
+    alone = pa.Table.from_pylist([unit | {"settled": None}], schema=PENDING)
+    found = 0
+    for block in source.read(alone, schema):
+        found += int((block["__state"].to_numpy() != rows.END).sum())
+        if found >= enough:
+            return enough
+    return found

@@ -28,6 +28,8 @@ def list_inputs(source: Source, partition: str) -> list[File]:
             f"source.path: cannot list {location}: {error}. Check the credentials and the endpoint in the environment, "
             "or set anonymous: true for a public bucket."
         ) from error
+    if unnamed := next((file for file in files if not _is_text(file.path)), None):
+        raise InputError(f"source.path: the name {unnamed.path!r} below {location} is no UTF-8; rename the file.")
     if not files and not source.allow_empty:
         expected = f"files ending in {', '.join(source.extensions)}" if source.extensions else "files"
         raise InputError(
@@ -35,6 +37,15 @@ def list_inputs(source: Source, partition: str) -> list[File]:
             "Set source.allow_empty: true if an empty partition is no mistake."
         )
     return files
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name can be written as UTF-8; Python keeps other bytes as lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def file_units(files: list[File], rows: int | None) -> pa.Table:

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
+from tasks.errors import RowError
 from tasks.ingest.source import Source
-from tasks.ingest.tables import bad_rows, table_block, unreadable
+from tasks.ingest.tables import is_damage, rest_of_unit, table_block, unreadable
 from tasks.manifest import UNITS
 from tasks.storage import File, open_filesystem
 
@@ -43,7 +44,9 @@ class Parquet(Source):
         try:
             with filesystem.open(path, "rb") as opened:
                 metadata = pq.ParquetFile(opened).metadata
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
+        except Exception as error:
+            if not is_damage(error):
+                raise
             return [(0, 1, BROKEN, file.size)]
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         firsts = np.cumsum([0, *(group.num_rows for group in groups)])
@@ -58,21 +61,33 @@ class Parquet(Source):
             yield from self._read_unit(unit)
 
     def _read_unit(self, unit: dict) -> Iterator[pa.Table]:
-        done, groups = 0, None if unit["row_group"] == BROKEN else [unit["row_group"]]
+        done, is_broken = 0, unit["row_group"] == BROKEN
+        damage: Exception = RowError("the file is not the one that was listed")
         filesystem, path = open_filesystem(unit["uri"], self.anonymous)
         try:
             with filesystem.open(path, "rb") as opened:
-                file = pq.ParquetFile(opened, pre_buffer=True)
+                file = pq.ParquetFile(opened, pre_buffer=True, page_checksum_verification=True)
                 missing = sorted(set(self.columns or ()) - set(file.schema_arrow.names))
                 if missing:
                     raise pa.ArrowInvalid(f"expected column {missing[0]}, found {', '.join(file.schema_arrow.names)}")
+                groups = [] if is_broken else [unit["row_group"]]
                 for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=self.columns):
-                    data = pa.Table.from_batches([batch])[: unit["rows"] - done]
+                    data = _plain(pa.Table.from_batches([batch])[: unit["rows"] - done])
                     yield table_block(unit, unit["first_row"] + done + np.arange(len(data)), data)
                     done += len(data)
-        except (pa.ArrowException, OSError) as error:
-            if groups is None:
-                yield from unreadable(unit, error)
-                return
-            left = list(range(unit["first_row"] + done, unit["first_row"] + unit["rows"]))
-            yield bad_rows(unit, left, [error] * len(left))
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            damage = error
+        if is_broken:
+            yield from unreadable(unit, damage)
+        else:
+            yield from rest_of_unit(unit, unit["first_row"] + done, unit["first_row"] + unit["rows"], damage)
+
+
+def _plain(data: pa.Table) -> pa.Table:
+    """Dictionaries as their values: what is one in one file may be none in the next."""
+    for place, field in enumerate(data.schema):
+        if pa.types.is_dictionary(field.type):
+            data = data.set_column(place, field.name, data[field.name].cast(field.type.value_type))
+    return data

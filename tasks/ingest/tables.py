@@ -1,12 +1,26 @@
 """What the table sources share: row ids, the columns that only Overnight may name, and units that end unexpectedly."""
 
+import zlib
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from tasks import rows
-from tasks.errors import InputError
+from tasks.errors import InputError, RowError
+
+ROWS_AT_ONCE = 8192
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether a file is to blame for `error`, and not the storage, which a later attempt may find well again.
+
+    Arrow reports damage as an `OSError` without an errno; the storage's own errors have one, or are timeouts.
+    """
+    if isinstance(error, OSError):
+        not_there = isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError)
+        return not_there or (error.errno is None and not isinstance(error, ConnectionError | TimeoutError))
+    return isinstance(error, pa.ArrowException | EOFError | zlib.error | UnicodeDecodeError | RowError)
 
 
 def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
@@ -25,12 +39,12 @@ def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
     identity = pa.table(
         {
             "row_id": pa.array([f"{unit['path']}#{number}" for number in numbers.tolist()], pa.string()),
-            "uri": pa.array([unit["uri"]] * len(data), pa.string()),
+            "uri": pa.array([unit["uri"]] * len(numbers), pa.string()),
         }
     )
     for name, column in zip(names, data.columns, strict=True):
         identity = identity.append_column(name, column)
-    return rows.with_hidden(identity, np.full(len(data), unit["unit"]), numbers)
+    return rows.with_hidden(identity, np.full(len(numbers), unit["unit"]), numbers)
 
 
 def bad_rows(unit: dict, numbers: list[int], errors: list[Exception]) -> pa.Table:
@@ -50,3 +64,25 @@ def unreadable(unit: dict, error: Exception) -> Iterator[pa.Table]:
 def end_of_unit(unit: dict, count: int) -> pa.Table:
     """Closes a unit whose rows were counted while reading."""
     return rows.settled_block({}, unit["unit"], [count], rows.END)
+
+
+def rest_of_unit(unit: dict, first: int, stop: int, error: Exception) -> Iterator[pa.Table]:
+    """Rows `first` to `stop` of the file, which cannot be read any more, all for the same reason."""
+    for start in range(first, stop, ROWS_AT_ONCE):
+        numbers = list(range(start, min(stop, start + ROWS_AT_ONCE)))
+        yield bad_rows(unit, numbers, [error] * len(numbers))
+
+
+def end_of_text(unit: dict, count: int, damage: Exception | None) -> Iterator[pa.Table]:
+    """Closes a text file of which `count` rows were read, until its end or its damage.
+
+    What lies behind the damage counts as one row, for nobody knows how many there were.
+    """
+    if damage and not count and unit["rows"] in (None, 1):
+        yield from unreadable(unit, damage)
+        return
+    stop = unit["rows"] if unit["rows"] is not None else count + bool(damage)
+    reason = f"the file cannot be read from here on: {damage}" if damage else "the file ends before this row"
+    yield from rest_of_unit(unit, count, stop, RowError(reason))
+    if unit["rows"] is None:
+        yield end_of_unit(unit, stop)

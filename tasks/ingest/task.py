@@ -26,6 +26,8 @@ from tasks.resources import Plan
 from tasks.run_directory import Run
 from tasks.staging import read_records
 
+__all__ = ["Source", "ingest", "list_inputs"]
+
 Source = Annotated[Images | Parquet | Csv | Jsonl, Field(discriminator="kind")]
 
 RETRIES = {"max_retries": 3}
@@ -67,13 +69,16 @@ def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
     pending = _pending(units, settled.merge([record.ranges for record in read_records(run.parts)]))
     reading_order.write_order(run.order, pending, reading_order.pack(pending["size"].to_numpy()))
     _describe(run, units, pending)
-    return ray.data.read_datasource(
+    dataset = ray.data.read_datasource(
         ManifestDatasource(source, run, source.schema(units)),
         override_num_blocks=1,  # no splitting of blocks behind the read
         num_cpus=plan.task_cpus,
         concurrency=plan.task_concurrency,
         ray_remote_args=RETRIES,
     )
+    dataset.context.raise_original_map_exception = True  # wrapped, an error loses its cause on its way to the driver
+    dataset.context.enable_progress_bars = False
+    return dataset
 
 
 def _pending(units: pa.Table, done: pa.Table) -> pa.Table:

@@ -1,6 +1,5 @@
 """Preprocess: one CPU operator that runs the job's steps block by block, beside the read."""
 
-import pyarrow as pa
 import ray.data
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
@@ -8,7 +7,7 @@ from prefect.cache_policies import NO_CACHE
 
 from tasks import rows
 from tasks.artifacts import artifact_key
-from tasks.errors import find_cause
+from tasks.errors import explain
 from tasks.preprocess.preview import preview
 from tasks.preprocess.run_steps import run_steps
 from tasks.preprocess.steps import Step
@@ -44,12 +43,9 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
             max_retries=3,
         )
     try:
-        sample = pa.concat_tables(
-            list(dataset.limit(SAMPLE_ROWS).iter_batches(batch_format="pyarrow", batch_size=None)),
-            promote_options="permissive",
-        )
+        sample = rows.joined(dataset.limit(SAMPLE_ROWS).iter_batches(batch_format="pyarrow", batch_size=None))
     except Exception as error:
-        raise find_cause(error) or error from None
+        raise explain(error, "preprocess") from None
     create_markdown_artifact(
         key=artifact_key(run.job, "preview"),
         description=f"Rows of {run.job}/{run.partition} after preprocessing",

@@ -29,7 +29,7 @@ class StagingDatasink(Datasink[int]):
         return self._rows_per_part
 
     def write(self, blocks: Iterable[Block], ctx: object) -> int:
-        block = pa.concat_tables(list(blocks), promote_options="permissive").combine_chunks()
+        block = rows.joined(blocks).combine_chunks()
         if not len(block):
             return 0
         states = block["__state"].to_numpy()
@@ -62,11 +62,11 @@ def refuse_partition_column(names: list[str], run: Run) -> None:
 
 def _errors(quarantined: pa.Table) -> pa.Table:
     columns = []
-    for name in staging.QUARANTINE.names:
-        source = name if name in rows.IDENTITY else f"__{name}"
+    for name in staging.DETAILS.names:
+        source = name if name in (*rows.IDENTITY, "__unit", "__row") else f"__{name}"
         missing = pa.nulls(len(quarantined), pa.string())
         columns.append(quarantined[source] if source in quarantined.column_names else missing)
-    return pa.table(columns, schema=staging.QUARANTINE)
+    return pa.table(columns, schema=staging.DETAILS)
 
 
 def _measures(block: pa.Table, table: pa.Table) -> staging.Measures:

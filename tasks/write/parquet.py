@@ -18,6 +18,7 @@ from pydantic import Field, PositiveInt
 from tasks import rows
 from tasks.leaf import Leaf
 from tasks.run_directory import Run
+from tasks.settled import inside
 from tasks.staging import PART, Record
 from tasks.storage import Location, is_local
 from tasks.write.publishable import common_schema, conform
@@ -52,23 +53,29 @@ class ParquetSink(Leaf):
         counts = ray.get(work)
         return names, sum(counts)
 
-    def switch(self, run: Run, names: list[str], old: list[str]) -> None:
-        """Makes the prepared files the partition's, and those named in `old` no longer."""
+    def switch(self, run: Run, names: list[str]) -> None:
+        """Makes the prepared files the partition's: in one step where the filesystem can, else beside the old ones."""
         filesystem, target = run.target.open_filesystem()
-        prepared = _prepared(run)
-        _, source = prepared.open_filesystem()
-        if is_local(filesystem) and run.partition_directory:
-            _exchange(source, target, names)
-            prepared.remove()
+        _, source = _prepared(run).open_filesystem()
+        if not is_local(filesystem):
+            for name in names:
+                filesystem.copy(f"{source}/{name}{PART}", f"{target}/{name}")
             return
         for name in names:
-            if is_local(filesystem):
-                os.rename(f"{source}/{name}{PART}", f"{target}/{name}")
-            else:
-                filesystem.copy(f"{source}/{name}{PART}", f"{target}/{name}")
+            os.rename(f"{source}/{name}{PART}", f"{source}/{name}")
+        os.makedirs(source, exist_ok=True)
+        if run.partition_directory:
+            _exchange(source, target)
+            return
+        os.makedirs(target, exist_ok=True)
+        for name in names:
+            os.rename(f"{source}/{name}", f"{target}/{name}")
+
+    def discard(self, run: Run, old: list[str]) -> None:
+        """Removes what is left of the partition's former files, named in `old`; the receipt no longer lists them."""
         for name in old:
             (run.target / name).remove()
-        prepared.remove()
+        _prepared(run).remove()
 
 
 def _prepared(run: Run) -> Location:
@@ -109,7 +116,9 @@ def _merge(
         for name, ranges in group:
             with (parts / (name + PART)).open() as file:
                 table = pq.ParquetFile(file).read()
-            table = conform(table.filter(pa.array(_inside(table, ranges))), schema)
+            table = conform(
+                table.filter(pa.array(inside(table["__unit"].to_numpy(), table["__row"].to_numpy(), ranges))), schema
+            )
             pending.append(table)
             count += len(table)
             if sum(part.nbytes for part in pending) >= ROW_GROUP_BYTES:
@@ -121,33 +130,15 @@ def _merge(
     return count
 
 
-def _inside(table: pa.Table, ranges: pa.Table) -> np.ndarray:
-    """Whether each row of a part lies in `ranges`; of a source row's rows all or none do."""
-    units, numbers = table["__unit"].to_numpy(), table["__row"].to_numpy()
-    order = np.lexsort((ranges["start"].to_numpy(), ranges["unit"].to_numpy()))
-    unit, start, stop = (ranges[name].to_numpy()[order] for name in ("unit", "start", "stop"))
-    if not len(unit):
-        return np.zeros(len(table), bool)
-    # Ranges do not overlap, so the last that begins at or before a row is the only one that can hold it.
-    keys = np.rec.fromarrays([unit, start])
-    place = np.searchsorted(keys, np.rec.fromarrays([units, numbers], dtype=keys.dtype), side="right") - 1
-    return (place >= 0) & (unit[place] == units) & (numbers < stop[place])
-
-
-def _exchange(source: str, target: str, names: list[str]) -> None:
+def _exchange(source: str, target: str) -> None:
     """Puts the directory `source` in the place of `target`, in one step where there was one before."""
-    for name in names:
-        os.rename(f"{source}/{name}{PART}", f"{source}/{name}")
-    os.makedirs(source, exist_ok=True)
     if not os.path.isdir(target):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.rename(source, target)
         return
-    libc = ctypes.CDLL(None, use_errno=True)
-    exchange = getattr(libc, "renameat2", None)
-    if exchange is not None and not exchange(AT_FDCWD, source.encode(), AT_FDCWD, target.encode(), RENAME_EXCHANGE):
+    exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if exchange and not exchange(AT_FDCWD, source.encode(), AT_FDCWD, target.encode(), RENAME_EXCHANGE):
         return
-    aside = f"{source}.old"
-    os.rename(target, aside)
+    os.rename(target, f"{source}.old")  # no such call here: there is a moment without a directory, never a mixture
     os.rename(source, target)
-    os.rename(aside, source)
+    os.rename(f"{source}.old", source)

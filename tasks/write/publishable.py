@@ -1,6 +1,7 @@
 """Columns as readers get them: plain Arrow types, no extension types, one schema for all files of a partition."""
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -8,38 +9,53 @@ import pyarrow as pa
 from tasks.errors import ContractError
 from tasks.rows import TENSOR, to_numpy
 
+VALUES_A_CHUNK = 2**30
+
 
 def publishable(table: pa.Table) -> pa.Table:
     """`table` with arrays as lists: one dimension a row as fixed-size list where all agree, more as nested lists."""
     for place, field in enumerate(table.schema):
         if field.type == TENSOR:
-            table = table.set_column(place, field.name, _lists(table[field.name]))
+            table = table.set_column(place, field.name, _lists(field.name, table[field.name]))
     return table
 
 
-def _lists(column: pa.ChunkedArray) -> pa.Array:
+def _lists(name: str, column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     values = to_numpy(column)
-    if values.dtype != object:
-        if values.ndim == 2:
-            flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-            return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-        return _nested(values)
-    kinds = {(value.dtype, value.ndim) for value in values if value is not None}
-    if not kinds:
+    if values.dtype != object and values.ndim == 2 and values.shape[1]:
+        return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).reshape(-1)), values.shape[1])
+    present = [value for value in values if value is not None]
+    if not present:
         return pa.nulls(len(values))
-    kind = pa.from_numpy_dtype(np.result_type(*(dtype for dtype, _ in kinds)))
-    for _ in range(max(rank for _, rank in kinds)):
-        kind = pa.list_(kind)
-    return pa.array([None if value is None else value.tolist() for value in values], kind)
+    ranks = sorted({value.ndim for value in present})
+    if len(ranks) > 1:
+        raise ContractError(f"column {name!r} has arrays of {ranks[0]} and of {ranks[-1]} dimensions.", "write")
+    dtype = np.result_type(*{value.dtype for value in present})
+    # In chunks, for the 32-bit offsets of a list reach no further.
+    sizes = np.cumsum([0 if value is None else value.size for value in values])
+    bounds = np.flatnonzero(np.diff(sizes // VALUES_A_CHUNK)) + 1
+    parts = (values[start:stop] for start, stop in pairwise([0, *bounds, len(values)]))
+    return pa.chunked_array([_nested(part, ranks[0], dtype) for part in parts])
 
 
-def _nested(values: np.ndarray) -> pa.Array:
-    """Lists in lists, from an array of three or more dimensions, without a Python object a number."""
-    result = pa.array(np.ascontiguousarray(values).reshape(-1))
-    for rank in range(values.ndim - 1, 0, -1):
-        count = int(np.prod(values.shape[:rank]))
-        result = pa.ListArray.from_arrays(pa.array(np.arange(count + 1) * values.shape[rank], pa.int32()), result)
-    return result
+def _nested(values: np.ndarray, rank: int, dtype: np.dtype) -> pa.Array:
+    """Lists in lists, null for None, from arrays of one rank, without a Python object a number."""
+    present = [value for value in values if value is not None]
+    result = pa.array(_joined([np.ascontiguousarray(value).reshape(-1) for value in present], dtype))
+    for level in range(rank - 1, 0, -1):
+        lengths = [np.full(int(np.prod(value.shape[:level])), value.shape[level]) for value in present]
+        result = pa.ListArray.from_arrays(_offsets(_joined(lengths, np.dtype(np.int64))), result)
+    missing = pa.array([value is None for value in values])
+    lengths_of_rows = np.array([0 if value is None else len(value) for value in values], np.int64)
+    return pa.ListArray.from_arrays(_offsets(lengths_of_rows), result, mask=missing)
+
+
+def _joined(arrays: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
+    return np.concatenate(arrays).astype(dtype, copy=False) if arrays else np.empty(0, dtype)
+
+
+def _offsets(lengths: np.ndarray) -> pa.Array:
+    return pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
 
 
 def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:

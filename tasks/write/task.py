@@ -19,7 +19,7 @@ from prefect.cache_policies import NO_CACHE
 
 from tasks import quarantine_limit, reading_order, settled, staging
 from tasks.artifacts import artifact_key, markdown_table
-from tasks.errors import find_cause
+from tasks.errors import detached, explain
 from tasks.manifest import read_manifest
 from tasks.resources import SECONDS_A_ROW, WRITES_AT_ONCE
 from tasks.run_directory import Run, published_files, read_json, write_json
@@ -89,15 +89,18 @@ def _stream(
         .remote(limit, already)
     )
     datasink = StagingDatasink(run, sink.compression, sink.rows_per_part or _rows_per_part(dataset))
+    failure = None
     try:
         with follow(dataset, _progress_artifacts(run, left)):
             dataset.write_datasink(
                 datasink, ray_remote_args={"num_cpus": 0, "max_retries": 3}, concurrency=WRITES_AT_ONCE
             )
     except Exception as error:
-        raise find_cause(error) or error from None
+        failure = explain(error, "write")
     finally:
         ray.kill(counter)
+    if failure is not None:
+        raise detached(failure)
 
 
 def _progress_artifacts(run: Run, total: int | None) -> Callable[[dict[str, int], bool], None]:

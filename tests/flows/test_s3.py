@@ -39,9 +39,7 @@ def _model() -> None:
     )
 
 
-def test_a_partition_goes_from_s3_to_s3_and_is_replaced(
-    run_job: RunJob, s3: Any, bucket: str, pictures: Path
-) -> None:
+def test_a_partition_goes_from_s3_to_s3_and_is_replaced(run_job: RunJob, s3: Any, bucket: str, pictures: Path) -> None:
     for file in pictures.rglob("*.png"):
         s3.upload_file(str(file), bucket, f"raw/date=2026-01-02/{file.relative_to(pictures)}")
     first = run_job(job(bucket), "2026-01-02")

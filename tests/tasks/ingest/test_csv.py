@@ -1,0 +1,251 @@
+"""CSV files as nobody wants them."""
+
+import datetime
+import gzip
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from tasks.errors import InputError
+from tasks.ingest.csv import Csv
+from tests.tasks.ingest.conftest import Read, read_all
+
+Reader = Callable[..., Read]
+
+
+def numbers(count: int) -> bytes:
+    """A file of `count` rows that does not pack well."""
+    draw = random.Random(0)
+    return b"a,b\n" + b"".join(b"%d,%d\n" % (i, draw.randrange(10**9)) for i in range(count))
+
+
+def test_rows_are_named_by_their_place_in_the_file_and_keep_its_columns(read: Reader):
+    found = read(Csv, {"in/a.csv": b"x,name\n1,one\n2,two\n"})
+    assert list(found.good) == ["in/a.csv#0", "in/a.csv#1"]
+    assert found.column("x") == [1, 2]
+    assert found.column("name") == ["one", "two"]
+    assert all(row["uri"].endswith("/in/a.csv") for row in found.good.values())
+
+
+def test_types_are_inferred_and_nulls_are_null(read: Reader):
+    found = read(
+        Csv,
+        {
+            "a.csv": b"i,f,b,d,t,s\n1,1.5,true,2024-01-31,2024-01-31T10:00:00Z,x\n,nan,False,,,\n"
+            b" 2 ,1e3,TRUE,2024-02-01,2024-02-01T10:00:00Z,NA\n"
+        },
+    )
+    first, second, third = found.good.values()
+    assert (first["i"], first["f"], first["b"], first["s"]) == (1, 1.5, True, "x")
+    assert first["d"] == datetime.date(2024, 1, 31)
+    assert first["t"] == datetime.datetime(2024, 1, 31, 10, tzinfo=datetime.UTC)
+    assert (second["i"], second["f"], second["b"], second["d"], second["t"]) == (None, None, False, None, None)
+    assert (second["s"], third["s"]) == ("", "NA")
+    assert third["i"] == 2
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_byte_order_marks_and_line_ends_are_no_data(read: Reader, line_end: bytes, mark: bytes):
+    found = read(Csv, {"a.csv": mark + line_end.join([b"a,b", b"1,x", b"2,y", b""])})
+    assert (found.column("a"), found.column("b")) == ([1, 2], ["x", "y"])
+
+
+def test_blank_lines_are_no_rows_and_newlines_in_quotes_no_line_ends(read: Reader):
+    found = read(Csv, {"a.csv": b'\n\na,b\n\n1,"x\n\ny"\n\n\n2\n\n3,z\n\n'})
+    assert {name: row["b"] for name, row in found.good.items()} == {"a.csv#0": "x\n\ny", "a.csv#2": "z"}
+    assert list(found.bad) == ["a.csv#1"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "bad"),
+    [
+        ([b"1,2,3", b"4,5"], [0]),
+        ([b"4,5", b"1"], [1]),
+        ([b"1,2,3", b"1"], [0, 1]),
+        ([b"1", b"4,5", b"1,2,3", b"1,2,3", b"4,5", b"1"], [0, 2, 3, 5]),
+    ],
+)
+def test_a_row_of_another_length_is_quarantined_alone(read: Reader, lines: list[bytes], bad: list[int]):
+    found = read(Csv, {"a.csv": b"a,b\n" + b"\n".join(lines) + b"\n"})
+    assert list(found.bad) == [f"a.csv#{n}" for n in bad]
+    assert found.column("a") == [4] * (len(lines) - len(bad))
+    assert all("expected 2 fields" in message for message in found.bad.values())
+
+
+def test_bad_rows_are_numbered_right_beyond_the_reader_s_first_block(read: Reader):
+    lines = [b"%d,%s" % (i, b"x" * 90) if i % 1000 else b"%d" % i for i in range(100_000)]
+    found = read(Csv, {"a.csv": b"a,b\n" + b"\n".join(lines)})
+    assert list(found.bad) == [f"a.csv#{n}" for n in range(0, 100_000, 1000)]
+    assert all(name == f"a.csv#{row['a']}" for name, row in found.good.items())
+
+
+@pytest.mark.parametrize("content", [b"a,b", b"a,b\n", b"a,b\r\n\r\n"])
+def test_a_file_with_nothing_but_its_header_has_no_rows(read: Reader, content: bytes):
+    assert read(Csv, {"a.csv": content}).counts == {"a.csv": 0}
+
+
+def test_an_empty_file_is_one_bad_row_and_others_are_read(read: Reader):
+    found = read(Csv, {"a.csv": b"", "b.csv": b"a\n1\n", "c.csv": b"\n\n"})
+    assert list(found.bad) == ["a.csv", "c.csv"]
+    assert found.column("a") == [1]
+
+
+def test_a_value_of_another_type_is_quarantined_alone_when_it_comes_late(read: Reader):
+    found = read(Csv, {"a.csv": b"a,b\n" + b"1,2\n" * 5, "b.csv": b"a,b\n1,2\nx,2\n,2\n1,2.5\n"})
+    assert found.bad["b.csv#1"] == "column a: expected int64, found 'x'"
+    assert "2.5" in found.bad["b.csv#3"]
+    assert found.good["b.csv#2"]["a"] is None
+    assert len(found.bad) == 2
+
+
+def test_declared_types_hold_and_what_does_not_fit_is_quarantined(read: Reader):
+    types = {"a": "string", "b": "float32", "c": "large_string"}
+    found = read(Csv, {"a.csv": b"a,b,c\n007,1,x\n8,none,\n"}, types=types)
+    assert found.good["a.csv#0"]["a"] == "007"
+    assert list(found.bad) == ["a.csv#1"]
+
+
+@pytest.mark.parametrize("name", ["integer please", "duration[s]"])
+def test_a_type_that_text_cannot_become_is_refused_with_the_job(name: str):
+    with pytest.raises(ValidationError, match="expected an Arrow type"):
+        Csv(path="x", types={"a": name})
+
+
+def test_a_type_for_a_column_that_is_not_there_names_those_that_are(read: Reader):
+    with pytest.raises(InputError, match=r"no column z; the columns are a, b"):
+        read(Csv, {"a.csv": b"a,b\n1,2\n"}, types={"z": "int64"})
+
+
+def test_bytes_that_are_no_utf8_cost_their_row_only(read: Reader):
+    found = read(Csv, {"a.csv": b"a,b\n1,caf\xe9\n2,caf\xc3\xa9\n3\xff,x\n4,y,\xe9\n5,\xef\xbf\xbd\n"})
+    assert {name: row["b"] for name, row in found.good.items()} == {
+        "a.csv#1": "café",
+        "a.csv#4": "\N{REPLACEMENT CHARACTER}",
+    }
+    assert sorted(found.bad) == ["a.csv#0", "a.csv#2", "a.csv#3"]
+    assert "expected UTF-8" in found.bad["a.csv#0"]
+
+
+@pytest.mark.parametrize("content", ["a,b\n1,2\n".encode("utf-16"), b"a,caf\xe9\n1,2\n"])
+def test_a_header_that_is_no_utf8_makes_the_file_one_bad_row(read: Reader, content: bytes):
+    found = read(Csv, {"a.csv": content, "b.csv": b"a,b\n1,2\n"})
+    assert list(found.bad) == ["a.csv"]
+    assert list(found.good) == ["b.csv#0"]
+
+
+def test_a_row_longer_than_the_reader_s_block_is_read_whole(read: Reader):
+    long = b"x\n" * (3 * 2**20)
+    found = read(Csv, {"a.csv": b"a,b\n1,u\n2,v,w\n3,y\n" * 3 + b'4,"' + long + b'"\n5,z\n6\n'})
+    assert found.counts == {"a.csv": 14}
+    assert len(found.good["a.csv#11"]["b"]) == len(long)
+    assert found.good["a.csv#12"]["b"] == "z"
+    assert list(found.bad)[-1] == "a.csv#13"
+
+
+def test_a_quote_that_is_never_closed_is_no_value(read: Reader):
+    found = read(Csv, {"a.csv": b'a,b\n1,x\n2,"open\n3,y\n'})
+    assert list(found.good) == ["a.csv#0"]
+    assert "closing quote" in found.bad["a.csv#1"]
+
+
+def test_a_gzip_that_breaks_off_keeps_every_whole_row_before_the_break(read: Reader):
+    whole = numbers(200_000)
+    lines = whole.split(b"\n")
+    found = read(Csv, {"a.csv.gz": gzip.compress(whole)[:700_000]})
+    assert len(found.bad) == 1
+    assert "Compressed file ended" in next(iter(found.bad.values()))
+    assert len(found.good) > 80_000
+    assert all(b"%d,%d" % (row["a"], row["b"]) == lines[i + 1] for i, row in enumerate(found.good.values()))
+
+
+def test_a_gzip_damaged_in_the_middle_keeps_what_came_before(read: Reader):
+    packed = bytearray(gzip.compress(numbers(50_000)))
+    packed[len(packed) // 2 : len(packed) // 2 + 60] = b"\xff" * 60
+    found = read(Csv, {"a.csv.gz": bytes(packed), "b.csv": b"a,b\n1,2\n"})
+    assert len(found.good) > 15_000
+    assert "b.csv#0" in found.good
+
+
+def test_a_file_that_is_no_gzip_is_one_bad_row_with_the_reason(read: Reader):
+    found = read(Csv, {"a.csv.gz": b"a,b\n1,2\n"})
+    assert list(found.bad) == ["a.csv.gz"]
+    assert "gzip" in found.bad["a.csv.gz"]
+
+
+def test_the_extension_s_case_does_not_matter(read: Reader):
+    found = read(Csv, {"A.CSV.GZ": gzip.compress(b"a,b\n1,2\n"), "B.TSV": b"a\tb\n3\t4\n"})
+    assert found.column("b") == [2, 4]
+
+
+def test_columns_in_another_order_are_the_same_and_other_columns_are_no_rows_of_this_table(read: Reader):
+    found = read(Csv, {"a.csv": b"a,b\n1,2\n", "b.csv": b"b,a\n4,3\n", "c.csv": b"a,c\n5,6\n7,8\n"})
+    assert (found.column("a"), found.column("b")) == ([1, 3], [2, 4])
+    assert found.bad == {"c.csv": "expected the columns a, b, found a, c"}
+
+
+def test_files_without_a_header_are_given_names(read: Reader):
+    found = read(Csv, {"a.csv": b"1,2\n3\n4,5\n"}, column_names=["a", "b"])
+    assert {name: row["b"] for name, row in found.good.items()} == {"a.csv#0": 2, "a.csv#2": 5}
+
+
+def test_a_delimiter_of_one_s_own(read: Reader):
+    assert read(Csv, {"a.csv": b"a;b\n1;2,5\n"}, delimiter=";").column("b") == ["2,5"]
+
+
+def test_a_column_named_twice_stops_the_run_and_is_named(read: Reader):
+    with pytest.raises(InputError, match="several named a"):
+        read(Csv, {"a.csv": b"a,a\n1,2\n"})
+
+
+def test_columns_with_overnight_s_names_are_renamed_and_hidden_names_refused(read: Reader):
+    found = read(Csv, {"a.csv": b"row_id,uri\n1,2\n"})
+    assert found.good["a.csv#0"]["source_row_id"] == 1
+    assert found.good["a.csv#0"]["source_uri"] == 2
+    with pytest.raises(InputError, match="__state is reserved"):
+        read(Csv, {"a.csv": b"__state,uri\n1,2\n"})
+
+
+def test_many_unreadable_files_do_not_hide_the_types_of_the_next(read: Reader):
+    found = read(Csv, {**{f"{i}.csv": b"" for i in range(9)}, "x.csv": b"a,b\n1,2\nx,3,\n4,5\n"})
+    assert found.column("a") == [1, 4]
+    assert len(found.bad) == 10
+
+
+def test_a_file_that_vanished_since_it_was_listed_is_one_bad_row(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"a\n1\n")
+    (tmp_path / "b.csv").write_bytes(b"a\n2\n")
+    source = Csv(path=str(tmp_path))
+    from tasks.ingest.listing import list_inputs
+
+    units = source.units(list_inputs(source, "all"))
+    (tmp_path / "b.csv").unlink()
+    assert list(read_all(source, units).bad) == ["b.csv"]
+
+
+rubbish = st.lists(
+    st.sampled_from(
+        [b"1,2", b"x", b",", b'"', b"\n", b"\r\n", b"\r", b"\x00", b"\xff", b"\xef\xbb\xbf", b'"a\nb",1\n', b"3,4\n"]
+    ),
+    max_size=30,
+).map(b"".join)
+
+
+@given(rubbish)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_the_bytes_every_row_is_settled_once(tmp_path, content: bytes):
+    (tmp_path / "a.csv").write_bytes(b"a,b\n" + content)
+    read_all(Csv(path=str(tmp_path)))
+
+
+@given(st.integers(0, 10_000), st.integers(0, 255))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_wherever_a_gzip_is_damaged_every_row_is_settled_once(tmp_path, place: int, byte: int):
+    packed = bytearray(gzip.compress(numbers(1000)))
+    packed[place % len(packed)] = byte
+    (tmp_path / "a.csv.gz").write_bytes(packed)
+    read_all(Csv(path=str(tmp_path)))
