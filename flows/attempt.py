@@ -1,4 +1,4 @@
-"""The beginning of an attempt: whether there is anything to do, and which generation it belongs to."""
+"""The beginning of an attempt: is there anything to do, and which generation does it belong to?"""
 
 import hashlib
 import json
@@ -23,70 +23,77 @@ from tasks.run_directory import (
 from tasks.storage import Location, expand
 
 
-def fingerprint(job: Job) -> tuple[str, dict[str, Any]]:
-    """A hash over all but the inputs that decides results, and what went into it.
+def ingredients(job: Job) -> dict[str, Any]:
+    """All but the inputs that decides results, as JSON values.
 
-    The settings that change results, the files of models and predictors, and the format version. Raises `JobError`
-    for a model or predictor that is not there.
+    The settings that change results, hashes of the files of models and predictors, and the format version. Raises
+    `JobError` for a model or predictor that is not there.
     """
-    parts = {
+    return {
         "settings": job.result_settings(),
         "models": [model.fingerprint() for model in job.inference],
         "steps": [step.fingerprint() for step in job.steps],
         "format_version": FORMAT_VERSION,
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16], parts
 
 
-def sample_location(state: Location) -> Location:
-    """Where runs with a row limit keep everything, so that they never touch real data."""
-    return state / "samples"
+def describe_run(job: Job, partition: str, reason: str = "", limit_rows: int = 0) -> Run:
+    """A new attempt, which belongs to no generation yet. `limit_rows`: 0 for all.
 
-
-def begin(job: Job, partition: str, force: bool, reason: str, limit_rows: int | None) -> tuple[Run, dict | None]:
-    """The run, and the receipt if there is nothing to do because the partition is published and not stale.
-
-    Raises `JobError` for settings that cannot work and `CheckFailed` for a target that holds someone else's files.
+    Raises `JobError` for settings that cannot work.
     """
+    if limit_rows < 0:
+        raise JobError(f"limit_rows: expected a number of rows, or 0 for all, found {limit_rows}.")
     expand(job.source.path, partition)
-    state = Location(job.state or f"{job.sink.path.rstrip('/')}/_overnight")
-    sink = Location(job.sink.path)
-    if limit_rows is not None:
-        state = sample_location(state)
+    state, sink = Location(job.state or f"{job.sink.path.rstrip('/')}/_overnight"), Location(job.sink.path)
+    decisive = ingredients(job)
+    if limit_rows:
+        state = state / "samples"  # so that a sample never touches real data
         sink = state / "published"
-    key, _ = fingerprint(job)
-    moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-    suffix = uuid.uuid4().hex[:6]
-    run = Run(
+    return Run(
         job=job.name,
         partition=partition,
         partition_column=job.sink.partition_column,
         state=state,
         sink=sink,
         generation="",
-        attempt=f"{moment}-{suffix}",
-        fingerprint=key,
+        attempt=f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}",
+        fingerprint=hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16],
+        ingredients=decisive,
         started_at=now(),
-        limit_rows=limit_rows,
+        limit_rows=limit_rows or None,
         reason=reason,
     )
+
+
+def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
+    """The receipt if the partition is published and neither its inputs nor what decides results changed since."""
     receipt = read_json(run.ledger / "receipt.json")
-    if receipt and receipt["job"] != job.name:
+    if receipt is None or run.limit_rows or (receipt["job"], receipt["fingerprint"]) != (run.job, run.fingerprint):
+        return None
+    return receipt if receipt["inputs"] == digest(list_inputs(job.source, run.partition)) else None
+
+
+def open_generation(run: Run, force: bool) -> Run:
+    """The run in the unfinished generation of its settings, or in a new one.
+
+    Raises `CheckFailed` for a target that holds the files of somebody else.
+    """
+    receipt = read_json(run.ledger / "receipt.json")
+    if receipt and receipt["job"] != run.job:
         raise CheckFailed(
-            f"{run.target}: published by the job {receipt['job']!r}, not by {job.name!r}. "
+            f"{run.target}: published by the job {receipt['job']!r}, not by {run.job!r}. "
             "Give each job a sink of its own."
         )
     refuse_foreign_files(run, receipt)
-    if receipt and receipt["fingerprint"] == key and not force and limit_rows is None:
-        inputs_now = digest(list_inputs(job.source, partition))
-        if receipt["inputs"] == inputs_now:
-            return run, receipt
-    generation = None if force or limit_rows is not None else unfinished_generation(run.ledger, key)
+    generation = None if force or run.limit_rows else unfinished_generation(run.ledger, run.fingerprint)
     if generation is None:
-        generation = f"{moment}-{key[:6]}-{suffix}"
+        moment, _, suffix = run.attempt.partition("-")
+        generation = f"{moment}-{run.fingerprint[:6]}-{suffix}"
         location = run.ledger / "generations" / generation / "generation.json"
-        write_json(location, {"fingerprint": key, "format_version": FORMAT_VERSION, "created_at": run.started_at})
-    return replace(run, generation=generation), None
+        record = {"fingerprint": run.fingerprint, "format_version": FORMAT_VERSION, "created_at": run.started_at}
+        write_json(location, record)
+    return replace(run, generation=generation)
 
 
 def refuse_foreign_files(run: Run, receipt: dict[str, Any] | None) -> None:
@@ -101,9 +108,3 @@ def refuse_foreign_files(run: Run, receipt: dict[str, Any] | None) -> None:
             f"{run.target} holds {len(foreign)} files that Overnight did not publish, for example {foreign[0]}. "
             "Nothing was changed: move them away, or choose another sink.path."
         )
-
-
-def refuse_limit(limit_rows: int) -> None:
-    """Raises `JobError` for a row limit below 0, which stands for none."""
-    if limit_rows < 0:
-        raise JobError(f"limit_rows: expected a number of rows, or 0 for all, found {limit_rows}.")

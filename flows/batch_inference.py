@@ -8,7 +8,7 @@ import prefect.runtime
 from prefect import flow, get_run_logger, tags
 from prefect.futures import PrefectFuture
 
-from flows.attempt import begin, refuse_limit
+from flows.attempt import describe_run, fresh_receipt, open_generation
 from flows.job import Job, load_job
 from flows.partitions import resolve_partition
 from flows.runner import OvernightTaskRunner
@@ -57,16 +57,16 @@ def batch_inference(
         settings: Settings of the job file to override for this run, each written as KEY=VALUE.
         job: The job file, as a path where the flow runs. Set by the deployment.
     """
-    refuse_limit(limit_rows)
     loaded = load_job(Path(job), settings)
     day = _partition(loaded, partition)
     run: Run | None = None
     try:
         plan = make_plan(loaded.inference, *read_cluster())
-        run, published = begin(loaded, day, force, reason, limit_rows or None)
-        if published:
+        run = describe_run(loaded, day, reason, limit_rows)
+        if not force and (published := fresh_receipt(loaded, run)):
             get_run_logger().info("%s/%s is published and not stale: left as it is", loaded.name, day)
             return published
+        run = open_generation(run, force)
         with tags(f"job:{loaded.name}", f"partition:{day}"):
             rows = _done("ingest", ingest.submit(run, loaded.source, plan))
             rows = _done("shuffle", shuffle.submit(run, loaded.shuffle, plan, rows))

@@ -61,7 +61,7 @@ def run(
     from flows.embedded import run_here
 
     try:
-        receipt = run_here(job_path, job.name, day, force, reason, limit_rows or 0, settings)
+        receipt = run_here(job_path, job, day, force, reason, limit_rows or 0, settings)
     except OvernightError as error:
         failure = describe_failure(job.name, day, error)
         if as_json:

@@ -67,7 +67,14 @@ def deploy(prefect_file: Path = PREFECT_FILE) -> int:
         raise JobError(f"expected {prefect_file}, found nothing. Run in the project's directory.")
     described = yaml.safe_load(prefect_file.read_text())
     for deployment in described["deployments"]:
-        deployable(Path(deployment["parameters"]["job"]))
+        job = deployable(Path(deployment["parameters"]["job"]))
+        found = [(schedule["cron"], schedule.get("timezone", "UTC")) for schedule in deployment["schedules"]]
+        expected = [(job.schedule.cron, job.schedule.timezone)] if job.schedule else []
+        if found != expected:
+            raise JobError(
+                f"{prefect_file}: {deployment['name']} is scheduled {found or 'never'}, its job file says "
+                f"{expected or 'never'}. Make them agree."
+            )
     with get_client(sync_client=True) as client:
         for pool in sorted({deployment["work_pool"]["name"] for deployment in described["deployments"]}):
             try:

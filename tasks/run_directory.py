@@ -23,7 +23,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Run:
-    """One attempt at one partition of one job."""
+    """One attempt at one partition of one job. `fingerprint` is a hash of `ingredients`: what decides results."""
 
     job: str
     partition: str
@@ -33,6 +33,7 @@ class Run:
     generation: str
     attempt: str
     fingerprint: str
+    ingredients: dict[str, Any]
     started_at: str
     limit_rows: int | None = None
     reason: str = ""

@@ -13,6 +13,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from glob import has_magic
 from typing import Any
 
 import fsspec
@@ -146,7 +147,10 @@ class Location:
     def remove(self) -> None:
         """Removes a file, or a directory with all below it; nothing happens if it is not there."""
         filesystem, path = self.open_filesystem()
-        if filesystem.exists(path):
+        if not is_local(filesystem) and has_magic(path):  # to `rm` it is a pattern
+            for found in filesystem.find(path):
+                filesystem.rm_file(found)
+        elif filesystem.exists(path):
             filesystem.rm(path, recursive=True)
 
 

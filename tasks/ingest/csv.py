@@ -38,7 +38,7 @@ class Csv(Source):
     def units(self, files: list[File]) -> pa.Table:
         return file_units(files, rows=None)
 
-    def schema(self, units: pa.Table) -> pa.Schema | None:
+    def common_schema(self, units: pa.Table) -> pa.Schema | None:
         for uri in units["uri"].to_pylist()[:8]:
             try:
                 return self._schema(uri)

@@ -80,6 +80,8 @@ class CsvFile:
             if not is_damage(error):
                 raise
             self.damage = file.damage or error
+            if isinstance(error, RowError):  # no rows of this table
+                bad.clear()
         nothing = pa.table({name: pa.array([], pa.string()) for name in names})
         if self.damage and _is_too_long(self.damage, block_bytes):
             return

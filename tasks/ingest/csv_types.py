@@ -64,7 +64,7 @@ def _cast(text: pa.Array, kind: pa.DataType) -> pa.Array:
         return pc.cast(text, kind)
     true, false = pa.array(_CONVERT.true_values), pa.array(_CONVERT.false_values)
     known = pc.fill_null(pc.or_(pc.is_in(text, true), pc.is_in(text, false)), False)
-    if not pc.all(pc.or_(known, pc.is_null(text))).as_py():
+    if not pc.all(pc.or_(known, pc.is_null(text)), min_count=0).as_py():
         raise pa.ArrowInvalid("not a boolean")
     return pc.if_else(pc.is_null(text), pa.scalar(None, pa.bool_()), pc.is_in(text, true))
 

@@ -7,6 +7,7 @@ import orjson
 import pyarrow as pa
 
 DEEPEST = 16
+MISFIT = (pa.ArrowException, OverflowError, orjson.JSONEncodeError)
 
 
 def inferred_type(values: list[Any]) -> pa.DataType | None:
@@ -21,7 +22,7 @@ def inferred_type(values: list[Any]) -> pa.DataType | None:
         try:
             found = pa.array(sample, kind).type
             return None if _is_deeper(found, DEEPEST) else _without_nulls(found)
-        except (pa.ArrowException, OverflowError):
+        except MISFIT:
             continue
     return pa.string()
 
@@ -30,24 +31,25 @@ def column_of(values: dict[int, Any], kind: pa.DataType | None) -> tuple[pa.Arra
     """The values as a column, null where one does not fit, and why it does not. Without a type all become text."""
     try:
         return _strict(list(values.values()), kind), {}
-    except (pa.ArrowException, OverflowError):
-        misfits = {}
-    fitting: list[Any] = []
+    except MISFIT:
+        misfits, cells = {}, []
     for i, value in values.items():
         try:
-            fitting += _strict([value], kind).to_pylist() if kind is None else [_strict([value], kind) and value]
-        except (pa.ArrowException, OverflowError):
+            cells.append(_strict([value], kind))
+        except MISFIT:
             misfits[i] = f"expected {kind or 'text'}, found {str(value)[:200]!r}"
-            fitting.append(None)
-    return pa.array(fitting, kind), misfits
+            cells.append(pa.nulls(1, kind or pa.string()))
+    return pa.concat_arrays(cells), misfits
 
 
 def _family(value: Any) -> type:
     return float if type(value) is int else type(value)
 
 
-def _strict(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """As `pa.array`, which drops fractions and unknown keys in silence, but raising `ArrowInvalid` instead."""
+def _strict(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+    """As `pa.array`, but raising one of `MISFIT` where that would drop fractions or unknown keys in silence."""
+    if kind is None:
+        return pa.array([_text(value) for value in values], pa.string())
     if pa.types.is_nested(kind):
         fits = _holds(kind, pa.array(values).type)
     elif pa.types.is_integer(kind):

@@ -36,7 +36,7 @@ class Jsonl(Source):
     def units(self, files: list[File]) -> pa.Table:
         return file_units(files, rows=None)
 
-    def schema(self, units: pa.Table) -> pa.Schema | None:
+    def common_schema(self, units: pa.Table) -> pa.Schema | None:
         objects: list[dict[str, Any]] = []
         for uri in units["uri"].to_pylist()[:SAMPLE_FILES]:
             lines, _ = _chunk(islice(self._lines(uri), SAMPLE_ROWS - len(objects)))

@@ -10,7 +10,7 @@ from tasks.reading_order import PENDING
 def limited(source: Source, units: pa.Table, limit_rows: int) -> pa.Table:
     """Units that hold exactly the first `limit_rows` rows; where nobody counted a unit's rows, they are counted."""
     kept, left = [], limit_rows
-    schema = source.schema(units)
+    schema = source.common_schema(units)
     for unit in units.to_pylist():
         if left <= 0:
             break

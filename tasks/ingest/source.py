@@ -30,7 +30,7 @@ class Source(Leaf):
         """The manifest's units (schema `reading_order.UNITS`, `unit` counting from 0) of the files found."""
         raise TypeError(f"{type(self).__name__} has no units")
 
-    def schema(self, units: pa.Table) -> pa.Schema | None:
+    def common_schema(self, units: pa.Table) -> pa.Schema | None:
         """The columns and types that all units are read as, where the files themselves do not say."""
         return None
 

@@ -70,7 +70,7 @@ def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
     reading_order.write_order(run.order, pending, reading_order.pack(pending["size"].to_numpy()))
     _describe(run, units, pending)
     dataset = ray.data.read_datasource(
-        ManifestDatasource(source, run, source.schema(units)),
+        ManifestDatasource(source, run, source.common_schema(units)),
         override_num_blocks=1,  # no splitting of blocks behind the read
         num_cpus=plan.task_cpus,
         concurrency=plan.task_concurrency,

@@ -59,7 +59,7 @@ class ParquetSink(Leaf):
         _, source = _prepared(run).open_filesystem()
         if not is_local(filesystem):
             for name in names:
-                filesystem.copy(f"{source}/{name}{PART}", f"{target}/{name}")
+                filesystem.cp_file(f"{source}/{name}{PART}", f"{target}/{name}")
             return
         for name in names:
             os.rename(f"{source}/{name}{PART}", f"{source}/{name}")

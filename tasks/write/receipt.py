@@ -54,6 +54,7 @@ def make_receipt(
         "versions": versions(),
         "attempt": run.attempt,
         "fingerprint": run.fingerprint,
+        "ingredients": run.ingredients,
         "format_version": FORMAT_VERSION,
         "reason": run.reason,
         "limit_rows": run.limit_rows,

@@ -33,7 +33,7 @@ def read_all(source: Source, units: pa.Table | None = None) -> Read:
         units = source.units(list_inputs(source, "all"))
     pending = units.append_column("settled", pa.nulls(len(units), pa.list_(pa.int64()))).cast(PENDING)
     found, numbers, ends = Read(), defaultdict(list), {}
-    for block in source.read(pending, source.schema(units)):
+    for block in source.read(pending, source.common_schema(units)):
         for row, shown in zip(block.to_pylist(), rows.visible(block).to_pylist(), strict=True):
             unit, number, state = row["__unit"], row["__row"], row["__state"]
             if state == rows.END:

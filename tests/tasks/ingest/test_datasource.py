@@ -1,0 +1,99 @@
+"""The read through Ray Data: what is settled is skipped, what is left arrives once, in order."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import ray.data
+
+from tasks import reading_order, rows
+from tasks.errors import StageFailed
+from tasks.ingest.csv import Csv
+from tasks.ingest.datasource import ManifestDatasource, read_units
+from tasks.ingest.listing import list_inputs
+from tasks.ingest.source import Source
+from tasks.run_directory import Run
+from tasks.storage import Location
+from tests.tasks.runs import make_run
+
+
+def lay_out(folder: Path, source: Source, settled: dict[int, list[int]], blocks: int) -> tuple[Run, pa.Table]:
+    """A run whose order file holds every unit of `source`, with these ranges of it settled."""
+    run = make_run(folder)
+    units = source.units(list_inputs(source, "all"))
+    skipped = pa.array([settled.get(unit) for unit in range(len(units))], pa.list_(pa.int64()))
+    pending = units.append_column("settled", skipped).cast(reading_order.PENDING)
+    reading_order.write_order(run.order, pending, np.arange(len(units)) * blocks // len(units))
+    return run, units
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Csv:
+    """Ten files of a hundred rows each, the fifth row of each bad."""
+    (tmp_path / "in").mkdir()
+    for i in range(10):
+        lines = [f"{i},{n}" if n != 5 else "bad" for n in range(100)]
+        (tmp_path / "in" / f"{i}.csv").write_text("file,n\n" + "\n".join(lines) + "\n")
+    return Csv(path=str(tmp_path / "in"))
+
+
+def test_every_row_arrives_once_with_its_share_of_the_time(tmp_path: Path, source: Csv, ray_session: None):
+    run, units = lay_out(tmp_path, source, {}, blocks=4)
+    dataset = ray.data.read_datasource(
+        ManifestDatasource(source, run, source.common_schema(units)), override_num_blocks=1
+    )
+    found = rows.joined(dataset.iter_batches(batch_format="pyarrow", batch_size=None))
+    states = Counter(found["__state"].to_pylist())
+    assert states == {rows.LIVE: 990, rows.QUARANTINED: 10, rows.END: 10}
+    live = found.filter(pa.array(found["__state"].to_numpy() == rows.LIVE))
+    assert set(live["row_id"].to_pylist()) == {f"{i}.csv#{n}" for i in range(10) for n in range(100) if n != 5}
+    assert min(live["__ingest_seconds"].to_pylist()) > 0
+
+
+def test_settled_rows_are_left_out_and_ends_are_not(tmp_path: Path, source: Csv):
+    settled = {0: [0, 100], 1: [0, 5, 5, 6, 90, 100], 2: [3, 4]}
+    run, units = lay_out(tmp_path, source, settled, blocks=1)
+    blocks = list(read_units(source, run, source.common_schema(units), 0))
+    found = pa.concat_tables(blocks, promote_options="permissive")
+    ranged = found.filter(pa.array(found["__state"].to_numpy() != rows.END))
+    numbers = {
+        unit: sorted(ranged.filter(pa.array(ranged["__unit"].to_numpy() == unit))["__row"].to_pylist())
+        for unit in range(10)
+    }
+    assert numbers[0] == []
+    assert numbers[1] == list(range(6, 90))
+    assert numbers[2] == [n for n in range(100) if n != 3]
+    assert all(numbers[unit] == list(range(100)) for unit in range(3, 10))
+    assert found["__state"].to_pylist().count(rows.END) == 10
+
+
+def test_what_nobody_foresaw_fails_the_stage_by_its_name(tmp_path: Path):
+    class Broken(Csv):
+        def read(self, units: pa.Table, schema: pa.Schema | None):
+            raise OSError(5, "input/output error")
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("a\n1\n")
+    source = Broken(path=str(tmp_path / "in"))
+    run, _ = lay_out(tmp_path, source, {}, blocks=1)
+    with pytest.raises(StageFailed, match="OSError.*input/output error") as caught:
+        list(read_units(source, run, None, 0))
+    assert caught.value.stage == "ingest"
+
+
+def test_a_read_task_carries_its_place_and_not_the_list_of_units(tmp_path: Path):
+    import cloudpickle
+
+    source, run = Csv(path=str(tmp_path)), make_run(tmp_path)
+    unit = {
+        "path": "x" * 100, "uri": "y" * 100, "size": 2**20, "version": "z", "first_row": 0, "rows": None,
+        "row_group": None, "settled": None,
+    }  # fmt: skip
+    pending = pa.Table.from_pylist([unit | {"unit": n} for n in range(5000)], schema=reading_order.PENDING)
+    reading_order.write_order(run.order, pending, reading_order.pack(pending["size"].to_numpy()))
+    tasks = ManifestDatasource(source, run, None).get_read_tasks(1)
+    assert len(tasks) > 100
+    assert max(len(cloudpickle.dumps(task)) for task in tasks) < 5000
+    assert Location(str(tmp_path)).exists()

@@ -1,0 +1,86 @@
+"""What counts as an input, and what listing says where there is none."""
+
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.errors import InputError, JobError
+from tasks.ingest.csv import Csv
+from tasks.ingest.images import Images
+from tasks.ingest.listing import list_inputs
+
+
+def write(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"x")
+
+
+def test_it_recurses_sorts_and_skips_hidden_names_and_other_extensions(tmp_path):
+    write(
+        tmp_path, "b.csv", "a/z.CSV", "_a.csv", "a/.b.csv", "_tmp/c.csv", "a/_x/d.csv", "c.txt", "d.csv.gz", "e.csv.bak"
+    )
+    assert [file.path for file in list_inputs(Csv(path=str(tmp_path)), "all")] == ["a/z.CSV", "b.csv", "d.csv.gz"]
+
+
+def test_a_hidden_folder_above_the_source_hides_nothing(tmp_path):
+    write(tmp_path, "_in/.x/a.csv")
+    assert len(list_inputs(Csv(path=f"{tmp_path}/_in/.x/"), "all")) == 1
+
+
+def test_the_partition_and_the_environment_are_filled_in(tmp_path, monkeypatch):
+    write(tmp_path, "date=2026-01-02/a.csv", "date=2026-01-03/b.csv")
+    monkeypatch.setenv("LISTING_TEST_ROOT", str(tmp_path))
+    source = Csv(path="${LISTING_TEST_ROOT}/date={partition}")
+    assert [file.path for file in list_inputs(source, "2026-01-03")] == ["b.csv"]
+    monkeypatch.delenv("LISTING_TEST_ROOT")
+    with pytest.raises(JobError, match="LISTING_TEST_ROOT is not set"):
+        list_inputs(source, "2026-01-03")
+
+
+def test_a_single_file_is_a_source_too(tmp_path):
+    write(tmp_path, "a.csv")
+    assert [file.path for file in list_inputs(Csv(path=f"{tmp_path}/a.csv"), "all")] == ["a.csv"]
+
+
+def test_nothing_there_and_nothing_fitting_are_told_apart(tmp_path):
+    with pytest.raises(InputError, match="found nothing at .*/nowhere"):
+        list_inputs(Csv(path=f"{tmp_path}/nowhere"), "all")
+    write(tmp_path, "a.txt")
+    with pytest.raises(InputError, match=r"expected files ending in \.csv.*allow_empty"):
+        list_inputs(Csv(path=str(tmp_path)), "all")
+    assert list_inputs(Csv(path=str(tmp_path), allow_empty=True), "all") == []
+
+
+def test_an_empty_prefix_and_a_missing_bucket_are_told_apart(s3: Any):
+    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket)
+    with pytest.raises(InputError, match="expected files ending in"):
+        list_inputs(Csv(path=f"s3://{bucket}/raw/"), "all")
+    with pytest.raises(InputError, match="expected a directory or bucket, found nothing"):
+        list_inputs(Csv(path="s3://no-such-bucket-anywhere/raw/"), "all")
+
+
+def test_a_version_changes_with_the_content(tmp_path, s3: Any):
+    write(tmp_path, "a.csv")
+    source = Csv(path=str(tmp_path))
+    before = list_inputs(source, "all")
+    os.utime(tmp_path / "a.csv", ns=(1, 1_000_000_000))
+    assert list_inputs(source, "all")[0].version != before[0].version
+    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket)
+    versions = []
+    for body in (b"1", b"2", b"1"):
+        s3.put_object(Bucket=bucket, Key="a.csv", Body=body)
+        versions.append(list_inputs(Csv(path=f"s3://{bucket}"), "all")[0].version)
+    assert versions[0] == versions[2] != versions[1]
+
+
+def test_a_name_that_is_no_utf8_is_named_before_anything_runs(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"x")
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.png")).write_bytes(b"x")
+    with pytest.raises(InputError, match=r"caf.*no UTF-8; rename the file"):
+        list_inputs(Images(path=str(tmp_path)), "all")

@@ -1,0 +1,97 @@
+"""Whose fault an error is: a file's, which costs its rows, or the storage's, which a later attempt may find well."""
+
+import errno
+import gzip
+import http.server
+import io
+import threading
+import zlib
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from s3fs import S3FileSystem
+
+from tasks.ingest.csv import Csv
+from tasks.ingest.images import Images
+from tasks.ingest.jsonl import Jsonl
+from tasks.ingest.parquet import Parquet
+from tasks.ingest.source import Source
+from tasks.ingest.tables import is_damage
+from tasks.manifest import UNITS
+from tasks.reading_order import PENDING
+
+
+@pytest.fixture
+def broken_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An S3 server that answers every request with an internal error."""
+
+    class Broken(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b"<Error><Code>InternalError</Code><Message>We are sorry</Message></Error>"
+            self.send_response(500)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Broken)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    S3FileSystem.clear_instance_cache()
+    yield
+    S3FileSystem.clear_instance_cache()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("kind", [Csv, Jsonl, Parquet, Images])
+@pytest.mark.usefixtures("broken_store")
+def test_no_row_is_blamed_for_a_storage_that_fails(kind: type[Source]):
+    unit = {
+        "unit": 0, "path": "a", "uri": "s3://bucket/a", "size": 9, "version": "", "first_row": 0, "rows": None,
+        "row_group": None, "settled": None,
+    }  # fmt: skip
+    if kind is Parquet or kind is Images:
+        unit |= {"rows": 1, "row_group": 0}
+    source = kind(path="s3://bucket", anonymous=True)
+    with pytest.raises(OSError, match="We are sorry|Internal"):
+        list(source.read(pa.Table.from_pylist([unit], schema=PENDING), None))
+
+
+def damage_of(content: bytes, read: object) -> Exception:
+    with pytest.raises(Exception) as caught:
+        read(io.BytesIO(content))  # type: ignore[operator]
+    return caught.value
+
+
+def test_a_file_is_to_blame_for_what_is_wrong_with_its_bytes():
+    whole = gzip.compress(bytes(range(256)) * 100)
+    assert is_damage(damage_of(whole[:-20], lambda file: gzip.GzipFile(fileobj=file).read()))
+    assert is_damage(damage_of(whole[:15] + b"\xff" * 9 + whole[24:], lambda file: gzip.GzipFile(fileobj=file).read()))
+    assert is_damage(damage_of(b"PAR1", pq.ParquetFile))
+    assert is_damage(zlib.error("bad"))
+    assert is_damage(FileNotFoundError(errno.ENOENT, "gone"))
+    assert is_damage(PermissionError("forbidden"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EIO, "input/output error"), OSError(errno.EBUSY, "slow down"), ConnectionResetError(), TimeoutError(),
+        BrokenPipeError(), ValueError("a mistake of ours"), KeyError("a mistake of ours"),
+    ],
+)  # fmt: skip
+def test_a_file_is_not_to_blame_for_what_is_wrong_elsewhere(error: Exception):
+    assert not is_damage(error)
+
+
+def test_units_have_one_schema():
+    assert PENDING.names[: len(UNITS)] == UNITS.names
