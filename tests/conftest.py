@@ -1,4 +1,4 @@
-"""What all tests share: one Ray of two CPUs, and the folder of real data where there is one."""
+"""What all tests share: one Ray of two CPUs, one Prefect server, one S3 server, and real data where there is some."""
 
 import contextlib
 import os
@@ -31,6 +31,26 @@ def ray_session(s3: Any) -> Iterator[None]:
     yield
     ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The API of a real server with a home of its own, ended with the session."""
+    from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+
+    from flows.server import prefect_server
+
+    home = tmp_path_factory.mktemp("prefect")
+    before = os.environ.get("PREFECT_HOME")
+    os.environ["PREFECT_HOME"] = str(home)
+    try:
+        with temporary_settings({PREFECT_HOME: home}, restore_defaults={PREFECT_API_URL}), prefect_server() as url:
+            yield url
+    finally:
+        subprocess.run([sys.executable, "-m", "prefect", "server", "stop"], check=False, timeout=60)
+        os.environ.pop("PREFECT_HOME")
+        if before:
+            os.environ["PREFECT_HOME"] = before
 
 
 @pytest.fixture(scope="session")

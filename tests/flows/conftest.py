@@ -1,9 +1,6 @@
-"""One Prefect server and one Ray of two CPUs for all flow tests, and small jobs to run on them."""
+"""Small jobs to run on the session's Prefect server and Ray."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +12,6 @@ import yaml
 from PIL import Image
 
 RunJob = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture(scope="session")
-def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The API of a real server with a home of its own, ended with the session."""
-    from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
-
-    from flows.server import prefect_server
-
-    home = tmp_path_factory.mktemp("prefect")
-    before = os.environ.get("PREFECT_HOME")
-    os.environ["PREFECT_HOME"] = str(home)
-    try:
-        with temporary_settings({PREFECT_HOME: home}, restore_defaults={PREFECT_API_URL}), prefect_server() as url:
-            yield url
-    finally:
-        subprocess.run([sys.executable, "-m", "prefect", "server", "stop"], check=False, timeout=60)
-        os.environ.pop("PREFECT_HOME")
-        if before:
-            os.environ["PREFECT_HOME"] = before
 
 
 @pytest.fixture
