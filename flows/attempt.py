@@ -1,14 +1,19 @@
 """The beginning of an attempt: is there anything to do, and which generation does it belong to?"""
 
+import contextlib
 import hashlib
 import json
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from prefect import get_run_logger
+
 from flows.job import Job
-from tasks.errors import CheckFailed, JobError
+from tasks import lease
+from tasks.errors import CheckFailed, JobError, OvernightError, explain
 from tasks.ingest.task import list_inputs
 from tasks.manifest import digest
 from tasks.run_directory import (
@@ -21,6 +26,7 @@ from tasks.run_directory import (
     write_json,
 )
 from tasks.storage import Location, expand
+from tasks.write.task import repair
 
 
 def ingredients(job: Job) -> dict[str, Any]:
@@ -74,31 +80,48 @@ def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
     return receipt if receipt["inputs"] == digest(list_inputs(job.source, run.partition)) else None
 
 
-def open_generation(run: Run, force: bool) -> Run:
-    """The run in the unfinished generation of its settings, or in a new one.
+@contextlib.contextmanager
+def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
+    """The run while it holds its partition, in the unfinished generation of its settings or in a new one.
 
-    Raises `CheckFailed` for a target that holds the files of somebody else.
+    A publish that an earlier run left half-done is put right first. Raises `PartitionBusy` while another run is at work
+    and `CheckFailed` for a target that holds the files of somebody else.
     """
-    receipt = read_json(run.ledger / "receipt.json")
-    if receipt and receipt["job"] != run.job:
-        raise CheckFailed(
-            f"{run.target}: published by the job {receipt['job']!r}, not by {run.job!r}. "
-            "Give each job a sink of its own."
-        )
-    refuse_foreign_files(run, receipt)
-    generation = None if force or run.limit_rows else unfinished_generation(run.ledger, run.fingerprint)
-    if generation is None:
-        moment, _, suffix = run.attempt.partition("-")
-        generation = f"{moment}-{run.fingerprint[:6]}-{suffix}"
-        location = run.ledger / "generations" / generation / "generation.json"
-        record = {"fingerprint": run.fingerprint, "format_version": FORMAT_VERSION, "created_at": run.started_at}
-        write_json(location, record)
-    return replace(run, generation=generation)
+    with lease.held(run.ledger, run.attempt) as token:
+        run = replace(run, token=token)
+        receipt = read_json(run.ledger / "receipt.json")
+        if receipt and receipt["job"] != run.job:
+            raise CheckFailed(
+                f"{run.target}: published by the job {receipt['job']!r}, not by {run.job!r}. "
+                "Give each job a sink of its own."
+            )
+        if done := repair(run, job.sink):
+            get_run_logger().warning(done)
+        refuse_foreign_files(run)
+        generation = None if force or run.limit_rows else unfinished_generation(run.ledger, run.fingerprint)
+        run = replace(run, generation=generation or _new_generation(run))
+        try:
+            yield run
+        except lease.LeaseLost:
+            raise  # the partition's record is its new holder's to write
+        except Exception as error:
+            failure = describe_failure(run.job, run.partition, explain(error, "plan"))
+            write_json(run.ledger / "failure.json", failure | {"attempt": run.attempt})
+            raise
 
 
-def refuse_foreign_files(run: Run, receipt: dict[str, Any] | None) -> None:
+def _new_generation(run: Run) -> str:
+    moment, _, suffix = run.attempt.partition("-")
+    generation = f"{moment}-{run.fingerprint[:6]}-{suffix}"
+    location = run.ledger / "generations" / generation / "generation.json"
+    record = {"fingerprint": run.fingerprint, "format_version": FORMAT_VERSION, "created_at": run.started_at}
+    write_json(location, record)
+    return generation
+
+
+def refuse_foreign_files(run: Run) -> None:
     """Raises `CheckFailed` if the target holds files that no receipt of this partition lists."""
-    known = {path.rsplit("/", 1)[-1] for path in published_files(receipt)}
+    known: set[str] = set()
     receipts = run.ledger / "receipts"
     for name in receipts.names():
         known.update(path.rsplit("/", 1)[-1] for path in published_files(read_json(receipts / name)))
@@ -108,3 +131,16 @@ def refuse_foreign_files(run: Run, receipt: dict[str, Any] | None) -> None:
             f"{run.target} holds {len(foreign)} files that Overnight did not publish, for example {foreign[0]}. "
             "Nothing was changed: move them away, or choose another sink.path."
         )
+
+
+def describe_failure(job: str, partition: str, error: OvernightError) -> dict[str, Any]:
+    """A failure as `failure.json` and `--json` say it."""
+    return {
+        "job": job,
+        "partition": partition,
+        "status": "failed",
+        "stage": error.stage,
+        "error_type": error.error_type,
+        "error_message": str(error),
+        "failed_at": now(),
+    }

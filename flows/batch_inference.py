@@ -8,7 +8,7 @@ import prefect.runtime
 from prefect import flow, get_run_logger, tags
 from prefect.futures import PrefectFuture
 
-from flows.attempt import describe_run, fresh_receipt, open_generation
+from flows.attempt import describe_run, fresh_receipt, opened
 from flows.job import Job, load_job
 from flows.partitions import resolve_partition
 from flows.runner import OvernightTaskRunner
@@ -17,7 +17,6 @@ from tasks.infer.task import infer
 from tasks.ingest.task import ingest
 from tasks.preprocess.task import preprocess
 from tasks.resources import make_plan, read_cluster
-from tasks.run_directory import Run, now, write_json
 from tasks.shuffle.task import shuffle
 from tasks.write.task import write
 
@@ -59,29 +58,19 @@ def batch_inference(
     """
     loaded = load_job(Path(job), settings)
     day = _partition(loaded, partition)
-    run: Run | None = None
-    try:
+    run = describe_run(loaded, day, reason, limit_rows)
+    if not force and (published := fresh_receipt(loaded, run)):
+        get_run_logger().info("%s/%s is published and not stale: left as it is", loaded.name, day)
+        return published
+    with opened(loaded, run, force) as run, tags(f"job:{loaded.name}", f"partition:{day}"):
         plan = make_plan(loaded.inference, *read_cluster())
-        run = describe_run(loaded, day, reason, limit_rows)
-        if not force and (published := fresh_receipt(loaded, run)):
-            get_run_logger().info("%s/%s is published and not stale: left as it is", loaded.name, day)
-            return published
-        run = open_generation(run, force)
-        with tags(f"job:{loaded.name}", f"partition:{day}"):
-            rows = _done("ingest", ingest.submit(run, loaded.source, plan))
-            rows = _done("shuffle", shuffle.submit(run, loaded.shuffle, plan, rows))
-            rows = _done("preprocess", preprocess.submit(run, loaded.steps, plan, rows))
-            rows = _done("infer", infer.submit(run, loaded.inference, loaded.sink.keep, plan, rows))
-            facts = {"settings": loaded.settings()}
-            receipt = _done("write", write.submit(run, loaded.sink, loaded.checks, facts, rows))
-            return dict(receipt.result())
-    except Exception as error:
-        failure = explain(error, "plan")
-        if run is not None:
-            write_json(
-                run.ledger / "failure.json", describe_failure(loaded.name, day, failure) | {"attempt": run.attempt}
-            )
-        raise failure from None
+        rows = _done("ingest", ingest.submit(run, loaded.source, plan))
+        rows = _done("shuffle", shuffle.submit(run, loaded.shuffle, plan, rows))
+        rows = _done("preprocess", preprocess.submit(run, loaded.steps, plan, rows))
+        rows = _done("infer", infer.submit(run, loaded.inference, loaded.sink.keep, plan, rows))
+        facts = {"settings": loaded.settings()}
+        receipt = _done("write", write.submit(run, loaded.sink, loaded.checks, facts, rows))
+        return dict(receipt.result())
 
 
 def _done(stage: str, future: PrefectFuture[Any]) -> PrefectFuture[Any]:
@@ -91,16 +80,3 @@ def _done(stage: str, future: PrefectFuture[Any]) -> PrefectFuture[Any]:
     except Exception as error:
         raise explain(error, stage) from None
     return future
-
-
-def describe_failure(job: str, partition: str, error: OvernightError) -> dict[str, Any]:
-    """A failure as `failure.json` and `--json` say it."""
-    return {
-        "job": job,
-        "partition": partition,
-        "status": "failed",
-        "stage": error.stage,
-        "error_type": error.error_type,
-        "error_message": str(error),
-        "failed_at": now(),
-    }

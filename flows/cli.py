@@ -57,7 +57,7 @@ def run(
         day = resolve_partition(job, partition, None, datetime.now(UTC))
     except JobError as error:
         _usage(error)
-    from flows.batch_inference import describe_failure
+    from flows.attempt import describe_failure
     from flows.embedded import run_here
 
     try:

@@ -35,6 +35,7 @@ class Run:
     fingerprint: str
     ingredients: dict[str, Any]
     started_at: str
+    token: int = 0  # of the lease on the partition
     limit_rows: int | None = None
     reason: str = ""
 

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from glob import has_magic
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -96,8 +97,8 @@ class Location:
             filesystem.ls(root.split("/", 1)[0])  # a bucket that is missing or forbidden says so
         for full, info in sorted(found.items()):
             path = full[len(root) :].lstrip("/") or full.rsplit("/", 1)[-1]
-            if any(part[0] in "_." for part in path.split("/") if part):
-                continue
+            if full.endswith("/") or any(part[0] in "_." for part in path.split("/") if part):
+                continue  # a name that ends in a slash stands for a directory on object stores
             if extensions and not path.lower().endswith(extensions):
                 continue
             version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or _modified(info)
@@ -143,6 +144,20 @@ class Location:
         finally:
             if os.path.exists(temporary):
                 os.unlink(temporary)
+
+    def create(self, data: bytes) -> None:
+        """Writes a file whole, if it is not there. Raises `FileExistsError`, for all but one of those who try."""
+        filesystem, path = self.open_filesystem()
+        if not is_local(filesystem):
+            filesystem.pipe_file(path, data, mode="create")
+            return
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+        try:
+            Path(temporary).write_bytes(data)
+            os.link(temporary, path)
+        finally:
+            os.unlink(temporary)
 
     def remove(self) -> None:
         """Removes a file, or a directory with all below it; nothing happens if it is not there."""

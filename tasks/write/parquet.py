@@ -72,10 +72,16 @@ class ParquetSink(Leaf):
             os.rename(f"{source}/{name}", f"{target}/{name}")
 
     def discard(self, run: Run, old: list[str]) -> None:
-        """Removes what is left of the partition's former files, named in `old`; the receipt no longer lists them."""
-        for name in old:
-            (run.target / name).remove()
-        _prepared(run).remove()
+        """Removes what is left of the partition's former files, paths below the sink that no receipt lists any more."""
+        for path in old:
+            (run.sink / path).remove()
+        self.discard_prepared(run)
+
+    def discard_prepared(self, run: Run) -> None:
+        """Removes what this or earlier attempts at the partition prepared and did not switch to."""
+        for name in run.sink.names():
+            if name.startswith(f"_publishing-{run.partition}-"):
+                (run.sink / name).remove()
 
 
 def _prepared(run: Run) -> Location:

@@ -22,15 +22,16 @@ from tasks.artifacts import artifact_key, markdown_table
 from tasks.errors import detached, explain
 from tasks.manifest import read_manifest
 from tasks.resources import SECONDS_A_ROW, WRITES_AT_ONCE
-from tasks.run_directory import Run, published_files, read_json, write_json
+from tasks.run_directory import Run
 from tasks.write.audit import audit
 from tasks.write.checks import Checks
 from tasks.write.datasink import StagingDatasink
 from tasks.write.parquet import ParquetSink
 from tasks.write.progress import STAGES, follow
+from tasks.write.publish import publish, repair
 from tasks.write.receipt import make_receipt
 
-__all__ = ["Checks", "Sink", "write"]
+__all__ = ["Checks", "Sink", "repair", "write"]
 
 Sink = ParquetSink
 SECONDS_A_PART = 60.0
@@ -60,7 +61,7 @@ def write(run: Run, sink: Sink, checks: Checks, facts: Mapping[str, Any], datase
     errors = staging.read_errors(run.parts, records)
     files = [f"{run.partition_directory}/{name}".lstrip("/") for name in names]
     receipt = make_receipt(run, totals, published, records, files, {**facts, "inputs": inputs}, streamed)
-    _publish(run, sink, names, errors, receipt)
+    publish(run, sink, errors, receipt)
     _describe(run, receipt, errors.slice(0, 100).to_pylist())
     get_run_logger().info("published %s rows of %s/%s", receipt["rows_out"], run.job, run.partition)
     return receipt
@@ -129,22 +130,6 @@ def _rows_per_part(dataset: ray.data.Dataset) -> int:
     """Rows that take about a minute, so that a crash costs minutes; without a measurement, a few thousand."""
     seconds = dataset.context.get_config(SECONDS_A_ROW, None)
     return int(np.clip(SECONDS_A_PART / seconds, 64, 50_000)) if seconds else 5_000
-
-
-def _publish(run: Run, sink: Sink, names: list[str], errors: Any, receipt: dict[str, Any]) -> None:
-    """The partition, its quarantine and its receipt change, in this order."""
-    old = [path.rsplit("/", 1)[-1] for path in published_files(read_json(run.ledger / "receipt.json"))]
-    write_json(run.ledger / "receipts" / f"{run.generation}.json", receipt)
-    sink.switch(run, names)
-    quarantine = run.ledger / "quarantine"
-    before = [name for name in quarantine.names() if name.endswith(".parquet")]
-    (quarantine / f"quarantine-{run.generation}.parquet").write_bytes(staging.parquet_bytes(errors, "zstd"))
-    write_json(run.ledger / "receipt.json", receipt)
-    sink.discard(run, old)
-    (run.ledger / "failure.json").remove()
-    run.parts.remove()  # published: nothing will resume from them
-    for name in set(before) - {f"quarantine-{run.generation}.parquet"}:
-        (quarantine / name).remove()
 
 
 def _describe(run: Run, receipt: dict[str, Any], errors: list[dict[str, Any]]) -> None:

@@ -1,0 +1,127 @@
+"""One run of a partition at a time, on any filesystem that can create a file only if it is not there.
+
+A lease is a numbered file, `lease/00000007`; its number is the fencing token. Taking a partition is creating the next
+number, which succeeds for one only, on S3 as on a disk. The holder renews its own file; whoever creates a higher number
+has taken over, and a zombie finds that out when it checks its token before it publishes. No clocks are compared: a
+lease counts as abandoned when its content has not changed for `EXPIRY_SECONDS` of the watcher's own time, or at once
+when its process is known to be gone from this machine.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tasks.errors import OvernightError
+from tasks.storage import Location
+
+RENEWAL_SECONDS = 5.0
+EXPIRY_SECONDS = 30.0
+
+
+class PartitionBusy(OvernightError):
+    """Another run holds the partition."""
+
+
+class LeaseLost(OvernightError):
+    """Another run has taken the partition over; this one must not publish."""
+
+    stage = "write"
+
+
+@contextlib.contextmanager
+def held(ledger: Location, owner: str) -> Iterator[int]:
+    """The token of a lease on the partition, kept alive by a thread while the body runs and given back after it.
+
+    Raises `PartitionBusy` when another run renews its lease.
+    """
+    token = _acquire(ledger, owner)
+    stop = threading.Event()
+    thread = threading.Thread(target=_renew, args=(ledger, token, owner, stop), name="lease", daemon=True)
+    thread.start()
+    try:
+        yield token
+    finally:
+        stop.set()
+        thread.join()
+        if _newest(ledger) == token:
+            _file(ledger, token).write_bytes(_content(owner, released=True))
+
+
+def check(ledger: Location, token: int) -> None:
+    """Raises `LeaseLost` if a later run has taken the partition over."""
+    newest = _newest(ledger)
+    if newest != token:
+        raise LeaseLost(f"a later run has taken over: its lease is {newest}, this run's {token}. Nothing published.")
+
+
+def _acquire(ledger: Location, owner: str) -> int:
+    deadline = None
+    seen: bytes | None = None
+    while True:
+        newest = _newest(ledger)
+        try:
+            content = _file(ledger, newest).read_bytes() if newest else b""
+        except FileNotFoundError:
+            continue  # taken over in between
+        if newest and not _is_over(content):
+            if content != seen and seen is not None:
+                found = json.loads(content)
+                raise PartitionBusy(
+                    f"another run ({found['owner']} on {found['host']}) is at work on {ledger} and renews its lease. "
+                    "Wait for it to end, or cancel it."
+                )
+            seen, deadline = content, deadline or time.monotonic() + EXPIRY_SECONDS
+            if time.monotonic() < deadline:
+                time.sleep(1)
+                continue
+        with contextlib.suppress(FileExistsError):
+            _file(ledger, newest + 1).create(_content(owner))
+            if newest:
+                _file(ledger, newest).remove()
+            return newest + 1
+        seen = deadline = None
+
+
+def _renew(ledger: Location, token: int, owner: str, stop: threading.Event) -> None:
+    while not stop.wait(RENEWAL_SECONDS):
+        with contextlib.suppress(Exception):  # storage that fails is tried again; publish checks the token anyway
+            if _newest(ledger) != token:
+                return
+            _file(ledger, token).write_bytes(_content(owner))
+
+
+def _newest(ledger: Location) -> int:
+    return max((int(name) for name in (ledger / "lease").names() if name.isdecimal()), default=0)
+
+
+def _file(ledger: Location, token: int) -> Location:
+    return ledger / "lease" / f"{token:08d}"
+
+
+def _content(owner: str, released: bool = False) -> bytes:
+    process = {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
+    return json.dumps({"owner": owner, "released": released, "renewed": time.time_ns(), **process}).encode()
+
+
+def _is_over(content: bytes) -> bool:
+    """Whether a lease was given back, or its process on this machine is gone."""
+    lease: dict[str, Any] = json.loads(content)
+    if lease["released"]:
+        return True
+    if lease["host"] != socket.gethostname() or lease["started"] is None:
+        return False
+    return _started(lease["pid"]) != lease["started"]
+
+
+def _started(pid: int) -> str | None:
+    """When a process started, in the kernel's ticks; None if there is none, or where Linux's /proc is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return None

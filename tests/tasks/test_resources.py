@@ -1,0 +1,206 @@
+"""The plan, for clusters that nobody here has.
+
+The two rules of `tasks/resources.py`: the workers' CPUs and one Ray task of every kind fit into the cluster together;
+and a Ray task that reserves nothing has its number limited instead.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.errors import PlanError
+from tasks.placement import Room
+from tasks.resources import Plan, make_plan
+
+Node = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a plan asks of a predictor."""
+
+    workers: int | tuple[int, int] | None = None
+    num_cpus: float | None = None
+    num_gpus: float = 0
+    memory: int | None = None
+    accelerator_type: str | None = None
+    resources: dict[str, float] = field(default_factory=dict)
+    name: str | None = None
+    kind: str = "python"
+
+
+def node(cpus: float, **more: float) -> Node:
+    return {"CPU": cpus, **more}
+
+
+def hold_rules(plan: Plan, models: Sequence[Model], nodes: Sequence[Node]) -> None:
+    """The rules, with every pool at its largest: workers placed where they fit, and a task beside them."""
+    workers = [pool.needs() for pool in plan.pools for _ in range(pool.maximum)]
+    room = Room(nodes)
+    assert room.take_all(workers)
+    if plan.task_cpus:
+        assert room.take({"CPU": plan.task_cpus})
+        left = sum(found["CPU"] for found in nodes) - sum(worker.get("CPU", 0) for worker in workers)
+        assert plan.task_cpus <= left / len(nodes) + 1e-6, "wherever the workers are put, one node has room for a task"
+    else:
+        assert plan.task_concurrency is not None
+        assert plan.task_concurrency >= 1
+    for pool, model in zip(plan.pools, models, strict=True):
+        assert 1 <= pool.minimum <= pool.maximum
+        if isinstance(model.workers, int):
+            assert pool.minimum == pool.maximum == model.workers
+        elif model.workers:
+            assert (pool.minimum, pool.maximum <= model.workers[1]) == (model.workers[0], True)
+        if model.num_cpus is not None:
+            assert pool.num_cpus == model.num_cpus
+        assert pool.num_gpus == model.num_gpus
+    assert all(pool.num_cpus != plan.task_cpus or not plan.task_cpus for pool in plan.pools), "would be fused"
+
+
+models = st.builds(
+    Model,
+    workers=st.none() | st.integers(1, 6) | st.tuples(st.integers(1, 3), st.integers(3, 6)),
+    num_cpus=st.none() | st.sampled_from([0, 0.25, 0.5, 1, 1.5, 2, 16]),
+    num_gpus=st.sampled_from([0, 0, 0, 0.3, 0.5, 0.6, 1, 2]),
+    memory=st.none() | st.sampled_from([2**30, 3 * 2**30]),
+    resources=st.sampled_from([{}, {}, {"special": 1}]),
+)
+nodes = st.builds(
+    lambda cpus, gpus, special: {"CPU": cpus, "memory": 8 * 2**30, "GPU": gpus, "special": special},
+    st.sampled_from([1, 2, 4, 16]), st.sampled_from([0, 0, 1, 2, 3]), st.sampled_from([0, 1, 2]),
+)  # fmt: skip
+
+
+@given(st.lists(models, max_size=3), st.lists(nodes, min_size=1, max_size=4))
+def test_every_plan_that_is_made_holds_the_rules(asked: list[Model], cluster: list[Node]):
+    try:
+        plan = make_plan(asked, cluster, {})
+    except PlanError:
+        least = [
+            {"CPU": m.num_cpus or 0, "GPU": m.num_gpus, "memory": float(m.memory or 0), **m.resources} for m in asked
+        ]
+        counts = [1 if m.workers is None else m.workers if isinstance(m.workers, int) else m.workers[0] for m in asked]
+        wanted = [
+            {name: amount for name, amount in needs.items() if amount}
+            for needs, count in zip(least, counts, strict=True)
+            for _ in range(count)
+        ]
+        assert not Room(cluster).take_all(wanted) or not all(Room(cluster).take(one) for one in wanted)
+        return
+    hold_rules(plan, asked, cluster)
+
+
+@given(st.lists(models, max_size=3), st.lists(nodes, min_size=1, max_size=3))
+def test_the_same_cluster_gives_the_same_plan(asked: list[Model], cluster: list[Node]):
+    def outcome() -> Any:
+        try:
+            return make_plan(asked, cluster, {})
+        except PlanError as error:
+            return str(error)
+
+    before = [dict(found) for found in cluster]
+    assert outcome() == outcome()
+    assert cluster == before
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 16])
+@pytest.mark.parametrize(
+    "asked", [[], [Model()], [Model(), Model()], [Model(workers=(1, 100))], [Model(num_cpus=0.5), Model()]], ids=str
+)
+def test_one_node_of_any_size_runs_any_number_of_models(cpus: int, asked: list[Model]):
+    plan = make_plan(asked, [node(cpus)], {})
+    hold_rules(plan, asked, [node(cpus)])
+    assert plan.task_cpus > 0
+
+
+def test_models_that_ask_for_nothing_use_the_whole_machine():
+    assert make_plan([Model()], [node(16)], {}).pools[0].maximum == 15
+    assert [pool.maximum for pool in make_plan([Model(), Model()], [node(16)], {}).pools] == [8, 7]
+    assert make_plan([Model(workers=(1, 4))], [node(16)], {}).pools[0].maximum == 4
+    assert make_plan([Model(workers=(2, 4))], [node(2)], {}).pools[0].minimum == 2
+
+
+def test_a_pool_that_asks_for_every_core_gets_it_and_reading_is_limited_in_number():
+    plan = make_plan([Model(num_cpus=16)], [node(16)], {})
+    assert (plan.task_cpus, plan.task_concurrency) == (0, 8)
+    assert "8 at a time" in plan.notes[0]
+    assert make_plan([Model(num_cpus=1)], [node(1)], {}).task_concurrency == 1
+
+
+def test_reservations_that_nobody_pinned_shrink_and_say_so():
+    plan = make_plan([Model(), Model()], [node(2)], {})
+    assert [pool.num_cpus for pool in plan.pools] == [0.5, 0.5]
+    assert "0.5 CPU instead of 1" in plan.notes[0]
+    assert plan.needs() == {"CPU": 2.0}
+
+
+def test_every_gpu_gets_a_worker_and_models_share_them():
+    assert make_plan([Model(num_gpus=1)], [node(16, GPU=8)], {}).pools[0].minimum == 8
+    plan = make_plan([Model(num_gpus=1), Model(num_gpus=1)], [node(16, GPU=3)], {})
+    assert sorted(pool.minimum for pool in plan.pools) == [1, 2]
+    assert make_plan([Model(num_gpus=0.6)], [node(4, GPU=2)], {}).pools[0].maximum == 2
+    assert make_plan([Model(num_gpus=0.5)], [node(4, GPU=2)], {}).pools[0].maximum == 4
+
+
+def test_cpus_shrink_before_gpus_idle():
+    plan = make_plan([Model(num_gpus=1)], [node(4, GPU=8)], {})
+    assert plan.pools[0].minimum == 8
+    hold_rules(plan, [Model(num_gpus=1)], [node(4, GPU=8)])
+
+
+def test_pinned_cpus_leave_one_for_reading_where_the_number_of_workers_is_free():
+    plan = make_plan([Model(num_cpus=1, num_gpus=1)], [node(4, GPU=4)], {})
+    assert (plan.pools[0].maximum, plan.task_cpus) == (3, 0.99)
+
+
+@pytest.mark.parametrize(
+    ("asked", "cluster", "message"),
+    [
+        ([Model(num_gpus=1)], [node(4)], r"inference python needs 1 x 1 GPU; the cluster has 0 GPU\. Set num_gpus: 0"),
+        (
+            [Model(num_gpus=1), Model(num_gpus=1, name="b")],
+            [node(4, GPU=1)],
+            "inference b .*the models before it 1 GPU",
+        ),
+        ([Model(num_gpus=0.6, workers=3)], [node(4, GPU=2)], "3 workers need 0.6 GPU each"),
+        ([Model(num_gpus=2, workers=2)], [node(4, GPU=3), node(4, GPU=1)], "2 workers need 2 GPU each"),
+        ([Model(num_gpus=1.5)], [node(4, GPU=2)], "a whole number or less than 1, found 1.5"),
+        ([Model(num_cpus=3)], [node(2), node(2)], "needs 3 CPU on one node; no node has that"),
+        ([Model(num_cpus=3, workers=2)], [node(4)], "needs 2 x 3 CPU; the cluster has 4 CPU"),
+        ([Model(num_cpus=1.5, workers=4)], [node(3), node(2), node(1)], "4 workers need 1.5 CPU each"),
+        ([Model(num_cpus=1, num_gpus=1)], [node(4), {"GPU": 1}], "needs 1 CPU, 1 GPU on one node"),
+        ([Model(memory=16 * 2**30)], [node(2, memory=8 * 2**30)], r"16\.0 GiB of memory; the cluster has 8\.0 GiB"),
+        ([Model(resources={"special": 1})], [node(2)], "1 special; the cluster has 0 special"),
+        ([Model(accelerator_type="H100", num_gpus=1)], [node(2, GPU=1)], "accelerator H100; the cluster has no H100"),
+        ([], [{"GPU": 1}], "no CPU to run on"),
+        ([], [], "no CPU to run on"),
+    ],
+)
+def test_what_cannot_fit_is_refused_with_the_need_and_the_find(asked: list[Model], cluster: list[Node], message: str):
+    with pytest.raises(PlanError, match=message):
+        make_plan(asked, cluster, {})
+
+
+def test_workers_on_many_small_nodes_leave_room_for_a_task_on_one():
+    for count in range(1, 12):
+        asked, cluster = [Model(workers=count)], [node(1)] * 4
+        hold_rules(make_plan(asked, cluster, {}), asked, cluster)
+
+
+def test_what_the_cluster_may_grow_to_counts():
+    plan = make_plan([Model(workers=(1, 8), num_gpus=1)], [node(4)], {"CPU": 64, "GPU": 4})
+    assert (plan.pools[0].minimum, plan.pools[0].maximum) == (1, 4)
+    assert make_plan([Model()], [node(2)], {"CPU": 64}).pools[0].maximum > 32
+    with pytest.raises(PlanError, match="needs 1 x 2 GPU"):
+        make_plan([Model(num_gpus=2)], [node(4)], {"CPU": 64, "GPU": 1})
+    assert make_plan([Model()], [node(8)], {"CPU": 2}).pools[0].maximum == 7
+
+
+def test_a_large_cluster_is_planned_in_a_moment():
+    plan = make_plan([Model(), Model(num_gpus=1)], [node(64, GPU=8)] * 100, {})
+    assert plan.pools[1].minimum == 800
+    assert plan.pools[0].maximum > 1000

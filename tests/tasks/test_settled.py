@@ -1,0 +1,161 @@
+"""The record of settled rows, held against a plain set of rows."""
+
+import time
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks import rows, settled
+from tasks.manifest import UNITS
+
+UNIT_ROWS = 30
+STATES = [rows.LIVE, rows.FILTERED, rows.QUARANTINED]
+
+
+def table(*ranges: tuple[int, int, int, int]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(settled.RANGES.names, r, strict=True)) for r in ranges], settled.RANGES)
+
+
+def manifest(*counts: int | None, first: int = 0) -> pa.Table:
+    unit = {"path": "p", "uri": "u", "size": 1, "version": "v", "first_row": first, "row_group": None}
+    return pa.Table.from_pylist([unit | {"unit": i, "rows": count} for i, count in enumerate(counts)], schema=UNITS)
+
+
+def block(found: list[tuple[int, int, int]]) -> pa.Table:
+    """A block with these (unit, row, state), as the stream has them."""
+    units, numbers, states = (list(values) for values in zip(*found, strict=True)) if found else ([], [], [])
+    plain = rows.with_hidden(pa.table({"row_id": [""] * len(found)}), np.array(units, np.int64), np.array(numbers))
+    return plain.set_column(plain.column_names.index("__state"), "__state", pa.array(states, pa.int8()))
+
+
+def expand(ranges: pa.Table) -> list[tuple[int, int, int, int]]:
+    """(unit, row, state, part) of every row; a row in two ranges comes twice."""
+    columns = [ranges[name].to_pylist() for name in ("unit", "start", "stop", "state", "part")]
+    return [
+        (unit, number, state, part)
+        for unit, start, stop, state, part in zip(*columns, strict=True)
+        if state != rows.END
+        for number in range(start, stop)
+    ]
+
+
+part_rows = st.dictionaries(
+    st.tuples(st.integers(0, 2), st.integers(0, UNIT_ROWS - 1)), st.sampled_from(STATES), max_size=60
+)
+
+
+@given(part_rows, st.randoms())
+def test_ranges_name_every_row_once_whatever_their_order(found: dict, draw):
+    listed = [(unit, number, state) for (unit, number), state in found.items()] * 2
+    draw.shuffle(listed)
+    first = {}
+    for unit, number, state in listed:
+        first.setdefault((unit, number), state)
+    ranges = settled.merge([settled.ranges_of(block(listed))])
+    assert {(unit, number): state for unit, number, state, _ in expand(ranges)} == first
+    assert len(expand(ranges)) == len(first)
+
+
+@given(st.lists(part_rows, max_size=6))
+def test_of_overlapping_parts_the_first_wins_row_by_row(parts: list[dict]):
+    merged = settled.merge(
+        [settled.ranges_of(block([(*place, state) for place, state in part.items()])) for part in parts]
+    )
+    naive: dict[tuple[int, int], tuple[int, int]] = {}
+    for index, part in enumerate(parts):
+        for place, state in part.items():
+            naive.setdefault(place, (state, index))
+    found = expand(merged)
+    assert {(unit, number): (state, part) for unit, number, state, part in found} == naive
+    assert len(found) == len(naive)
+    bounds = list(zip(merged["unit"].to_pylist(), merged["start"].to_pylist(), strict=True))
+    assert bounds == sorted(bounds)
+
+
+@given(
+    st.lists(part_rows, max_size=5), st.lists(st.none() | st.integers(0, UNIT_ROWS), min_size=3, max_size=3), part_rows
+)
+def test_counts_agree_with_a_set_of_rows(parts: list[dict], expected: list[int | None], ended: dict):
+    ends = {unit: number for unit, number in ended if expected[unit] is None}
+    tables = [settled.ranges_of(block([(*place, state) for place, state in part.items()])) for part in parts]
+    tables.append(settled.ranges_of(block([(unit, number, rows.END) for unit, number in ends.items()])))
+    totals = settled.count(manifest(*expected), settled.merge(tables))
+
+    naive: dict[tuple[int, int], int] = {}
+    for part in parts:
+        for place, state in part.items():
+            naive.setdefault(place, state)
+    counts = {unit: count if count is not None else ends.get(unit) for unit, count in enumerate(expected)}
+    states = Counter(naive.values())
+    assert (totals.written, totals.filtered, totals.quarantined) == tuple(states[state] for state in STATES)
+    assert totals.rows == sum(count or 0 for count in counts.values())
+    numbers = {unit: {number for of, number in naive if of == unit} for unit in counts}
+    unsettled = [unit for unit, count in counts.items() if count is None or set(range(count)) - numbers[unit]]
+    beyond = [unit for unit, count in counts.items() if count is not None and numbers[unit] - set(range(count))]
+    assert totals.unsettled_units.tolist() == unsettled
+    assert totals.doubled_units.tolist() == beyond
+
+
+def test_a_gap_is_not_made_up_for_by_a_row_that_the_unit_has_not():
+    totals = settled.count(manifest(10), settled.merge([table((0, 0, 9, rows.LIVE), (0, 10, 11, rows.LIVE))]))
+    assert totals.unsettled_units.tolist() == [0]
+    assert totals.doubled_units.tolist() == [0]
+
+
+def test_rows_of_a_row_group_are_counted_from_where_it_begins():
+    units = manifest(10, first=100)
+    assert not len(settled.count(units, settled.merge([table((0, 100, 110, rows.LIVE))])).unsettled_units)
+    assert settled.count(units, settled.merge([table((0, 0, 10, rows.LIVE))])).unsettled_units.tolist() == [0]
+
+
+def test_rows_settled_twice_are_told():
+    doubled = table((0, 0, 10, rows.LIVE), (0, 3, 4, rows.FILTERED)).append_column("part", pa.array([0, 1], pa.int32()))
+    assert settled.count(manifest(10), doubled).doubled_units.tolist() == [0]
+
+
+def test_an_end_gives_the_rows_of_a_unit_that_nobody_counted_and_none_leaves_it_open():
+    merged = settled.merge(
+        [table((0, 0, 3, rows.LIVE), (0, 0, 3, rows.END), (1, 0, 5, rows.LIVE), (2, 0, 0, rows.END))]
+    )
+    units = manifest(None, None, None, 4)
+    assert settled.rows_of_units(units, merged).tolist() == [3, -1, 0, 4]
+    assert settled.count(units, merged).unsettled_units.tolist() == [1, 3]
+
+
+def test_nothing_staged_settles_nothing():
+    merged = settled.merge([])
+    assert settled.count(manifest(2, None), merged).unsettled_units.tolist() == [0, 1]
+    assert settled.count(manifest(), merged).rows == 0
+    assert settled.merge([settled.ranges_of(block([]))]).num_rows == 0
+
+
+@given(part_rows)
+def test_a_record_survives_the_footer(found: dict):
+    ranges = settled.ranges_of(block([(*place, state) for place, state in found.items()]))
+    assert settled.decode(settled.encode(ranges)).equals(ranges)
+
+
+@given(part_rows, part_rows)
+def test_inside_agrees_with_a_set_of_rows(found: dict, asked: dict):
+    ranges = settled.ranges_of(block([(*place, state) for place, state in found.items()]))
+    places = np.array(list(asked), np.int64).reshape(-1, 2)
+    inside = settled.inside(places[:, 0], places[:, 1], ranges)
+    assert inside.tolist() == [place in found for place in asked]
+
+
+@pytest.mark.parametrize("overlapping", [False, True])
+def test_many_ranges_of_one_unit_are_merged_in_seconds(overlapping: bool):
+    # As a filter leaves them that drops every second row of one large CSV file.
+    numbers = np.arange(200_000)
+    states = np.where(numbers % 2, rows.LIVE, rows.FILTERED).astype(np.int8)
+    ranges = pa.table([np.zeros_like(numbers), numbers, numbers + 1, states], schema=settled.RANGES)
+    parts = [ranges, ranges.slice(100_000)] if overlapping else [ranges]
+    started = time.perf_counter()
+    merged = settled.merge([*parts, table((0, 0, 200_000, rows.END))])
+    assert time.perf_counter() - started < 20
+    assert len(merged) == 200_001
+    assert not len(settled.count(manifest(None), merged).unsettled_units)

@@ -1,0 +1,90 @@
+"""Staged parts: what they settle is in them, and details count only with their part."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tasks import rows, settled, staging
+from tasks.storage import Location
+
+MEASURES: staging.Measures = {"infer": {"seconds": 1.5, "rows": 3, "bytes": 10}}
+
+
+def stage(parts: Location, name: str, live: list[int], bad: dict[int, str]) -> None:
+    """A part of unit 0 with these rows written and those quarantined."""
+    table = pa.table({"x": pa.array(live, pa.int64()), "__unit": [0] * len(live), "__row": pa.array(live, pa.int64())})
+    details = pa.table(
+        [
+            [f"a#{n}" for n in bad], ["u"] * len(bad), ["infer"] * len(bad), ["ValueError"] * len(bad), list(bad.values()),
+            [0] * len(bad), list(bad),
+        ],
+        schema=staging.DETAILS,
+    )  # fmt: skip
+    ranges = [(n, n + 1, rows.LIVE) for n in live] + [(n, n + 1, rows.QUARANTINED) for n in bad]
+    columns = [[0] * len(ranges), *([r[i] for r in ranges] for i in range(3))]
+    staging.write_part(parts, name, table, details, pa.table(columns, schema=settled.RANGES), MEASURES, "zstd")
+
+
+@pytest.fixture
+def parts(tmp_path) -> Location:
+    return Location(str(tmp_path)) / "parts"
+
+
+def test_a_record_is_what_was_written(parts: Location):
+    stage(parts, "20260101T000000-aaaaaa-000001", [0, 1], {2: "bad"})
+    (record,) = staging.read_records(parts)
+    assert (record.name, record.attempt) == ("20260101T000000-aaaaaa-000001", "20260101T000000-aaaaaa")
+    assert record.rows == 2
+    assert record.stages == MEASURES
+    assert record.ranges["state"].to_pylist() == [rows.LIVE, rows.LIVE, rows.QUARANTINED]
+    assert record.schema.names == ["x", "__unit", "__row"]
+    assert record.size == next(file.size for file in parts.files((staging.PART,)))
+
+
+def test_no_recursive_glob_for_parquet_finds_a_part(parts: Location, tmp_path):
+    stage(parts, "a-1", [0], {1: "bad"})
+    assert list(tmp_path.rglob("*.parquet")) == []
+
+
+def test_records_come_by_name_and_nothing_unfinished_is_among_them(parts: Location):
+    for name in ("b-1", "a-2", "a-1"):
+        stage(parts, name, [0], {1: "bad"})
+    (parts / "a-3.errors").write_bytes(b"torn")
+    (parts / "a-4.part.0123.tmp").write_bytes(b"torn")
+    assert [record.name for record in staging.read_records(parts)] == ["a-1", "a-2", "b-1"]
+    assert staging.read_records(parts / "nowhere") == []
+
+
+def test_details_without_their_part_do_not_count(parts: Location):
+    stage(parts, "a-1", [0], {1: "counts"})
+    stage(parts, "a-2", [0], {2: "does not"})
+    (parts / "a-2.part").remove()
+    errors = staging.read_errors(parts, staging.read_records(parts))
+    assert errors.schema == staging.QUARANTINE
+    assert errors["error_message"].to_pylist() == ["counts"]
+
+
+def test_of_a_row_that_parts_settle_differently_only_the_first_part_s_word_stands(parts: Location):
+    stage(parts, "a-1", [0, 1], {2: "first"})
+    stage(parts, "a-2", [0], {1: "was written by the first", 2: "second", 3: "own"})
+    errors = staging.read_errors(parts, staging.read_records(parts))
+    assert dict(zip(errors["row_id"].to_pylist(), errors["error_message"].to_pylist(), strict=True)) == {
+        "a#2": "first",
+        "a#3": "own",
+    }
+    totals = settled.merge([record.ranges for record in staging.read_records(parts)])
+    assert len(errors) == (totals["state"].to_numpy() == rows.QUARANTINED).sum()
+
+
+def test_no_errors_are_an_empty_table(parts: Location):
+    stage(parts, "a-1", [0], {})
+    assert staging.read_errors(parts, staging.read_records(parts)).equals(staging.QUARANTINE.empty_table())
+
+
+def test_a_part_of_another_format_is_refused(parts: Location):
+    stage(parts, "a-1", [0], {})
+    path = f"{parts.uri}/a-1.part"
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, staging.VERSION_KEY: b"999"}), path)
+    with pytest.raises(ValueError, match="expected format version .* found b'999'"):
+        staging.read_records(parts)
