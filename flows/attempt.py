@@ -3,17 +3,19 @@
 import contextlib
 import hashlib
 import json
+import random
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from prefect import get_run_logger
 
 from flows.job import Job
 from tasks import lease
-from tasks.errors import CheckFailed, JobError, OvernightError, explain
+from tasks.errors import CheckFailed, JobError, OvernightError, WorkerLost, explain
 from tasks.ingest.task import list_inputs
 from tasks.manifest import digest
 from tasks.run_directory import (
@@ -27,6 +29,10 @@ from tasks.run_directory import (
 )
 from tasks.storage import Location, expand
 from tasks.write.task import repair
+
+T = TypeVar("T")
+MAX_ATTEMPTS = 3
+BACKOFF_SECONDS = 5.0
 
 
 def ingredients(job: Job) -> dict[str, Any]:
@@ -63,7 +69,7 @@ def describe_run(job: Job, partition: str, reason: str = "", limit_rows: int = 0
         state=state,
         sink=sink,
         generation="",
-        attempt=f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}",
+        attempt=_new_attempt(),
         fingerprint=hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16],
         ingredients=decisive,
         started_at=now(),
@@ -108,6 +114,27 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
             failure = describe_failure(run.job, run.partition, explain(error, "plan"))
             write_json(run.ledger / "failure.json", failure | {"attempt": run.attempt})
             raise
+
+
+def retried(run: Run, work: Callable[[Run], T]) -> T:
+    """What `work` makes of the run; where a worker or node died, what a new attempt makes of it, from ingest on.
+
+    Waits longer after each attempt, not all runs of a cluster equally long. Raises `WorkerLost` after `MAX_ATTEMPTS`.
+    """
+    for number in range(1, MAX_ATTEMPTS):
+        try:
+            return work(run)
+        except WorkerLost as error:
+            seconds = BACKOFF_SECONDS * 2 ** (number - 1) * random.uniform(0.5, 1.5)
+            get_run_logger().warning("attempt %d lost a worker (%s); next in %.0f s", number, error, seconds)
+            time.sleep(seconds)
+            run = replace(run, attempt=_new_attempt())
+    return work(run)
+
+
+def _new_attempt() -> str:
+    """Names sort by time: where staged parts overlap, those of the older attempt win."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
 
 
 def _new_generation(run: Run) -> str:

@@ -1,6 +1,7 @@
 """The flow: ingest -> shuffle -> preprocess -> infer -> write, for one partition of one job."""
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import prefect.runtime
 from prefect import flow, get_run_logger, tags
 from prefect.futures import PrefectFuture
 
-from flows.attempt import describe_run, fresh_receipt, opened
+from flows.attempt import describe_run, fresh_receipt, opened, retried
 from flows.job import Job, load_job
 from flows.partitions import resolve_partition
 from flows.runner import OvernightTaskRunner
@@ -16,7 +17,8 @@ from tasks.errors import OvernightError, explain
 from tasks.infer.task import infer
 from tasks.ingest.task import ingest
 from tasks.preprocess.task import preprocess
-from tasks.resources import make_plan, read_cluster
+from tasks.resources import Plan, make_plan, read_cluster
+from tasks.run_directory import Run
 from tasks.shuffle.task import shuffle
 from tasks.write.task import write
 
@@ -64,13 +66,17 @@ def batch_inference(
         return published
     with opened(loaded, run, force) as run, tags(f"job:{loaded.name}", f"partition:{day}"):
         plan = make_plan(loaded.inference, *read_cluster())
-        rows = _done("ingest", ingest.submit(run, loaded.source, plan))
-        rows = _done("shuffle", shuffle.submit(run, loaded.shuffle, plan, rows))
-        rows = _done("preprocess", preprocess.submit(run, loaded.steps, plan, rows))
-        rows = _done("infer", infer.submit(run, loaded.inference, loaded.sink.keep, plan, rows))
-        facts = {"settings": loaded.settings()}
-        receipt = _done("write", write.submit(run, loaded.sink, loaded.checks, facts, rows))
-        return dict(receipt.result())
+        return retried(run, partial(attempt, loaded, plan))
+
+
+def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
+    """The five tasks in order, each through Ray; the receipt. A task's own error is raised as soon as it fails."""
+    rows = _done("ingest", ingest.submit(run, job.source, plan))
+    rows = _done("shuffle", shuffle.submit(run, job.shuffle, plan, rows))
+    rows = _done("preprocess", preprocess.submit(run, job.steps, plan, rows))
+    rows = _done("infer", infer.submit(run, job.inference, job.sink.keep, plan, rows))
+    receipt = _done("write", write.submit(run, job.sink, job.checks, {"settings": job.settings()}, rows))
+    return dict(receipt.result())
 
 
 def _done(stage: str, future: PrefectFuture[Any]) -> PrefectFuture[Any]:

@@ -1,5 +1,6 @@
 """The command line. Exit 0: what was asked is published; 1: it failed; 2: bad usage or job file."""
 
+import contextlib
 import json
 import os
 import sys
@@ -61,7 +62,8 @@ def run(
     from flows.embedded import run_here
 
     try:
-        receipt = run_here(job_path, job, day, force, reason, limit_rows or 0, settings)
+        with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
+            receipt = run_here(job_path, job, day, force, reason, limit_rows or 0, settings)
     except OvernightError as error:
         failure = describe_failure(job.name, day, error)
         if as_json:

@@ -7,6 +7,7 @@
   Python, where the signal can reach it.
 - No setting travels in a Ray task's arguments: a worker has its own, from its environment.
 - Logs and events are sent before a worker may exit.
+- The task run of a worker that died ends as Crashed, instead of Running for ever.
 """
 
 import contextlib
@@ -21,10 +22,12 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar
 
 import ray
+from prefect.client.orchestration import get_client
 from prefect.context import SettingsContext
 from prefect.events.worker import EventsWorker
 from prefect.logging.handlers import APILogWorker
 from prefect.settings import get_current_settings
+from prefect.states import Crashed, State
 from prefect_ray.context import RemoteOptionsContext
 from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner
 
@@ -55,7 +58,18 @@ class OvernightFuture(PrefectRayFuture[R]):
         if not self._final_state:
             with contextlib.suppress(FutureTimeoutError):
                 self._wait_in_python(timeout)
-        return super().result(timeout, raise_on_failure)
+        try:
+            return super().result(timeout, raise_on_failure)
+        except ray.exceptions.RayError as error:
+            if not self._final_state:
+                self._report_crash(error)
+            raise
+
+    def _report_crash(self, error: Exception) -> None:
+        """Ends the task run as Crashed in the server; its own process cannot any more."""
+        with get_client(sync_client=True) as client:
+            state: State[Any] = Crashed(message=f"The process of this task died: {type(error).__name__}")
+            client.set_task_run_state(self.task_run_id, state, force=True)
 
     def _wait_in_python(self, timeout: float | None) -> None:
         try:

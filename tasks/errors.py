@@ -3,6 +3,14 @@
 They travel between processes, so each carries only strings and pickles as itself.
 """
 
+# Ray's errors for processes, nodes and objects that are gone, by name: nothing here may load Ray.
+LOST = frozenset(
+    {
+        *("WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError", "OwnerDiedError"),
+        *("RayActorError", "ActorDiedError", "ActorUnavailableError", "ObjectLostError", "ObjectFetchTimedOutError"),
+        "ObjectReconstructionFailedError",
+    }
+)
 STAGES = ("ingest", "shuffle", "preprocess", "infer", "write")
 
 
@@ -75,6 +83,10 @@ class StageFailed(OvernightError):
         return type(self), (self.message, self.stage, self._error_type)
 
 
+class WorkerLost(StageFailed):
+    """A process or node died under a stage, beyond what Ray restarts; a new attempt takes up what was staged."""
+
+
 class RowError(Exception):
     """One row failed for the reason given, which is recorded as it stands."""
 
@@ -102,7 +114,7 @@ def explain(error: BaseException, stage: str) -> OvernightError:
     while inner := getattr(error, "cause", None) or error.__cause__:
         error = inner
     name = type(error).__name__
-    return StageFailed(f"{name}: {error}" if str(error) else name, stage, name)
+    return (WorkerLost if name in LOST else StageFailed)(f"{name}: {error}" if str(error) else name, stage, name)
 
 
 def detached(error: OvernightError) -> OvernightError:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -128,3 +129,42 @@ def test_a_killed_flow_is_taken_up_where_its_staged_parts_end(
     done_last = len((job_folder / "trace").read_text().splitlines()) - done_before
     sample = 16  # a few rows are tried twice before the stream
     assert done_last <= ROWS * 9 // 10 - settled + sample
+
+
+def ray_process(title: str, trace: Path) -> int:
+    """The process of the run under test that Ray named `ray::TITLE`, told by its environment."""
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            try:
+                if f"ray::{title}" in (process / "cmdline").read_text() and (
+                    f"TRACE={trace}\0" in (process / "environ").read_text()
+                ):
+                    return int(process.name)
+            except (OSError, UnicodeDecodeError):
+                continue
+    pytest.fail(f"no process ray::{title}")
+
+
+@pytest.mark.parametrize("title", ["write", "MapWorker(MapBatches(Worker))"])
+def test_a_killed_worker_costs_no_row_and_no_run(
+    start: Callable[[], subprocess.Popen[str]], job_folder: Path, prefect_api: str, title: str
+) -> None:
+    process = start()
+    wait_for_parts(process, job_folder, random.randint(2, 5))
+    os.kill(ray_process(title, job_folder / "trace"), signal.SIGKILL)
+    receipt = finish(process)
+    rows = [row for file in receipt["files"] for row in pq.read_table(job_folder / "out" / file).to_pylist()]
+    assert sorted((row["x"], row["twice"]) for row in rows) == [(x, 2 * x) for x in range(ROWS) if x % 10 != 3]
+    if title == "write":
+        assert receipt["rows_resumed"] > 0
+        assert "CRASHED" in task_states(prefect_api)
+
+
+def task_states(prefect_api: str) -> list[str]:
+    """The states of the newest task runs in the server."""
+    body = json.dumps({"sort": "EXPECTED_START_TIME_DESC", "limit": 12}).encode()
+    request = urllib.request.Request(
+        f"{prefect_api}/task_runs/filter", data=body, headers={"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return [run["state_type"] for run in json.load(answer)]
