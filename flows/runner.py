@@ -23,11 +23,12 @@ from typing import Any, TypeVar
 
 import ray
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
 from prefect.context import SettingsContext
 from prefect.events.worker import EventsWorker
 from prefect.logging.handlers import APILogWorker
 from prefect.settings import get_current_settings
-from prefect.states import Crashed, State
+from prefect.states import Crashed
 from prefect_ray.context import RemoteOptionsContext
 from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner
 

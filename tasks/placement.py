@@ -29,8 +29,10 @@ class Room:
         return False
 
     def take_all(self, workers: Sequence[Mapping[str, float]]) -> bool:
-        """Places workers, the largest first; False at the first that finds no room."""
-        ordered = sorted(workers, key=lambda needs: (needs.get("GPU", 0), needs.get("CPU", 0)), reverse=True)
+        """Places workers, those that few nodes suit first; False at the first that finds no room."""
+        ordered = sorted(
+            workers, key=lambda needs: (needs.get("GPU", 0), len(needs), needs.get("CPU", 0)), reverse=True
+        )
         return all(self.take(needs) for needs in ordered)
 
 

@@ -121,7 +121,12 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
     while share and not Room(nodes).take_all(_workers(models, least, share)):
         share = _cents(share / 2)
     needs = [_needs(model, share) for model in models]
-    most = _grown(spared, needs, least, [_maximum(model, need) for model, need in zip(models, needs, strict=True)])
+    # Only where each worker has a whole CPU, or what it asked for, is there room for more of them.
+    limits_a_pool = [
+        0 if model.num_cpus is None and share < 1 else _maximum(model, need, cpus)
+        for model, need in zip(models, needs, strict=True)
+    ]
+    most = _grown(spared, needs, least, limits_a_pool)
 
     claims = [need.get("CPU", 0) for need in needs]
     left = cpus - sum(claim * count for claim, count in zip(claims, most, strict=True))
@@ -172,10 +177,11 @@ def _minimum(model: Needs) -> int:
     return model.workers if isinstance(model.workers, int) else model.workers[0]
 
 
-def _maximum(model: Needs, needs: Mapping[str, float]) -> int:
+def _maximum(model: Needs, needs: Mapping[str, float], cpus: float) -> int:
+    """Workers that a pool may grow to; 0 for one that does not grow. By default not more than there are CPUs."""
     if isinstance(model.workers, int) or (model.workers is None and (model.num_gpus or not needs)):
         return 0
-    return EVERY if model.workers is None else model.workers[1]
+    return max(int(cpus), 1) if model.workers is None else model.workers[1]
 
 
 def _grown(

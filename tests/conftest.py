@@ -13,6 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# The same examples every time: a failure here is of the change, never of the day.
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.load_profile("fixed")
 
 # Modules that tests write for workers to import: it must be on the path before a worker starts.
 WORKER_PATH = Path(tempfile.mkdtemp(prefix="overnight-tests-"))

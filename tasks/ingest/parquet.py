@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,7 @@ class Parquet(Source):
             for file, found in zip(files, groups, strict=True)
             for first, count, group, size in found
         ]
-        columns = list(zip(*records, strict=True)) if records else [[]] * 7
+        columns: list[Any] = list(zip(*records, strict=True)) if records else [[]] * 7
         return pa.table([range(len(records)), *columns], schema=UNITS)
 
     def _row_groups(self, file: File) -> list[tuple[int, int, int, int]]:

@@ -29,7 +29,10 @@ class StagingDatasink(Datasink[int]):
         return self._rows_per_part
 
     def write(self, blocks: Iterable[Block], ctx: object) -> int:
-        block = rows.joined(blocks).combine_chunks()
+        try:
+            block = rows.joined(blocks).combine_chunks()
+        except pa.ArrowException as error:
+            raise ContractError(f"rows of one column differ in type: {error}. Return one type.", "write") from error
         if not len(block):
             return 0
         states = block["__state"].to_numpy()

@@ -7,6 +7,7 @@ receipt switches to them, and the old ones are removed.
 
 import ctypes
 import os
+import re
 from typing import Annotated, Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ from tasks.write.publishable import common_schema, conform
 
 ROW_GROUP_BYTES = 64 * 2**20
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
+PUBLISHED = re.compile(r"part-.+-\d{5}\.parquet")
 
 
 class ParquetSink(Leaf):
@@ -66,6 +68,9 @@ class ParquetSink(Leaf):
         os.makedirs(source, exist_ok=True)
         if run.partition_directory:
             _exchange(source, target)
+            for name in os.listdir(source) if os.path.isdir(source) else ():
+                if not PUBLISHED.fullmatch(name):  # someone put it there meanwhile
+                    os.rename(f"{source}/{name}", f"{target}/{name}")
             return
         os.makedirs(target, exist_ok=True)
         for name in names:

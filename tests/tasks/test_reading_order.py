@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tasks.reading_order import (
@@ -45,6 +45,9 @@ def test_blocks_are_runs_of_consecutive_units_numbered_without_a_gap(units: list
 
 
 @given(sizes)
+@example([1] * 300 + [20 * 2**20] * 100)
+@example([100 * 2**20] + [2**10] * 500)
+@example([2**20 * (i % 7) for i in range(400)])
 def test_no_block_is_a_straggler(units: list[int]):
     blocks = pack(np.array(units, np.int64))
     weights = np.maximum(units, 1)

@@ -15,8 +15,8 @@ def stage(parts: Location, name: str, live: list[int], bad: dict[int, str]) -> N
     table = pa.table({"x": pa.array(live, pa.int64()), "__unit": [0] * len(live), "__row": pa.array(live, pa.int64())})
     details = pa.table(
         [
-            [f"a#{n}" for n in bad], ["u"] * len(bad), ["infer"] * len(bad), ["ValueError"] * len(bad), list(bad.values()),
-            [0] * len(bad), list(bad),
+            [f"a#{n}" for n in bad], ["u"] * len(bad), ["infer"] * len(bad), ["ValueError"] * len(bad),
+            list(bad.values()), [0] * len(bad), list(bad),
         ],
         schema=staging.DETAILS,
     )  # fmt: skip
@@ -86,5 +86,5 @@ def test_a_part_of_another_format_is_refused(parts: Location):
     path = f"{parts.uri}/a-1.part"
     table = pq.read_table(path)
     pq.write_table(table.replace_schema_metadata({**table.schema.metadata, staging.VERSION_KEY: b"999"}), path)
-    with pytest.raises(ValueError, match="expected format version .* found b'999'"):
+    with pytest.raises(ValueError, match=r"expected format version .* found b'999'"):
         staging.read_records(parts)

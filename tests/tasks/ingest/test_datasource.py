@@ -78,7 +78,7 @@ def test_what_nobody_foresaw_fails_the_stage_by_its_name(tmp_path: Path):
     (tmp_path / "in" / "a.csv").write_text("a\n1\n")
     source = Broken(path=str(tmp_path / "in"))
     run, _ = lay_out(tmp_path, source, {}, blocks=1)
-    with pytest.raises(StageFailed, match="OSError.*input/output error") as caught:
+    with pytest.raises(StageFailed, match=r"OSError.*input/output error") as caught:
         list(read_units(source, run, None, 0))
     assert caught.value.stage == "ingest"
 

@@ -12,8 +12,8 @@ from tasks.ingest.listing import list_inputs
 from tests.tasks.ingest.conftest import Read, read_all
 
 ODD_NAMES = [
-    "a b", "a#1", "a%20b", "a?b", "a::b", "a[x]", "[ab]", "a*b", "ünïcödé-図", "a\nb", "{partition}", "${HOME}", "~root",
-    "a\\b", "a+b&c=d;e", "http:a", "C:a", "'q\"", "-rf", "a .", "x" * 200, "a,b", "b?versionId=1",
+    "a b", "a#1", "a%20b", "a?b", "a::b", "a[x]", "[ab]", "a*b", "ünïcödé-図", "a\nb", "{partition}", "${HOME}",
+    "~root", "a\\b", "a+b&c=d;e", "http:a", "C:a", "'q\"", "-rf", "a .", "x" * 200, "a,b", "b?versionId=1",
 ]  # fmt: skip
 
 NOT_ON_S3 = ["a\nb", "b?versionId=1"]  # the test server refuses the one; s3fs takes the other for a version

@@ -62,7 +62,7 @@ def test_a_fraction_of_the_rows_is_never_rounded_up(fraction: float, total: int,
 
 
 def test_too_few_rows_are_refused_and_an_empty_partition_is_not():
-    with pytest.raises(CheckFailed, match="expected at least 1 rows, found 0 .5 filtered"):
+    with pytest.raises(CheckFailed, match=r"expected at least 1 rows, found 0 .5 filtered"):
         audit(units(5), merged((0, 0, 5, rows.FILTERED)), Checks(), "where")
     assert audit(units(5), merged((0, 0, 5, rows.FILTERED)), Checks(min_rows=0), "where").written == 0
     assert audit(units(), merged(), Checks(), "where").rows == 0

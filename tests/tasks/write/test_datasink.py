@@ -31,9 +31,9 @@ def bad(unit: int, number: int) -> pa.Table:
 
 
 def write(tmp_path: Path, blocks: list[pa.Table], task: int = 0, **run: Any) -> staging.Record:
-    sink = StagingDatasink(make_run(tmp_path, **run), "zstd", 10)
-    assert sink.write(blocks, SimpleNamespace(task_idx=task)) == sum(map(len, blocks))
-    return staging.read_records(make_run(tmp_path).parts)[-1]
+    target = make_run(tmp_path, **run)
+    assert StagingDatasink(target, "zstd", 10).write(blocks, SimpleNamespace(task_idx=task)) == sum(map(len, blocks))
+    return staging.read_records(target.parts)[-1]
 
 
 def test_every_row_is_settled_as_it_ended_and_only_live_rows_are_written(tmp_path: Path):
@@ -104,7 +104,7 @@ def test_a_column_named_like_the_partition_is_refused_unless_there_is_none(tmp_p
 
 
 def test_types_that_change_from_block_to_block_are_named(tmp_path: Path):
-    with pytest.raises(ContractError, match="x.*int64.*string"):
+    with pytest.raises(ContractError, match=r"x.*int64.*string"):
         write(tmp_path, [block(0, 0, 1, x=[1]), block(1, 0, 1, x=["a"])])
 
 

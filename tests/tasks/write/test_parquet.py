@@ -43,7 +43,8 @@ def stage(run: Run, name: str, numbers: list[int], value: str, pad: int = 0, **c
 def publish(run: Run, sink: ParquetSink, old: list[str]) -> tuple[list[str], int]:
     records = staging.read_records(run.parts)
     names, count = sink.prepare(run, records, settled.merge([record.ranges for record in records]))
-    sink.switch(run, names, old)
+    sink.switch(run, names)
+    sink.discard(run, [f"{run.partition_directory}/{name}".lstrip("/") for name in old])
     return names, count
 
 
@@ -158,6 +159,17 @@ def test_a_reader_never_sees_a_mixture_while_the_partition_is_replaced(tmp_path:
 
     reader = threading.Thread(target=read)
     reader.start()
+    try:
+        old = replace_fifty_times(sink, tmp_path)
+    finally:
+        stop.set()
+        reader.join()
+    assert mixtures == []
+    assert len(seen) > 3
+    assert sorted(os.listdir(target)) == old
+
+
+def replace_fifty_times(sink: ParquetSink, tmp_path: Path) -> list[str]:
     old: list[str] = []
     for version in range(50):
         run = make_run(tmp_path, generation=f"g{version:03d}", attempt=f"t-{version}")
@@ -166,10 +178,7 @@ def test_a_reader_never_sees_a_mixture_while_the_partition_is_replaced(tmp_path:
             content = staging.parquet_bytes(pa.table({"version": [version]}), "zstd")
             place = Location(f"{tmp_path}/out/_publishing-2026-01-02-{run.attempt}")
             (place / f"{name}.part").write_bytes(content)
-        sink.switch(run, names, old)
+        sink.switch(run, names)
+        sink.discard(run, [f"{run.partition_directory}/{name}" for name in old])
         old = names
-    stop.set()
-    reader.join()
-    assert mixtures == []
-    assert len(seen) > 3
-    assert sorted(os.listdir(target)) == old
+    return old
