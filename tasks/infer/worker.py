@@ -8,7 +8,7 @@ import time
 
 import pyarrow as pa
 
-from tasks import quarantine_limit, rows
+from tasks import arrays, quarantine_limit, rows
 from tasks.errors import ContractError
 from tasks.infer.predictor import Predictor
 from tasks.run_directory import Run
@@ -57,7 +57,7 @@ def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = ()) -> set[str]:
         if earlier and field.name.startswith(earlier):
             continue
         is_bytes = pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)
-        if is_bytes or (field.type == rows.TENSOR and _rank(block[field.name]) > 1):
+        if is_bytes or (field.type == arrays.TENSOR and _rank(block[field.name]) > 1):
             heavy.add(field.name)
     return heavy
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import types
 from pydantic import Field, PositiveInt
 
-from tasks import rows
+from tasks import arrays, rows
 from tasks.errors import ContractError, RowError
 from tasks.preprocess.step import PreprocessStep
 
@@ -47,7 +47,7 @@ class DecodeImage(PreprocessStep):
                     "preprocess",
                 )
             encoded = table[self.column]
-            if encoded.type == rows.TENSOR:
+            if encoded.type == arrays.TENSOR:
                 return rows.Outcome()
             if not types.is_binary(encoded.type) and not types.is_large_binary(encoded.type):
                 raise ContractError(
@@ -135,9 +135,9 @@ def _upright(image: Any) -> Any:
     return image if turn is None else image.transpose(turn)
 
 
-def _column(images: list[np.ndarray | None]) -> rows.Column:
+def _column(images: list[np.ndarray | None]) -> arrays.Column:
     if all(image is None for image in images):
-        return pa.nulls(len(images), rows.TENSOR)
+        return pa.nulls(len(images), arrays.TENSOR)
     if len({None if image is None else image.shape for image in images}) == 1:
         return np.stack(images)  # type: ignore[arg-type]
     return images

@@ -6,8 +6,8 @@ import io
 import numpy as np
 import pyarrow as pa
 
+from tasks.arrays import TENSOR, to_numpy
 from tasks.artifacts import cell
-from tasks.rows import TENSOR, to_numpy
 
 THUMBNAIL_PIXELS = 96
 

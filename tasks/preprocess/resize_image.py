@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveInt
 
-from tasks import rows
+from tasks import arrays, rows
 from tasks.errors import ContractError, RowError
 from tasks.preprocess.step import PreprocessStep
 
@@ -43,7 +43,7 @@ class ResizeImage(PreprocessStep):
                     f"resize_image: expected a column {self.column!r}, found {', '.join(table.column_names)}.",
                     "preprocess",
                 )
-            if table[self.column].type != rows.TENSOR:
+            if table[self.column].type != arrays.TENSOR:
                 raise ContractError(
                     f"resize_image: expected decoded images in column {self.column!r}, "
                     f"found {table[self.column].type}. Put decode_image before it.",
@@ -51,7 +51,7 @@ class ResizeImage(PreprocessStep):
                 )
             resized = np.zeros((len(table), height, width, 3), np.uint8)
             failed: dict[int, Exception] = {}
-            for row, image in enumerate(rows.to_numpy(table[self.column])):
+            for row, image in enumerate(arrays.to_numpy(table[self.column])):
                 try:
                     resized[row] = resize_image(image, height, width, self.resample)
                 except RowError as error:

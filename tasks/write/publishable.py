@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from tasks.arrays import TENSOR, to_numpy
 from tasks.errors import ContractError
-from tasks.rows import TENSOR, to_numpy
 
 VALUES_A_CHUNK = 2**30
 

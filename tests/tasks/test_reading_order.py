@@ -51,10 +51,11 @@ def test_blocks_are_runs_of_consecutive_units_numbered_without_a_gap(units: list
 def test_no_block_is_a_straggler(units: list[int]):
     blocks = pack(np.array(units, np.int64))
     weights = np.maximum(units, 1)
+    wanted = np.clip(weights.sum() / TARGET_BLOCK_BYTES, min(MINIMUM_BLOCKS, len(units)), MAXIMUM_BLOCKS)
     for block in np.unique(blocks):
         inside = weights[blocks == block]
         # A block is at most its even share and one unit more; what one unit brings cannot be split.
-        assert inside.sum() <= max(weights.sum() / MINIMUM_BLOCKS, TARGET_BLOCK_BYTES) * 1.001 + inside.max()
+        assert inside.sum() <= weights.sum() / int(wanted) * 1.001 + inside.max()
 
 
 @pytest.mark.parametrize("count", [1, 5, 16, 100])

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks import rows
+from tasks import arrays, rows
 from tasks.errors import ContractError, JobError, RowError
 
 
@@ -60,6 +60,8 @@ def test_what_a_step_refuses_or_drops_is_marked_and_later_steps_see_only_the_res
     assert seen == [[0, 3]]
     assert done["z"].to_pylist() == [0, None, None, 3]
     assert done["__infer_seconds"].is_null().to_pylist() == [False, True, True, False]
+    done = rows.apply(done, "infer", lambda live: rows.Outcome(keep=np.array([True, False])))
+    assert states(done) == [rows.LIVE, rows.FILTERED, rows.QUARANTINED, rows.FILTERED]
 
 
 def test_the_work_never_sees_hidden_columns_nor_changes_who_a_row_is():
@@ -81,8 +83,6 @@ def test_what_is_not_a_row_s_fault_propagates():
 
     with pytest.raises(JobError):
         rows.apply(block(3), "infer", broken)
-    with pytest.raises(ValueError, match="no 1"):
-        rows.apply(block(3), "infer", failing_on({1}), allow_failures=False)
 
 
 def test_a_block_without_live_rows_is_left_alone():
@@ -117,19 +117,19 @@ ARRAYS = [
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype}{array.shape}")
 def test_stacked_arrays_cross_unchanged_whole_and_in_slices(array: np.ndarray):
-    column = pa.chunked_array([rows.to_arrow(array)])
+    column = pa.chunked_array([arrays.to_arrow(array)])
     for found, expected in ((column, array), (column.slice(1), array[1:])):
-        back = rows.to_numpy(found)
+        back = arrays.to_numpy(found)
         np.testing.assert_array_equal(back, expected)
         assert back.dtype == array.dtype.newbyteorder("=")
 
 
 def test_arrays_of_unlike_shapes_and_missing_ones_cross_as_objects():
     values = [np.zeros((2, 3), np.uint8), None, np.ones((1, 5, 2))]
-    back = rows.to_numpy(pa.chunked_array([rows.to_arrow(values)]))
+    back = arrays.to_numpy(pa.chunked_array([arrays.to_arrow(values)]))
     assert back[1] is None
     assert (back[0].shape, back[2].shape, back[2].dtype) == ((2, 3), (1, 5, 2), np.float64)
-    assert rows.to_arrow([None, None]).null_count == 2
+    assert arrays.to_arrow([None, None]).null_count == 2
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_arrays_of_unlike_shapes_and_missing_ones_cross_as_objects():
     ],
 )
 def test_whatever_a_predictor_returns_becomes_plain_values(given_values: Any, expected: list):
-    assert rows.to_arrow(given_values).to_pylist() == expected
+    assert arrays.to_arrow(given_values).to_pylist() == expected
 
 
 def test_a_list_of_tensors_is_a_list_of_arrays():
-    back = rows.to_numpy(pa.chunked_array([rows.to_arrow([torch.ones(2), torch.zeros(2)])]))
+    back = arrays.to_numpy(pa.chunked_array([arrays.to_arrow([torch.ones(2), torch.zeros(2)])]))
     np.testing.assert_array_equal(back, [[1, 1], [0, 0]])
 
 
@@ -170,7 +170,7 @@ SOURCE_COLUMNS = {
     "money": pa.array([decimal.Decimal("1.50"), None, None], pa.decimal128(9, 2)),
     "nan": pa.array([float("nan"), None, 0.0]),
     "bytes": pa.array([b"\xff", None, b""]),
-    "image": rows.to_arrow([np.zeros((2, 2), np.uint8), np.zeros((1, 2), np.uint8), None]),
+    "image": arrays.to_arrow([np.zeros((2, 2), np.uint8), np.zeros((1, 2), np.uint8), None]),
 }
 
 
@@ -193,7 +193,7 @@ def test_a_column_changed_in_place_is_seen_to_be_changed():
     assert found["text"][0] == "z"
     assert found["even"][1].tolist() == [7, 4]
     assert table["text"][0].as_py() == "a"
-    assert rows.to_numpy(table["image"])[0][0, 0] == 0
+    assert arrays.to_numpy(table["image"])[0][0, 0] == 0
 
 
 @pytest.mark.parametrize(

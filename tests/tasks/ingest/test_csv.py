@@ -139,7 +139,7 @@ def test_a_header_that_is_no_utf8_makes_the_file_one_bad_row(read: Reader, conte
 
 
 def test_a_row_longer_than_the_reader_s_block_is_read_whole(read: Reader):
-    long = b"x\n" * (3 * 2**20)
+    long = b"x\n" * (5 * 2**20)
     found = read(Csv, {"a.csv": b"a,b\n1,u\n2,v,w\n3,y\n" * 3 + b'4,"' + long + b'"\n5,z\n6\n'})
     assert found.counts == {"a.csv": 14}
     assert len(found.good["a.csv#11"]["b"]) == len(long)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageFile
 from pydantic import ValidationError
 
-from tasks import rows
+from tasks import arrays, rows
 from tasks.errors import ContractError
 from tasks.preprocess.decode_image import DecodeImage
 from tasks.preprocess.resize_image import ResizeImage
@@ -30,7 +30,7 @@ def encode(image: np.ndarray | Image.Image, kind: str = "PNG", **settings) -> by
 
 
 def block_of(values: list, kind: pa.DataType | None = BINARY) -> pa.Table:
-    column = pa.array(values, kind) if kind else rows.to_arrow(values)
+    column = pa.array(values, kind) if kind else arrays.to_arrow(values)
     names = [f"{i}.png" for i in range(len(values))]
     return rows.source_block(0, 0, pa.table({"row_id": names, "image": column}))
 
@@ -42,7 +42,7 @@ def decode(*encoded: bytes | None, **settings) -> pa.Table:
 def decoded(encoded: bytes) -> np.ndarray:
     block = decode(encoded)
     assert block["__error_message"].to_pylist() == [None]
-    return rows.to_numpy(block["image"])[0]
+    return arrays.to_numpy(block["image"])[0]
 
 
 def reason(block: pa.Table, row: int = 0) -> str:
@@ -53,14 +53,14 @@ def reason(block: pa.Table, row: int = 0) -> str:
 def test_images_of_one_size_come_out_stacked_and_equal_to_pillows():
     images = [smooth(20, 30) for _ in range(3)]
     block = decode(*[encode(image) for image in images])
-    result = rows.to_numpy(block["image"])
+    result = arrays.to_numpy(block["image"])
     assert result.dtype == np.uint8
     assert np.array_equal(result, np.stack(images))
 
 
 def test_images_of_several_sizes_keep_theirs():
     images = [smooth(20, 30), smooth(5, 6), smooth(20, 30)]
-    result = rows.to_numpy(decode(*[encode(image) for image in images])["image"])
+    result = arrays.to_numpy(decode(*[encode(image) for image in images])["image"])
     assert [image.shape for image in result] == [(20, 30, 3), (5, 6, 3), (20, 30, 3)]
     assert all(np.array_equal(a, b) for a, b in zip(result, images, strict=True))
 
@@ -153,7 +153,7 @@ def test_a_broken_image_costs_only_its_row(name):
     block = decode(encode(good), data, encode(good), max_image_pixels=1_000_000)
     assert block["__state"].to_pylist() == [rows.LIVE, rows.QUARANTINED, rows.LIVE]
     assert expected in reason(block, 1)
-    assert np.array_equal(rows.to_numpy(block["image"])[2], good)
+    assert np.array_equal(arrays.to_numpy(block["image"])[2], good)
 
 
 def test_a_decompression_bomb_is_refused_before_it_is_decoded():
@@ -171,7 +171,7 @@ def test_no_truncation_yields_other_pixels(kind):
     encoded = encode(smooth(40, 40), kind)
     whole = decoded(encoded)
     block = decode(*[encoded[:length] for length in range(1, len(encoded), max(1, len(encoded) // 60))])
-    for state, image in zip(block["__state"].to_pylist(), rows.to_numpy(block["image"]), strict=True):
+    for state, image in zip(block["__state"].to_pylist(), arrays.to_numpy(block["image"]), strict=True):
         assert state == rows.QUARANTINED or np.array_equal(image, whole)
 
 
@@ -183,7 +183,7 @@ def test_truncated_images_stay_errors_where_a_library_allows_them(monkeypatch):
 
 def test_when_all_rows_fail_the_column_still_has_its_type():
     block = decode(b"", b"x")
-    assert block.schema.field("image").type == rows.TENSOR
+    assert block.schema.field("image").type == arrays.TENSOR
 
 
 def test_decoded_rows_pass_untouched():
@@ -204,7 +204,7 @@ def test_a_missing_or_unfit_column_is_the_settings_fault_not_the_rows():
 def resize(*images: np.ndarray, **settings) -> np.ndarray:
     block = rows.apply(block_of(list(images), None), "preprocess", ResizeImage(**settings).build())
     assert block["__error_message"].null_count == len(block)
-    return rows.to_numpy(block["image"])
+    return arrays.to_numpy(block["image"])
 
 
 @pytest.mark.parametrize("shape", [(50, 80), (81, 50), (10, 10), (7, 300), (224, 224), (64, 33)])

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import ray.data
 
-from tasks import rows, settled, staging
+from tasks import arrays, rows, settled, staging
 from tasks.errors import ContractError, RowError
 from tasks.ingest.csv import Csv
 from tasks.ingest.datasource import read_units
@@ -74,9 +74,9 @@ def test_blocks_of_unlike_columns_and_shapes_are_one_part(tmp_path: Path):
     record = write(
         tmp_path,
         [
-            block(0, 0, 2, e=rows.to_arrow(np.ones((2, 2), np.float32)), only=["a", "b"]),
-            block(1, 0, 1, e=rows.to_arrow([None])),
-            block(2, 0, 1, e=rows.to_arrow(np.ones((1, 3), np.float32))),
+            block(0, 0, 2, e=arrays.to_arrow(np.ones((2, 2), np.float32)), only=["a", "b"]),
+            block(1, 0, 1, e=arrays.to_arrow([None])),
+            block(2, 0, 1, e=arrays.to_arrow(np.ones((1, 3), np.float32))),
             bad(3, 0),
         ],
     )

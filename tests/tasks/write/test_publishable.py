@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tasks.arrays import to_arrow
 from tasks.errors import ContractError
-from tasks.rows import to_arrow
 from tasks.write import publishable as module
 from tasks.write.publishable import common_schema, conform, publishable
 

@@ -1,0 +1,143 @@
+"""Arrays in Arrow columns, and back.
+
+Arrays (images, embeddings) travel as `TENSOR`, a plain Arrow struct, so that rows of unlike shapes and null rows fit
+into one column and a stacked array crosses without a copy. This file knows nothing of rows, files, models or Ray.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+TENSOR = pa.struct([("dtype", pa.string()), ("shape", pa.list_(pa.int32())), ("data", pa.large_binary())])
+Column = Any  # pa.Array, pa.ChunkedArray, np.ndarray or a sequence, one value a row
+
+
+def to_numpy(column: pa.ChunkedArray, writable: bool = False) -> np.ndarray:
+    """A column as one array.
+
+    Tensors of one shape come stacked, of several shapes as an object array of arrays; fixed-size lists of numbers come
+    as a matrix; other lists as an object array of arrays; everything else as `pyarrow` converts it.
+    """
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):  # zero chunks
+        array = pa.array([], array.type)
+    if array.type == TENSOR:
+        result = _tensors_to_numpy(array)
+    elif pa.types.is_fixed_size_list(array.type) and not array.null_count and not array.flatten().null_count:
+        flat = array.flatten().to_numpy(zero_copy_only=False)
+        result = flat.reshape(len(array), array.type.list_size)
+    else:
+        result = array.to_numpy(zero_copy_only=False)
+    if not writable:
+        return result
+    result = result if result.flags.writeable else result.copy()
+    for place, cell in enumerate(result if result.dtype == object else ()):
+        if isinstance(cell, np.ndarray) and not cell.flags.writeable:
+            result[place] = cell.copy()
+    return result
+
+
+def to_arrow(values: Column) -> pa.Array:
+    """Anything a step may return for a column, as Arrow; arrays of one or more dimensions a row become `TENSOR`.
+
+    Raises `pa.ArrowException` for values that have no Arrow type.
+    """
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return values
+    if not isinstance(values, np.ndarray) and hasattr(values, "__array__"):
+        values = np.asarray(values)  # torch, jax and pandas values on the host
+    if not isinstance(values, np.ndarray):
+        values = [_plain(value) for value in values]
+        arrays = [value for value in values if isinstance(value, np.ndarray)]
+        if any(array.dtype == object for array in arrays):  # its bytes would be addresses
+            return pa.array([value.tolist() if isinstance(value, np.ndarray) else value for value in values])
+        return _tensors_to_arrow(values) if arrays else pa.array(values)
+    if not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    if values.ndim > 1 and values.dtype != object:
+        return _stacked_to_arrow(values)
+    if values.dtype == object:
+        return to_arrow(list(values))
+    if values.dtype.kind in "US":
+        return pa.array(values.tolist())
+    return pa.array(values)
+
+
+def same(values: Any, before: Any) -> bool:
+    """Whether two values as `to_numpy` makes them are equal to the last bit, and so are those inside them."""
+    if type(values) is not type(before):
+        return False
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        if values.dtype != before.dtype or values.shape != before.shape:
+            return False
+        first, second = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (values, before))
+        return bool(np.array_equal(first, second))
+    if isinstance(values, dict):
+        return list(values) == list(before) and all(same(values[key], before[key]) for key in values)
+    if isinstance(values, np.ndarray | list | tuple):
+        return len(values) == len(before) and all(map(same, values, before))
+    return bool(values is before or values == before)
+
+
+def _stacked_to_arrow(values: np.ndarray) -> pa.Array:
+    values = np.ascontiguousarray(values)
+    count, shape = len(values), values.shape[1:]
+    row_bytes = values[0].nbytes if count else 0
+    offsets = np.arange(count + 1, dtype=np.int64) * row_bytes
+    buffer = pa.py_buffer(values.reshape(-1).view(np.uint8)) if values.size else pa.py_buffer(b"")
+    data = pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), buffer])
+    shapes = pa.ListArray.from_arrays(
+        pa.array(np.arange(count + 1) * len(shape), pa.int32()), pa.array(np.tile(shape, count), pa.int32())
+    )
+    return pa.StructArray.from_arrays(
+        [pa.array([values.dtype.str] * count, pa.string()), shapes, data], fields=list(TENSOR)
+    )
+
+
+def _tensors_to_arrow(values: Iterable[Any]) -> pa.Array:
+    cells = []
+    for value in values:
+        array = None if value is None else np.ascontiguousarray(value)
+        cells.append(None if array is None else (array.dtype.str, list(array.shape), array.tobytes()))
+    return pa.array(
+        [None if cell is None else dict(zip(("dtype", "shape", "data"), cell, strict=True)) for cell in cells], TENSOR
+    )
+
+
+def _tensors_to_numpy(array: pa.StructArray) -> np.ndarray:
+    count = len(array)
+    dtypes, data = array.field("dtype"), array.field("data")
+    shapes = array.field("shape")
+    flat = shapes.flatten().to_numpy() if count else np.empty(0, np.int32)
+    one_shape = count and not array.null_count and len(flat) % count == 0
+    if one_shape:
+        per_row = flat.reshape(count, -1)
+        one_shape = bool((per_row == per_row[0]).all()) and len(pc.unique(dtypes)) == 1
+    if one_shape and not data.null_count:
+        dtype, shape = np.dtype(dtypes[0].as_py()), tuple(int(n) for n in per_row[0])
+        offsets = np.frombuffer(data.buffers()[1], np.int64)[data.offset : data.offset + count + 1]
+        if data.buffers()[2] is None:
+            return np.empty((count, *shape), dtype)
+        raw = np.frombuffer(data.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+        return raw.view(dtype).reshape(count, *shape) if raw.size else np.empty((count, *shape), dtype)
+    result = np.empty(count, object)
+    for row, cell in enumerate(array):
+        if cell.is_valid:
+            dtype, shape = np.dtype(cell["dtype"].as_py()), cell["shape"].as_py()
+            result[row] = np.frombuffer(cell["data"].as_buffer(), dtype).reshape(shape)
+    return result
+
+
+def _plain(value: Any) -> Any:
+    """A row's value: an array of one or more dimensions in this machine's byte order, or a Python value."""
+    if hasattr(value, "__array__"):
+        value = np.asarray(value)
+        if not value.dtype.isnative:
+            value = value.astype(value.dtype.newbyteorder("="))
+        return value if value.ndim else value[()] if value.dtype.kind in "mM" else value.item()
+    return value
