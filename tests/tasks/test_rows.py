@@ -60,8 +60,8 @@ def test_what_a_step_refuses_or_drops_is_marked_and_later_steps_see_only_the_res
     assert seen == [[0, 3]]
     assert done["z"].to_pylist() == [0, None, None, 3]
     assert done["__infer_seconds"].is_null().to_pylist() == [False, True, True, False]
-    done = rows.apply(done, "infer", lambda live: rows.Outcome(keep=np.array([True, False])))
-    assert states(done) == [rows.LIVE, rows.FILTERED, rows.QUARANTINED, rows.FILTERED]
+    done = rows.apply(done, "infer", lambda live: rows.Outcome(keep=np.array([False, True])))
+    assert states(done) == [rows.FILTERED, rows.FILTERED, rows.QUARANTINED, rows.LIVE]
 
 
 def test_the_work_never_sees_hidden_columns_nor_changes_who_a_row_is():
