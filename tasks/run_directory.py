@@ -7,6 +7,7 @@
                              parts/<attempt>-*.part      Parquet: staged rows, and in the footer what they settle
                              parts/<attempt>-*.errors    Parquet: quarantine details of the part of that name
                              attempts/<attempt>/order    Parquet: what this attempt reads, a row group a block
+                             attempts/<attempt>/sample   Parquet: a few preprocessed rows, on which models are tried
 
 A `Run` says which of them is meant. It is small, holds no secret and crosses to Ray tasks.
 """
@@ -69,6 +70,10 @@ class Run:
     @property
     def order(self) -> Location:
         return self.home / "attempts" / self.attempt / "order"
+
+    @property
+    def sample(self) -> Location:
+        return self.home / "attempts" / self.attempt / "sample"
 
 
 def read_json(location: Location) -> dict[str, Any] | None:

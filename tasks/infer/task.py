@@ -4,6 +4,7 @@ import time
 from typing import Annotated
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import ray
 from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
@@ -12,7 +13,7 @@ from pydantic import Field
 
 from tasks import rows
 from tasks.artifacts import artifact_key, markdown_table
-from tasks.errors import JobError, explain, find_cause
+from tasks.errors import JobError, find_cause
 from tasks.infer.image_classification import ImageClassification
 from tasks.infer.image_embedding import ImageEmbedding
 from tasks.infer.predictor import Predictor
@@ -28,7 +29,6 @@ AnyPredictor = Annotated[
     Field(discriminator="kind"),
 ]
 
-SAMPLE_ROWS = 8
 WAIT_SECONDS = 10.0
 
 
@@ -56,7 +56,7 @@ def infer(
             concurrency=plan.task_concurrency,
             max_retries=3,
         )
-    sample = _sample(dataset)
+    sample = _sample(run)
     earlier: list[str] = []
     measured: list[float] = []
     for model, pool in zip(models, plan.pools, strict=True):
@@ -94,13 +94,11 @@ def wait_until_free(plan: Plan) -> None:
         time.sleep(WAIT_SECONDS)
 
 
-def _sample(dataset: ray.data.Dataset) -> pa.Table:
-    """A few live rows."""
-    try:
-        joined = rows.joined(dataset.limit(SAMPLE_ROWS).iter_batches(batch_format="pyarrow", batch_size=None))
-    except Exception as error:
-        raise explain(error, "infer") from None
-    return joined.filter(pa.array(joined["__state"].to_numpy() == rows.LIVE))
+def _sample(run: Run) -> pa.Table:
+    """The live ones of the rows that preprocessing tried."""
+    with run.sample.open() as file:
+        sample = pq.ParquetFile(file).read()
+    return sample.filter(pa.array(sample["__state"].to_numpy() == rows.LIVE))
 
 
 def _try(run: Run, model: Predictor, pool: Pool, sample: pa.Table) -> float | None:

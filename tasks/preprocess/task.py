@@ -13,6 +13,7 @@ from tasks.preprocess.run_steps import run_steps
 from tasks.preprocess.steps import Step
 from tasks.resources import Plan
 from tasks.run_directory import Run
+from tasks.staging import parquet_bytes
 
 __all__ = ["Step", "preprocess"]
 
@@ -46,6 +47,7 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
         sample = rows.joined(dataset.limit(SAMPLE_ROWS).iter_batches(batch_format="pyarrow", batch_size=None))
     except Exception as error:
         raise explain(error, "preprocess") from None
+    run.sample.write_bytes(parquet_bytes(sample, "zstd"))
     create_markdown_artifact(
         key=artifact_key(run.job, "preview"),
         description=f"Rows of {run.job}/{run.partition} after preprocessing",
