@@ -26,7 +26,7 @@ def read_topology(executor: Any) -> dict[str, int]:
             if mark in operator.name and stage == "write":
                 rows[stage] = int(operator.metrics.num_row_inputs_received)
             elif mark in operator.name:
-                rows[stage] = int(operator.num_output_rows_total() or 0)
+                rows[stage] = int(operator.metrics.row_outputs_taken)
     return rows
 
 
