@@ -13,11 +13,12 @@ from flows.attempt import describe_run, fresh_receipt, opened, retried
 from flows.job import Job, load_job
 from flows.partitions import resolve_partition
 from flows.runner import OvernightTaskRunner
+from tasks.cluster import read_cluster
 from tasks.errors import OvernightError, explain
 from tasks.infer.task import infer
 from tasks.ingest.task import ingest
 from tasks.preprocess.task import preprocess
-from tasks.resources import Plan, make_plan, read_cluster
+from tasks.resources import Plan, make_plan
 from tasks.run_directory import Run
 from tasks.shuffle.task import shuffle
 from tasks.write.task import write

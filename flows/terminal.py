@@ -11,10 +11,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from flows.job import Job
 from tasks.artifacts import artifact_key
+from tasks.errors import STREAM_STAGES
 from tasks.run_directory import now
 from tasks.storage import Location
 
-STAGES = ("ingest", "preprocess", "infer", "write")
 SECONDS_BETWEEN = 1.0
 
 
@@ -33,7 +33,7 @@ def progress_bars(job_name: str) -> Iterator[None]:
     )
     stop, since = threading.Event(), now()
     with Progress(*columns, console=console, transient=True) as progress:
-        bars = {stage: progress.add_task(stage, total=100) for stage in STAGES}
+        bars = {stage: progress.add_task(stage, total=100) for stage in STREAM_STAGES}
         thread = threading.Thread(target=_follow, args=(job_name, since, progress, bars, stop), daemon=True)
         thread.start()
         try:

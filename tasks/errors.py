@@ -12,6 +12,7 @@ LOST = frozenset(
     }
 )
 STAGES = ("ingest", "shuffle", "preprocess", "infer", "write")
+STREAM_STAGES = ("ingest", "preprocess", "infer", "write")  # those that rows stream through
 
 
 class OvernightError(Exception):

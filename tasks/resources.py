@@ -230,12 +230,12 @@ def _refuse_what_cannot_fit(
             before = asked.get(name, 0)
             asked[name] = before + amount * count
             if asked[name] > total.get(name, 0) + 1e-9:
-                also = f" and the models before it {_amount(name, before)}" if before else ""
+                also = f" and the models before it {amount_of(name, before)}" if before else ""
                 raise PlanError(
-                    f"{label} needs {count} x {_amount(name, amount)}{also}; "
-                    f"the cluster has {_amount(name, total.get(name, 0))}. {_advice(name)}"
+                    f"{label} needs {count} x {amount_of(name, amount)}{also}; "
+                    f"the cluster has {amount_of(name, total.get(name, 0))}. {_advice(name)}"
                 )
-        wanted = ", ".join(_amount(name, amount) for name, amount in needs.items())
+        wanted = ", ".join(amount_of(name, amount) for name, amount in needs.items())
         if not Room(nodes).take(needs):
             raise PlanError(
                 f"{label}: one worker needs {wanted} on one node; no node has that. Ask for less, or add a node."
@@ -247,7 +247,7 @@ def _refuse_what_cannot_fit(
             )
 
 
-def _amount(name: str, amount: float) -> str:
+def amount_of(name: str, amount: float) -> str:
     if name == "memory":
         return f"{amount / 2**30:.1f} GiB of memory"
     if name.startswith("accelerator_type:"):
@@ -261,27 +261,3 @@ def _advice(name: str) -> str:
     if name == "CPU":
         return "Lower workers or num_cpus, or leave num_cpus out so that it may shrink."
     return "Ask for less, or point RAY_ADDRESS at a cluster that has it."
-
-
-def read_cluster() -> tuple[list[dict[str, float]], dict[str, float]]:
-    """(resources of each node alive, what the cluster may autoscale to) of the connected Ray cluster.
-
-    Ray 2.60 has no public call for the autoscaler's limits; the private one answers None where there are none.
-    """
-    import ray
-    from ray._private.state import state
-
-    nodes = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
-    limits: Mapping[str, float] | None = state.get_max_resources_from_cluster_config()
-    return nodes, {name: float(amount) for name, amount in (limits or {}).items()}
-
-
-def missing_now(plan: Plan) -> str | None:
-    """What the plan needs that is in use at this moment, in words; None when it can start."""
-    import ray
-
-    available, total = ray.available_resources(), ray.cluster_resources()
-    for name, amount in plan.needs().items():
-        if available.get(name, 0) + 1e-9 < amount and total.get(name, 0) + 1e-9 >= amount:
-            return f"{_amount(name, amount)}; {_amount(name, available.get(name, 0))} of {total[name]:g} free"
-    return None

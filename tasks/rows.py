@@ -69,11 +69,6 @@ def joined(blocks: Iterable[pa.Table]) -> pa.Table:
     return pa.concat_tables(blocks, promote_options="permissive") if blocks else HIDDEN.empty_table()
 
 
-def source_block(unit: int, first_row: int, data: pa.Table) -> pa.Table:
-    """A block of live rows `first_row`, `first_row + 1`, ... of one unit."""
-    return with_hidden(data, np.full(len(data), unit), first_row + np.arange(len(data)))
-
-
 def with_hidden(data: pa.Table, units: np.ndarray, row_numbers: np.ndarray) -> pa.Table:
     """`data` as a block of live rows; `units` and `row_numbers` are int64, one a row."""
     count = len(data)

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from tasks import rows
 from tasks.artifacts import artifact_key, markdown_table
+from tasks.cluster import missing_now
 from tasks.errors import JobError, find_cause
 from tasks.infer.image_classification import ImageClassification
 from tasks.infer.image_embedding import ImageEmbedding
@@ -21,7 +22,7 @@ from tasks.infer.python import PythonPredictor
 from tasks.infer.text_embedding import TextEmbedding
 from tasks.infer.text_generation import TextGeneration
 from tasks.infer.worker import Worker, drop_heavy, try_model
-from tasks.resources import SECONDS_A_ROW, Plan, Pool, missing_now
+from tasks.resources import SECONDS_A_ROW, Plan, Pool
 from tasks.run_directory import Run
 
 AnyPredictor = Annotated[

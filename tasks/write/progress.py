@@ -13,7 +13,6 @@ from typing import Any
 import ray.data
 from ray.data._internal.execution.execution_callback import ExecutionCallback
 
-STAGES = ("ingest", "preprocess", "infer", "write")
 OPERATORS = {"ingest": "Ingest", "preprocess": "run_steps", "infer": "Worker", "write": "Write"}
 SECONDS_BETWEEN = 1.0
 

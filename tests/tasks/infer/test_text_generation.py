@@ -19,25 +19,8 @@ from transformers import (
 
 from tasks.errors import JobError, RowError
 from tasks.infer.text_generation import TextGeneration
+from tests.tasks.infer.words import WORDS
 
-WORDS = [
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "a",
-    "mat",
-    "and",
-    "saw",
-    "two",
-    "old",
-    "dogs",
-    "run",
-    "past",
-    "red",
-    "house",
-    "sea",
-]
 TEXTS = ["the cat", "two old dogs run past the red house and the sea and", "a", "on a mat the cat saw two", "sea"]
 VOCABULARY = 30
 

@@ -14,6 +14,7 @@ from tasks.errors import ContractError
 from tasks.preprocess.derive_columns import DeriveColumns
 from tasks.preprocess.expression import Expression
 from tasks.preprocess.filter_rows import FilterRows
+from tests.tasks.blocks import source_block
 
 TABLE = pa.table(
     {
@@ -36,7 +37,7 @@ def value(expression: str, table: pa.Table = TABLE) -> list:
 
 
 def block(table: pa.Table) -> pa.Table:
-    return rows.source_block(0, 0, table.append_column("row_id", pa.array([str(i) for i in range(len(table))])))
+    return source_block(0, 0, table.append_column("row_id", pa.array([str(i) for i in range(len(table))])))
 
 
 @pytest.mark.parametrize(

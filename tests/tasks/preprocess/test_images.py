@@ -13,6 +13,7 @@ from tasks import arrays, rows
 from tasks.errors import ContractError
 from tasks.preprocess.decode_image import DecodeImage
 from tasks.preprocess.resize_image import ResizeImage
+from tests.tasks.blocks import source_block
 
 BINARY = pa.large_binary()
 RANDOM = np.random.default_rng(7)
@@ -32,7 +33,7 @@ def encode(image: np.ndarray | Image.Image, kind: str = "PNG", **settings) -> by
 def block_of(values: list, kind: pa.DataType | None = BINARY) -> pa.Table:
     column = pa.array(values, kind) if kind else arrays.to_arrow(values)
     names = [f"{i}.png" for i in range(len(values))]
-    return rows.source_block(0, 0, pa.table({"row_id": names, "image": column}))
+    return source_block(0, 0, pa.table({"row_id": names, "image": column}))
 
 
 def decode(*encoded: bytes | None, **settings) -> pa.Table:

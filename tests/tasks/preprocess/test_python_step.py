@@ -7,6 +7,7 @@ import pytest
 from tasks import rows
 from tasks.errors import ContractError, JobError
 from tasks.preprocess.python import PythonStep
+from tests.tasks.blocks import source_block
 
 MODULE = """
 import numpy as np
@@ -55,7 +56,7 @@ def _module(tmp_path, monkeypatch):
 
 
 def block() -> pa.Table:
-    return rows.source_block(0, 0, pa.table({"row_id": list("abcd"), "x": [1, 2, 3, None], "t": list("pqrs")}))
+    return source_block(0, 0, pa.table({"row_id": list("abcd"), "x": [1, 2, 3, None], "t": list("pqrs")}))
 
 
 def apply(target: str, **kwargs) -> pa.Table:

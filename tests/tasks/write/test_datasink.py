@@ -17,12 +17,13 @@ from tasks.ingest.datasource import read_units
 from tasks.ingest.listing import list_inputs
 from tasks.reading_order import PENDING, write_order
 from tasks.write.datasink import StagingDatasink
+from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
 
 def block(unit: int, first: int, count: int, **columns: Any) -> pa.Table:
     names = pa.array([f"{unit}.csv#{first + i}" for i in range(count)], pa.string())
-    return rows.source_block(unit, first, pa.table({"row_id": names, **columns}))
+    return source_block(unit, first, pa.table({"row_id": names, **columns}))
 
 
 def bad(unit: int, number: int) -> pa.Table:
