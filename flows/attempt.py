@@ -75,6 +75,8 @@ def describe_run(job: Job, partition: str, reason: str = "", limit_rows: int = 0
         started_at=now(),
         limit_rows=limit_rows or None,
         reason=reason,
+        row_timeout_seconds=job.row_timeout_seconds,
+        stall_timeout_seconds=job.stall_timeout_seconds,
     )
 
 

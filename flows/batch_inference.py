@@ -21,6 +21,7 @@ from tasks.preprocess.task import preprocess
 from tasks.resources import Plan, make_plan
 from tasks.run_directory import Run
 from tasks.shuffle.task import shuffle
+from tasks.supervisor import supervised
 from tasks.write.task import write
 
 
@@ -67,7 +68,8 @@ def batch_inference(
         return published
     with opened(loaded, run, force) as run, tags(f"job:{loaded.name}", f"partition:{day}"):
         plan = make_plan(loaded.inference, *read_cluster())
-        return retried(run, partial(attempt, loaded, plan))
+        with supervised(run):
+            return retried(run, partial(attempt, loaded, plan))
 
 
 def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:

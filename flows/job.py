@@ -95,6 +95,15 @@ class Job(Leaf):
         str | None, Field(min_length=1, description="Where the ledger is kept; default: _overnight in sink.path.")
     ] = None
 
+    row_timeout_seconds: Annotated[
+        float | None,
+        Field(gt=0, description="A row that keeps its worker longer than this is quarantined; null: no limit."),
+    ] = 300.0
+    stall_timeout_seconds: Annotated[
+        float | None,
+        Field(gt=0, description="The run fails when no row moved in any stage for so long; null: no limit."),
+    ] = 1800.0
+
     @field_validator("inference")
     @classmethod
     def _distinct_names(cls, models: list[AnyPredictor]) -> list[AnyPredictor]:
@@ -119,6 +128,15 @@ class Job(Leaf):
                     also = "{partition} or " if allowed else ""
                     hint = "" if allowed else "; each partition has its own directory there anyway"
                     raise ValueError(f"{key}: expected no placeholder but {also}${{ENV_VAR}}, found {found}{hint}")
+        return self
+
+    @model_validator(mode="after")
+    def _a_stall_outlasts_a_row(self) -> "Job":
+        row, stall = self.row_timeout_seconds, self.stall_timeout_seconds
+        if row and stall and stall <= row:
+            raise ValueError(
+                f"stall_timeout_seconds: expected more than row_timeout_seconds ({row:g}), found {stall:g}"
+            )
         return self
 
     @property

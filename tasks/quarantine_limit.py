@@ -1,14 +1,8 @@
-"""Ends a run as soon as it is certain that too many rows are quarantined, rather than in the morning.
+"""The limit that ends a run as soon as it is certain that too many rows are quarantined.
 
-The write starts one small actor that holds the limit; a stage that quarantines rows tells it which, and is told when to
-stop. Rows are named, so that work which Ray does twice counts once, and the set never outgrows the limit. Nothing
-else depends on it: the final count comes from the staged parts.
+Rows are named, so that work which Ray does twice counts once, and the set never outgrows the limit. Nothing else
+depends on it: the final count comes from the staged parts.
 """
-
-import pyarrow as pa
-
-from tasks import rows
-from tasks.errors import TooManyQuarantined
 
 
 class QuarantineLimit:
@@ -31,38 +25,3 @@ class QuarantineLimit:
             f"The first: {self._first['row_id']} in {self._first['stage']}: "
             f"{self._first['error_type']}: {self._first['error_message']}"
         )
-
-
-def actor_name(generation: str, attempt: str) -> str:
-    return f"overnight-quarantine-{generation}-{attempt}"
-
-
-def report(block: pa.Table, before: pa.Table | None, name: str) -> None:
-    """Tells the limit which rows of `block` were quarantined since `before`. Raises `TooManyQuarantined`.
-
-    Without a running write (when a sample is tried) nothing listens and nothing happens.
-    """
-    states = block["__state"].to_numpy() == rows.QUARANTINED
-    if before is not None:
-        states = states & (before["__state"].to_numpy() != rows.QUARANTINED)
-    if not states.any():
-        return
-    import ray
-
-    try:
-        limit = ray.get_actor(name)
-    except ValueError:
-        return
-    new = block.filter(pa.array(states))
-    first = {
-        key: str(new[column][0].as_py())
-        for key, column in (
-            ("row_id", "row_id"),
-            ("stage", "__stage"),
-            ("error_type", "__error_type"),
-            ("error_message", "__error_message"),
-        )
-    }
-    stop = ray.get(limit.report.remote(new["__unit"].to_pylist(), new["__row"].to_pylist(), first))
-    if stop:
-        raise TooManyQuarantined(stop)

@@ -106,7 +106,7 @@ def apply(block: pa.Table, stage: str, work: Work) -> pa.Table:
     block = block.combine_chunks()
     live = np.flatnonzero(block["__state"].to_numpy() == LIVE)
     if len(live) == 0:
-        return block
+        return _settled_only(block)
     rows = visible(block)
     if len(live) < len(block):
         rows = rows.take(live)
@@ -121,7 +121,22 @@ def apply(block: pa.Table, stage: str, work: Work) -> pa.Table:
         block = _set(block, "__state", pa.array(state))
     block = _with_errors(block, {int(live[row]): error for row, error in failed.items()}, stage)
     size = sum(column.nbytes for column in columns.values())
-    return measured(block, live, stage, time.perf_counter() - started, size)
+    block = measured(block, live, stage, time.perf_counter() - started, size)
+    return block if (block["__state"].to_numpy() == LIVE).any() else _settled_only(block)
+
+
+def quarantine(block: pa.Table, error: Exception, stage: str) -> pa.Table:
+    """`block` with its live rows quarantined for one reason, without having been worked on."""
+    live = np.flatnonzero(block["__state"].to_numpy() == LIVE)
+    return _settled_only(_with_errors(block, {int(row): error for row in live}, stage))
+
+
+def _settled_only(block: pa.Table) -> pa.Table:
+    """A block without live rows, of which nothing is left but what they are and how they ended.
+
+    Its data columns go, for they may still be of the type that another block's have left behind.
+    """
+    return block.select([name for name in block.column_names if name in IDENTITY or name in HIDDEN.names])
 
 
 def measured(block: pa.Table, rows: np.ndarray, stage: str, seconds: float, size: int) -> pa.Table:
@@ -163,6 +178,15 @@ def call(function: Callable[[dict[str, np.ndarray]], Any], rows: pa.Table, stage
         if not (name in given and values is given[name] and same(values, to_numpy(rows[name]))):
             columns[name] = values
     return columns
+
+
+def stacked(outputs: Sequence[Mapping[str, Column]]) -> Outcome:
+    """The outputs of several calls on rows that follow one another, as those of one call."""
+    if len(outputs) == 1:
+        return Outcome(outputs[0])
+    tables = [pa.table({name: to_arrow(values) for name, values in columns.items()}) for columns in outputs]
+    table = pa.concat_tables(tables, promote_options="permissive")
+    return Outcome({name: table[name] for name in table.column_names})
 
 
 def _isolated(rows: pa.Table, work: Work) -> tuple[dict[str, pa.ChunkedArray], np.ndarray | None, dict[int, Exception]]:

@@ -39,6 +39,8 @@ class Run:
     token: int = 0  # of the lease on the partition
     limit_rows: int | None = None
     reason: str = ""
+    row_timeout_seconds: float | None = None
+    stall_timeout_seconds: float | None = None
 
     @property
     def partition_directory(self) -> str:

@@ -14,7 +14,7 @@ from pydantic import Field
 from tasks import rows
 from tasks.artifacts import artifact_key, markdown_table
 from tasks.cluster import missing_now
-from tasks.errors import JobError, find_cause
+from tasks.errors import JobError, StageFailed, find_cause
 from tasks.infer.image_classification import ImageClassification
 from tasks.infer.image_embedding import ImageEmbedding
 from tasks.infer.predictor import Predictor
@@ -31,6 +31,8 @@ AnyPredictor = Annotated[
 ]
 
 WAIT_SECONDS = 10.0
+MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four in a large batch
+MAX_TRIES = 6  # of the sample, which may hold two such rows
 
 
 @task(
@@ -73,12 +75,13 @@ def infer(
                 "drop_heavy": model is models[-1],
                 "earlier": list(earlier),
                 "keep": keep,
+                "pace": seconds or 0.0,
             },
             batch_size=model.rows_per_call(),
             batch_format="pyarrow",
             concurrency=(pool.minimum, pool.maximum),
-            max_restarts=4,
-            max_task_retries=4,
+            max_restarts=MAX_RESTARTS,
+            max_task_retries=MAX_RESTARTS,
             **pool.remote_arguments(),
         )
         earlier.append(prefix)
@@ -104,11 +107,18 @@ def _sample(run: Run) -> pa.Table:
 
 def _try(run: Run, model: Predictor, pool: Pool, sample: pa.Table) -> float | None:
     """`try_model` in a process with the reservation of a worker, which ends with it and frees its device."""
-    remote = ray.remote(**pool.remote_arguments(), max_calls=1, max_retries=1)(try_model)
+    remote = ray.remote(**pool.remote_arguments(), max_calls=1, max_retries=MAX_TRIES - 1)(try_model)
+    label = f"inference {pool.label}"
     try:
         found: float | None = ray.get(remote.remote(model, run, sample))
+    except ray.exceptions.WorkerCrashedError as error:
+        raise StageFailed(
+            f"{label}: its process ended {MAX_TRIES} times while {len(sample)} rows were tried: the model crashes, or "
+            "takes longer than row_timeout_seconds, whatever the row.",
+            "infer",
+            "WorkerCrashedError",
+        ) from error
     except ray.exceptions.RayTaskError as error:
-        label = f"inference {pool.label}"
         raise find_cause(error) or JobError(f"{label}: {error.cause}", "infer") from None
     return found
 

@@ -4,14 +4,20 @@ It hands the model only live rows and only the columns it reads, isolates rows o
 when there are several models, and drops heavy inputs behind the last one.
 """
 
+import gc
+import sys
 import time
 
 import pyarrow as pa
 
-from tasks import arrays, quarantine_limit, rows
+from tasks import arrays, rows, supervisor
 from tasks.errors import ContractError
+from tasks.faults import is_device_failure, is_out_of_memory
+from tasks.guard import Guard
 from tasks.infer.predictor import Predictor
 from tasks.run_directory import Run
+
+CAREFUL_CALLS = 8  # of a worker started again: more than Ray Data has under way with one, and sends to it again
 
 
 class Worker:
@@ -22,21 +28,54 @@ class Worker:
     """
 
     def __init__(
-        self, predictor: Predictor, run: Run, prefix: str, drop_heavy: bool, earlier: list[str], keep: list[str]
+        self,
+        predictor: Predictor,
+        run: Run,
+        prefix: str,
+        drop_heavy: bool,
+        earlier: list[str],
+        keep: list[str],
+        pace: float = 0.0,
     ):
         self._predictor, self._run, self._prefix = predictor, run, prefix
         self._drop_heavy, self._earlier, self._keep = drop_heavy, tuple(earlier), set(keep)
         self._label = f"inference {predictor.name or predictor.kind}"  # type: ignore[attr-defined]
+        self.guard = Guard(run, "infer", self._label, pace)
+        self._careful_calls = CAREFUL_CALLS if _was_restarted() else 0
+        if self._careful_calls:
+            supervisor.report(run, "infer", f"{self._label}: a worker died and was started again")
+        self._rows_at_once: int | None = None
         self._made: set[str] = set()
         self._predict = predictor.load()
 
     def __call__(self, block: pa.Table) -> pa.Table:
+        careful, self._careful_calls = self._careful_calls > 0, self._careful_calls - 1
+        return self.run(block, careful)
+
+    def run(self, block: pa.Table, careful: bool) -> pa.Table:
+        """`block` with the model's columns. careful: its rows may have killed a worker before."""
         heavy = heavy_columns(block, self._earlier) - self._keep if self._drop_heavy else set()
-        done = rows.apply(block, "infer", self._work)
-        quarantine_limit.report(done, block, quarantine_limit.actor_name(self._run.generation, self._run.attempt))
-        return done.drop_columns(sorted(heavy - self._made))
+        done = self.guard.run(block, lambda piece: rows.apply(piece, "infer", self._work), careful)
+        supervisor.report_quarantined(done, block, self._run)
+        return done.drop_columns(sorted((heavy - self._made).intersection(done.column_names)))
 
     def _work(self, live: pa.Table) -> rows.Outcome:
+        """The model's columns for `live`, in calls as small as its memory asks for; only a row alone is to blame."""
+        while True:
+            size = min(self._rows_at_once or len(live), len(live))
+            try:
+                return rows.stacked([self._call(live[start : start + size]) for start in range(0, len(live), size)])
+            except Exception as error:
+                if is_device_failure(error):
+                    self.guard.end_process(error)
+                if not is_out_of_memory(error) or size == 1:
+                    raise
+            self._rows_at_once = size // 2
+            what = f"{self._label}: out of memory with {size} rows at once, {self._rows_at_once} from then on"
+            supervisor.report(self._run, "infer", what)
+            _release_memory()
+
+    def _call(self, live: pa.Table) -> dict[str, arrays.Column]:
         wanted = self._predictor.inputs()
         for name in wanted or ():
             if name not in live.column_names:
@@ -47,7 +86,24 @@ class Worker:
         returned = rows.call(self._predict, live if wanted is None else live.select(wanted), "infer", self._label)
         columns = {self._prefix + name: values for name, values in returned.items()}
         self._made.update(columns)
-        return rows.Outcome(columns)
+        return columns
+
+
+def _was_restarted() -> bool:
+    """Whether this process is an actor that Ray started again."""
+    import ray
+
+    context = ray.get_runtime_context() if ray.is_initialized() else None
+    return bool(context and context.get_actor_id() and context.was_current_actor_reconstructed)
+
+
+def _release_memory() -> None:
+    """Gives back what a failed call still holds, for the smaller ones that follow."""
+    gc.collect()
+    if torch := sys.modules.get("torch"):
+        for device in (torch.cuda, torch.xpu, torch.mps):
+            if device.is_available():
+                device.empty_cache()
 
 
 def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = ()) -> set[str]:
@@ -79,14 +135,15 @@ def try_model(predictor: Predictor, run: Run, sample: pa.Table) -> float | None:
     """Loads the model and runs `sample` through it, as the stage's worker would; seconds a row once warm.
 
     Rows that fail by themselves are skipped: None if all did. Raises `JobError` for a model that cannot be loaded and
-    `ContractError` for one that breaks its contract.
+    `ContractError` for one that breaks its contract. A row that ends the process is found when Ray runs this again.
     """
     worker = Worker(predictor, run, "", False, [], [])
     if not len(sample):
         return None
+    careful = worker.guard.arrive(sample)
     for _ in range(2):
         started = time.perf_counter()
-        done = worker(sample)
+        done = worker.run(sample, careful)
         seconds = time.perf_counter() - started
     live = int((done["__state"].to_numpy() == rows.LIVE).sum())
     return seconds / live if live else None

@@ -14,11 +14,12 @@ from ray.data import DataContext, Datasource
 from ray.data.block import BlockMetadata
 from ray.data.datasource import ReadTask
 
-from tasks import quarantine_limit, rows
+from tasks import rows
 from tasks.errors import explain
 from tasks.ingest.source import Source
 from tasks.reading_order import read_block, read_summaries
 from tasks.run_directory import Run
+from tasks.supervisor import report_quarantined
 
 
 class ManifestDatasource(Datasource):
@@ -59,7 +60,7 @@ def read_units(source: Source, run: Run, schema: pa.Schema | None, block: int) -
             if len(fresh):
                 live = np.flatnonzero(fresh["__state"].to_numpy() == rows.LIVE)
                 fresh = rows.measured(fresh, live, "ingest", seconds, fresh.nbytes)
-                quarantine_limit.report(fresh, None, quarantine_limit.actor_name(run.generation, run.attempt))
+                report_quarantined(fresh, None, run)
                 yield fresh
             started = time.perf_counter()
     except Exception as error:

@@ -6,27 +6,41 @@ from functools import lru_cache
 import pyarrow as pa
 from pyarrow import types
 
-from tasks import quarantine_limit, rows
+from tasks import rows
+from tasks.guard import Guard
 from tasks.preprocess.steps import Step
 from tasks.run_directory import Run
+from tasks.supervisor import report_quarantined
 
 FILES_AT_ONCE = 16
 
 
-def run_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> Iterator[pa.Table]:
+def run_steps(block: pa.Table, steps: tuple[Step, ...], run: Run, pace: float) -> Iterator[pa.Table]:
     """`block` after every step, in pieces where it holds files: decoded, a few photos fill as much as many encoded.
 
-    Each worker process builds a step once.
+    Each worker process builds a step once. pace: seconds a row, measured on a sample; 0 where nobody knows.
     """
+    guard = Guard(run, "preprocess", "preprocess", pace)
+    careful = guard.arrive(block)
     holds_files = any(types.is_binary(kind) or types.is_large_binary(kind) for kind in block.schema.types)
     size = FILES_AT_ONCE if holds_files else max(len(block), 1)
     for start in range(0, len(block), size):
-        piece = block[start : start + size]
-        for step in steps:
-            before = piece
-            piece = rows.apply(piece, "preprocess", _built(type(step), step.model_dump_json()))
-            quarantine_limit.report(piece, before, quarantine_limit.actor_name(run.generation, run.attempt))
-        yield piece
+        yield guard.run(block[start : start + size], lambda piece: _apply(piece, steps, run), careful)
+    guard.leave()
+
+
+def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
+    for step in steps:
+        before = piece
+        piece = rows.apply(piece, "preprocess", _built(type(step), step.model_dump_json()))
+        report_quarantined(piece, before, run)
+    return piece
+
+
+def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
+    """`block` after every step, tried before the stream starts."""
+    guard = Guard(run, "preprocess", "preprocess sample", 0)
+    return guard.run(block, lambda piece: _apply(piece, steps, run), guard.arrive(block))
 
 
 @lru_cache(maxsize=64)

@@ -1,5 +1,7 @@
 """Preprocess: one CPU operator that runs the job's steps block by block, beside the read."""
 
+import pyarrow as pa
+import ray
 import ray.data
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
@@ -7,9 +9,9 @@ from prefect.cache_policies import NO_CACHE
 
 from tasks import rows
 from tasks.artifacts import artifact_key
-from tasks.errors import explain
+from tasks.errors import StageFailed, explain
 from tasks.preprocess.preview import preview
-from tasks.preprocess.run_steps import run_steps
+from tasks.preprocess.run_steps import run_steps, try_steps
 from tasks.preprocess.steps import Step
 from tasks.resources import Plan
 from tasks.run_directory import Run
@@ -18,6 +20,7 @@ from tasks.staging import parquet_bytes
 __all__ = ["Step", "preprocess"]
 
 SAMPLE_ROWS = 8
+MAX_RETRIES = 12  # of a Ray task: a row that kills its worker does so three times
 
 
 @task(
@@ -33,18 +36,8 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
     """
     # Blocks of this size keep memory small and let the model start early; the default is four times as much.
     dataset.context.target_max_block_size = 32 * 2**20
-    if steps:
-        dataset = dataset.map_batches(
-            run_steps,
-            fn_kwargs={"steps": tuple(steps), "run": run},
-            batch_size=None,
-            batch_format="pyarrow",
-            num_cpus=plan.task_cpus,
-            concurrency=plan.task_concurrency,
-            max_retries=3,
-        )
     try:
-        sample = rows.joined(dataset.limit(SAMPLE_ROWS).iter_batches(batch_format="pyarrow", batch_size=None))
+        sample = _try(run, steps, plan, dataset)
     except Exception as error:
         raise explain(error, "preprocess") from None
     run.sample.write_bytes(parquet_bytes(sample, "zstd"))
@@ -53,4 +46,35 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
         description=f"Rows of {run.job}/{run.partition} after preprocessing",
         markdown=preview(rows.visible(sample)),
     )
-    return dataset
+    if not steps:
+        return dataset
+    return dataset.map_batches(
+        run_steps,
+        fn_kwargs={"steps": tuple(steps), "run": run, "pace": _pace(sample)},
+        batch_size=None,
+        batch_format="pyarrow",
+        num_cpus=plan.task_cpus,
+        concurrency=plan.task_concurrency,
+        max_retries=MAX_RETRIES,
+    )
+
+
+def _try(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Dataset) -> pa.Table:
+    """A few rows after every step, made in a process of their own, which a row may kill."""
+    sample = rows.joined(dataset.limit(SAMPLE_ROWS).iter_batches(batch_format="pyarrow", batch_size=None))
+    remote = ray.remote(num_cpus=plan.task_cpus, max_retries=MAX_RETRIES)(try_steps)
+    try:
+        return ray.get(remote.remote(sample, tuple(steps), run)) if steps else sample
+    except ray.exceptions.WorkerCrashedError as error:
+        raise StageFailed(
+            f"the steps' process ended {MAX_RETRIES + 1} times while {len(sample)} rows were tried: they crash, or "
+            "take longer than row_timeout_seconds, whatever the row.",
+            "preprocess",
+            "WorkerCrashedError",
+        ) from error
+
+
+def _pace(sample: pa.Table) -> float:
+    """Seconds that the steps took for a row of the sample; 0 where no row reached them."""
+    seconds = sample["__preprocess_seconds"].drop_null().to_numpy()
+    return float(seconds.mean()) if len(seconds) else 0.0

@@ -1,17 +1,20 @@
-"""Live progress of the stream, stage by stage.
+"""Live progress of the stream, stage by stage, and the end of a stream that stands still.
 
-Ray Data calls `on_execution_step` at every step; what an operator has done is only found in the executor's private
-topology, and the callback's class is not exported (Ray 2.60; `tests/tasks/write/test_progress.py` breaks when either
-moves). A thread passes it on, for telling a server takes far longer than a step.
+Ray Data calls `on_execution_step` at every step, also while nothing moves. What an operator has done is only found in
+the executor's private topology, and the callback's class is not exported (Ray 2.60): a test breaks when either moves. A
+thread passes progress on, for telling a server takes far longer than a step.
 """
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import ray.data
 from ray.data._internal.execution.execution_callback import ExecutionCallback
+
+from tasks.errors import StageFailed
 
 OPERATORS = {"ingest": "Ingest", "preprocess": "run_steps", "infer": "Worker", "write": "Write"}
 SECONDS_BETWEEN = 1.0
@@ -21,25 +24,69 @@ def read_topology(executor: Any) -> dict[str, int]:
     """Rows finished by stage. A fused operator counts for each stage in it; of several models the last counts."""
     rows: dict[str, int] = {}
     for operator in executor._topology:
-        for stage, mark in OPERATORS.items():
-            if mark in operator.name and stage == "write":
-                rows[stage] = int(operator.metrics.num_row_inputs_received)
-            elif mark in operator.name:
-                rows[stage] = int(operator.metrics.row_outputs_taken)
+        for stage in _stages(operator):
+            done = operator.metrics.num_row_inputs_received if stage == "write" else operator.metrics.row_outputs_taken
+            rows[stage] = int(done)
     return rows
 
 
+def _moved(executor: Any) -> list[tuple[int, int]]:
+    """What changes whenever a row moves, of every operator."""
+    return [(op.metrics.row_outputs_taken, op.metrics.num_row_inputs_received) for op in executor._topology]
+
+
+def describe_wait(executor: Any) -> tuple[str, str]:
+    """The stage that a stalled stream waits for and what it waits for: the last one that has work."""
+    for operator, state in reversed(executor._topology.items()):
+        running, queued = operator.num_active_tasks(), state.total_enqueued_input_blocks()
+        if operator.has_completed() or not (running or queued):
+            continue
+        workers = operator.get_actor_info()
+        waits = [f"{running} Ray tasks run and do not end"] if running else []
+        if workers.pending or workers.restarting:
+            waits.append(f"{workers.pending + workers.restarting} workers do not start")
+        free, total = ray.available_resources(), ray.cluster_resources()
+        rooms = ", ".join(
+            f"{free.get(name, 0):g} of {total[name]:g} {name}s free" for name in ("CPU", "GPU") if name in total
+        )
+        return (_stages(operator) or ["ingest"])[-1], f"{' and '.join([*waits, f'{queued} blocks wait'])}; {rooms}"
+    return "write", "nothing that Ray Data knows of"
+
+
+def _stages(operator: Any) -> list[str]:
+    return [stage for stage, mark in OPERATORS.items() if mark in operator.name]
+
+
 @contextlib.contextmanager
-def follow(dataset: ray.data.Dataset, tell: Callable[[dict[str, int], bool], None]) -> Iterator[None]:
-    """Calls `tell(rows finished by stage, whether all is done)` about once a second while the body runs `dataset`."""
+def follow(
+    dataset: ray.data.Dataset, tell: Callable[[dict[str, int], bool], None], stall_timeout_seconds: float | None = None
+) -> Iterator[None]:
+    """Calls `tell(rows finished by stage, whether all is done)` about once a second while the body runs `dataset`.
+
+    The body raises `StageFailed`, of type Stalled, when no row moved for `stall_timeout_seconds`; None: no limit.
+    """
     seen: dict[str, int] = {}
     stop = threading.Event()
+    last: tuple[float, Any] = (time.monotonic(), None)
 
     class Watch(ExecutionCallback):  # Ray instantiates it without arguments, hence here
         def on_execution_step(self, executor: Any) -> None:
+            nonlocal last
             seen.update(read_topology(executor))
+            now, moved = time.monotonic(), _moved(executor)
+            if moved != last[1]:
+                last = (now, moved)
+            elif stall_timeout_seconds and now - last[0] >= stall_timeout_seconds:
+                stage, wait = describe_wait(executor)
+                raise StageFailed(
+                    f"no row moved in any stage for {stall_timeout_seconds:g} s (stall_timeout_seconds). "
+                    f"The stream waits for {stage}: {wait}. What is staged stays; run again to go on.",
+                    stage,
+                    "Stalled",
+                )
 
     dataset.context.custom_execution_callback_classes = [Watch]
+    dataset.context.execution_no_progress_timeout_s = -1  # Ray Data's own guard, which names no stage
 
     def keep_telling() -> None:
         while not stop.wait(SECONDS_BETWEEN):

@@ -18,7 +18,7 @@ from prefect.artifacts import (
 )
 from prefect.cache_policies import NO_CACHE
 
-from tasks import quarantine_limit, reading_order, settled, staging
+from tasks import reading_order, settled, staging, supervisor
 from tasks.artifacts import artifact_key, markdown_table
 from tasks.errors import STREAM_STAGES, detached, explain
 from tasks.manifest import read_manifest
@@ -61,7 +61,8 @@ def write(run: Run, sink: Sink, checks: Checks, facts: Mapping[str, Any], datase
     names, published = sink.prepare(run, records, merged)
     errors = staging.read_errors(run.parts, records)
     files = [f"{run.partition_directory}/{name}".lstrip("/") for name in names]
-    receipt = make_receipt(run, totals, published, records, files, {**facts, "inputs": inputs}, streamed)
+    more = {**facts, "inputs": inputs, "incidents": supervisor.incidents(run)}
+    receipt = make_receipt(run, totals, published, records, files, more, streamed)
     publish(run, sink, errors, receipt)
     _describe(run, receipt, errors.slice(0, 100).to_pylist())
     get_run_logger().info("published %s rows of %s/%s", receipt["rows_out"], run.job, run.partition)
@@ -84,23 +85,17 @@ def _stream(
     most = total if total is not None else int(np.sum(manifest["size"].to_numpy())) // 2 + len(manifest)
     compressed = pc.any(pc.ends_with(manifest["path"], ".gz", ignore_case=True)).as_py()
     limit = checks.quarantine_limit(most) if total is not None or not compressed else 2**62
-    # Held for as long as the stream runs: the actor lives while something refers to it.
-    counter = (
-        ray.remote(quarantine_limit.QuarantineLimit)
-        .options(name=quarantine_limit.actor_name(run.generation, run.attempt), num_cpus=0)
-        .remote(limit, already)
-    )
+    if found := supervisor.find(run):
+        found.allow.remote(limit, already)
     datasink = StagingDatasink(run, sink.compression, sink.rows_per_part or _rows_per_part(dataset))
     failure = None
     try:
-        with follow(dataset, _progress_artifacts(run, left)):
+        with follow(dataset, _progress_artifacts(run, left), run.stall_timeout_seconds):
             dataset.write_datasink(
                 datasink, ray_remote_args={"num_cpus": 0, "max_retries": 3}, concurrency=WRITES_AT_ONCE
             )
     except Exception as error:
         failure = explain(error, "write")
-    finally:
-        ray.kill(counter)
     if failure is not None:
         raise detached(failure)
 

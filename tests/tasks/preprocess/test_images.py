@@ -171,7 +171,7 @@ def test_a_decompression_bomb_is_refused_before_it_is_decoded():
 def test_no_truncation_yields_other_pixels(kind):
     encoded = encode(smooth(40, 40), kind)
     whole = decoded(encoded)
-    block = decode(*[encoded[:length] for length in range(1, len(encoded), max(1, len(encoded) // 60))])
+    block = decode(*[encoded[:length] for length in range(1, len(encoded), max(1, len(encoded) // 60))], encoded)
     for state, image in zip(block["__state"].to_pylist(), arrays.to_numpy(block["image"]), strict=True):
         assert state == rows.QUARANTINED or np.array_equal(image, whole)
 
@@ -182,9 +182,10 @@ def test_truncated_images_stay_errors_where_a_library_allows_them(monkeypatch):
     assert "image file is truncated" in reason(decode(encoded[: len(encoded) // 2]))
 
 
-def test_when_all_rows_fail_the_column_still_has_its_type():
-    block = decode(b"", b"x")
-    assert block.schema.field("image").type == arrays.TENSOR
+def test_a_block_in_which_all_rows_fail_joins_one_in_which_none_does():
+    joined = rows.joined([decode(b"", b"x"), decode(encode(smooth(4, 5), "PNG"))])
+    assert joined["__state"].to_pylist() == [rows.QUARANTINED, rows.QUARANTINED, rows.LIVE]
+    assert joined.schema.field("image").type == arrays.TENSOR
 
 
 def test_decoded_rows_pass_untouched():

@@ -1,0 +1,135 @@
+"""Work in a process that rows may kill: a time limit on every call, and care where a worker died before.
+
+What deaths mean is `tasks/suspects.py`'s business, told through the run's supervisor. This file ends its own process
+where only a new one can go on: after a row took too long, or spoilt the device.
+"""
+
+import contextlib
+import faulthandler
+import os
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import ray
+
+from tasks import rows, supervisor
+from tasks.errors import RowError
+from tasks.run_directory import Run
+from tasks.suspects import DEATHS
+
+SLACK = 10.0  # times the usual pace that the rows of a call may take, beyond the limit of one row
+GRACE_SECONDS = 5.0
+STANDARD_ERROR = 2  # which Ray turns into the log of the worker
+
+Work = Callable[[pa.Table], pa.Table]
+
+
+class Guard:
+    """Runs a stage's work on blocks in this process. `pace`: seconds a row as measured on a sample, 0 if unknown."""
+
+    def __init__(self, run: Run, stage: str, label: str, pace: float) -> None:
+        self._run, self._stage, self._label, self._pace = run, stage, label, pace
+        self._worker = ray.get_runtime_context().get_worker_id() if ray.is_initialized() else ""
+
+    def run(self, block: pa.Table, work: Work, careful: bool) -> pa.Table:
+        """`work` of `block`. careful: a worker died with these rows, so they go in pieces, and killers untried."""
+        found = supervisor.find(self._run)
+        if careful and found and len(block):
+            return self._carefully(block, work, found)
+        with _process_limited(self._seconds(len(block))):
+            return self._timed(block, work)
+
+    def arrive(self, block: pa.Table) -> bool:
+        """Whether another worker died at this block. For Ray tasks, which Ray runs again from the beginning."""
+        if not len(block) or not (found := supervisor.find(self._run)):
+            return False
+        return bool(ray.get(found.arrive.remote(self._worker, self._stage, self._name(block))))
+
+    def leave(self) -> None:
+        """The worker is through with its block."""
+        if found := supervisor.find(self._run):
+            found.leave.remote(self._worker)
+
+    def end_process(self, error: Exception) -> None:
+        """Ends this process, which `error` has spoilt, so that a new one tries again. Returns if nobody would know."""
+        if found := supervisor.find(self._run):
+            name = type(error).__name__
+            supervisor.report(self._run, self._stage, f"{self._label}: a worker ended itself after {name}: {error}")
+            reason = (name, f"{DEATHS} workers failed with this row alone in hand: {error}")
+            ray.get(found.explain.remote(self._worker, reason, False))
+            os._exit(1)
+
+    def _carefully(self, block: pa.Table, work: Work, found: Any) -> pa.Table:
+        name = self._name(block)
+        pieces, condemned = ray.get(found.judge.remote(self._worker, name, len(block)))
+        done = [
+            (row, rows.quarantine(block[row : row + 1], _error(*reason), self._stage))
+            for row, reason in condemned.items()
+        ]
+        for start, stop in pieces:
+            ray.get(found.begin.remote(self._worker, name, start, stop))
+            with self._row_limited(found, stop - start):
+                done.append((start, self._timed(block[start:stop], work)))
+        found.end.remote(self._worker)
+        return rows.joined(table for _, table in sorted(done, key=lambda item: item[0]))
+
+    @contextlib.contextmanager
+    def _row_limited(self, found: Any, count: int) -> Iterator[None]:
+        """Ends the process when the time is over, having said so."""
+        seconds = self._seconds(count)
+        if seconds is None:
+            yield
+            return
+
+        def give_up() -> None:
+            faulthandler.dump_traceback(STANDARD_ERROR)
+            message = f"expected a result within {seconds:g} s, found none; see row_timeout_seconds"
+            ray.get(found.explain.remote(self._worker, ("RowTimeout", message), True))
+            os._exit(1)
+
+        timer = threading.Timer(seconds, give_up)
+        timer.start()
+        try:
+            with _process_limited(seconds + GRACE_SECONDS):
+                yield
+        finally:
+            timer.cancel()
+
+    def _seconds(self, count: int) -> float | None:
+        limit = self._run.row_timeout_seconds
+        return None if limit is None else limit + SLACK * self._pace * count
+
+    def _timed(self, block: pa.Table, work: Work) -> pa.Table:
+        started = time.perf_counter()
+        done = work(block)
+        self._pace = max(self._pace, (time.perf_counter() - started) / max(len(block), 1))
+        return done
+
+    def _name(self, block: pa.Table) -> Hashable:
+        return (self._label, block["__unit"][0].as_py(), block["__row"][0].as_py(), len(block))
+
+
+@contextlib.contextmanager
+def _process_limited(seconds: float | None) -> Iterator[None]:
+    """Ends the process after `seconds`, with a traceback in its log.
+
+    By faulthandler's watchdog, a thread in C: it works also where a row hangs in C code that never lets Python's other
+    threads run.
+    """
+    if seconds is None:
+        yield
+        return
+    faulthandler.dump_traceback_later(seconds, exit=True, file=STANDARD_ERROR)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _error(kind: str, message: str) -> RowError:
+    error = RowError(message)
+    error.__cause__ = type(kind, (Exception,), {})()  # the name under which it is recorded
+    return error

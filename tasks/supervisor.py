@@ -1,0 +1,138 @@
+"""One named Ray actor a run, to which all of its workers report: rows quarantined, rows in hand, incidents.
+
+The flow's own process owns it, so it outlives any worker and every attempt, and ends with the run. Where there is none
+(a leaf that is tried by itself), nothing is reported and nothing happens.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from tasks import rows
+from tasks.errors import TooManyQuarantined
+from tasks.quarantine_limit import QuarantineLimit
+from tasks.run_directory import Run
+from tasks.suspects import Reason, Suspects
+
+
+class Supervisor:
+    """What the actor knows. `incidents`: what happened to workers, by stage, for the receipt."""
+
+    def __init__(self) -> None:
+        self._limit: QuarantineLimit | None = None
+        self._suspects = Suspects()
+        self._incidents: Counter[tuple[str, str]] = Counter()
+
+    def allow(self, limit: int, already: int) -> None:
+        """From now on `limit` rows of this partition may be quarantined, of which `already` are staged."""
+        self._limit = QuarantineLimit(limit, already)
+
+    def quarantined(self, units: list[int], numbers: list[int], sample: dict[str, str]) -> str | None:
+        return self._limit.report(units, numbers, sample) if self._limit else None
+
+    def arrive(self, worker: str, stage: str, block: Hashable) -> bool:
+        again = self._suspects.arrive(worker, block)
+        if again:
+            self.happened(stage, "a worker died and its rows were run again")
+        return again
+
+    def leave(self, worker: str) -> None:
+        self._suspects.leave(worker)
+
+    def judge(self, worker: str, block: Hashable, count: int) -> tuple[list[tuple[int, int]], dict[int, Reason]]:
+        return self._suspects.judge(worker, block, count)
+
+    def begin(self, worker: str, block: Hashable, start: int, stop: int) -> None:
+        self._suspects.begin(worker, block, start, stop)
+
+    def end(self, worker: str) -> None:
+        self._suspects.end(worker)
+
+    def explain(self, worker: str, reason: Reason, is_certain: bool) -> None:
+        self._suspects.explain(worker, reason, is_certain)
+
+    def happened(self, stage: str, what: str) -> None:
+        self._incidents[stage, what] += 1
+
+    def incidents(self) -> list[dict[str, Any]]:
+        return [{"stage": stage, "what": what, "times": n} for (stage, what), n in sorted(self._incidents.items())]
+
+
+def actor_name(run: Run) -> str:
+    return f"overnight-{run.job}-{run.generation}-{run.token}"
+
+
+@contextlib.contextmanager
+def supervised(run: Run) -> Iterator[None]:
+    """Keeps the run's supervisor while the body runs, on this machine: it is lost only if the run is lost as well."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    options = {"name": actor_name(run), "num_cpus": 0, "scheduling_strategy": here}
+    actor = ray.remote(Supervisor).options(**options).remote()
+    try:
+        yield
+    finally:
+        ray.kill(actor)
+
+
+def find(run: Run) -> Any:
+    """The run's supervisor, a Ray actor handle; None where there is none."""
+    with contextlib.suppress(LookupError):
+        return _find(actor_name(run))
+    return None
+
+
+@lru_cache(maxsize=4)
+def _find(name: str) -> Any:
+    import ray
+
+    if not ray.is_initialized():
+        raise LookupError(name)
+    try:
+        return ray.get_actor(name)
+    except ValueError as error:
+        raise LookupError(name) from error  # raised, so that it is looked for again
+
+
+def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> None:
+    """Tells which rows of `block` were quarantined since `before`. Raises `TooManyQuarantined` where it is enough."""
+    states = block["__state"].to_numpy() == rows.QUARANTINED
+    if before is not None:
+        states = states & (before["__state"].to_numpy() != rows.QUARANTINED)
+    if not states.any() or not (supervisor := find(run)):
+        return
+    import ray
+
+    new = block.filter(pa.array(states))
+    first = {
+        key: str(new[column][0].as_py())
+        for key, column in (
+            ("row_id", "row_id"),
+            ("stage", "__stage"),
+            ("error_type", "__error_type"),
+            ("error_message", "__error_message"),
+        )
+    }
+    stop = ray.get(supervisor.quarantined.remote(new["__unit"].to_pylist(), new["__row"].to_pylist(), first))
+    if stop:
+        raise TooManyQuarantined(stop)
+
+
+def report(run: Run, stage: str, what: str) -> None:
+    """Notes an incident for the receipt, without waiting."""
+    if supervisor := find(run):
+        supervisor.happened.remote(stage, what)
+
+
+def incidents(run: Run) -> list[dict[str, Any]]:
+    """What happened to workers so far: stage, what, times."""
+    import ray
+
+    supervisor = find(run)
+    return list(ray.get(supervisor.incidents.remote())) if supervisor else []

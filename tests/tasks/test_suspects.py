@@ -1,0 +1,74 @@
+"""A row that kills its worker is found among any number of others, in few deaths, and nobody else is condemned."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.suspects import DEATHS, PIECES, UNEXPLAINED, Suspects
+
+
+def run_until_done(suspects: Suspects, count: int, killers: set[int], certain: bool = False) -> tuple[set[int], int]:
+    """Plays workers that die of `killers` until a block of `count` rows is through: (condemned rows, deaths)."""
+    for deaths in range(1000):
+        worker = f"worker {deaths}"
+        pieces, condemned = suspects.judge(worker, "block", count)
+        assert sorted([*condemned, *(row for start, stop in pieces for row in range(start, stop))]) == [*range(count)]
+        for start, stop in pieces:
+            suspects.begin(worker, "block", start, stop)
+            if killers.intersection(range(start, stop)):
+                if certain:
+                    suspects.explain(worker, ("RowTimeout", "too long"), True)
+                break
+        else:
+            suspects.end(worker)
+            return set(condemned), deaths
+    raise AssertionError("never done")
+
+
+@given(st.integers(1, 5000), st.data())
+def test_exactly_the_killers_are_condemned_in_few_deaths(count: int, data: st.DataObject):
+    killers = data.draw(st.sets(st.integers(0, count - 1), max_size=3))
+    condemned, deaths = run_until_done(Suspects(), count, killers)
+    assert condemned == killers
+    splits = 0
+    while PIECES ** (splits + 1) < count:
+        splits += 1
+    assert deaths <= len(killers) * (splits + DEATHS)
+
+
+def test_a_row_that_certainly_took_too_long_is_not_tried_twice():
+    condemned, deaths = run_until_done(Suspects(), 16, {5}, certain=True)
+    assert (condemned, deaths) == ({5}, 1)
+
+
+def test_a_worker_killed_by_somebody_else_condemns_nobody():
+    suspects = Suspects()
+    pieces, _ = suspects.judge("first", "block", 3)
+    suspects.begin("first", "block", *pieces[0])
+    assert suspects.judge("second", "block", 3) == (pieces, {})
+    suspects.begin("second", "block", *pieces[0])
+    suspects.end("second")
+    assert suspects.judge("third", "block", 3) == (pieces, {})
+
+
+def test_the_reason_that_a_worker_gave_is_the_one_recorded():
+    suspects = Suspects()
+    for worker in range(DEATHS):
+        suspects.judge(str(worker), "block", 1)
+        suspects.begin(str(worker), "block", 0, 1)
+        if worker:
+            suspects.explain(str(worker), ("AcceleratorError", "device lost"), False)
+    assert suspects.judge("last", "block", 1) == ([], {0: ("AcceleratorError", "device lost")})
+    for worker in range(DEATHS):
+        suspects.judge(str(worker), "other", 1)
+        suspects.begin(str(worker), "other", 0, 1)
+    assert suspects.judge("last", "other", 1) == ([], {0: UNEXPLAINED})
+
+
+def test_only_a_block_that_another_worker_began_and_never_left_is_suspicious():
+    suspects = Suspects()
+    assert not suspects.arrive("a", "block")
+    assert not suspects.arrive("a", "next")  # a came through
+    assert not suspects.arrive("b", "block")
+    suspects.leave("b")
+    assert not suspects.arrive("c", "block")
+    assert suspects.arrive("d", "block")
