@@ -110,12 +110,21 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
         run = replace(run, generation=generation or _new_generation(run))
         try:
             yield run
-        except lease.LeaseLost:
-            raise  # the partition's record is its new holder's to write
         except Exception as error:
-            failure = describe_failure(run.job, run.partition, explain(error, "plan"))
-            write_json(run.ledger / "failure.json", failure | {"attempt": run.attempt})
+            _record_failure(run, explain(error, "plan"))
             raise
+
+
+def _record_failure(run: Run, error: OvernightError) -> None:
+    """Leaves `failure.json`. Raises `LeaseLost` where the partition's record is another run's to write by now."""
+    try:
+        lease.check(run.ledger, run.token)
+        failure = describe_failure(run.job, run.partition, error)
+        write_json(run.ledger / "failure.json", failure | {"attempt": run.attempt})
+    except lease.LeaseLost:
+        raise
+    except Exception as unwritten:
+        get_run_logger().warning("the failure could not be recorded in %s: %s", run.ledger, unwritten)
 
 
 def retried(run: Run, work: Callable[[Run], T]) -> T:
