@@ -48,8 +48,8 @@ class Checks(Leaf):
     drift: Annotated[
         dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)] | Drift],
         Field(
-            description="Column -> how far it may be from the previous receipt. A number bounds the mean of numbers and the "
-            "shares of text and truth values; write {mean: ...} or {shares: ...} to choose."
+            description="Column -> how far it may be from the previous receipt. A number bounds the mean of numbers, "
+            "and the shares of text and truth values; {mean: ...} or {shares: ...} chooses."
         ),
     ] = {}
     python: Annotated[

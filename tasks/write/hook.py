@@ -8,7 +8,8 @@ receipt: the receipt as it will be written, `columns` included. previous: the re
 a `pyarrow.dataset.Dataset` of the rows as they will be published, which reads only what is asked of it. The function
 returns None if all is well, or a sentence or a list of sentences; what it raises is a failed check too.
 
-It runs as a Ray task of its own, in a fresh process: it may use a whole CPU, and cannot take the run down with it.
+It runs as a Ray task of its own, in a fresh process: it may use a whole CPU, and where its process dies, twice, that is
+a failed check too.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,11 @@ def probe(target: str) -> None:
 
 def ask(target: str, receipt: dict[str, Any], previous: dict[str, Any] | None, files: Sequence[Location]) -> list[str]:
     """`run` as a Ray task."""
-    answer: list[str] = ray.get(ray.remote(num_cpus=1, max_calls=1)(run).remote(target, receipt, previous, files))
+    work = ray.remote(num_cpus=1, max_calls=1, max_retries=1)(run)
+    try:
+        answer: list[str] = ray.get(work.remote(target, receipt, previous, files))
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+        return [f"its process died, twice: {type(error).__name__}. Does it hold too much, or call what crashes?"]
     return answer
 
 

@@ -133,9 +133,8 @@ def _rows_that_hold(marked: np.ndarray, owners: list[pa.Array]) -> int:
 
 
 def _classes(present: pa.ChunkedArray) -> dict[str, int] | None:
-    if _is_text(present.type):
-        if (pc.max(pc.binary_length(present)).as_py() or 0) > CLASS_BYTES:
-            return None
+    if _is_text(present.type) and (pc.max(pc.binary_length(present)).as_py() or 0) > CLASS_BYTES:
+        return None
     counts = present.value_counts()
     if len(counts) > MOST_CLASSES:
         return None
@@ -201,8 +200,6 @@ def _combined_figures(records: list[Record]) -> Record:
         return dict.fromkeys(FIGURES)
     counts, lows, highs, means, deviations = np.array(known, np.float64).T  # null becomes NaN
     low, high, total = lows.min(), highs.max(), counts.sum()
-    if low == high:
-        return _as_json(low, high, low, 0)
     with np.errstate(over="ignore", invalid="ignore"):
         mean = means[0] + (counts * (means - means[0])).sum() / total
         variance = (counts * (deviations**2 + (means - mean) ** 2)).sum() / total

@@ -20,7 +20,7 @@ from tests.tasks.runs import make_run
 
 def columns(**values: Any) -> Columns:
     table = pa.table({name: v if isinstance(v, pa.Array) else to_arrow(v) for name, v in values.items()})
-    return summary(describe(publishable(table)), [])
+    return summary(describe(publishable(table)), values)
 
 
 def receipt(total: int, filtered: int = 0, quarantined: int = 0, found: Columns | None = None) -> dict[str, Any]:
@@ -56,11 +56,14 @@ def test_too_few_rows_are_refused_and_an_empty_partition_is_not():
 def test_nulls_and_nan_count_alike_against_the_bound(bound: float, allowed: int):
     label, score = pa.array(["a", None, "b", None]), pa.array([None, float("nan"), 1.0, 2.0])
     found = list(nulls(Checks(max_null={"label": bound, "score": bound}), columns(label=label, score=score)))
-    assert found == [
-        f"checks.max_null.label: expected at most {allowed} of 4 rows without a value ({bound:g}), found 2 null.",
-        f"checks.max_null.score: expected at most {allowed} of 4 rows without a value ({bound:g}), "
-        "found 1 null and 1 with NaN.",
-    ][: 2 if allowed < 2 else 0]
+    assert (
+        found
+        == [
+            f"checks.max_null.label: expected at most {allowed} of 4 rows without a value ({bound:g}), found 2 null.",
+            f"checks.max_null.score: expected at most {allowed} of 4 rows without a value ({bound:g}), "
+            "found 1 null and 1 with NaN.",
+        ][: 2 if allowed < 2 else 0]
+    )
 
 
 def test_embeddings_that_hold_nan_are_without_a_value():

@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -84,9 +83,8 @@ def test_what_is_too_far_is_told_with_both_sides():
     assert "'cat' 100.0% -> 0.0%" in drift(pa.nulls(2), ["cat"], 0.9).failures[0]
 
 
-@pytest.mark.parametrize("distance", [0.25, 0.2500001])
-def test_exactly_the_bound_is_still_allowed(distance: float):
-    assert not drift(["a"] * 3 + ["b"], ["a", "b"], distance).failures
+def test_exactly_the_bound_is_still_allowed():
+    assert not drift(["a"] * 3 + ["b"], ["a", "b"], 0.25).failures
     assert drift(["a"] * 3 + ["b"], ["a", "b"], 0.2499999).failures
 
 
@@ -126,6 +124,7 @@ def found(run: Run) -> Any:
 
 def test_a_partition_is_compared_with_the_newest_earlier_one_that_is_published(tmp_path: Path):
     runs = {day: make_run(tmp_path, f"2026-01-{day:02d}") for day in range(1, 8)}
+    leave_receipt(make_run(tmp_path, "all"))
     assert found(runs[5]) is None
     leave_receipt(runs[5])
     assert found(runs[5]) == "2026-01-05"  # its own last one, for there is none before
@@ -156,4 +155,3 @@ def test_the_past_is_found_on_s3_and_the_search_for_it_ends(s3: Any):
         write_json(run.ledger / "failure.json", {})
     assert found(runs[LOOK_BACK]) == days[0]
     assert found(runs[LOOK_BACK + 1]) is None
-    assert np.argsort(days).tolist() == list(range(len(days)))

@@ -10,9 +10,11 @@ import pytest
 
 from tasks.errors import JobError
 from tasks.storage import Location
+from tasks.write.hook import ask as ask_ray
 from tasks.write.hook import run
+from tests.conftest import WORKER_PATH
 
-CODE = '''
+CODE = """
 def fine(receipt, previous, rows):
     return None
 
@@ -32,9 +34,13 @@ def raises(receipt, previous, rows):
 def answers(receipt, previous, rows):
     return True
 
+def dies(receipt, previous, rows):
+    import os
+    os.kill(os.getpid(), 9)
+
 def two(receipt, previous):
     pass
-'''
+"""
 
 
 @pytest.fixture
@@ -75,3 +81,9 @@ def test_any_other_answer_is_refused(ask: Any):
 def test_a_function_that_is_not_there_is_an_error_of_the_job(ask: Any):
     with pytest.raises(JobError, match="expected no_such in hook_test_checks, found"):
         ask("no_such")
+
+
+def test_one_that_kills_its_process_is_a_failed_check(ray_session: None):
+    (WORKER_PATH / "hook_test_deadly.py").write_text(CODE)
+    assert ask_ray("hook_test_deadly:fine", {}, None, []) == []
+    assert "its process died, twice" in ask_ray("hook_test_deadly:dies", {}, None, [])[0]

@@ -154,9 +154,8 @@ def test_a_dead_embedding_model_is_seen_and_a_live_one_is_not_called_constant():
     live = dead.copy()
     live[299, 511] += 1
     assert summary(embeddings(dead), [])["x"]["constant"]
-    assert summary(embeddings(broken), [])["x"] == {
-        "type": "fixed_size_list<item: float>[512]", "rows": 300, "nulls": 0, "constant": True, "nan": 300, "infinite": 0,
-    }  # fmt: skip
+    expected = {"rows": 300, "nulls": 0, "constant": True, "nan": 300, "infinite": 0}
+    assert summary(embeddings(broken), [])["x"] == {"type": "fixed_size_list<item: float>[512]", **expected}
     assert not summary(embeddings(live), [])["x"]["constant"]
     assert not summary(combine([embeddings(dead), embeddings(dead + 1)]), [])["x"]["constant"]
 
@@ -178,7 +177,7 @@ def test_numbers_too_large_to_add_have_no_mean_rather_than_an_infinite_one():
 
 
 def test_the_deviation_of_a_constant_is_exactly_nothing():
-    record = combine([describe(pa.table({"x": [0.1] * n})) for n in (3, 7, 1)])["x"]
+    record = combine([describe(pa.table({"x": [0.1] * n})) for n in (1000, 7, 1)])["x"]
     assert (record["mean"], record["standard_deviation"]) == (0.1, 0.0)
 
 
