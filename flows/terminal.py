@@ -72,6 +72,8 @@ def show_receipt(receipt: dict[str, Any], job: Job) -> None:
         f"{receipt['rows_quarantined']:,} quarantined, {receipt['rows_resumed']:,} resumed"
     )
     console.print(f"  time: {receipt['seconds']:,.1f} s, {receipt['rows_per_second']:,.1f} rows/s")
+    for warning in receipt.get("warnings", []):
+        console.print(f"  warning: {warning}", markup=False)
     for file in receipt["files"][:3]:
         console.print(f"  file: {sink / file}", markup=False)
     if len(receipt["files"]) > 3:

@@ -1,11 +1,34 @@
-"""What must hold before a partition is published."""
+"""What must hold before a partition is published, as the job says it. None of it changes results."""
 
 import math
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tasks.leaf import Leaf
+from tasks.targets import Target
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Drift(Leaf):
+    """How far a column may be from what it was in the previous receipt."""
+
+    mean: Annotated[
+        float | None,
+        Field(
+            ge=0, allow_inf_nan=False, description="The mean's distance, in standard deviations of the previous column."
+        ),
+    ] = None
+    shares: Annotated[
+        Fraction | None, Field(description="The total variation distance between the shares of the values, 0 to 1.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _some_bound(self) -> "Drift":
+        if self.mean is None and self.shares is None:
+            raise ValueError("expected a bound on mean, shares or both, found neither")
+        return self
 
 
 class Checks(Leaf):
@@ -13,9 +36,45 @@ class Checks(Leaf):
 
     min_rows: Annotated[int, Field(ge=0, description="Published rows that there must be at least.")] = 1
     max_quarantined: Annotated[
-        float, Field(ge=0, le=1, description="The largest fraction of the source rows that may be quarantined.")
+        Fraction, Field(description="The largest fraction of the source rows that may be quarantined.")
     ] = 0.01
+    max_null: Annotated[
+        dict[str, Fraction],
+        Field(description="Column -> the largest fraction of its rows that may be null, or be or hold NaN."),
+    ] = {}
+    not_constant: Annotated[
+        list[str], Field(description="Columns that must have two different values, where there are two rows.")
+    ] = []
+    drift: Annotated[
+        dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)] | Drift],
+        Field(
+            description="Column -> how far it may be from the previous receipt. A number bounds the mean of numbers, "
+            "and the shares of text and truth values; {mean: ...} or {shares: ...} chooses."
+        ),
+    ] = {}
+    python: Annotated[
+        Target | None,
+        Field(description="module:function(receipt, previous, rows) that returns what is wrong, or nothing."),
+    ] = None
 
     def quarantine_limit(self, rows_in: int) -> int:
         """Rows that may be quarantined of `rows_in`."""
-        return math.floor(self.max_quarantined * rows_in + 1e-9)
+        return fraction_of(self.max_quarantined, rows_in)
+
+    def columns(self) -> dict[str, str]:
+        """Setting -> the column that it names: `max_null.label` -> `label`."""
+        named = {f"max_null.{name}": name for name in self.max_null}
+        named |= {f"not_constant.{name}": name for name in self.not_constant}
+        return named | {f"drift.{name}": name for name in self.drift}
+
+    def drift_bounds(self, name: str, record: dict[str, Any]) -> dict[str, float]:
+        """`mean`, `shares` or both -> bound; a mere number is read by what the column holds."""
+        bound = self.drift[name]
+        if isinstance(bound, Drift):
+            return bound.model_dump(exclude_none=True)
+        return {"mean" if "mean" in record else "shares": bound}
+
+
+def fraction_of(fraction: float, count: int) -> int:
+    """Never rounded up, but for the error that a fraction such as 0.29 has."""
+    return math.floor(fraction * count + 1e-9)

@@ -23,6 +23,7 @@ from tasks.settled import inside
 from tasks.staging import PART, Record
 from tasks.storage import Location, is_local
 from tasks.write.publishable import common_schema, conform
+from tasks.write.statistics import Columns, combine, describe
 
 ROW_GROUP_BYTES = 64 * 2**20
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
@@ -42,8 +43,8 @@ class ParquetSink(Leaf):
     ] = None
     keep: Annotated[list[str], Field(description="Heavy inputs to publish all the same, for example [image].")] = []
 
-    def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> tuple[list[str], int]:
-        """Merges the staged rows into files that readers do not see yet; their final names and all their rows."""
+    def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> tuple[list[str], int, Columns]:
+        """Merges the staged rows into files that readers do not see yet; their final names, rows and columns."""
         schema = common_schema(record.schema for record in records)
         fields = [field for field in schema if field.name not in ("__unit", "__row")]
         work, names = [], []
@@ -52,8 +53,12 @@ class ParquetSink(Leaf):
             work.append(
                 _merge.remote(run.parts, group, _prepared(run) / names[-1], pa.schema(fields), self.compression)
             )
-        counts = ray.get(work)
-        return names, sum(counts)
+        merges = ray.get(work)
+        return names, sum(count for count, _ in merges), combine(columns for _, columns in merges)
+
+    def prepared(self, run: Run, names: list[str]) -> list[Location]:
+        """Where the files lie until the switch."""
+        return [_prepared(run) / (name + PART) for name in names]
 
     def switch(self, run: Run, names: list[str]) -> None:
         """Makes the prepared files the partition's: in one step where the filesystem can, else beside the old ones."""
@@ -120,9 +125,9 @@ def _groups(records: list[Record], merged: pa.Table, target_bytes: int) -> list[
 @ray.remote(num_cpus=1, max_retries=3)
 def _merge(
     parts: Location, group: list[tuple[str, pa.Table]], destination: Location, schema: pa.Schema, compression: str
-) -> int:
-    """Writes one file from staged parts, taking from each the rows inside its ranges; the number of rows."""
-    sink, pending, count = pa.BufferOutputStream(), [], 0
+) -> tuple[int, Columns]:
+    """Writes one file from staged parts, taking from each the rows inside its ranges; its rows and its columns."""
+    sink, pending, count, described = pa.BufferOutputStream(), [], 0, []
     with pq.ParquetWriter(sink, schema, compression=compression) as writer:
         for name, ranges in group:
             with (parts / (name + PART)).open() as file:
@@ -131,6 +136,7 @@ def _merge(
                 table.filter(pa.array(inside(table["__unit"].to_numpy(), table["__row"].to_numpy(), ranges))), schema
             )
             pending.append(table)
+            described.append(describe(table))
             count += len(table)
             if sum(part.nbytes for part in pending) >= ROW_GROUP_BYTES:
                 writer.write_table(pa.concat_tables(pending))
@@ -138,7 +144,7 @@ def _merge(
         if pending:
             writer.write_table(pa.concat_tables(pending))
     (destination.parent / (destination.name + PART)).write_bytes(sink.getvalue().to_pybytes())
-    return count
+    return count, combine(described)
 
 
 def _exchange(source: str, target: str) -> None:

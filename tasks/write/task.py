@@ -20,17 +20,20 @@ from prefect.cache_policies import NO_CACHE
 
 from tasks import reading_order, settled, staging, supervisor
 from tasks.artifacts import artifact_key, markdown_table
-from tasks.errors import STREAM_STAGES, detached, explain
+from tasks.errors import STREAM_STAGES, CheckFailed, detached, explain
 from tasks.manifest import read_manifest
 from tasks.resources import SECONDS_A_ROW, WRITES_AT_ONCE
 from tasks.run_directory import Run
 from tasks.write.audit import audit
 from tasks.write.checks import Checks
 from tasks.write.datasink import StagingDatasink
+from tasks.write.hook import probe
 from tasks.write.parquet import ParquetSink
 from tasks.write.progress import follow
 from tasks.write.publish import publish, repair
 from tasks.write.receipt import make_receipt
+from tasks.write.statistics import summary
+from tasks.write.verdict import verdict
 
 __all__ = ["Checks", "Sink", "repair", "write"]
 
@@ -47,9 +50,11 @@ SECONDS_A_PART = 60.0
 def write(run: Run, sink: Sink, checks: Checks, facts: Mapping[str, Any], dataset: ray.data.Dataset) -> dict[str, Any]:
     """Streams every pending row into staged parts, verifies them against the manifest and publishes; the receipt.
 
-    Raises `CheckFailed` where the audit refuses, and whatever stopped the stream, with its true stage.
+    Raises `CheckFailed` where the audit or a check refuses, and whatever stopped the stream, with its true stage.
     """
     started = time.perf_counter()
+    if checks.python:
+        probe(checks.python)
     manifest, inputs = read_manifest(run.manifest)
     summaries = reading_order.read_summaries(run.order)
     if summaries:
@@ -57,12 +62,24 @@ def write(run: Run, sink: Sink, checks: Checks, facts: Mapping[str, Any], datase
     streamed = time.perf_counter() - started
     records = staging.read_records(run.parts)
     merged = settled.merge([record.ranges for record in records])
-    totals = audit(manifest, merged, checks, str(run.parts))
-    names, published = sink.prepare(run, records, merged)
+    totals = audit(manifest, merged, str(run.parts))
+    names, published, columns = sink.prepare(run, records, merged)
     errors = staging.read_errors(run.parts, records)
     files = [f"{run.partition_directory}/{name}".lstrip("/") for name in names]
-    more = {**facts, "inputs": inputs, "incidents": supervisor.incidents(run)}
-    receipt = make_receipt(run, totals, published, records, files, more, streamed)
+    facts = {
+        **facts,
+        "inputs": inputs,
+        "columns": summary(columns, checks.drift),
+        "incidents": supervisor.incidents(run),
+    }
+    receipt = make_receipt(run, totals, published, records, files, facts, streamed)
+    try:
+        receipt |= verdict(run, checks, receipt, sink.prepared(run, names))
+    except CheckFailed:
+        sink.discard_prepared(run)
+        raise
+    for warning in receipt["warnings"]:
+        get_run_logger().warning(warning)
     publish(run, sink, errors, receipt)
     _describe(run, receipt, errors.slice(0, 100).to_pylist())
     get_run_logger().info("published %s rows of %s/%s", receipt["rows_out"], run.job, run.partition)

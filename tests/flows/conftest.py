@@ -1,5 +1,8 @@
 """Small jobs to run on the session's Prefect server and Ray."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,21 @@ def run_job(prefect_api: str, ray_session: None, tmp_path: Path) -> RunJob:
         path = tmp_path / f"{job.get('name', 'job')}.yaml"
         path.write_text(yaml.safe_dump(job))
         return batch_inference(partition, job=str(path), **parameters)
+
+    return run
+
+
+@pytest.fixture
+def overnight(prefect_api: str, tmp_path: Path) -> Any:
+    """Runs `overnight ARGUMENTS` in the test's folder with a Ray of its own."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PREFECT_API_URL": prefect_api}
+        environment.pop("RAY_ADDRESS", None)
+        command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
 
     return run
 

@@ -1,9 +1,6 @@
 """The command line as a script meets it: exit codes, and one JSON document on stdout."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +8,6 @@ import pytest
 import yaml
 
 JOB = {"name": "pictures", "checks": {"max_quarantined": 0.0}}
-
-
-@pytest.fixture
-def overnight(prefect_api: str, tmp_path: Path) -> Any:
-    """Runs `overnight ARGUMENTS` in the test's folder with a Ray of its own."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PREFECT_API_URL": prefect_api}
-        environment.pop("RAY_ADDRESS", None)
-        command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments]
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
-        )
-
-    return run
 
 
 @pytest.fixture

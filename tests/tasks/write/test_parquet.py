@@ -42,7 +42,7 @@ def stage(run: Run, name: str, numbers: list[int], value: str, pad: int = 0, **c
 
 def publish(run: Run, sink: ParquetSink, old: list[str]) -> tuple[list[str], int]:
     records = staging.read_records(run.parts)
-    names, count = sink.prepare(run, records, settled.merge([record.ranges for record in records]))
+    names, count, _ = sink.prepare(run, records, settled.merge([record.ranges for record in records]))
     sink.switch(run, names)
     sink.discard(run, [f"{run.partition_directory}/{name}".lstrip("/") for name in old])
     return names, count

@@ -60,7 +60,7 @@ def staged(run: Run, values: list[int]) -> tuple[pa.Table, dict[str, Any]]:
     ranges = pa.table({"unit": [0], "start": [0], "stop": [len(values)], "state": [0]}, schema=settled.RANGES)
     staging.write_part(run.parts, "2026-000000", table, staging.QUARANTINE.empty_table(), ranges, {}, "zstd")
     records = staging.read_records(run.parts)
-    names, _ = ParquetSink(path=run.sink.template).prepare(run, records, settled.merge([r.ranges for r in records]))
+    names, *_ = ParquetSink(path=run.sink.template).prepare(run, records, settled.merge([r.ranges for r in records]))
     files = [f"{run.partition_directory}/{name}".lstrip("/") for name in names]
     return staging.QUARANTINE.empty_table(), {"job": "job", "generation": run.generation, "files": files}
 

@@ -1,0 +1,54 @@
+"""What the checks `max_null` and `not_constant` find wrong with the columns of a receipt, in sentences."""
+
+import difflib
+from collections.abc import Iterator
+
+from tasks.write.checks import Checks, fraction_of
+from tasks.write.statistics import Columns
+
+
+def unknown(checks: Checks, columns: Columns) -> Iterator[str]:
+    """Columns that a check names and that there are not."""
+    for setting, name in checks.columns().items():
+        if name not in columns:
+            close = difflib.get_close_matches(name, columns, 1)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            yield f"checks.{setting}: found no such column{hint}; the columns are {', '.join(columns)}."
+
+
+def nulls(checks: Checks, columns: Columns) -> Iterator[str]:
+    """Columns with more nulls, or rows that are or hold NaN, than allowed."""
+    for name, fraction in checks.max_null.items():
+        if name not in columns:
+            continue
+        record = columns[name]
+        allowed, missing, nan = fraction_of(fraction, record["rows"]), record["nulls"], record.get("nan", 0)
+        if missing + nan > allowed:
+            yield (
+                f"checks.max_null.{name}: expected at most {allowed} of {record['rows']} rows without a value "
+                f"({fraction:g}), found {missing} null" + (f" and {nan} with NaN." if "nan" in record else ".")
+            )
+
+
+def constants(checks: Checks, columns: Columns) -> Iterator[str]:
+    """Columns without two different values; one row alone is no reason to complain."""
+    for name in checks.not_constant:
+        record = columns.get(name)
+        if record is None or record["rows"] < 2:
+            continue
+        if record["nulls"] == record["rows"]:
+            yield f"checks.not_constant.{name}: expected different values, found null in all {record['rows']} rows."
+        elif record["constant"]:
+            value = next(iter(record.get("classes") or ()), record.get("mean"))
+            shown = "one value" if value is None else f"the one value {value!r}"
+            yield (
+                f"checks.not_constant.{name}: expected different values, found {shown} in all "
+                f"{record['rows'] - record['nulls']} rows that are not null."
+            )
+
+
+def warnings(columns: Columns) -> Iterator[str]:
+    """What no check asked about and somebody may want to know: columns without any value."""
+    for name, record in columns.items():
+        if record["rows"] and record["nulls"] + record.get("nan", 0) == record["rows"]:
+            yield f"the column {name} holds nothing but nulls or NaN in all {record['rows']} rows."

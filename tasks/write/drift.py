@@ -1,0 +1,115 @@
+"""How far columns are from what they were in an earlier receipt, and whether that is too far.
+
+Two distances between records of `statistics.py`: of the mean, and of the shares that values have. What the earlier
+receipt does not have cannot be compared: it passes, with a note.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasks.write.checks import Checks
+from tasks.write.statistics import CLASS_BYTES, MOST_CLASSES, Record
+
+ROUNDING = 1e-9
+
+
+@dataclass
+class Drifts:
+    """`measured`: column -> `mean`, `shares` or both -> distance; the others are sentences."""
+
+    measured: dict[str, dict[str, float]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def compare(checks: Checks, columns: dict[str, Record], previous: dict[str, Any] | None) -> Drifts:
+    """Measures the columns that `checks.drift` names and that there are against the receipt `previous`."""
+    found = Drifts()
+    for name in checks.drift:
+        if name not in columns:
+            continue
+        now, before = columns[name], (previous or {}).get("columns", {}).get(name, {})
+        for figure, bound in checks.drift_bounds(name, now).items():
+            setting = f"checks.drift.{name}"
+            if reason := _not_measurable(now, figure):
+                found.failures.append(f"{setting}: {reason}")
+                continue
+            distance = (mean_shift if figure == "mean" else share_distance)(now, before)
+            if distance is None:
+                past = f"the receipt of {previous['partition']} has no {figure} of it" if previous else "no receipt"
+                found.notes.append(f"{setting}: nothing to compare with, {past}; it passes.")
+            elif distance > bound:
+                day = previous["partition"] if previous else ""
+                found.failures.append(f"{setting}: {_too_far(figure, bound, distance, now, before, day)}")
+            else:
+                found.measured.setdefault(name, {})[figure] = round(distance, 6)
+    return found
+
+
+def mean_shift(now: Record, before: Record) -> float | None:
+    """|mean - mean before| / standard deviation before: Glass's delta, without its sign.
+
+    From a column that did not vary any other mean is infinitely far, beyond what rounding makes of it. None where
+    `before` has no mean; infinite where only `now` has none.
+    """
+    if before.get("mean") is None or before["standard_deviation"] is None:
+        return None
+    if now.get("mean") is None:
+        return math.inf
+    difference = abs(now["mean"] - before["mean"])
+    if difference <= ROUNDING * max(abs(now["mean"]), abs(before["mean"])):
+        return 0.0
+    return float(difference / before["standard_deviation"]) if before["standard_deviation"] else math.inf
+
+
+def share_distance(now: Record, before: Record) -> float | None:
+    """The total variation distance between the values' shares: half the sum of |share - share before|.
+
+    From 0, the same shares, to 1, no value in common (Levin and Peres, "Markov Chains and Mixing Times", section 4.1).
+    Nulls have no share. None where `before` has no classes; 1 where only `now` has none.
+    """
+    past, present = before.get("classes"), now.get("classes")
+    if not past:
+        return None
+    if not present:
+        return 1.0
+    past_rows, rows = sum(past.values()), sum(present.values())
+    return sum(abs(present.get(c, 0) / rows - past.get(c, 0) / past_rows) for c in past | present) / 2
+
+
+def _not_measurable(record: Record, figure: str) -> str | None:
+    """Why the figure can never be measured of such a column."""
+    if record["nulls"] == record["rows"]:
+        return None
+    if figure == "mean":
+        return None if "mean" in record else f"a mean is of numbers, and the column is {record['type']}."
+    if "classes" not in record:
+        return f"shares are of text, truth values or whole numbers, and the column is {record['type']}."
+    if record["classes"] is None:
+        return (
+            f"shares are of at most {MOST_CLASSES} values of at most {CLASS_BYTES} bytes; the column has more or "
+            "longer ones. Take it out."
+        )
+    return None
+
+
+def _too_far(figure: str, bound: float, distance: float, now: Record, before: Record, day: str) -> str:
+    if figure == "mean":
+        mean = "no finite number" if now.get("mean") is None else f"{now['mean']:.6g}"
+        past = f"{before['mean']:.6g}, standard deviation {before['standard_deviation']:.6g}"
+        return (
+            f"expected the mean within {bound:g} standard deviations of that of {day}, found {distance:.3g} "
+            f"(mean {mean}; of {day}: {past})."
+        )
+    return (
+        f"expected the shares of values within {bound:g} of those of {day} (total variation), found {distance:.3g}; "
+        f"the most changed: {_most_changed(now.get('classes') or {}, before['classes'])}."
+    )
+
+
+def _most_changed(now: dict[str, int], before: dict[str, int]) -> str:
+    rows, past_rows = sum(now.values()) or 1, sum(before.values())
+    shares = {c: (before.get(c, 0) / past_rows, now.get(c, 0) / rows) for c in before | now}
+    order = sorted(shares, key=lambda c: -abs(shares[c][0] - shares[c][1]))
+    return ", ".join(f"{c!r} {shares[c][0]:.1%} -> {shares[c][1]:.1%}" for c in order[:3])

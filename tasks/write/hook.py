@@ -1,0 +1,58 @@
+"""The user's own check, `checks.python`: a function that says what is wrong with what is about to be published.
+
+    def labels(receipt, previous, rows):
+        if receipt["columns"]["label"]["classes"].get("unknown", 0) > 10:
+            return "too many unknown labels"
+
+receipt: the receipt as it will be written, `columns` included. previous: the receipt to compare it with, or None. rows:
+a `pyarrow.dataset.Dataset` of the rows as they will be published, which reads only what is asked of it. The function
+returns None if all is well, or a sentence or a list of sentences; what it raises is a failed check too.
+
+It runs as a Ray task of its own, in a fresh process: it may use a whole CPU, and where its process dies, twice, that is
+a failed check too.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset
+import ray
+
+from tasks.storage import Location
+from tasks.targets import described, import_target
+
+
+def probe(target: str) -> None:
+    """Raises `JobError` where workers cannot import the function: before hours of work rather than after them."""
+    ray.get(ray.remote(num_cpus=0, max_calls=1)(import_target).remote(target, "write"))
+
+
+def ask(target: str, receipt: dict[str, Any], previous: dict[str, Any] | None, files: Sequence[Location]) -> list[str]:
+    """`run` as a Ray task."""
+    work = ray.remote(num_cpus=1, max_calls=1, max_retries=1)(run)
+    try:
+        answer: list[str] = ray.get(work.remote(target, receipt, previous, files))
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+        return [f"its process died, twice: {type(error).__name__}. Does it hold too much, or call what crashes?"]
+    return answer
+
+
+def run(target: str, receipt: dict[str, Any], previous: dict[str, Any] | None, files: Sequence[Location]) -> list[str]:
+    """What the function finds wrong with `files`, in sentences; nothing if all is well."""
+    function = import_target(target, "write")
+    try:
+        answer = function(receipt, previous, _dataset(files))
+    except Exception as error:
+        return [f"it raised {described(error, target.partition(':')[0])}"]
+    sentences = [answer] if isinstance(answer, str) else [] if answer is None else answer
+    if isinstance(sentences, list | tuple) and all(isinstance(sentence, str) for sentence in sentences):
+        return list(sentences)
+    return [f"expected None, a sentence or a list of sentences, found {type(answer).__name__} {answer!r:.80}"]
+
+
+def _dataset(files: Sequence[Location]) -> pyarrow.dataset.Dataset:
+    if not files:
+        return pyarrow.dataset.dataset(pa.table({}))
+    opened = [file.open_filesystem() for file in files]
+    return pyarrow.dataset.dataset([path for _, path in opened], filesystem=opened[0][0], format="parquet")

@@ -1,0 +1,217 @@
+"""What columns hold, in a few figures each: what the checks look at, and what the next run's drift is measured from.
+
+`describe` makes a record a column of one table and `combine` joins the records of several tables, exactly as if they
+had been one, so that nobody needs to hold a partition. A record is JSON:
+
+    type, rows, nulls                      Arrow's name of the type; counts
+    digest                                 of the one value that all rows but nulls have, bit for bit; null if there are
+                                           several or none. `summary` turns it into `constant`
+    nan, infinite                          of numbers, and of lists of them: rows that are or hold such a value
+    min, max, mean, standard_deviation     of the finite numbers (the population's deviation); null without any, or
+                                           where float64 cannot hold it
+    classes                                of text, truth values and whole numbers: rows by value, as JSON writes it;
+                                           null with more than `MOST_CLASSES` values, or one of more than `CLASS_BYTES`
+
+This file knows nothing of files, checks or Ray.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks import rows
+
+MOST_CLASSES, CLASS_BYTES = 1000, 64  # ImageNet's labels fit
+FIGURES = ("min", "max", "mean", "standard_deviation")
+Record = dict[str, Any]
+Columns = dict[str, Record]
+
+
+def describe(table: pa.Table) -> Columns:
+    """A record for each column but the row's identity."""
+    return {name: _record(table[name]) for name in table.column_names if name not in rows.IDENTITY}
+
+
+def combine(parts: Iterable[Columns]) -> Columns:
+    """The records of all rows together, from those of tables with one schema; nothing from nothing."""
+    columns: dict[str, list[Record]] = {}
+    for part in parts:
+        for name, record in part.items():
+            columns.setdefault(name, []).append(record)
+    return {name: _combined(records) for name, records in columns.items()}
+
+
+def summary(columns: Columns, named: Collection[str]) -> Columns:
+    """The records as a receipt keeps them: `constant` (true or false) in the place of the digest.
+
+    Values that hardly repeat, fewer than two rows each on average, are no classes, unless the column is `named`.
+    """
+    kept = {}
+    for name, record in columns.items():
+        kept[name] = {("constant" if k == "digest" else k): v for k, v in record.items()}
+        kept[name]["constant"] = record["digest"] is not None
+        classes = record.get("classes")
+        if classes is not None and name not in named and 2 * len(classes) > record["rows"] - record["nulls"]:
+            kept[name]["classes"] = None
+    return kept
+
+
+def _record(column: pa.ChunkedArray) -> Record:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    present, kind = column.drop_null(), column.type
+    record = {
+        "type": str(kind),
+        "rows": len(column),
+        "nulls": len(column) - len(present),
+        "digest": _digest(present),
+    }
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        record |= _figures(present)
+    elif _is_list(kind):
+        record |= _rows_not_finite(present)
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or _is_text(kind):
+        record["classes"] = _classes(present)
+    return record
+
+
+def _figures(present: pa.ChunkedArray) -> Record:
+    values = present.cast(pa.float64(), safe=False).to_numpy()
+    nan, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+    if nan or infinite:
+        values = values[np.isfinite(values)]
+    record = {"nan": nan, "infinite": infinite, **dict.fromkeys(FIGURES)}
+    if not len(values):
+        return record
+    low, high = values.min(), values.max()
+    if low == high:
+        return record | _as_json(low, high, low, 0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return record | _as_json(low, high, values.mean(), values.std())
+
+
+def _as_json(*figures: float) -> Record:
+    """The four figures, those that float64 cannot hold as null."""
+    return {name: float(figure) if np.isfinite(figure) else None for name, figure in zip(FIGURES, figures, strict=True)}
+
+
+def _rows_not_finite(present: pa.ChunkedArray) -> Record:
+    """Rows of lists, of any depth, that hold NaN or an infinity; nothing where the lists are not of floats."""
+    kind = present.type
+    while _is_list(kind):
+        kind = kind.value_type
+    if not pa.types.is_floating(kind):
+        return {}
+    nan = infinite = 0
+    for chunk in present.chunks:
+        array, owners = chunk, []
+        while _is_list(array.type):
+            owners.append(array)
+            array = array.flatten()
+        values = array.to_numpy(zero_copy_only=False)
+        if np.isfinite(values).all():
+            continue
+        # A null among the numbers has become NaN.
+        is_nan = np.isnan(values) & array.is_valid().to_numpy(zero_copy_only=False)
+        nan += _rows_that_hold(is_nan, owners)
+        infinite += _rows_that_hold(np.isinf(values), owners)
+    return {"nan": nan, "infinite": infinite}
+
+
+def _rows_that_hold(marked: np.ndarray, owners: list[pa.Array]) -> int:
+    """Rows of the outermost list above at least one marked value."""
+    places = np.flatnonzero(marked)
+    for owner in reversed(owners):
+        places = np.unique(pc.list_parent_indices(owner).to_numpy()[places])
+    return len(places)
+
+
+def _classes(present: pa.ChunkedArray) -> dict[str, int] | None:
+    if _is_text(present.type) and (pc.max(pc.binary_length(present)).as_py() or 0) > CLASS_BYTES:
+        return None
+    counts = present.value_counts()
+    if len(counts) > MOST_CLASSES:
+        return None
+    values, counted = counts.field("values").to_pylist(), counts.field("counts").to_pylist()
+    return _ordered({v if isinstance(v, str) else json.dumps(v): c for v, c in zip(values, counted, strict=True)})
+
+
+def _ordered(classes: dict[str, int]) -> dict[str, int]:
+    """The most frequent first."""
+    return dict(sorted(classes.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _digest(present: pa.ChunkedArray) -> str | None:
+    """Of the only value, without copying values: a column equals itself shifted by a row, or differs soon."""
+    bits = pa.chunked_array([chunk.view(_bits(chunk.type)) for chunk in present.chunks], _bits(present.type))
+    if not len(bits) or not bits.slice(1).equals(bits.slice(0, len(bits) - 1)):
+        return None
+    return hashlib.sha256(repr(bits[0].as_py()).encode()).hexdigest()[:16]
+
+
+def _bits(kind: pa.DataType) -> pa.DataType:
+    """The type as which a value can be compared bit for bit: NaN is itself then, and times are whole numbers."""
+    if pa.types.is_floating(kind) or pa.types.is_temporal(kind):
+        return {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}[kind.bit_width]
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_bits(kind.value_type), kind.list_size)
+    if pa.types.is_list(kind):
+        return pa.list_(_bits(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_bits(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_bits(field.type)) for field in kind])
+    return kind
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _combined(records: list[Record]) -> Record:
+    result = dict(records[0])
+    for name in ("rows", "nulls", "nan", "infinite"):
+        if name in result:
+            result[name] = sum(record[name] for record in records)
+    digests = {record["digest"] for record in records if record["rows"] > record["nulls"]}
+    result["digest"] = digests.pop() if len(digests) == 1 else None
+    if "mean" in result:
+        result |= _combined_figures(records)
+    if "classes" in result:
+        result["classes"] = _combined_classes(records)
+    return result
+
+
+def _combined_figures(records: list[Record]) -> Record:
+    """Chan, Golub and LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances"."""
+    finite = [(r["rows"] - r["nulls"] - r["nan"] - r["infinite"], *(r[name] for name in FIGURES)) for r in records]
+    known = [values for values in finite if values[0]]
+    if not known:
+        return dict.fromkeys(FIGURES)
+    counts, lows, highs, means, deviations = np.array(known, np.float64).T  # null becomes NaN
+    low, high, total = lows.min(), highs.max(), counts.sum()
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = means[0] + (counts * (means - means[0])).sum() / total
+        variance = (counts * (deviations**2 + (means - mean) ** 2)).sum() / total
+        return _as_json(low, high, mean, np.sqrt(variance))
+
+
+def _combined_classes(records: list[Record]) -> dict[str, int] | None:
+    classes: Counter[str] = Counter()
+    for record in records:
+        if record["classes"] is None:
+            return None
+        classes.update(record["classes"])
+        if len(classes) > MOST_CLASSES:
+            return None
+    return _ordered(classes)

@@ -1,0 +1,65 @@
+"""The verdict on a partition that is ready to be published: every check of the job, all failures told at once.
+
+It looks at the receipt as it will be written (its counts and `columns`), at the receipt that it is compared with, and
+lets the job's own check look at the rows. Nothing has changed yet when it fails.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tasks.errors import CheckFailed
+from tasks.run_directory import Run
+from tasks.storage import Location
+from tasks.write.checks import Checks
+from tasks.write.column_checks import constants, nulls, unknown, warnings
+from tasks.write.drift import compare
+from tasks.write.hook import ask
+from tasks.write.previous import previous_receipt
+
+
+def verdict(run: Run, checks: Checks, receipt: dict[str, Any], files: Sequence[Location]) -> dict[str, Any]:
+    """What the receipt gains: `checks`, with what it was compared and how far it was, and `warnings`, sentences.
+
+    `files` hold the rows as they will be published. Raises `CheckFailed` with every check that failed, what it expected
+    and found, and where the rows can be looked at.
+    """
+    previous = previous_receipt(run) if checks.drift or checks.python else None
+    columns = receipt["columns"]
+    failures = list(counts(checks, receipt))
+    if receipt["rows_out"]:  # else there are no columns to check
+        failures += [*unknown(checks, columns), *nulls(checks, columns), *constants(checks, columns)]
+    drifts = compare(checks, columns, previous)
+    failures += drifts.failures
+    if checks.python:
+        answer = ask(checks.python, receipt, previous, files)
+        failures += [f"checks.python: {checks.python}: {sentence}" for sentence in answer]
+    if failures:
+        raise CheckFailed(_message(run, failures))
+    compared = {"partition": previous["partition"], "generation": previous["generation"]} if previous else None
+    outcome = {"previous": compared, "drift": drifts.measured, "notes": drifts.notes}
+    return {"checks": outcome, "warnings": list(warnings(columns))}
+
+
+def counts(checks: Checks, receipt: dict[str, Any]) -> Iterator[str]:
+    """What `max_quarantined` and `min_rows` find wrong; nothing with a partition that has no rows at all."""
+    total, filtered, quarantined = (receipt[f"rows_{name}"] for name in ("in", "filtered", "quarantined"))
+    allowed, written = checks.quarantine_limit(total), total - filtered - quarantined
+    if quarantined > allowed:
+        yield (
+            f"checks.max_quarantined: {quarantined} of {total} rows are quarantined, {allowed} are allowed "
+            f"({checks.max_quarantined:g})."
+        )
+    if written < checks.min_rows and total:
+        yield (
+            f"checks.min_rows: expected at least {checks.min_rows} rows, found {written} "
+            f"({filtered} filtered, {quarantined} quarantined)."
+        )
+
+
+def _message(run: Run, failures: list[str]) -> str:
+    failed = failures[0] if len(failures) == 1 else "\n  ".join([f"{len(failures)} checks failed:", *failures])
+    return (
+        f"{failed}\nNothing was published. The rows are kept in {run.parts}/*.part (Parquet: DuckDB's read_parquet "
+        "reads them), the reasons of those in quarantine in *.errors there. Correct what is wrong and run again; with "
+        "another bound under checks the rows are published without being computed again."
+    )

@@ -1,0 +1,89 @@
+"""The user's own check: what it is given, and what becomes of its answer."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tasks.errors import JobError
+from tasks.storage import Location
+from tasks.write.hook import ask as ask_ray
+from tasks.write.hook import run
+from tests.conftest import WORKER_PATH
+
+CODE = """
+def fine(receipt, previous, rows):
+    return None
+
+def sentence(receipt, previous, rows):
+    return "too dark"
+
+def several(receipt, previous, rows):
+    return [f"{receipt['job']} after {previous['job']}", f"{rows.count_rows()} rows of {rows.schema.names}"]
+
+def counted(receipt, previous, rows):
+    return str(rows.to_table(columns=["x"])["x"].to_pylist())
+
+def raises(receipt, previous, rows):
+    low = 3
+    assert low > 4, "too low"
+
+def answers(receipt, previous, rows):
+    return True
+
+def dies(receipt, previous, rows):
+    import os
+    os.kill(os.getpid(), 9)
+
+def two(receipt, previous):
+    pass
+"""
+
+
+@pytest.fixture
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "hook_test_checks.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    files = []
+    for number in range(2):
+        place = tmp_path / "_publishing" / f"{number}.parquet.part"
+        place.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"x": [number, number]}), place)
+        files.append(Location(str(place)))
+    yield lambda name, files=files: run(f"hook_test_checks:{name}", {"job": "now"}, {"job": "before"}, files)
+    sys.modules.pop("hook_test_checks", None)
+
+
+def test_nothing_a_sentence_or_several_come_back_as_sentences(ask: Any):
+    assert ask("fine") == []
+    assert ask("sentence") == ["too dark"]
+    assert ask("several") == ["now after before", "4 rows of ['x']"]
+
+
+def test_the_rows_are_those_that_will_be_published(ask: Any):
+    assert ask("counted") == ["[0, 0, 1, 1]"]
+    assert ask("several", [])[1] == "0 rows of []"
+
+
+def test_what_it_raises_is_a_failed_check_that_names_the_line(ask: Any):
+    assert ask("raises") == ["it raised AssertionError: too low (hook_test_checks.py, line 16)"]
+    assert "takes 2 positional arguments but 3 were given" in ask("two")[0]
+
+
+def test_any_other_answer_is_refused(ask: Any):
+    assert ask("answers") == ["expected None, a sentence or a list of sentences, found bool True"]
+
+
+def test_a_function_that_is_not_there_is_an_error_of_the_job(ask: Any):
+    with pytest.raises(JobError, match="expected no_such in hook_test_checks, found"):
+        ask("no_such")
+
+
+def test_one_that_kills_its_process_is_a_failed_check(ray_session: None):
+    (WORKER_PATH / "hook_test_deadly.py").write_text(CODE)
+    assert ask_ray("hook_test_deadly:fine", {}, None, []) == []
+    assert "its process died, twice" in ask_ray("hook_test_deadly:dies", {}, None, [])[0]
