@@ -30,7 +30,7 @@ def first_cover(low: np.ndarray, high: np.ndarray, count: int) -> np.ndarray:
     """The lowest index of an interval [low, high) that covers each place 0 <= p < `count`; len(low) where none does.
 
     A sparse table for range minima, run backwards: an interval is two stretches of 2^k places that may overlap, and
-    what covers a stretch covers both of its halves. It takes O((intervals + count) log count) however much they overlap.
+    what covers a stretch covers both of its halves. O((intervals + count) log count), however much they overlap.
     """
     cover = np.full(count, len(low))
     level = np.frexp(high - low)[1] - 1

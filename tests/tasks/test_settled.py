@@ -151,6 +151,11 @@ def test_an_end_gives_the_rows_of_a_unit_that_nobody_counted_and_none_leaves_it_
     assert settled.count(units, merged).unsettled_units.tolist() == [1, 3]
 
 
+def test_a_unit_s_end_does_not_stand_for_its_rows():
+    merged = settled.merge([table((0, 0, 3, rows.LIVE), (0, 0, 3, rows.END))])
+    assert merged["state"].to_pylist() == [rows.END, rows.LIVE]
+
+
 def test_nothing_staged_settles_nothing():
     merged = settled.merge([])
     assert settled.count(manifest(2, None), merged).unsettled_units.tolist() == [0, 1]
