@@ -23,7 +23,7 @@ from tasks.removable import (
     removable_sample,
     untouchable,
 )
-from tasks.run_directory import Run
+from tasks.run_directory import Run, read_json
 
 KEEP_RECEIPTS = 30
 
@@ -40,43 +40,46 @@ def clean(
     job_run = describe_run(job, "all")
     sink_names = job_run.sink.names()
 
-    def find(run: Run, files: Sizes) -> list[Removable]:
+    def find(run: Run, files: Sizes) -> tuple[list[Removable], str]:
+        """What may go, or why nothing may."""
+        receipt = read_json(run.ledger / "receipt.json") if "receipt.json" in files else None
+        if why := untouchable(run, receipt, files):
+            return [], why
         if run.limit_rows:
-            return removable_sample(run, files)
-        return [*removable(run, files, keep_receipts, idle_since), *removable_prepared(run, sink_names)]
+            return [*removable_sample(run, files), *removable_prepared(run, run.sink.names())], ""
+        items = removable(run, receipt, files, keep_receipts, idle_since)
+        return [*items, *removable_prepared(run, sink_names)], ""
 
-    def look(found: tuple[Run, Sizes]) -> tuple[Run, list[Removable], str]:
+    def handle(found: tuple[Run, Sizes]) -> tuple[str, list[Removable], str]:
+        """The partition, what goes (with `do`: what is gone), and why nothing does."""
         run, files = found
-        items = [] if (why := untouchable(run, files)) else find(run, files)
-        if items and (holder := lease.holder(run.ledger)):
-            return run, [], f"{holder} is at work on it"
-        return run, items, why
+        items, why = find(run, files)
+        if items and not do and (holder := lease.holder(run.ledger)):
+            items, why = [], f"{holder} is at work on it, or died elsewhere: cleaning waits to see"
+        if not (items and do):
+            return run.partition, items, why
+        removed: list[Removable] = []
+        try:
+            with lease.held(run.ledger, f"clean-{run.attempt}") as token:
+                items, why = find(run, list_sizes(run.ledger))
+                for item in items:
+                    lease.check(run.ledger, token)
+                    item.remove()
+                    removed.append(item)
+        except (lease.PartitionBusy, lease.LeaseLost) as error:
+            why = str(error)
+        return run.partition, removed, why
 
     with ThreadPoolExecutor(16) as pool:
-        looked = list(pool.map(look, _ledgers(job_run)))
-    removed = [item for _, items, _ in looked for item in items]
-    skipped = [(run.partition, why) for run, _, why in looked if why]
-    if do:
-        removed = []
-        for run, items, _ in looked:
-            if not items:
-                continue
-            try:
-                with lease.held(run.ledger, f"clean-{run.attempt}") as token:
-                    files = list_sizes(run.ledger)
-                    for item in [] if untouchable(run, files) else find(run, files):
-                        lease.check(run.ledger, token)
-                        item.remove()
-                        removed.append(item)
-            except (lease.PartitionBusy, lease.LeaseLost) as error:
-                skipped.append((run.partition, str(error)))
+        handled = list(pool.map(handle, _ledgers(job_run)))
+    items = [item for _, found, _ in handled for item in found]
     return {
         "job": job.name,
         "dry_run": not do,
-        "removed" if do else "removable": [_described(item) for item in removed],
-        "files": sum(item.files for item in removed),
-        "bytes": sum(item.size for item in removed),
-        "skipped": [{"partition": partition, "why": why} for partition, why in skipped],
+        "removed" if do else "removable": [_described(item) for item in items],
+        "files": sum(item.files for item in items),
+        "bytes": sum(item.size for item in items),
+        "skipped": [{"partition": partition, "why": why} for partition, _, why in handled if why],
     }
 
 

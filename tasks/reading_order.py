@@ -52,7 +52,7 @@ def write_order(location: Location, pending: pa.Table, blocks: np.ndarray, quara
     with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         for start, stop in pairwise([*bounds.tolist(), len(pending)]):
             writer.write_table(pending.slice(start, stop - start).combine_chunks().cast(schema))
-    location.write_bytes(sink.getvalue())
+    location.write_bytes(sink.getvalue().to_pybytes())
 
 
 def _settled_rows(ranges: pa.ChunkedArray) -> pa.Array:

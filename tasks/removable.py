@@ -6,11 +6,13 @@ the next run would resume; whatever this file does not know. Nobody may be at wo
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tasks.run_directory import Run, published_files, read_json, unfinished_generation
 from tasks.storage import Location
 
 Sizes = Mapping[str, int]  # path below a directory -> bytes
+Receipt = Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -36,21 +38,19 @@ def list_sizes(location: Location) -> dict[str, int]:
     return {path[len(root) + 1 :]: int(info["size"] or 0) for path, info in filesystem.find(root, detail=True).items()}
 
 
-def untouchable(run: Run, files: Sizes) -> str:
+def untouchable(run: Run, receipt: Receipt, files: Sizes) -> str:
     """Why nothing of the partition may be removed, or an empty string. `files` are those of `run.ledger`."""
-    if "publishing.json" in files:
+    if "publishing.json" in files and not run.limit_rows:
         return "its publish was cut off; the next run completes it or takes it back"
-    receipt = read_json(run.ledger / "receipt.json") if "receipt.json" in files else None
     return f"published by another job, {receipt['job']!r}" if receipt and receipt["job"] != run.job else ""
 
 
-def removable(run: Run, files: Sizes, keep_receipts: int, idle_since: str) -> list[Removable]:
-    """In the order of removal. `files` are those of `run.ledger`.
+def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle_since: str) -> list[Removable]:
+    """In the order of removal. `files` are those of `run.ledger`, `receipt` is the newest of the partition.
 
     A generation that could be resumed is among them if its last attempt began before `idle_since` (as attempts are
     named; empty: never). A receipt is not while the target has a file that it lists: that it is ours, only it says.
     """
-    receipt = read_json(run.ledger / "receipt.json") if "receipt.json" in files else None
     current = receipt["generation"] if receipt else ""
     found = [
         *_generations(run, files, current, idle_since),  # before receipts, which say that they were published
