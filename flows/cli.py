@@ -133,3 +133,35 @@ def deploy() -> None:
         except JobError as error:
             _usage(error)
     sys.exit(1 if status else 0)
+
+
+@main.command()
+@job_argument
+@click.option("--keep-receipts", metavar="N", type=click.IntRange(min=1), default=30, show_default=True)
+@click.option(
+    "--older-than",
+    metavar="DAYS",
+    type=click.IntRange(min=0),
+    default=None,
+    help="Also staged work that a run could resume, if nothing was tried for so long.",
+)
+@click.option("--yes", is_flag=True, help="Remove it. Without, only show what would be removed.")
+@json_option
+def clean(job_path: Path, keep_receipts: int, older_than: int | None, yes: bool, as_json: bool) -> None:
+    """Remove old generations and receipts, orphaned staging and samples; never what a run or a reader needs."""
+    from flows.job import load_job
+    from tasks.errors import JobError
+
+    try:
+        job = load_job(job_path)
+        from flows.clean import clean as clean_job
+
+        report = clean_job(job, keep_receipts, older_than, yes)
+    except JobError as error:
+        _usage(error)
+    if as_json:
+        click.echo(json.dumps(report, indent=2))
+    else:
+        from flows.terminal import show_cleaning
+
+        show_cleaning(report)

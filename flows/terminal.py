@@ -8,6 +8,7 @@ from typing import Any
 from prefect.client.orchestration import get_client
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column, Table
 
 from flows.job import Job
 from tasks.artifacts import artifact_key
@@ -78,3 +79,18 @@ def show_receipt(receipt: dict[str, Any], job: Job) -> None:
         console.print(f"  file: {sink / file}", markup=False)
     if len(receipt["files"]) > 3:
         console.print(f"  and {len(receipt['files']) - 3} more files")
+
+
+def show_cleaning(report: dict[str, Any]) -> None:
+    """What `overnight clean` removed or would remove, as a table on stdout."""
+    console = Console(highlight=False)
+    rows = report["removable" if report["dry_run"] else "removed"]
+    table = Table("partition", "what", "why", Column("files", justify="right"), Column("bytes", justify="right"))
+    for row in rows:
+        table.add_row(row["partition"], row["what"], row["why"], f"{row['files']:,}", f"{row['bytes']:,}")
+    if rows:
+        console.print(table)
+    for skipped in report["skipped"]:
+        console.print(f"left alone: {skipped['partition']}: {skipped['why']}", markup=False)
+    done = "would be removed; --yes removes it" if report["dry_run"] else "removed"
+    console.print(f"{report['job']}: {report['files']:,} files, {report['bytes']:,} bytes {done}", markup=False)

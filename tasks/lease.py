@@ -60,6 +60,22 @@ def check(ledger: Location, token: int) -> None:
         raise LeaseLost(f"a later run has taken over: its lease is {newest}, this run's {token}. Nothing published.")
 
 
+def holder(ledger: Location) -> str:
+    """Who holds the partition, as far as can be told at once, or an empty string. Changes nothing.
+
+    A run elsewhere that died is named until someone waits for its lease to expire.
+    """
+    newest = _newest(ledger)
+    try:
+        content = _file(ledger, newest).read_bytes() if newest else b""
+    except FileNotFoundError:
+        return "a run that begins"
+    if not newest or _is_over(content):
+        return ""
+    found = json.loads(content)
+    return f"{found['owner']} on {found['host']}"
+
+
 def _acquire(ledger: Location, owner: str) -> int:
     deadline = None
     seen: bytes | None = None

@@ -1,17 +1,17 @@
 """The order in which an attempt reads: the pending units, packed into blocks of even bytes.
 
-A block is a row group of the order file and becomes one read task, which carries no more than the file's place and its
-row group's number: a plan of ten million units stays small. Columns are the manifest's and `settled`, the row ranges
+A block is a record batch of the order file (Arrow IPC, whose footer is some bytes a batch: each read task reads it) and
+becomes one read task, which carries no more than the file's place and its number: a plan of ten million units stays
+small. Columns are the manifest's and `settled`, the row ranges
 `[start, stop, start, stop, ...]` of the unit that earlier attempts staged and this one skips.
 """
 
-import io
 import json
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
 from tasks.manifest import UNITS
 from tasks.storage import Location
@@ -38,38 +38,53 @@ def pack(sizes: np.ndarray) -> np.ndarray:
     return np.unique(blocks, return_inverse=True)[1].astype(np.int64)
 
 
-def write_order(location: Location, pending: pa.Table, blocks: np.ndarray) -> None:
-    """Writes `pending` (schema `PENDING`, in reading order) with the block of each unit, ascending."""
-    bounds = np.flatnonzero(np.diff(blocks, prepend=-1)).tolist()
-    bounds.append(len(blocks))
-    summaries, buffer = [], io.BytesIO()
-    for start, stop in pairwise(bounds):
-        part = pending.slice(start, stop - start)
-        known = part["rows"].null_count == 0
-        settled = sum(sum(ranges[1::2]) - sum(ranges[::2]) for ranges in part["settled"].to_pylist() if ranges)
-        rows = int(np.sum(part["rows"].to_numpy())) - settled if known else None
-        summaries.append([rows, int(np.sum(part["size"].to_numpy()))])
-    schema = PENDING.with_metadata({"blocks": json.dumps(summaries)})
-    with pq.ParquetWriter(buffer, schema) as writer:
-        for start, stop in pairwise(bounds):
-            writer.write_table(pending.slice(start, stop - start).cast(schema), row_group_size=max(stop - start, 1))
-    location.write_bytes(buffer.getvalue())
+def write_order(location: Location, pending: pa.Table, blocks: np.ndarray, quarantined: int = 0) -> None:
+    """Writes `pending` (schema `PENDING`, in reading order) with the block of each unit, ascending.
+
+    `quarantined`: how many rows of the partition earlier attempts quarantined.
+    """
+    bounds = np.flatnonzero(np.diff(blocks, prepend=-1))
+    left = pc.subtract(pending["rows"], _settled_rows(pending["settled"])).to_numpy()
+    rows = [None] * len(bounds) if pending["rows"].null_count else np.add.reduceat(left, bounds, dtype=int).tolist()
+    sizes = np.add.reduceat(pending["size"].to_numpy(), bounds).tolist() if len(bounds) else []
+    about = {"blocks": json.dumps(list(zip(rows, sizes, strict=True))), "quarantined": str(quarantined)}
+    schema, sink = PENDING.with_metadata(about), pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        for start, stop in pairwise([*bounds.tolist(), len(pending)]):
+            writer.write_table(pending.slice(start, stop - start).combine_chunks().cast(schema))
+    location.write_bytes(sink.getvalue().to_pybytes())
+
+
+def _settled_rows(ranges: pa.ChunkedArray) -> pa.Array:
+    """The number of rows in each unit's ranges `[start, stop, start, stop, ...]` (int64)."""
+    ranges = ranges.combine_chunks()
+    bounds, units = pc.list_flatten(ranges).to_numpy(), pc.list_parent_indices(ranges).to_numpy()
+    lengths = bounds[1::2] - bounds[::2]
+    return pa.array(np.bincount(units[::2], weights=lengths, minlength=len(ranges)).astype(np.int64))
 
 
 def read_summaries(location: Location) -> list[tuple[int | None, int]]:
     """(rows or None, bytes) of each block."""
-    with location.open() as file:
-        metadata = pq.ParquetFile(file).schema_arrow.metadata
-    return [(rows, size) for rows, size in json.loads(metadata[b"blocks"])]
+    return [(rows, size) for rows, size in json.loads(_about(location)[b"blocks"])]
+
+
+def read_quarantined(location: Location) -> int:
+    """How many rows of the partition were quarantined before."""
+    return int(_about(location)[b"quarantined"])
 
 
 def read_block(location: Location, block: int) -> pa.Table:
     """The units of one block, schema `PENDING`."""
     with location.open() as file:
-        return pq.ParquetFile(file).read_row_group(block)
+        return pa.Table.from_batches([pa.ipc.open_file(file).get_batch(block)])
 
 
 def read_order(location: Location) -> pa.Table:
     """All pending units, in reading order."""
     with location.open() as file:
-        return pq.ParquetFile(file).read()
+        return pa.ipc.open_file(file).read_all()
+
+
+def _about(location: Location) -> dict[bytes, bytes]:
+    with location.open() as file:
+        return dict(pa.ipc.open_file(file).schema.metadata)

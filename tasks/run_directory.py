@@ -6,7 +6,7 @@
                              manifest                    Parquet: the inputs, taken once
                              parts/<attempt>-*.part      Parquet: staged rows, and in the footer what they settle
                              parts/<attempt>-*.errors    Parquet: quarantine details of the part of that name
-                             attempts/<attempt>/order    Parquet: what this attempt reads, a row group a block
+                             attempts/<attempt>/order    Arrow: what this attempt reads, a record batch a block
                              attempts/<attempt>/sample   Parquet: a few preprocessed rows, on which models are tried
 
 A `Run` says which of them is meant. It is small, holds no secret and crosses to Ray tasks.

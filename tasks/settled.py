@@ -6,17 +6,16 @@ has that number as `stop`. There is no second record that could disagree with th
 """
 
 import base64
-import heapq
-from collections import defaultdict
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tasks import rows
+from tasks import overlaps, rows
 
 KEY = b"overnight.settled"
+RANGES_AT_ONCE = 2**20  # bounds what counting takes besides the ranges themselves
 RANGES = pa.schema([("unit", pa.int64()), ("start", pa.int64()), ("stop", pa.int64()), ("state", pa.int8())])
 
 
@@ -70,53 +69,69 @@ class Totals:
 
 
 def merge(tables: list[pa.Table]) -> pa.Table:
-    """The ranges of several parts, sorted by unit and start, where the first part to name a row wins.
+    """The ranges of several parts, ENDs first, sorted by unit and start, where the first part to name a row wins.
 
     Adds `part` (int32), the index in `tables` that each range comes from.
     """
+    schema = RANGES.append(pa.field("part", pa.int32()))
     if not tables:
-        return RANGES.append(pa.field("part", pa.int32())).empty_table()
-    joined = pa.concat_tables(
-        [t.append_column("part", pa.array(np.full(len(t), i, np.int32))) for i, t in enumerate(tables)]
-    ).combine_chunks()
-    unit, start, stop = (joined[name].to_numpy() for name in ("unit", "start", "stop"))
-    ends = joined["state"].to_numpy() == rows.END
-    order = np.lexsort((joined["part"].to_numpy(), start, unit, ~ends))
-    unit, start, stop = unit[order], start[order], stop[order]
-    overlaps = (unit[1:] == unit[:-1]) & (start[1:] < stop[:-1]) & ~ends[order][:-1] & ~ends[order][1:]
-    joined = joined.take(order)
-    return joined if not overlaps.any() else _without_overlaps(joined)
+        return schema.empty_table()
+    joined = pa.concat_tables(tables)
+    columns = {name: joined[name].to_numpy() for name in RANGES.names}
+    columns["part"] = np.repeat(np.arange(len(tables), dtype=np.int32), [len(table) for table in tables])
+    _sort(columns)
+    _drop_repeated(columns)
+    overlapping = _units_with_overlaps(columns)
+    if len(overlapping):
+        columns = _without_overlaps(columns, np.isin(columns["unit"], overlapping) & (columns["state"] != rows.END))
+        _sort(columns)
+    return pa.table(columns, schema=schema)
 
 
-def _without_overlaps(ranges: pa.Table) -> pa.Table:
-    """Cuts from each range the rows that a part of lower index has settled: a sweep over the bounds of each unit."""
-    result, by_unit = [], defaultdict(list)
-    for unit, start, stop, state, part in zip(*(ranges[name].to_pylist() for name in ranges.column_names), strict=True):
-        if state == rows.END:
-            result.append((unit, start, stop, state, part))
-        else:
-            by_unit[unit].append((start, stop, state, part))
-    for unit, found in sorted(by_unit.items()):
-        open_ranges: list[tuple[int, int, int, int]] = []
-        pieces: list[list[int]] = []
-        coming = iter([*found, (float("inf"),)])
-        upcoming = next(coming)
-        for low, high in pairwise(sorted({bound for start, stop, *_ in found for bound in (start, stop)})):
-            while upcoming[0] <= low:
-                heapq.heappush(open_ranges, (upcoming[3], *upcoming[:3]))
-                upcoming = next(coming)
-            while open_ranges and open_ranges[0][2] <= low:
-                heapq.heappop(open_ranges)
-            if not open_ranges:
-                continue
-            part, _, _, state = open_ranges[0]
-            if pieces and pieces[-1][1:] == [low, state, part]:
-                pieces[-1][1] = high
-            else:
-                pieces.append([low, high, state, part])
-        result.extend((unit, *piece) for piece in pieces)
-    columns = list(zip(*result, strict=True))
-    return pa.table(dict(zip(ranges.column_names, columns, strict=True)), schema=ranges.schema)
+def _sort(columns: dict[str, np.ndarray]) -> None:
+    """Sorts ranges by unit and start, ENDs first; stable, so that parts keep their order."""
+    order = np.lexsort((columns["start"], columns["unit"], columns["state"] != rows.END))
+    for name in columns:
+        columns[name] = columns[name][order]
+
+
+def _drop_repeated(columns: dict[str, np.ndarray]) -> None:
+    """Leaves the first of ranges that are the same but for their part: most overlaps are whole rows or units."""
+    fresh = np.ones(len(columns["unit"]), bool)
+    fresh[1:] = columns["state"][:-1] == rows.END
+    for name in ("unit", "start", "stop"):
+        fresh[1:] |= columns[name][1:] != columns[name][:-1]
+    if not fresh.all():
+        for name in columns:
+            columns[name] = columns[name][fresh]
+
+
+def _units_with_overlaps(columns: dict[str, np.ndarray]) -> np.ndarray:
+    unit, start, stop, state = (columns[name] for name in RANGES.names)
+    return np.unique(unit[1:][(unit[1:] == unit[:-1]) & (start[1:] < stop[:-1]) & (state[:-1] != rows.END)])
+
+
+def _without_overlaps(columns: dict[str, np.ndarray], overlapping: np.ndarray) -> dict[str, np.ndarray]:
+    """The ranges, those that are `overlapping` replaced by pieces of them."""
+    others, found = np.flatnonzero(~overlapping), np.flatnonzero(overlapping)
+    found = found[np.argsort(columns["part"][found], kind="stable")]
+    *bounds, holder = overlaps.cut(*(columns[name][found] for name in ("unit", "start", "stop")))
+    pieces = dict(zip(("unit", "start", "stop"), bounds, strict=True))
+    return {
+        name: np.concatenate([column[others], pieces[name] if name in pieces else column[found[holder]]])
+        for name, column in columns.items()
+    }
+
+
+def ranges_only(merged: pa.Table) -> pa.Table:
+    """`merged` without its ENDs, which come first."""
+    return merged.slice(int(np.count_nonzero(merged["state"].to_numpy() == rows.END)))
+
+
+def rows_in_state(merged: pa.Table, state: int) -> int:
+    """How many rows `merged` settles as `state`."""
+    found = merged.filter(pc.equal(merged["state"], state))
+    return int(np.sum(found["stop"].to_numpy() - found["start"].to_numpy()))
 
 
 def inside(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> np.ndarray:
@@ -133,8 +148,7 @@ def inside(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> np.ndarr
 
 def rows_of_units(manifest: pa.Table, merged: pa.Table) -> np.ndarray:
     """Rows of each manifest unit (int64), from the manifest or from an END; -1 where not known yet."""
-    expected = manifest["rows"].to_numpy(zero_copy_only=False)
-    known = np.where(np.isnan(expected.astype(np.float64)), -1, expected).astype(np.int64)
+    known = pc.fill_null(manifest["rows"], -1).to_numpy().copy()
     ends = merged.filter(pa.array(merged["state"].to_numpy() == rows.END))
     known[ends["unit"].to_numpy()] = ends["stop"].to_numpy()
     return known
@@ -143,22 +157,19 @@ def rows_of_units(manifest: pa.Table, merged: pa.Table) -> np.ndarray:
 def count(manifest: pa.Table, merged: pa.Table) -> Totals:
     """What `merged` settles of the manifest, whose `unit` column counts from 0."""
     expected = rows_of_units(manifest, merged)
-    states = merged["state"].to_numpy()
-    ranged = states != rows.END
-    units, starts, stops = (merged[name].to_numpy()[ranged] for name in ("unit", "start", "stop"))
-    lengths = stops - starts
     low = manifest["first_row"].to_numpy()
-    high = np.where(expected < 0, np.iinfo(np.int64).max, low + expected)
-    within = np.maximum(np.minimum(stops, high[units]) - np.maximum(starts, low[units]), 0)
-    settled, proper = (
-        np.bincount(units, weights=weights, minlength=len(manifest)).astype(np.int64) for weights in (lengths, within)
-    )
-    by_state = np.bincount(states[ranged], weights=lengths, minlength=rows.END).astype(np.int64)
+    settled, proper = np.zeros(len(manifest), np.int64), np.zeros(len(manifest), np.int64)
+    ranged = ranges_only(merged)
+    for piece in (ranged.slice(place, RANGES_AT_ONCE) for place in range(0, len(ranged), RANGES_AT_ONCE)):
+        units, starts, stops = (piece[name].to_numpy() for name in ("unit", "start", "stop"))
+        high = np.where(expected[units] < 0, np.iinfo(np.int64).max, low[units] + expected[units])
+        np.add.at(settled, units, stops - starts)
+        np.add.at(proper, units, np.maximum(np.minimum(stops, high) - np.maximum(starts, low[units]), 0))
     return Totals(
         rows=int(expected[expected > 0].sum()),
-        written=int(by_state[rows.LIVE]),
-        filtered=int(by_state[rows.FILTERED]),
-        quarantined=int(by_state[rows.QUARANTINED]),
+        written=rows_in_state(merged, rows.LIVE),
+        filtered=rows_in_state(merged, rows.FILTERED),
+        quarantined=rows_in_state(merged, rows.QUARANTINED),
         unsettled_units=np.flatnonzero((expected < 0) | (proper < expected)),
         doubled_units=np.flatnonzero((expected >= 0) & ((settled > expected) | (settled > proper))),
     )

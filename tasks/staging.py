@@ -11,14 +11,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tasks import rows, settled
 from tasks.run_directory import FORMAT_VERSION
-from tasks.storage import Location
+from tasks.storage import File, Location
 
 PART, ERRORS = ".part", ".errors"
+TAIL_BYTES = 2**16  # the footer of a part that settles some thousand scattered rows
 STAGES_KEY, VERSION_KEY = b"overnight.stages", b"overnight.format_version"
 QUARANTINE = pa.schema([(name, pa.string()) for name in ("row_id", "uri", "stage", "error_type", "error_message")])
 DETAILS = pa.schema([*QUARANTINE, ("__unit", pa.int64()), ("__row", pa.int64())])
@@ -63,44 +66,54 @@ def parquet_bytes(table: pa.Table, compression: str) -> bytes:
 
 def read_records(parts: Location) -> list[Record]:
     """The footers of all finished parts, by name."""
-    names = [name for name in parts.names() if name.endswith(PART)]
+    try:
+        files = list(parts.files((PART,)))
+    except FileNotFoundError:
+        return []
     with ThreadPoolExecutor(16) as pool:
-        return list(pool.map(lambda name: _read_record(parts, name), names))
+        return list(pool.map(lambda file: _read_record(parts, file), files))
 
 
-def _read_record(parts: Location, name: str) -> Record:
-    with (parts / name).open() as file:
-        opened = pq.ParquetFile(file)
-        schema, rows = opened.schema_arrow, opened.metadata.num_rows
-        size = file.seek(0, io.SEEK_END)
-    metadata = schema.metadata or {}
+def _read_record(parts: Location, file: File) -> Record:
+    footer = _read_footer(parts / file.path)
+    metadata = footer.metadata or {}
     if metadata.get(VERSION_KEY) != str(FORMAT_VERSION).encode():
         raise ValueError(
-            f"{parts / name}: expected format version {FORMAT_VERSION}, found {metadata.get(VERSION_KEY)!r}"
+            f"{parts / file.path}: expected format version {FORMAT_VERSION}, found {metadata.get(VERSION_KEY)!r}"
         )
     return Record(
-        name=name.removesuffix(PART),
+        name=file.path.removesuffix(PART),
         ranges=settled.decode(metadata[settled.KEY]),
-        schema=schema.remove_metadata(),
-        rows=rows,
-        size=int(size or 0),
+        schema=footer.schema.to_arrow_schema().remove_metadata(),
+        rows=footer.num_rows,
+        size=file.size,
         stages=json.loads(metadata[STAGES_KEY]),
     )
 
 
-def read_errors(parts: Location, records: Sequence[Record]) -> pa.Table:
+def _read_footer(part: Location) -> pq.FileMetaData:
+    """One request where the footer is small: what follows it at a Parquet file's end is its length and a magic word."""
+    tail = part.read_tail(TAIL_BYTES)
+    needed = int.from_bytes(tail[-8:-4], "little") + 8
+    return pq.read_metadata(pa.BufferReader(tail if needed <= len(tail) else part.read_tail(needed)))
+
+
+def read_errors(parts: Location, records: Sequence[Record], merged: pa.Table) -> pa.Table:
     """Quarantine details (schema `QUARANTINE`) of the parts that exist, of the rows that each part settles as such.
 
-    A row that an earlier part wrote, or quarantined for its own reason, is left to that part.
+    `merged` are the records' ranges, merged: a row that an earlier part wrote, or quarantined for its own reason, is
+    left to that part.
     """
-    names = set(parts.names())
-    merged = settled.merge([record.ranges for record in records])
-    merged = merged.filter(pa.array(merged["state"].to_numpy() == rows.QUARANTINED))
-    tables = [QUARANTINE.empty_table()]
-    for place, record in enumerate(records):
-        if record.name + ERRORS in names:
-            details = pq.read_table(io.BytesIO((parts / (record.name + ERRORS)).read_bytes()))
-            ranges = merged.filter(pa.array(merged["part"].to_numpy() == place))
-            own = settled.inside(details["__unit"].to_numpy(), details["__row"].to_numpy(), ranges)
-            tables.append(details.filter(pa.array(own)).select(QUARANTINE.names))
-    return pa.concat_tables(tables)
+    quarantined = merged.filter(pc.equal(merged["state"], rows.QUARANTINED)).sort_by("part")
+    bounds = np.searchsorted(quarantined["part"].to_numpy(), np.arange(len(records) + 1))
+    wanted = np.flatnonzero(np.diff(bounds))
+
+    def read(place: int) -> pa.Table:
+        with (parts / (records[place].name + ERRORS)).open() as file:
+            details = pq.ParquetFile(file).read()
+        ranges = quarantined.slice(bounds[place], bounds[place + 1] - bounds[place])
+        own = settled.inside(details["__unit"].to_numpy(), details["__row"].to_numpy(), ranges)
+        return details.filter(pa.array(own)).select(QUARANTINE.names)
+
+    with ThreadPoolExecutor(16) as pool:
+        return pa.concat_tables([QUARANTINE.empty_table(), *pool.map(read, wanted.tolist())])

@@ -122,6 +122,11 @@ class Location:
         filesystem, path = self.open_filesystem()
         return bytes(filesystem.cat_file(path))
 
+    def read_tail(self, count: int) -> bytes:
+        """The last `count` bytes, or all where there are fewer: one request. Raises `FileNotFoundError`."""
+        filesystem, path = self.open_filesystem()
+        return bytes(filesystem.cat_file(path, start=-count))
+
     def open(self) -> Any:
         """A seekable binary file for reading."""
         filesystem, path = self.open_filesystem()

@@ -21,7 +21,8 @@ from tasks.ingest.jsonl import Jsonl
 from tasks.ingest.limit import limited
 from tasks.ingest.listing import list_inputs
 from tasks.ingest.parquet import Parquet
-from tasks.manifest import digest, read_manifest, write_manifest
+from tasks.ingest.pending import pending_units
+from tasks.manifest import digest, read_manifest, read_units, write_manifest
 from tasks.resources import Plan
 from tasks.run_directory import Run
 from tasks.staging import read_records
@@ -31,6 +32,7 @@ __all__ = ["Source", "ingest", "list_inputs"]
 Source = Annotated[Images | Parquet | Csv | Jsonl, Field(discriminator="kind")]
 
 RETRIES = {"max_retries": 3}
+FIRST_UNITS = 1000  # enough to see how the files look
 
 
 def is_passing(_task: object, _run: object, state: object) -> bool:
@@ -54,23 +56,23 @@ def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
 
     Raises `InputError` where the inputs cannot be listed, or there are none.
     """
-    try:
-        units, _ = read_manifest(run.manifest)
-    except FileNotFoundError:
+    if not run.manifest.exists():
         files = list_inputs(source, run.partition)
         units = source.units(files)
         if run.limit_rows is not None:
             units = limited(source, units, run.limit_rows)
         if not len(units) and not source.allow_empty:
-            raise InputError(
-                f"source.path: {len(files)} files at {source.location(run.partition)}, but no rows."
-            ) from None
+            raise InputError(f"source.path: {len(files)} files at {source.location(run.partition)}, but no rows.")
         write_manifest(run.manifest, units, digest(files))
-    pending = _pending(units, settled.merge([record.ranges for record in read_records(run.parts)]))
-    reading_order.write_order(run.order, pending, reading_order.pack(pending["size"].to_numpy()))
-    _describe(run, units, pending)
+    units, _ = read_manifest(run.manifest, ["size", "first_row", "rows"])
+    merged = settled.merge([record.ranges for record in read_records(run.parts)])
+    pending = pending_units(run.manifest, units, merged)
+    quarantined = settled.rows_in_state(merged, rows.QUARANTINED)
+    reading_order.write_order(run.order, pending, reading_order.pack(pending["size"].to_numpy()), quarantined)
+    some = read_units(run.manifest, np.union1d(np.arange(len(units))[:FIRST_UNITS], np.arange(len(units))[-1:]))
+    _describe(run, units, some, len(pending))
     dataset = ray.data.read_datasource(
-        ManifestDatasource(source, run, source.common_schema(units)),
+        ManifestDatasource(source, run, source.common_schema(some)),
         override_num_blocks=1,  # no splitting of blocks behind the read
         num_cpus=plan.task_cpus,
         concurrency=plan.task_concurrency,
@@ -81,24 +83,7 @@ def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
     return dataset
 
 
-def _pending(units: pa.Table, done: pa.Table) -> pa.Table:
-    """The units with rows that no staged part settles (schema `PENDING`), in manifest order."""
-    expected = settled.rows_of_units(units, done)
-    starts, stops = done["start"].to_numpy(), done["stop"].to_numpy()
-    ranged = done["state"].to_numpy() != rows.END
-    numbers = done["unit"].to_numpy()[ranged]
-    lengths = (stops - starts)[ranged]
-    settled_rows = np.bincount(numbers, weights=lengths, minlength=len(units)).astype(np.int64)
-    ranges: dict[int, list[int]] = {}
-    for unit, start, stop in zip(numbers.tolist(), starts[ranged].tolist(), stops[ranged].tolist(), strict=True):
-        if settled_rows[unit] != expected[unit]:
-            ranges.setdefault(unit, []).extend((start, stop))
-    left = np.flatnonzero((expected < 0) | (settled_rows < expected))
-    skipped = pa.array([ranges.get(unit) for unit in left.tolist()], pa.list_(pa.int64()))
-    return units.take(pa.array(left)).append_column("settled", skipped).cast(reading_order.PENDING)
-
-
-def _describe(run: Run, units: pa.Table, pending: pa.Table) -> None:
+def _describe(run: Run, units: pa.Table, some: pa.Table, left: int) -> None:
     known = units["rows"].null_count == 0
     create_markdown_artifact(
         key=artifact_key(run.job, "manifest"),
@@ -106,13 +91,13 @@ def _describe(run: Run, units: pa.Table, pending: pa.Table) -> None:
         markdown=markdown_table(
             {
                 "partition": run.partition,
-                "files": len(units["path"].unique()),
+                "files": int(np.sum(units["first_row"].to_numpy() == 0)),
                 "units": len(units),
                 "rows": int(np.sum(units["rows"].to_numpy())) if known else "counted while reading",
                 "bytes": int(np.sum(units["size"].to_numpy())),
-                "units left to read": len(pending),
-                "first": units["path"][0].as_py() if len(units) else "",
-                "last": units["path"][-1].as_py() if len(units) else "",
+                "units left to read": left,
+                "first": some["path"][0].as_py() if len(some) else "",
+                "last": some["path"][-1].as_py() if len(some) else "",
             }
         ),
     )

@@ -22,8 +22,9 @@ def shuffle(run: Run, shuffle: Shuffle, plan: Plan, dataset: ray.data.Dataset) -
         return dataset
     pending = reading_order.read_order(run.order)
     ordered = pending.take(shuffle.order(pending))
-    reading_order.write_order(run.order, ordered, reading_order.pack(ordered["size"].to_numpy()))
-    one_row_each = pending["rows"].null_count == 0 and all(rows == 1 for rows in pending["rows"].to_pylist())
+    blocks = reading_order.pack(ordered["size"].to_numpy())
+    reading_order.write_order(run.order, ordered, blocks, reading_order.read_quarantined(run.order))
+    one_row_each = pending["rows"].null_count == 0 and bool((pending["rows"].to_numpy() == 1).all())
     if not isinstance(shuffle, ShuffleRows) or one_row_each:
         return dataset
     mixed = dataset.random_shuffle(seed=shuffle.seed, num_cpus=plan.task_cpus)

@@ -55,7 +55,7 @@ def write(run: Run, sink: Sink, checks: Checks, facts: Mapping[str, Any], datase
     started = time.perf_counter()
     if checks.python:
         probe(checks.python)
-    manifest, inputs = read_manifest(run.manifest)
+    manifest, inputs = read_manifest(run.manifest, ["path", "size", "first_row", "rows"])
     summaries = reading_order.read_summaries(run.order)
     if summaries:
         _stream(run, sink, checks, manifest, summaries, dataset)
@@ -64,7 +64,7 @@ def write(run: Run, sink: Sink, checks: Checks, facts: Mapping[str, Any], datase
     merged = settled.merge([record.ranges for record in records])
     totals = audit(manifest, merged, str(run.parts))
     names, published, columns = sink.prepare(run, records, merged)
-    errors = staging.read_errors(run.parts, records)
+    errors = staging.read_errors(run.parts, records, merged)
     files = [f"{run.partition_directory}/{name}".lstrip("/") for name in names]
     facts = {
         **facts,
@@ -97,7 +97,7 @@ def _stream(
     known = manifest["rows"].null_count == 0
     total = int(np.sum(manifest["rows"].to_numpy())) if known else None
     left = sum(count or 0 for count, _ in summaries) if known else None
-    already = settled.count(manifest, settled.merge([r.ranges for r in staging.read_records(run.parts)])).quarantined
+    already = reading_order.read_quarantined(run.order)
     # Rows of files that must be read to be counted: a row takes two bytes at least, where nothing is compressed.
     most = total if total is not None else int(np.sum(manifest["size"].to_numpy())) // 2 + len(manifest)
     compressed = pc.any(pc.ends_with(manifest["path"], ".gz", ignore_case=True)).as_py()

@@ -14,6 +14,7 @@ from tasks.reading_order import (
     pack,
     read_block,
     read_order,
+    read_quarantined,
     read_summaries,
     write_order,
 )
@@ -82,6 +83,14 @@ def test_summaries_tell_what_is_left_to_read(tmp_path):
     assert read_summaries(order) == [(7 + 7 - 3, 0 + 1), (14, 2 + 3)]
     write_order(order, pending(2, rows=None), np.array([0, 1]))
     assert read_summaries(order) == [(None, 0), (None, 1)]
+
+
+def test_the_order_tells_how_many_rows_were_quarantined_before(tmp_path):
+    order = Location(str(tmp_path)) / "order"
+    write_order(order, pending(2), np.array([0, 1]), quarantined=5)
+    assert read_quarantined(order) == 5
+    write_order(order, pending(0), np.empty(0, np.int64))
+    assert read_quarantined(order) == 0
 
 
 def test_nothing_pending_is_no_block(tmp_path):

@@ -76,6 +76,31 @@ def test_of_overlapping_parts_the_first_wins_row_by_row(parts: list[dict]):
     assert bounds == sorted(bounds)
 
 
+long_ranges = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 50), st.integers(1, 60), st.sampled_from(STATES)))
+
+
+@given(st.lists(long_ranges, max_size=6), st.dictionaries(st.integers(0, 2), st.integers(0, 60)))
+def test_whole_units_and_long_runs_staged_again_count_once(parts: list[list], ends: dict[int, int]):
+    tables, naive = [], {}
+    for index, part in enumerate(parts):
+        found = {}
+        for unit, start, length, state in part:
+            found.update({(unit, row): state for row in range(start, start + length)})
+        for place, state in found.items():
+            naive.setdefault(place, (state, index))
+        ended = [(unit, count, rows.END) for unit, count in ends.items()]  # each part says it, like a task run again
+        tables.append(settled.ranges_of(block([*((*place, state) for place, state in found.items()), *ended])))
+    merged = settled.merge(tables)
+    rows_found = {(unit, number): (state, part) for unit, number, state, part in expand(merged)}
+    assert rows_found == naive
+    assert len(expand(merged)) == len(naive)
+    ranged = settled.ranges_only(merged)
+    assert rows.END not in ranged["state"].to_pylist()
+    assert len(merged) - len(ranged) == merged["state"].to_pylist().count(rows.END)
+    for state in STATES:
+        assert settled.rows_in_state(merged, state) == sum(found == state for found, _ in naive.values())
+
+
 @given(
     st.lists(part_rows, max_size=5), st.lists(st.none() | st.integers(0, UNIT_ROWS), min_size=3, max_size=3), part_rows
 )
@@ -124,6 +149,11 @@ def test_an_end_gives_the_rows_of_a_unit_that_nobody_counted_and_none_leaves_it_
     units = manifest(None, None, None, 4)
     assert settled.rows_of_units(units, merged).tolist() == [3, -1, 0, 4]
     assert settled.count(units, merged).unsettled_units.tolist() == [1, 3]
+
+
+def test_a_unit_s_end_does_not_stand_for_its_rows():
+    merged = settled.merge([table((0, 0, 3, rows.LIVE), (0, 0, 3, rows.END))])
+    assert merged["state"].to_pylist() == [rows.END, rows.LIVE]
 
 
 def test_nothing_staged_settles_nothing():

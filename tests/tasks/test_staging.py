@@ -25,6 +25,11 @@ def stage(parts: Location, name: str, live: list[int], bad: dict[int, str]) -> N
     staging.write_part(parts, name, table, details, pa.table(columns, schema=settled.RANGES), MEASURES, "zstd")
 
 
+def read_errors(parts: Location) -> pa.Table:
+    records = staging.read_records(parts)
+    return staging.read_errors(parts, records, settled.merge([record.ranges for record in records]))
+
+
 @pytest.fixture
 def parts(tmp_path) -> Location:
     return Location(str(tmp_path)) / "parts"
@@ -39,6 +44,17 @@ def test_a_record_is_what_was_written(parts: Location):
     assert record.ranges["state"].to_pylist() == [rows.LIVE, rows.LIVE, rows.QUARANTINED]
     assert record.schema.names == ["x", "__unit", "__row"]
     assert record.size == next(file.size for file in parts.files((staging.PART,)))
+
+
+def test_a_footer_of_any_length_is_read_whole(parts: Location):
+    numbers = pa.array([n * n * 7919 % 10**12 for n in range(30_000)], pa.int64())
+    columns = {"unit": numbers, "start": [0] * 30_000, "stop": [1] * 30_000, "state": [rows.LIVE] * 30_000}
+    ranges, nothing = pa.table(columns, schema=settled.RANGES), staging.DETAILS.empty_table()
+    assert len(settled.encode(ranges)) > 2 * staging.TAIL_BYTES
+    staging.write_part(parts, "a-1", pa.table({"x": [1]}), nothing, ranges, MEASURES, "zstd")
+    (record,) = staging.read_records(parts)
+    assert record.ranges.equals(ranges)
+    assert record.schema.names == ["x"]
 
 
 def test_no_recursive_glob_for_parquet_finds_a_part(parts: Location, tmp_path):
@@ -59,7 +75,7 @@ def test_details_without_their_part_do_not_count(parts: Location):
     stage(parts, "a-1", [0], {1: "counts"})
     stage(parts, "a-2", [0], {2: "does not"})
     (parts / "a-2.part").remove()
-    errors = staging.read_errors(parts, staging.read_records(parts))
+    errors = read_errors(parts)
     assert errors.schema == staging.QUARANTINE
     assert errors["error_message"].to_pylist() == ["counts"]
 
@@ -67,7 +83,7 @@ def test_details_without_their_part_do_not_count(parts: Location):
 def test_of_a_row_that_parts_settle_differently_only_the_first_part_s_word_stands(parts: Location):
     stage(parts, "a-1", [0, 1], {2: "first"})
     stage(parts, "a-2", [0], {1: "was written by the first", 2: "second", 3: "own"})
-    errors = staging.read_errors(parts, staging.read_records(parts))
+    errors = read_errors(parts)
     assert dict(zip(errors["row_id"].to_pylist(), errors["error_message"].to_pylist(), strict=True)) == {
         "a#2": "first",
         "a#3": "own",
@@ -78,7 +94,7 @@ def test_of_a_row_that_parts_settle_differently_only_the_first_part_s_word_stand
 
 def test_no_errors_are_an_empty_table(parts: Location):
     stage(parts, "a-1", [0], {})
-    assert staging.read_errors(parts, staging.read_records(parts)).equals(staging.QUARANTINE.empty_table())
+    assert read_errors(parts).equals(staging.QUARANTINE.empty_table())
 
 
 def test_a_part_of_another_format_is_refused(parts: Location):

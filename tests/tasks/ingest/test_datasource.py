@@ -15,7 +15,6 @@ from tasks.ingest.datasource import ManifestDatasource, read_units
 from tasks.ingest.listing import list_inputs
 from tasks.ingest.source import Source
 from tasks.run_directory import Run
-from tasks.storage import Location
 from tests.tasks.runs import make_run
 
 
@@ -87,13 +86,19 @@ def test_a_read_task_carries_its_place_and_not_the_list_of_units(tmp_path: Path)
     import cloudpickle
 
     source, run = Csv(path=str(tmp_path)), make_run(tmp_path)
-    unit = {
-        "path": "x" * 100, "uri": "y" * 100, "size": 2**20, "version": "z", "first_row": 0, "rows": None,
-        "row_group": None, "settled": None,
+    count = 100_000
+    columns = {
+        "unit": np.arange(count), "path": pa.repeat("x" * 100, count), "uri": pa.repeat("y" * 100, count),
+        "size": pa.repeat(2**20, count), "version": pa.repeat("z", count), "first_row": pa.repeat(0, count),
+        "rows": pa.repeat(1000, count), "row_group": pa.nulls(count),
+        "settled": pa.array(np.arange(20 * count) % 20 * 50).cast(pa.int64()),
     }  # fmt: skip
-    pending = pa.Table.from_pylist([unit | {"unit": n} for n in range(5000)], schema=reading_order.PENDING)
+    columns["settled"] = pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32) * 20, columns["settled"])
+    pending = pa.table(columns).cast(reading_order.PENDING)
     reading_order.write_order(run.order, pending, reading_order.pack(pending["size"].to_numpy()))
     tasks = ManifestDatasource(source, run, None).get_read_tasks(1)
-    assert len(tasks) > 100
-    assert max(len(cloudpickle.dumps(task)) for task in tasks) < 5000
-    assert Location(str(tmp_path)).exists()
+    assert len(tasks) == reading_order.MAXIMUM_BLOCKS
+    assert max(len(cloudpickle.dumps(task)) for task in tasks[:: len(tasks) // 20]) < 5000
+    blocks = [reading_order.read_block(run.order, block) for block in (0, len(tasks) - 1)]
+    assert (blocks[0]["unit"][0].as_py(), blocks[1]["unit"][-1].as_py()) == (0, count - 1)
+    assert all(len(block) < 2 * count / len(tasks) for block in blocks)

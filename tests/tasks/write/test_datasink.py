@@ -58,7 +58,7 @@ def test_every_row_is_settled_as_it_ended_and_only_live_rows_are_written(tmp_pat
             {"row_id": "0.csv#0", "x": 1, "__row": 0},
             {"row_id": "0.csv#2", "x": 3, "__row": 2},
         ]
-    errors = staging.read_errors(parts, [record]).to_pylist()
+    errors = staging.read_errors(parts, [record], settled.merge([record.ranges])).to_pylist()
     assert [(e["row_id"], e["stage"], e["error_type"], e["error_message"]) for e in errors] == [
         ("0.csv#3", "preprocess", "ValueError", "no"),
         ("0.csv#4", "ingest", "RowError", "bad"),

@@ -1,0 +1,109 @@
+"""`overnight clean`: removes what no run and no reader needs any more. It needs neither Prefect's server nor Ray.
+
+What is there is listed once for all partitions. A partition that is cleaned is held by a lease like a run's, so that no
+run begins meanwhile, and is looked at again under it; one that a run holds is left alone.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from flows.attempt import describe_run
+from flows.job import Job
+from tasks import lease
+from tasks.removable import (
+    Removable,
+    Sizes,
+    list_sizes,
+    removable,
+    removable_prepared,
+    removable_sample,
+    untouchable,
+)
+from tasks.run_directory import Run, read_json
+
+KEEP_RECEIPTS = 30
+
+
+def clean(
+    job: Job, keep_receipts: int = KEEP_RECEIPTS, older_than: int | None = None, do: bool = False
+) -> dict[str, Any]:
+    """What can be removed of all partitions of a job, as JSON values; with `do` it is removed.
+
+    `older_than`: also staging that a run could resume, if its last attempt began so many days ago. Raises `JobError`
+    where the job's own settings cannot be told, for they decide what can be resumed.
+    """
+    idle_since = f"{datetime.now(UTC) - timedelta(older_than):%Y%m%dT%H%M%S}" if older_than is not None else ""
+    job_run = describe_run(job, "all")
+    sink_names = job_run.sink.names()
+
+    def find(run: Run, files: Sizes) -> tuple[list[Removable], str]:
+        """What may go, or why nothing may."""
+        receipt = read_json(run.ledger / "receipt.json") if "receipt.json" in files else None
+        if why := untouchable(run, receipt, files):
+            return [], why
+        if run.limit_rows:
+            return [*removable_sample(run, files), *removable_prepared(run, run.sink.names())], ""
+        items = removable(run, receipt, files, keep_receipts, idle_since)
+        return [*items, *removable_prepared(run, sink_names)], ""
+
+    def handle(found: tuple[Run, Sizes]) -> tuple[str, list[Removable], str]:
+        """The partition, what goes (with `do`: what is gone), and why nothing does."""
+        run, files = found
+        items, why = find(run, files)
+        if items and not do and (holder := lease.holder(run.ledger)):
+            items, why = [], f"{holder} is at work on it, or died elsewhere: cleaning waits to see"
+        if not (items and do):
+            return run.partition, items, why
+        removed: list[Removable] = []
+        try:
+            with lease.held(run.ledger, f"clean-{run.attempt}") as token:
+                items, why = find(run, list_sizes(run.ledger))
+                for item in items:
+                    lease.check(run.ledger, token)
+                    item.remove()
+                    removed.append(item)
+        except (lease.PartitionBusy, lease.LeaseLost) as error:
+            why = str(error)
+        return run.partition, removed, why
+
+    with ThreadPoolExecutor(16) as pool:
+        handled = list(pool.map(handle, _ledgers(job_run)))
+    items = [item for _, found, _ in handled for item in found]
+    return {
+        "job": job.name,
+        "dry_run": not do,
+        "removed" if do else "removable": [_described(item) for item in items],
+        "files": sum(item.files for item in items),
+        "bytes": sum(item.size for item in items),
+        "skipped": [{"partition": partition, "why": why} for partition, _, why in handled if why],
+    }
+
+
+def _ledgers(run: Run) -> Iterable[tuple[Run, Sizes]]:
+    """A run and the files of its ledger for each partition there is, and for each of which there are samples."""
+    ledgers: dict[str, dict[str, int]] = defaultdict(dict)
+    samples: dict[str, dict[str, int]] = defaultdict(dict)
+    for path, size in list_sizes(run.state).items():
+        first, _, below = path.partition("/")
+        kind, (name, _, rest) = (samples, below.partition("/")) if first == "samples" else (ledgers, (first, "", below))
+        if partition := _partition(name, run.partition_column):
+            kind[partition][rest] = size
+    place = run.state / "samples"
+    of_samples = replace(run, state=place, sink=place / "published", limit_rows=1)
+    for partition in sorted(ledgers):
+        yield replace(run, partition=partition), ledgers[partition]
+    for partition in sorted(samples):
+        yield replace(of_samples, partition=partition), samples[partition]
+
+
+def _partition(name: str, column: str) -> str:
+    """The partition whose ledger has this name; an empty string for what is no ledger."""
+    return name if name == "all" else name.removeprefix(f"{column}=") if name.startswith(f"{column}=") else ""
+
+
+def _described(item: Removable) -> dict[str, Any]:
+    return {name: getattr(item, name) for name in ("partition", "what", "why", "files")} | {"bytes": item.size}

@@ -1,0 +1,149 @@
+"""What a partition no longer needs of its run directory, told from one listing of it and a few small files.
+
+Needed, and never named here: the receipt, the failure, the quarantine; the generation that is published; the one that
+the next run would resume; whatever this file does not know. Nobody may be at work on the partition meanwhile.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tasks.run_directory import Run, published_files, read_json, unfinished_generation
+from tasks.storage import Location
+
+Sizes = Mapping[str, int]  # path below a directory -> bytes
+Receipt = Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Removable:
+    """Something to remove, in this order of `places`; `size` in bytes. Cut off in between, the rest can still go."""
+
+    partition: str
+    what: str
+    why: str
+    places: tuple[Location, ...]
+    files: int
+    size: int
+
+    def remove(self) -> None:
+        for place in self.places:
+            place.remove()
+
+
+def list_sizes(location: Location) -> dict[str, int]:
+    """Every file below, at a request a thousand files on object stores; none if there is no such directory."""
+    filesystem, root = location.open_filesystem()
+    root = root.rstrip("/")
+    return {path[len(root) + 1 :]: int(info["size"] or 0) for path, info in filesystem.find(root, detail=True).items()}
+
+
+def untouchable(run: Run, receipt: Receipt, files: Sizes) -> str:
+    """Why nothing of the partition may be removed, or an empty string. `files` are those of `run.ledger`."""
+    if "publishing.json" in files and not run.limit_rows:
+        return "its publish was cut off; the next run completes it or takes it back"
+    return f"published by another job, {receipt['job']!r}" if receipt and receipt["job"] != run.job else ""
+
+
+def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle_since: str) -> list[Removable]:
+    """In the order of removal. `files` are those of `run.ledger`, `receipt` is the newest of the partition.
+
+    A generation that could be resumed is among them if its last attempt began before `idle_since` (as attempts are
+    named; empty: never). A receipt is not while the target has a file that it lists: that it is ours, only it says.
+    """
+    current = receipt["generation"] if receipt else ""
+    found = [
+        *_generations(run, files, current, idle_since),  # before receipts, which say that they were published
+        *_receipts(run, files, current, keep_receipts),
+        *_leases(run, files),
+    ]
+    gone = tuple(f"{item.what}/" for item in found)
+    half_written = [path for path in files if path.endswith(".tmp") and not path.startswith(("lease/", *gone))]
+    if half_written:
+        found.append(_some(run, "*.tmp", "half-written by a process that died", half_written, files))
+    return found
+
+
+def removable_sample(run: Run, files: Sizes) -> list[Removable]:
+    """All that `--limit-rows` left of a partition: published rows, then the ledger, whose `files` say they are ours."""
+    entries = sorted({path.split("/")[0] for path in files} - {"lease"})
+    if not entries:
+        return []
+    published = list_sizes(run.target)
+    places = (run.target, *(run.ledger / name for name in entries))
+    sizes = [*published.values(), *(size for path, size in files.items() if not path.startswith("lease/"))]
+    return [Removable(run.partition, "samples", "made with --limit-rows", places, len(sizes), sum(sizes))]
+
+
+def removable_prepared(run: Run, sink_names: list[str]) -> list[Removable]:
+    """What runs of the partition were about to publish when they died, among the names in the sink."""
+    found = []
+    for name in sink_names:
+        if name.startswith(f"_publishing-{run.partition}-"):
+            sizes = list_sizes(run.sink / name)
+            why = "prepared by a run that died before it published"
+            found.append(Removable(run.partition, name, why, (run.sink / name,), len(sizes), sum(sizes.values())))
+    return found
+
+
+def _generations(run: Run, files: Sizes, current: str, idle_since: str) -> Iterator[Removable]:
+    """Oldest first: were a newer one to go before, a run would take an older one of its settings for resumable."""
+    names = sorted({path.split("/")[1] for path in files if path.startswith("generations/")})
+    resumable = unfinished_generation(run.ledger, run.fingerprint) if set(names) - {current} else None
+    for name in names:
+        home = f"generations/{name}"
+        attempts = {path.split("/")[3] for path in files if path.startswith(f"{home}/attempts/")}
+        last = max(attempts, default=name)
+        if name == current or (name == resumable and last >= idle_since):
+            if attempts:
+                yield _tree(run, f"{home}/attempts", "plans of attempts that ended", files)
+            if name == current:
+                yield from _filled(_tree(run, f"{home}/parts", "staged when it was published already", files))
+            continue
+        if f"{home}/generation.json" not in files:
+            why = "its process died while making or removing it"
+        elif f"receipts/{name}.json" in files:
+            why = "published, and replaced since"
+        elif name == resumable:
+            why = f"could be resumed, but its last attempt began {last[:4]}-{last[4:6]}-{last[6:8]}"
+        else:
+            why = "no run would resume it: a newer one began, or settings changed"
+        found = _tree(run, home, why, files)
+        # Without its record a generation is never resumed, however much of the rest is gone.
+        yield replace(found, places=(run.ledger / home / "generation.json", *found.places))
+
+
+def _receipts(run: Run, files: Sizes, current: str, keep: int) -> Iterator[Removable]:
+    receipts = sorted(path for path in files if path.startswith("receipts/") and path.endswith(".json"))
+    old = [path for path in receipts[:-keep] if path != f"receipts/{current}.json"]
+    there = set(run.target.names()) if old else set()
+    unneeded = [
+        path
+        for path in old
+        if there.isdisjoint(name.rsplit("/", 1)[-1] for name in published_files(read_json(run.ledger / path)))
+    ]
+    if unneeded:
+        yield _some(run, "receipts", f"older than the newest {keep}", unneeded, files)
+
+
+def _leases(run: Run, files: Sizes) -> Iterator[Removable]:
+    """Leases below the newest, whose number must stay: it is the fencing token of the next run's predecessor."""
+    tokens = {path: path.split("/")[1].split(".")[0] for path in files if path.startswith("lease/")}
+    numbers = {path: int(token) for path, token in tokens.items() if token.isdecimal()}
+    old = [path for path, number in numbers.items() if number < max(numbers.values())]
+    if old:
+        yield _some(run, "lease", "of runs that ended", old, files)
+
+
+def _tree(run: Run, what: str, why: str, files: Sizes) -> Removable:
+    sizes = [size for path, size in files.items() if path.startswith(f"{what}/")]
+    return Removable(run.partition, what, why, (run.ledger / what,), len(sizes), sum(sizes))
+
+
+def _some(run: Run, what: str, why: str, paths: list[str], files: Sizes) -> Removable:
+    places = tuple(run.ledger / path for path in paths)
+    return Removable(run.partition, what, why, places, len(paths), sum(files[path] for path in paths))
+
+
+def _filled(item: Removable) -> list[Removable]:
+    return [item] if item.files else []

@@ -1,0 +1,63 @@
+"""`overnight clean` killed half-way: the next run resumes all the same, and the next clean finishes."""
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from flows.batch_inference import batch_inference
+from flows.clean import clean
+from flows.job import load_job
+from tasks.errors import CheckFailed
+
+pytestmark = pytest.mark.chaos
+
+GENERATIONS, FILES_EACH = 60, 40
+
+
+def test_a_killed_clean_costs_no_staged_row(prefect_api: str, ray_session: None, tmp_path: Path) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"x": range(50)}), tmp_path / "in/a.parquet")
+    job = {"name": "cleaned", "source": {"kind": "parquet", "path": f"{tmp_path}/in"}}
+    job |= {"sink": {"kind": "parquet", "path": f"{tmp_path}/out"}}
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump({**job, "checks": {"min_rows": 1000}}))
+    with pytest.raises(CheckFailed, match="min_rows"):
+        batch_inference(job=str(path))
+    generations = tmp_path / "out/_overnight/all/generations"
+    (resumable,) = generations.iterdir()
+    for i in range(GENERATIONS):  # older ones of the same settings, which nothing resumes any more
+        old = generations / f"20200101T0000{i:02d}-aaaaaa-bbbbbb"
+        shutil.copytree(resumable, old)
+        for n in range(FILES_EACH):
+            (old / "parts" / f"20200101T000000-aaaaaa-{n:06d}.part").write_bytes(b"x")
+
+    path.write_text(yaml.safe_dump(job))
+    command = [sys.executable, "-c", "from flows.cli import main; main()", "clean", "job.yaml", "--yes"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        left = GENERATIONS + 1 - random.Random(seed).randint(1, GENERATIONS // 2)
+        deadline = time.monotonic() + 120
+        while len(list(generations.iterdir())) > left:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "clean removes nothing"
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert 1 < len(list(generations.iterdir())) <= left
+
+    receipt = batch_inference(job=str(path))
+    assert (receipt["generation"], receipt["rows_resumed"], receipt["rows_out"]) == (resumable.name, 50, 50)
+    report = clean(load_job(path), do=True)
+    assert report["skipped"] == []
+    assert [path.name for path in generations.iterdir()] == [resumable.name]
+    assert clean(load_job(path))["removable"] == []
+    assert pq.read_table(tmp_path / "out" / receipt["files"][0])["x"].to_pylist() == list(range(50))

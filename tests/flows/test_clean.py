@@ -1,0 +1,304 @@
+"""`overnight clean`: what goes, what stays, on a disk and on S3, and that runs go on as if it had not been there."""
+
+import json
+import subprocess
+import sys
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from flows.attempt import describe_run, refuse_foreign_files
+from flows.clean import clean
+from flows.job import Job, load_job
+from tasks.errors import CheckFailed
+from tasks.removable import list_sizes, removable
+from tasks.run_directory import Run, read_json, unfinished_generation, write_json
+from tasks.storage import Location
+from tests.conftest import WORKER_PATH
+from tests.flows.conftest import RunJob
+
+DAY = "2026-01-02"
+
+
+@pytest.fixture(params=["disk", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    if request.param == "disk":
+        return Location(str(tmp_path / "out"))
+    client: Any = request.getfixturevalue("s3")
+    bucket = f"clean-{uuid.uuid4().hex[:8]}"
+    client.create_bucket(Bucket=bucket)
+    return Location(f"s3://{bucket}/out")
+
+
+def job_file(folder: Path, sink: Location) -> Path:
+    job = {
+        "name": "cleaned",
+        "source": {"kind": "parquet", "path": f"{folder}/in/date={{partition}}"},
+        "sink": {"kind": "parquet", "path": sink.template},
+    }
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(job))
+    return path
+
+
+@pytest.fixture
+def job(place: Location, tmp_path: Path) -> Job:
+    return load_job(job_file(tmp_path, place))
+
+
+def generation(run: Run, days_ago: int, fingerprint: str = "", published: bool = False, files: tuple = ()) -> str:
+    """A generation as its attempts leave it; of a published one the receipt is the partition's. Its name."""
+    moment = datetime.now(UTC) - timedelta(days_ago)
+    name = f"{moment:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}-{uuid.uuid4().hex[:6]}"
+    run = replace(run, generation=name, attempt=f"{moment:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}")
+    record = {"fingerprint": fingerprint or run.fingerprint, "format_version": 1, "created_at": run.started_at}
+    write_json(run.home / "generation.json", record)
+    run.manifest.write_bytes(b"manifest")
+    run.order.write_bytes(b"order")
+    if published:
+        receipt = {"job": run.job, "generation": name, "files": list(files)}
+        write_json(run.ledger / "receipts" / f"{name}.json", receipt)
+        write_json(run.ledger / "receipt.json", receipt)
+        for file in files:
+            (run.sink / file).write_bytes(b"rows")
+    else:
+        (run.parts / f"{run.attempt}-000000.part").write_bytes(b"part")
+    return name
+
+
+@pytest.fixture
+def run(job: Job) -> Run:
+    return replace(describe_run(job, "all"), partition=DAY)
+
+
+@pytest.fixture
+def lived_in(run: Run) -> dict[str, str]:
+    """A partition with something of everything; the generations by what they are."""
+    names = {
+        "superseded": generation(run, 50),
+        "replaced": generation(run, 40, published=True, files=(f"date={DAY}/part-old.parquet",)),
+        "other settings": generation(run, 30, fingerprint="other"),
+        "published": generation(run, 20, published=True, files=(f"date={DAY}/part-new.parquet",)),
+        "resumable": generation(run, 10),
+    }
+    (run.sink / f"date={DAY}/part-old.parquet").remove()
+    current = replace(run, generation=names["published"])
+    (current.parts / "20260101T000000-aaaaaa-000009.part").write_bytes(b"of a zombie")
+    (replace(run, generation=names["resumable"]).parts / "x.part.0123.tmp").write_bytes(b"torn")
+    (run.ledger / "generations" / "20200101T000000-a-b" / "manifest").write_bytes(b"no record")
+    (run.ledger / "failure.json").write_bytes(b"{}")
+    (run.ledger / "quarantine" / "quarantine-1.parquet").write_bytes(b"quarantine")
+    (run.ledger / "something else").write_bytes(b"unknown")
+    (run.ledger / "lease" / "00000003").create(b'{"released": true}')
+    (run.ledger / "lease" / "00000002").create(b"{}")
+    (run.sink / f"_publishing-{DAY}-20260101T000000-aaaaaa" / "part-1.parquet.part").write_bytes(b"prepared")
+    sample = replace(run, state=run.state / "samples", sink=run.state / "samples" / "published")
+    generation(sample, 1, published=True, files=(f"date={DAY}/part-sample.parquet",))
+    write_json(sample.ledger / "publishing.json", {})
+    (sample.sink / f"_publishing-{DAY}-20260101T000000-aaaaaa" / "part-1.parquet.part").write_bytes(b"prepared")
+    return names
+
+
+def tree(place: Location) -> dict[str, int]:
+    return list_sizes(place)
+
+
+def test_a_dry_run_names_everything_and_changes_nothing(job: Job, place: Location, lived_in: dict[str, str]) -> None:
+    before = tree(place)
+    report = clean(job, keep_receipts=1)
+    assert tree(place) == before
+    assert report["dry_run"]
+    whys = {item["what"].removeprefix("generations/"): item["why"] for item in report["removable"]}
+    assert "newer one began" in whys[lived_in["superseded"]]
+    assert "replaced since" in whys[lived_in["replaced"]]
+    assert "settings changed" in whys[lived_in["other settings"]]
+    assert "died" in whys["20200101T000000-a-b"]
+    assert not {lived_in["resumable"], lived_in["published"]} & set(whys)
+    assert report["files"] == sum(item["files"] for item in report["removable"])
+    assert {item["partition"] for item in report["removable"]} == {DAY}
+
+
+def test_what_is_needed_stays_to_the_byte_and_all_else_goes(
+    job: Job, place: Location, run: Run, lived_in: dict[str, str]
+) -> None:
+    before = tree(place)
+    report = clean(job, keep_receipts=1, do=True)
+    after = tree(place)
+    ledger = f"_overnight/date={DAY}"
+    resumable, current = (replace(run, generation=lived_in[name]) for name in ("resumable", "published"))
+    kept = {
+        f"date={DAY}/part-new.parquet",
+        *(f"{ledger}/{name}" for name in ("receipt.json", "failure.json", "something else")),
+        f"{ledger}/quarantine/quarantine-1.parquet",
+        f"{ledger}/receipts/{lived_in['published']}.json",
+        *(path for path in before if f"{resumable.generation}/parts/" in path and path.endswith(".part")),
+        *(f"{ledger}/generations/{of.generation}/manifest" for of in (resumable, current)),
+        *(f"{ledger}/generations/{of.generation}/generation.json" for of in (resumable, current)),
+    }
+    leases = {path for path in after if "/lease/" in path}
+    assert set(after) - leases == kept
+    assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
+    assert {path.split("/lease/")[1] for path in leases if "samples" not in path} == {"00000004"}
+    assert report["files"] == len(before) - len(kept) - 1  # but for the lease that was the newest
+    assert unfinished_generation(run.ledger, run.fingerprint) == resumable.generation
+    again = clean(job, keep_receipts=1)
+    assert (again["removable"], again["skipped"]) == ([], [])
+
+
+def test_staging_that_could_be_resumed_goes_when_it_is_old_enough(job: Job, run: Run) -> None:
+    name = generation(run, days_ago=10)
+    assert clean(job, older_than=11, do=True)["files"] == 1  # the order of its attempt
+    assert unfinished_generation(run.ledger, run.fingerprint) == name
+    (item,) = clean(job, older_than=9, do=True)["removed"]
+    assert "could be resumed" in item["why"]
+    assert unfinished_generation(run.ledger, run.fingerprint) is None
+
+
+def test_a_receipt_stays_while_the_target_has_a_file_of_it(job: Job, run: Run) -> None:
+    # As on an object store, where a publish was cut off before it had removed the old files.
+    generation(run, 3, published=True, files=(f"date={DAY}/part-a.parquet",))
+    generation(run, 2, published=True, files=(f"date={DAY}/part-b.parquet",))
+    clean(job, keep_receipts=1, do=True)
+    refuse_foreign_files(run)
+    (run.sink / f"date={DAY}/part-a.parquet").remove()
+    assert [item["what"] for item in clean(job, keep_receipts=1, do=True)["removed"]] == ["receipts"]
+
+
+def test_as_many_receipts_stay_as_were_asked_for(job: Job, run: Run) -> None:
+    names = [generation(run, days, published=True) for days in range(9, 1, -1)]
+    clean(job, keep_receipts=3, do=True)
+    assert (run.ledger / "receipts").names() == [f"{name}.json" for name in names[-3:]]
+    assert (run.ledger / "generations").names() == names[-1:]
+
+
+def test_a_partition_that_a_live_run_holds_is_left_alone(
+    job: Job, place: Location, run: Run, lived_in: dict[str, str]
+) -> None:
+    code = "import sys, tasks.lease as l, tasks.storage as s\n"
+    code += "with l.held(s.Location(sys.argv[1]), 'a live run'): print('held', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, run.ledger.template]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "held\n"
+        before = {path: size for path, size in tree(place).items() if "lease" not in path and "samples" not in path}
+        for do in (False, True):
+            report = clean(job, keep_receipts=1, do=do)
+            assert [(skip["partition"], "a live run" in skip["why"]) for skip in report["skipped"]] == [(DAY, True)]
+            assert not any("generations/" in item["what"] for item in report["removed" if do else "removable"])
+        after = tree(place)
+        assert {path: after[path] for path in before} == before
+        process.communicate("")
+    assert any(lived_in["superseded"] in item["what"] for item in clean(job)["removable"])
+
+
+@pytest.mark.parametrize("spoil", ["publishing", "other job"])
+def test_a_partition_that_is_not_ours_to_judge_is_left_alone(job: Job, run: Run, spoil: str) -> None:
+    generation(run, 50)
+    generation(run, 40, published=True)
+    if spoil == "publishing":
+        write_json(run.ledger / "publishing.json", {})
+    else:
+        write_json(run.ledger / "receipt.json", {**(read_json(run.ledger / "receipt.json") or {}), "job": "another"})
+    before = tree(run.ledger)
+    report = clean(job, do=True)
+    assert tree(run.ledger) == before
+    assert [skip["partition"] for skip in report["skipped"]] == [DAY]
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_wherever_removing_is_cut_off_no_run_resumes_what_is_half_gone(run: Run, published: bool) -> None:
+    generation(run, 50)
+    generation(run, 40, fingerprint="other")
+    if published:
+        generation(run, 30, published=True)
+    resumable = replace(run, generation=generation(run, 20))
+    items = removable(
+        run, read_json(run.ledger / "receipt.json"), list_sizes(run.ledger), 1, idle_since="99991231T000000"
+    )
+    assert any(resumable.generation in item.what for item in items)
+    needed = {path for path in list_sizes(resumable.home) if not path.startswith("attempts/")}
+    for place in [place for item in items for place in item.places]:
+        files = [place / name for name in list_sizes(place) if name] or [place]
+        # A directory's files go in an order that nobody promises: here in the worst.
+        for file in sorted(files, key=lambda file: file.name == "generation.json"):
+            file.remove()
+            found = unfinished_generation(run.ledger, run.fingerprint)
+            assert found in (None, resumable.generation)
+            assert found is None or needed <= set(list_sizes(resumable.home))
+        place.remove()
+    assert unfinished_generation(run.ledger, run.fingerprint) is None
+
+
+MODEL = """
+class Traced:
+    def __init__(self, trace):
+        self.trace = trace
+
+    def __call__(self, batch):
+        with open(self.trace, "a") as trace:
+            trace.write("".join(f"{x}\\n" for x in batch["x"]))
+        return {"twice": batch["x"] * 2}
+"""
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> dict[str, Any]:
+    """A job on sixty rows, whose model leaves a trace of every row."""
+    (WORKER_PATH / "clean_test_models.py").write_text(MODEL)
+    folder = tmp_path / "in" / f"date={DAY}"
+    folder.mkdir(parents=True)
+    for i in range(3):
+        pq.write_table(pa.table({"x": range(i * 20, i * 20 + 20)}), folder / f"{i}.parquet")
+    model = {"kind": "python", "target": "clean_test_models:Traced", "kwargs": {"trace": str(tmp_path / "trace")}}
+    return {
+        "name": "traced",
+        "source": {"kind": "parquet", "path": f"{tmp_path}/in/date={{partition}}"},
+        "inference": [model],
+        "sink": {"kind": "parquet", "path": f"{tmp_path}/out"},
+    }
+
+
+def test_after_clean_a_resume_repeats_nothing_and_a_published_partition_is_as_it_was(
+    run_job: RunJob, traced: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(CheckFailed, match="min_rows"):
+        run_job({**traced, "checks": {"min_rows": 1000}}, DAY)
+    job = load_job(tmp_path / "traced.yaml")
+    assert [item["what"].split("/")[-1] for item in clean(job, keep_receipts=1, do=True)["removed"]] == ["attempts"]
+    done = (tmp_path / "trace").read_text()
+    first = run_job(traced, DAY)
+    assert (first["rows_resumed"], first["rows_out"]) == (60, 60)
+    assert len((tmp_path / "trace").read_text()) == len(done)
+
+    second = run_job(traced, DAY, force=True)
+    report = clean(job, keep_receipts=1, do=True)
+    assert {item["what"] for item in report["removed"]} >= {f"generations/{first['generation']}", "receipts"}
+    table = pq.read_table([tmp_path / "out" / file for file in second["files"]]).to_pylist()
+    assert sorted((row["x"], row["twice"]) for row in table) == [(x, 2 * x) for x in range(60)]
+    assert run_job(traced, DAY) == second
+    assert run_job(traced, DAY, force=True)["rows_out"] == 60
+
+
+def test_the_command_shows_first_and_removes_when_told(run: Run, tmp_path: Path, place: Location) -> None:
+    generation(run, 50)
+    generation(run, 40, published=True)
+
+    def overnight(*options: str) -> str:
+        command = [sys.executable, "-c", "from flows.cli import main; main()", "clean", "job.yaml", *options]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+        return done.stdout
+
+    before = tree(place)
+    assert "--yes" in overnight()
+    shown = json.loads(overnight("--json"))
+    assert tree(place) == before
+    removed = json.loads(overnight("--json", "--yes"))
+    assert removed["removed"] == shown["removable"]
+    assert len(tree(place)) < len(before)
