@@ -34,10 +34,12 @@ def is_passing(error: BaseException) -> bool:
     names = {base.__name__ for base in type(error).__mro__}
     if names & _LASTING:
         return False
+    if names & _CLASSES:
+        return True
     status, code = _answer(error)
     if status is not None:
         return code in _CODES or status in (408, 429) or (status >= 500 and status not in (501, 507))
-    return bool(names & _CLASSES) or (isinstance(error, OSError) and error.errno in _ERRNOS)
+    return isinstance(error, OSError) and error.errno in _ERRNOS
 
 
 def is_forbidden(error: BaseException) -> bool:
@@ -65,7 +67,7 @@ def _answer(error: BaseException) -> tuple[int | None, str]:
         if isinstance(response, dict):
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             return status, str(response.get("Error", {}).get("Code", ""))
-        for holder, name in ((found, "status"), (found, "status_code"), (found, "code"), (response, "status_code")):
-            if isinstance(status := getattr(holder, name, None), int):
-                return status, ""
+    for name in ("status", "status_code", "code"):
+        if isinstance(status := getattr(error, name, None), int):
+            return status, ""
     return None, ""

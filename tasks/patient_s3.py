@@ -97,7 +97,7 @@ def seconds_to_wait(
             f"the storage did not recover: {what} was tried {attempts} times in {now - since:.0f} s and failed, last "
             f"with {problem}. Nothing was published; run again to resume where the staged parts end."
         )
-    wait = min(LONGEST_WAIT_SECONDS, 0.2 * 2**attempts) * random.uniform(0.5, 1)
+    wait = min(LONGEST_WAIT_SECONDS, 0.1 * 2**attempts) * random.uniform(0.5, 1)
     _say(f"waiting for storage: {what} failed with {problem}; trying for {patience - (now - since):.0f} s more")
     return min(wait, patience - (now - since))
 

@@ -150,7 +150,8 @@ class Location:
     def create(self, data: bytes) -> None:
         """Writes a file whole, if it is not there. Raises `FileExistsError`, for all but one of those who try.
 
-        `data` should be like no other's: where an answer was lost, it tells whether the file there is this one.
+        `data` has to be like no other's: on object stores it tells whether the file there is this one. A request whose
+        answer was lost is sent again, by the HTTP library too, and then finds its own file.
         """
         filesystem, path = self.open_filesystem()
         with worded("write", self, path if is_local(filesystem) else ""):
