@@ -112,7 +112,8 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
             raise  # the partition's record is its new holder's to write
         except Exception as error:
             failure = describe_failure(run.job, run.partition, explain(error, "plan"))
-            write_json(run.ledger / "failure.json", failure | {"attempt": run.attempt})
+            with contextlib.suppress(Exception):  # where nothing can be written, what went wrong first is what counts
+                write_json(run.ledger / "failure.json", failure | {"attempt": run.attempt})
             raise
 
 

@@ -2,9 +2,9 @@
 
 import contextlib
 import io
-import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -20,7 +20,8 @@ import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
+
+from tests.chaos.runs import Start, finish, started_runs, traced, wait_until
 
 pytestmark = pytest.mark.chaos
 
@@ -97,6 +98,10 @@ class Bucket:
         for name, content in inputs().items():
             self.server.client.put_object(Bucket=self.name, Key=f"in/{name}", Body=content)
 
+    @property
+    def job(self) -> dict[str, Any]:
+        return job(f"s3://{self.name}/in", f"s3://{self.name}/out")
+
     def keys(self, prefix: str = "") -> list[str]:
         pages = self.server.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
         return [item["Key"] for page in pages for item in page.get("Contents", [])]
@@ -128,46 +133,23 @@ def bucket(server: Server) -> Bucket:
     return bucket
 
 
-Start = Callable[..., subprocess.Popen[str]]
-
-
 @pytest.fixture
 def start(prefect_api: str, tmp_path: Path) -> Iterator[Start]:
-    """Starts `overnight run` on the bucket, behind `before`, in a process group of its own that ends with the test."""
-    started: list[subprocess.Popen[str]] = []
     (tmp_path / "slow_steps.py").write_text(STEPS)
+    with started_runs(tmp_path, prefect_api) as start:
+        yield start
 
-    def run(place: str, environment: dict[str, str], before: tuple[str, ...] = ()) -> Any:
-        job = {
-            "name": "slow",
-            "source": {"kind": "parquet", "path": f"{place}/in"},
-            "preprocess": [
-                {"kind": "filter_rows", "expression": "x % 10 != 3"},
-                {"kind": "python", "target": "slow_steps:Slow"},
-            ],
-            "sink": {"kind": "parquet", "path": f"{place}/out", "rows_per_part": 40, "target_file_size": 4000},
-        }
-        (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
-        known = {"PREFECT_API_URL": prefect_api, "TRACE": str(tmp_path / "trace")}
-        command = [sys.executable, "-c", "from flows.cli import main; main()", "run", "job.yaml", "--json"]
-        started.append(
-            subprocess.Popen(
-                [*before, *command],
-                cwd=tmp_path,
-                env={**os.environ, **known, **environment},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-        )
-        return started[-1]
 
-    yield run
-    for process in started:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+def job(source: str, sink: str) -> dict[str, Any]:
+    return {
+        "name": "slow",
+        "source": {"kind": "parquet", "path": source},
+        "preprocess": [
+            {"kind": "filter_rows", "expression": "x % 10 != 3"},
+            {"kind": "python", "target": "slow_steps:Slow"},
+        ],
+        "sink": {"kind": "parquet", "path": sink, "rows_per_part": 40, "target_file_size": 4000},
+    }
 
 
 @pytest.fixture
@@ -175,27 +157,6 @@ def chance() -> random.Random:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     return random.Random(seed)
-
-
-def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
-    while not happened():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.05)
-
-
-def finish(process: subprocess.Popen[str], code: int = 0) -> dict[str, Any]:
-    """What the run says in the end, having ended with `code`."""
-    stdout, stderr = process.communicate(timeout=240)
-    assert process.returncode == code, stderr
-    return dict(json.loads(stdout))
-
-
-def traced(folder: Path) -> int:
-    """Rows that went through the step so far."""
-    trace = folder / "trace"
-    return len(trace.read_text().splitlines()) if trace.exists() else 0
 
 
 def assert_as_undisturbed(receipt: dict[str, Any], read: Callable[[str], bytes]) -> None:
@@ -210,7 +171,7 @@ def moment(doing: str, chance: random.Random, bucket: Bucket, folder: Path) -> C
     """Tells when to strike: in the middle of what the run is doing then."""
     count = chance.randint(2, 6)
     happened: dict[str, Callable[[], bool]] = {
-        "read": lambda: traced(folder) >= 50 * count,
+        "read": lambda: len(traced(folder)) >= 50 * count,
         "staging": lambda: sum(key.endswith(".part") for key in bucket.keys("out/_overnight/")) >= count,
         "merging": lambda: len(bucket.keys("out/_publishing-")) >= count,
         "publish": lambda: len(bucket.keys("out/part-")) >= count,
@@ -227,7 +188,7 @@ def assert_nothing_is_left_behind(bucket: Bucket, receipt: dict[str, Any]) -> No
 def test_a_server_that_is_killed_and_comes_back_costs_only_time(
     doing: str, server: Server, bucket: Bucket, start: Start, tmp_path: Path, chance: random.Random
 ) -> None:
-    process = start(f"s3://{bucket.name}", server.environment)
+    process = start(bucket.job, server.environment)
     wait_until(moment(doing, chance, bucket, tmp_path), process)
     server.kill()
     time.sleep(chance.uniform(1, 5))
@@ -236,15 +197,15 @@ def test_a_server_that_is_killed_and_comes_back_costs_only_time(
     receipt = finish(process)
     assert_as_undisturbed(receipt, bucket.published)
     assert_nothing_is_left_behind(bucket, receipt)
-    print("traced", traced(tmp_path))
+    print("traced", len(traced(tmp_path)))
     assert receipt["rows_resumed"] == 0  # nothing began anew
-    assert traced(tmp_path) <= ROWS * 9 // 10 + TRIED_ROWS
+    assert len(traced(tmp_path)) <= ROWS * 9 // 10 + TRIED_ROWS
 
 
 def test_a_server_that_freezes_for_half_a_minute_costs_only_time(
     server: Server, bucket: Bucket, start: Start, tmp_path: Path, chance: random.Random
 ) -> None:
-    process = start(f"s3://{bucket.name}", server.environment)
+    process = start(bucket.job, server.environment)
     wait_until(moment(chance.choice(["read", "staging"]), chance, bucket, tmp_path), process)
     server.process.send_signal(signal.SIGSTOP)
     time.sleep(30)
@@ -253,13 +214,13 @@ def test_a_server_that_freezes_for_half_a_minute_costs_only_time(
     assert_as_undisturbed(receipt, bucket.published)
     assert_nothing_is_left_behind(bucket, receipt)
     assert receipt["rows_resumed"] == 0
-    assert traced(tmp_path) <= ROWS * 9 // 10 + TRIED_ROWS
+    assert len(traced(tmp_path)) <= ROWS * 9 // 10 + TRIED_ROWS
 
 
 def test_a_server_that_stays_away_fails_the_run_in_words_and_the_next_run_resumes(
     server: Server, bucket: Bucket, start: Start, tmp_path: Path, chance: random.Random
 ) -> None:
-    process = start(f"s3://{bucket.name}", {**server.environment, "OVERNIGHT_STORAGE_PATIENCE": "2"})
+    process = start(bucket.job, {**server.environment, "OVERNIGHT_STORAGE_PATIENCE": "2"})
     wait_until(moment("staging", chance, bucket, tmp_path), process)
     server.kill()
     failure = finish(process, code=1)
@@ -268,8 +229,53 @@ def test_a_server_that_stays_away_fails_the_run_in_words_and_the_next_run_resume
     assert failure["stage"] in ("ingest", "preprocess", "write")
     assert "the storage did not recover: " in failure["error_message"]
     assert not [key for key in bucket.keys("out/") if not key.startswith("out/_overnight/")]
-    done = traced(tmp_path)
-    receipt = finish(start(f"s3://{bucket.name}", server.environment))
+    done = len(traced(tmp_path))
+    receipt = finish(start(bucket.job, server.environment))
     assert_as_undisturbed(receipt, bucket.published)
     assert receipt["rows_resumed"] >= 80
-    assert traced(tmp_path) - done <= (ROWS - receipt["rows_resumed"]) * 9 // 10 + TRIED_ROWS
+    assert len(traced(tmp_path)) - done <= (ROWS - receipt["rows_resumed"]) * 9 // 10 + TRIED_ROWS
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[tuple[tuple[str, ...], Path]]:
+    """What to put before a command so that `disk` is a disk of 200 kB for it, and where the test sees that disk."""
+    (tmp_path / "disk").mkdir()
+    holder = subprocess.Popen(["unshare", "--map-root-user", "--mount", "sleep", "600"], stderr=subprocess.DEVNULL)
+    inside = ("nsenter", f"--target={holder.pid}", "--user", "--mount", "--preserve-credentials", f"--wd={tmp_path}")
+    try:
+        time.sleep(1)
+        mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(tmp_path / "disk")]
+        if subprocess.run([*inside, *mount], check=False, capture_output=True).returncode:
+            pytest.skip("this machine lets nobody mount a file system of his own")
+        yield inside, Path(f"/proc/{holder.pid}/root{tmp_path}/disk")
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def test_a_full_disk_publishes_nothing_says_what_to_do_and_costs_no_finished_work_once_there_is_space(
+    small_disk: tuple[tuple[str, ...], Path], start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    for name, content in inputs().items():
+        (tmp_path / "in" / name).write_bytes(content)
+    before, disk = small_disk
+    (disk / "filler").write_bytes(b"x" * 100_000)
+    failure = finish(start(job("in", "disk/out"), before=before), code=1)
+    assert (failure["stage"], failure["error_type"]) == ("write", "StorageRefused")
+    assert re.search(
+        r"cannot write /.*/disk/out/_overnight/.*: no space left \([\d,]+ bytes free in /.*/disk/.*\)\. "
+        r"Nothing was published\. Make room there, then run again",
+        failure["error_message"],
+    )
+    assert not list((disk / "out").glob("*.parquet"))
+    assert not list(disk.rglob("*.tmp"))
+    staged = list(disk.rglob("*.part"))
+    assert staged
+    settled = sum(pq.read_metadata(part).num_rows for part in staged)
+    done = len(traced(tmp_path))
+    (disk / "filler").unlink()
+    receipt = finish(start(job("in", "disk/out"), before=before))
+    assert_as_undisturbed(receipt, lambda name: (disk / "out" / name).read_bytes())
+    assert receipt["rows_resumed"] >= settled
+    assert len(traced(tmp_path)) - done <= (ROWS - receipt["rows_resumed"]) * 9 // 10 + TRIED_ROWS

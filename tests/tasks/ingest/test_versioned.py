@@ -1,7 +1,6 @@
 """Files that change or vanish between the listing and the read, or while they are read: none of their rows is taken."""
 
 import io
-import os
 import re
 import uuid
 from collections.abc import Callable
