@@ -46,7 +46,9 @@ def is_forbidden(error: BaseException) -> bool:
     """Whether the storage refuses this user: access denied, or credentials that are wrong, expired or missing."""
     names = {base.__name__ for base in type(error).__mro__}
     missing = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
-    return isinstance(error, PermissionError) or bool(names & missing) or _answer(error)[0] in (401, 403)
+    is_read_only = isinstance(error, OSError) and error.errno == errno.EROFS
+    denied = isinstance(error, PermissionError) or is_read_only
+    return denied or bool(names & missing) or _answer(error)[0] in (401, 403)
 
 
 def is_full(error: BaseException) -> bool:

@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 
-from tasks.errors import StorageFailed, StorageRefused
+from tasks.errors import InputError, StorageFailed, StorageRefused
+from tasks.ingest.images import Images
+from tasks.ingest.listing import list_inputs
 from tasks.patient_s3 import PatientS3
 from tasks.storage import Location, open_filesystem
 from tests.tasks.faulty_s3 import FaultyS3, faulty_s3
+from tests.tasks.ingest.conftest import read_all
 
 
 @pytest.fixture
@@ -146,6 +149,26 @@ def test_no_permission_is_told_at_once(store: FaultyS3, place: Location):
         with pytest.raises(StorageRefused, match=rf"no permission to {verb} {place}.*Nothing was published"):
             call()
         assert time.monotonic() - started < 1
+
+
+def test_a_source_that_may_not_be_listed_fails_at_once_and_a_single_file_costs_its_row(
+    store: FaultyS3, place: Location
+):
+    for name in "abc":
+        (place / f"{name}.png").write_bytes(name.encode())
+    source = Images(path=place.uri)
+    units = source.units(list_inputs(source, "all"))
+    store.faults[:] = ["forbid"]
+    found = read_all(source, units)
+    assert (len(found.good), set(found.types.values())) == (2, {"PermissionError"})
+    store.always = "forbid"
+    started = time.monotonic()
+    with pytest.raises(InputError, match=f"source.path: no permission to list {place}: Access Denied"):
+        list_inputs(source, "all")
+    store.always = "fail"
+    with pytest.raises(StorageFailed, match="ListObjectsV2 on http"):
+        list_inputs(source, "all")
+    assert 4 < time.monotonic() - started < 12
 
 
 def test_a_server_that_is_killed_and_one_that_freezes_cost_only_time(s3: Any, monkeypatch: pytest.MonkeyPatch):
