@@ -46,11 +46,8 @@ class Slow:
 class Server:
     """An S3 server in a process of its own that keeps its data; it answers on the same port whenever it runs."""
 
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
-        self._folder = folder
+    def __init__(self, folder: Path, port: int) -> None:
+        self._folder, self._port = folder, port
         self.environment = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}",
             "AWS_ACCESS_KEY_ID": "test",
@@ -121,7 +118,10 @@ def inputs() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("server"))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = Server(tmp_path_factory.mktemp("server"), port)
     yield server
     server.kill()
 
@@ -238,13 +238,13 @@ def test_a_server_that_stays_away_fails_the_run_in_words_and_the_next_run_resume
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[tuple[tuple[str, ...], Path]]:
-    """What to put before a command so that `disk` is a disk of 200 kB for it, and where the test sees that disk."""
+    """What to put before a command so that `disk` is a disk of 2 MB for it, and where the test sees that disk."""
     (tmp_path / "disk").mkdir()
     holder = subprocess.Popen(["unshare", "--map-root-user", "--mount", "sleep", "600"], stderr=subprocess.DEVNULL)
     inside = ("nsenter", f"--target={holder.pid}", "--user", "--mount", "--preserve-credentials", f"--wd={tmp_path}")
     try:
         time.sleep(1)
-        mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(tmp_path / "disk")]
+        mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path / "disk")]
         if subprocess.run([*inside, *mount], check=False, capture_output=True).returncode:
             pytest.skip("this machine lets nobody mount a file system of his own")
         yield inside, Path(f"/proc/{holder.pid}/root{tmp_path}/disk")
@@ -260,7 +260,7 @@ def test_a_full_disk_publishes_nothing_says_what_to_do_and_costs_no_finished_wor
     for name, content in inputs().items():
         (tmp_path / "in" / name).write_bytes(content)
     before, disk = small_disk
-    (disk / "filler").write_bytes(b"x" * 100_000)
+    (disk / "filler").write_bytes(b"x" * 1_990_000)
     failure = finish(start(job("in", "disk/out"), before=before), code=1)
     assert (failure["stage"], failure["error_type"]) == ("write", "StorageRefused")
     assert re.search(
