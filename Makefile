@@ -42,4 +42,5 @@ clean: stop ## remove the demo's data, results and state; keep .venv
 
 .venv/installed-dev: .venv/installed
 	@$(PIP) --editable '.[dev]'
+	@$(PIP) --no-deps ministack  # an S3 server that survives its own death; it pins a botocore that s3fs does not take
 	@touch $@

@@ -15,7 +15,7 @@ from prefect import get_run_logger
 
 from flows.job import Job
 from tasks import lease
-from tasks.errors import CheckFailed, JobError, OvernightError, WorkerLost, explain
+from tasks.errors import CheckFailed, JobError, OvernightError, StorageFailed, WorkerLost, explain
 from tasks.ingest.task import list_inputs
 from tasks.manifest import digest
 from tasks.run_directory import (
@@ -128,16 +128,17 @@ def _record_failure(run: Run, error: OvernightError) -> None:
 
 
 def retried(run: Run, work: Callable[[Run], T]) -> T:
-    """What `work` makes of the run; where a worker or node died, what a new attempt makes of it, from ingest on.
+    """What `work` makes of the run; where a worker, a node or storage failed, what a new attempt does, from ingest on.
 
-    Waits longer after each attempt, not all runs of a cluster equally long. Raises `WorkerLost` after `MAX_ATTEMPTS`.
+    Waits longer after each attempt, not all runs of a cluster equally long. Raises what ended the last of
+    `MAX_ATTEMPTS`.
     """
     for number in range(1, MAX_ATTEMPTS):
         try:
             return work(run)
-        except WorkerLost as error:
+        except (WorkerLost, StorageFailed) as error:
             seconds = BACKOFF_SECONDS * 2 ** (number - 1) * random.uniform(0.5, 1.5)
-            get_run_logger().warning("attempt %d lost a worker (%s); next in %.0f s", number, error, seconds)
+            get_run_logger().warning("attempt %d failed (%s); next in %.0f s", number, error, seconds)
             time.sleep(seconds)
             run = replace(run, attempt=_new_attempt())
     return work(run)

@@ -88,6 +88,18 @@ class WorkerLost(StageFailed):
     """A process or node died under a stage, beyond what Ray restarts; a new attempt takes up what was staged."""
 
 
+class StorageFailed(OvernightError):
+    """Storage did not recover while it was waited for; a new attempt takes up what was staged."""
+
+    stage = ""  # of what the storage was used for, which `explain` knows
+
+
+class StorageRefused(OvernightError):
+    """Storage refuses what a person has to allow first: there is no permission, or no space."""
+
+    stage = ""
+
+
 class RowError(Exception):
     """One row failed for the reason given, which is recorded as it stands."""
 
@@ -111,6 +123,7 @@ def find_cause(error: BaseException) -> OvernightError | None:
 def explain(error: BaseException, stage: str) -> OvernightError:
     """`error` as an `OvernightError`: the one inside it, or its innermost cause as a failure of `stage`."""
     if known := find_cause(error):
+        known.stage = known.stage or stage
         return known
     while inner := getattr(error, "cause", None) or error.__cause__:
         error = inner

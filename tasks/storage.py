@@ -6,15 +6,18 @@ pyarrow reads and writes Parquet through it.
 
 A `Location` is kept as it was written in the job file. `{partition}` and `${ENV_VAR}` are expanded only when it is
 used, so neither a secret nor a machine's path is stored with it.
+
+S3 that is gone for a while is waited for (`patient_s3.py`); other stores as their own libraries do. What outlasts that
+is a `StorageFailed`; no permission and no space are a `StorageRefused` at once.
 """
 
+import contextlib
 import os
 import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from glob import has_magic
-from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -22,6 +25,7 @@ from fsspec.core import split_protocol
 from fsspec.implementations.local import LocalFileSystem
 
 from tasks.errors import JobError
+from tasks.storage_errors import worded
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
@@ -101,26 +105,28 @@ class Location:
                 continue  # a name that ends in a slash stands for a directory on object stores
             if extensions and not path.lower().endswith(extensions):
                 continue
-            version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or _modified(info)
             uri = full if is_local(filesystem) else filesystem.unstrip_protocol(full)
-            yield File(path, uri, int(info["size"] or 0), str(version).strip('"'))
+            yield File(path, uri, int(info["size"] or 0), version_of(info))
 
     def names(self) -> list[str]:
         """Names of the entries directly below, sorted; none if there is no such directory."""
         filesystem, path = self.open_filesystem()
         try:
-            return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in filesystem.ls(path, detail=False))
+            with worded("list", self):
+                return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in filesystem.ls(path, detail=False))
         except FileNotFoundError:
             return []
 
     def exists(self) -> bool:
         filesystem, path = self.open_filesystem()
-        return bool(filesystem.exists(path))
+        with worded("look at", self):
+            return bool(filesystem.exists(path))
 
     def read_bytes(self) -> bytes:
         """Raises `FileNotFoundError`."""
         filesystem, path = self.open_filesystem()
-        return bytes(filesystem.cat_file(path))
+        with worded("read", self):
+            return bytes(filesystem.cat_file(path))
 
     def read_tail(self, count: int) -> bytes:
         """The last `count` bytes, or all where there are fewer: one request. Raises `FileNotFoundError`."""
@@ -130,60 +136,91 @@ class Location:
     def open(self) -> Any:
         """A seekable binary file for reading."""
         filesystem, path = self.open_filesystem()
-        return filesystem.open(path, "rb")
+        with worded("read", self):
+            return filesystem.open(path, "rb")
 
     def write_bytes(self, data: bytes) -> None:
         """Whole or not at all: a rename on local disks, one put on object stores."""
         filesystem, path = self.open_filesystem()
-        if not is_local(filesystem):
-            filesystem.pipe_file(path, data)
-            return
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-        try:
-            with open(temporary, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
+        with worded("write", self, path if is_local(filesystem) else ""):
+            if is_local(filesystem):
+                with _temporary_file(path, data) as temporary:
+                    os.replace(temporary, path)
+                return
+            try:
+                filesystem.pipe_file(path, data)
+            except FileNotFoundError:  # a large upload whose last answer was lost is done, and then unknown
+                filesystem.pipe_file(path, data)
 
     def create(self, data: bytes) -> None:
-        """Writes a file whole, if it is not there. Raises `FileExistsError`, for all but one of those who try."""
+        """Writes a file whole, if it is not there. Raises `FileExistsError`, for all but one of those who try.
+
+        `data` has to be like no other's: on object stores it tells whether the file there is this one. A request whose
+        answer was lost is sent again, by the HTTP library too, and then finds its own file.
+        """
         filesystem, path = self.open_filesystem()
-        if not is_local(filesystem):
-            filesystem.pipe_file(path, data, mode="create")
-            return
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-        try:
-            Path(temporary).write_bytes(data)
-            os.link(temporary, path)
-        finally:
-            os.unlink(temporary)
+        with worded("write", self, path if is_local(filesystem) else ""):
+            if is_local(filesystem):
+                with _temporary_file(path, data) as temporary:
+                    os.link(temporary, path)
+                return
+            try:
+                filesystem.pipe_file(path, data, mode="create")
+            except FileExistsError:
+                with contextlib.suppress(FileNotFoundError):
+                    if self.read_bytes() == data:
+                        return
+                raise
 
     def remove(self) -> None:
         """Removes a file, or a directory with all below it; nothing happens if it is not there."""
         filesystem, path = self.open_filesystem()
-        if not is_local(filesystem) and has_magic(path):  # to `rm` it is a pattern
-            for found in filesystem.find(path):
-                filesystem.rm_file(found)
-        elif filesystem.exists(path):
-            filesystem.rm(path, recursive=True)
+        with worded("remove", self):
+            if not is_local(filesystem) and has_magic(path):  # to `rm` it is a pattern
+                for found in filesystem.find(path):
+                    filesystem.rm_file(found)
+            elif filesystem.exists(path):
+                filesystem.rm(path, recursive=True)
 
 
 def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractFileSystem, str]:
     """The filesystem of an expanded URI, and the path in it. Listings are not cached: directories change meanwhile."""
     # Not fsspec's url_to_fs, to which a file name with :: in it is a chain of filesystems.
-    kind = fsspec.get_filesystem_class(split_protocol(uri)[0] or "file")
+    protocol = split_protocol(uri)[0] or "file"
+    if protocol in ("s3", "s3a"):
+        from tasks.patient_s3 import PatientS3
+
+        kind: type[fsspec.AbstractFileSystem] = PatientS3
+    else:
+        kind = fsspec.get_filesystem_class(protocol)
     options: dict[str, Any] = kind._get_kwargs_from_urls(uri) | ({"anon": True} if anonymous else {})
     return kind(use_listings_cache=False, **options), kind._strip_protocol(uri)
 
 
 def is_local(filesystem: fsspec.AbstractFileSystem) -> bool:
     return isinstance(filesystem, LocalFileSystem)
+
+
+def version_of(info: dict[str, Any]) -> str:
+    """What tells a file from another under its name, by a listing's or `info`'s entry: its ETag, or when it changed."""
+    version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or _modified(info)
+    return str(version).strip('"')
+
+
+@contextlib.contextmanager
+def _temporary_file(path: str, data: bytes) -> Iterator[str]:
+    """A file beside `path` that holds `data` and is on the disk; gone afterwards, whatever happens."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield temporary
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
 
 
 def _modified(info: dict[str, Any]) -> str:

@@ -39,9 +39,9 @@ class Csv(Source):
         return file_units(files, rows=None)
 
     def common_schema(self, units: pa.Table) -> pa.Schema | None:
-        for uri in units["uri"].to_pylist()[:8]:
+        for unit in units.slice(0, 8).to_pylist():
             try:
-                return self._schema(uri)
+                return self._schema(unit)
             except Exception as error:
                 if not is_damage(error):
                     raise
@@ -50,7 +50,7 @@ class Csv(Source):
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():
             try:
-                known = schema or self._schema(unit["uri"])
+                known = schema or self._schema(unit)
             except Exception as error:
                 if not is_damage(error):
                     raise
@@ -58,17 +58,17 @@ class Csv(Source):
                 continue
             yield from self._read_unit(unit, known)
 
-    def _schema(self, uri: str) -> pa.Schema:
-        found = self._file(uri).inferred_schema()
+    def _schema(self, unit: dict) -> pa.Schema:
+        found = self._csv(unit).inferred_schema()
         if double := sorted({name for name in found.names if found.names.count(name) > 1}):
-            raise InputError(f"{uri}: expected each column once, found several named {', '.join(double)}.")
+            raise InputError(f"{unit['uri']}: expected each column once, found several named {', '.join(double)}.")
         if unknown := sorted(set(self.types) - set(found.names)):
             raise InputError(f"source.types: no column {unknown[0]}; the columns are {', '.join(found.names)}.")
         inferred = {f.name: pa.string() if f.type in (pa.null(), pa.binary()) else f.type for f in found}
         return pa.schema([(name, self.types.get(name) or kind) for name, kind in inferred.items()])
 
     def _read_unit(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
-        file, count, limit = self._file(unit["uri"]), 0, unit["rows"]
+        file, count, limit = self._csv(unit), 0, unit["rows"]
         for numbers, text, bad in file.rows(schema.names):
             count = max([count, *(numbers[-1:] + 1).tolist(), *(number + 1 for number in bad)])
             data, errors = convert(text, schema, file.is_marked)
@@ -82,9 +82,10 @@ class Csv(Source):
                 return
         yield from end_of_text(unit, count, file.damage)
 
-    def _file(self, uri: str) -> CsvFile:
-        is_tabbed = self.delimiter == "," and uri.lower().endswith((".tsv", ".tsv.gz"))
-        return CsvFile(uri, self.anonymous, "\t" if is_tabbed else self.delimiter, self.column_names)
+    def _csv(self, unit: dict) -> CsvFile:
+        is_tabbed = self.delimiter == "," and unit["uri"].lower().endswith((".tsv", ".tsv.gz"))
+        delimiter = "\t" if is_tabbed else self.delimiter
+        return CsvFile(self.file(unit, unit["size"]), delimiter, self.column_names)
 
 
 def _quarantined(unit: dict, errors: dict[int, Exception]) -> Iterator[pa.Table]:

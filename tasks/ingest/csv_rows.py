@@ -13,6 +13,7 @@ import pyarrow.csv as pcsv
 from tasks.errors import RowError
 from tasks.ingest.tables import is_damage
 from tasks.ingest.text_file import MARK, Utf8File, whole_lines
+from tasks.ingest.versioned import SourceFile
 
 BLOCK_BYTES = (4 * 2**20, 64 * 2**20, 512 * 2**20)  # the reader holds a block; a row too long for one asks for the next
 DESCRIBED_ROWS = 10_000  # bad rows in a row that are told apart: a wrong delimiter makes a bad row of each
@@ -24,8 +25,7 @@ Rows = tuple[np.ndarray, pa.Table, dict[int, Exception]]
 class CsvFile:
     """A file, and after `rows`: the damage that ended it early, and whether some of the text was no UTF-8."""
 
-    uri: str
-    anonymous: bool
+    file: SourceFile
     delimiter: str
     column_names: list[str] | None
     damage: Exception | None = None
@@ -89,7 +89,7 @@ class CsvFile:
         yield np.empty(0, np.int64), nothing, bad | {n: RowError(f"cannot be read: {self.damage}") for n in torn}
 
     def _opened(self) -> Utf8File:
-        return Utf8File(whole_lines(self.uri, self.anonymous, (b"\n", b"\r")))
+        return Utf8File(whole_lines(self.file, (b"\n", b"\r")))
 
     def _reader(
         self, file: Utf8File, bad: dict[int, Exception], names: list[str] | None, block_bytes: int

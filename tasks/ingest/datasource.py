@@ -19,6 +19,7 @@ from tasks.errors import explain
 from tasks.ingest.source import Source
 from tasks.reading_order import read_block, read_summaries
 from tasks.run_directory import Run
+from tasks.storage_errors import worded
 from tasks.supervisor import report_quarantined
 
 
@@ -54,7 +55,7 @@ def read_units(source: Source, run: Run, schema: pa.Schema | None, block: int) -
     settled = {unit: ranges for unit, ranges in _columns(units, "unit", "settled") if ranges}
     started = time.perf_counter()
     try:
-        for table in source.read(units, schema):
+        for table in _read(source, units, schema, run.partition):
             seconds = time.perf_counter() - started
             fresh = _without_settled(table, settled) if settled else table
             if len(fresh):
@@ -65,6 +66,11 @@ def read_units(source: Source, run: Run, schema: pa.Schema | None, block: int) -
             started = time.perf_counter()
     except Exception as error:
         raise explain(error, "ingest") from error
+
+
+def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: str) -> Iterator[pa.Table]:
+    with worded("read", source.location(partition)):
+        yield from source.read(units, schema)
 
 
 def _columns(table: pa.Table, *names: str) -> Iterable[tuple]:

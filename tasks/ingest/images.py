@@ -14,7 +14,8 @@ from tasks import rows
 from tasks.ingest.listing import file_units
 from tasks.ingest.source import Source
 from tasks.ingest.tables import is_damage
-from tasks.storage import File, open_filesystem
+from tasks.ingest.versioned import read_whole
+from tasks.storage import File
 
 FILES_AT_ONCE = 64
 BYTES_AT_ONCE = 16 * 2**20
@@ -44,10 +45,7 @@ class Images(Source):
 
     def _fetch(self, units: pa.Table) -> Iterator[pa.Table]:
         uris, paths = units["uri"].to_pylist(), units["path"].to_pylist()
-        filesystem, _ = open_filesystem(uris[0], self.anonymous)
-        places = [open_filesystem(uri, self.anonymous)[1] for uri in uris]
-        # Not `cat`, which takes the brackets in a file's name for a pattern.
-        contents: list[Any] = filesystem.cat_ranges(places, None, None, on_error="return")
+        contents: list[Any] = read_whole([self.file(unit, unit["size"]) for unit in units.to_pylist()])
         good = [i for i, content in enumerate(contents) if isinstance(content, bytes)]
         bad = [i for i in range(len(contents)) if not isinstance(contents[i], bytes)]
         for i in bad:

@@ -38,8 +38,8 @@ class Jsonl(Source):
 
     def common_schema(self, units: pa.Table) -> pa.Schema | None:
         objects: list[dict[str, Any]] = []
-        for uri in units["uri"].to_pylist()[:SAMPLE_FILES]:
-            lines, _ = _chunk(islice(self._lines(uri), SAMPLE_ROWS - len(objects)))
+        for unit in units.slice(0, SAMPLE_FILES).to_pylist():
+            lines, _ = _chunk(islice(self._lines(unit), SAMPLE_ROWS - len(objects)))
             objects += [value for line in lines if isinstance(value := _parse(line), dict)]
         names = dict.fromkeys(key for value in objects for key in value)
         kinds = {name: inferred_type([value.get(name) for value in objects]) for name in names}
@@ -51,7 +51,7 @@ class Jsonl(Source):
 
     def _read_unit(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
         count, damage = 0, None
-        lines = islice(self._lines(unit["uri"]), unit["rows"])
+        lines = islice(self._lines(unit), unit["rows"])
         while damage is None:
             chunk, damage = _chunk(lines)
             if not chunk:
@@ -60,8 +60,8 @@ class Jsonl(Source):
             count += len(chunk)
         yield from end_of_text(unit, count, damage)
 
-    def _lines(self, uri: str) -> Iterator[bytes]:
-        for piece in whole_lines(uri, self.anonymous):
+    def _lines(self, unit: dict) -> Iterator[bytes]:
+        for piece in whole_lines(self.file(unit, unit["size"])):
             yield from (line for line in piece.split(b"\n") if line.strip())
 
 

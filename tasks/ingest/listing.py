@@ -2,14 +2,18 @@
 
 import pyarrow as pa
 
-from tasks.errors import InputError
+from tasks.errors import InputError, StorageFailed
 from tasks.ingest.source import Source
 from tasks.manifest import UNITS
+from tasks.passing import is_passing
 from tasks.storage import File
 
 
 def list_inputs(source: Source, partition: str) -> list[File]:
-    """The files of a partition. Raises `InputError` where they cannot be listed, or there are none."""
+    """The files of a partition.
+
+    Raises `InputError` where they cannot be listed, or there are none, and `StorageFailed` where that may pass.
+    """
     location = source.location(partition)
     try:
         files = list(location.files(source.extensions))
@@ -19,9 +23,11 @@ def list_inputs(source: Source, partition: str) -> list[File]:
         ) from error
     except PermissionError as error:
         raise InputError(f"source.path: no permission to list {location}: {error}") from error
-    except OSError as error:
-        raise InputError(f"source.path: cannot list {location}: {error}") from error
     except Exception as error:
+        if is_passing(error):
+            raise StorageFailed(f"cannot list {location}: {type(error).__name__}: {error}", "ingest") from error
+        if isinstance(error, OSError):
+            raise InputError(f"source.path: cannot list {location}: {error}") from error
         if type(error).__module__.split(".")[0] not in {"botocore", "aiobotocore", "aiohttp"}:
             raise
         raise InputError(

@@ -13,7 +13,7 @@ from tasks.errors import RowError
 from tasks.ingest.source import Source
 from tasks.ingest.tables import is_damage, rest_of_unit, table_block, unreadable
 from tasks.manifest import UNITS
-from tasks.storage import File, open_filesystem
+from tasks.storage import File
 
 ROWS_AT_ONCE = 8192
 BROKEN = -1  # as row_group: the file's footer could not be read, so the file is one row
@@ -40,9 +40,8 @@ class Parquet(Source):
 
     def _row_groups(self, file: File) -> list[tuple[int, int, int, int]]:
         """(first row, rows, row group, bytes) of each row group."""
-        filesystem, path = open_filesystem(file.uri, self.anonymous)
         try:
-            with filesystem.open(path, "rb") as opened:
+            with self.file({"uri": file.uri, "version": file.version}, file.size).open() as opened:
                 metadata = pq.ParquetFile(opened).metadata
         except Exception as error:
             if not is_damage(error):
@@ -63,9 +62,8 @@ class Parquet(Source):
     def _read_unit(self, unit: dict) -> Iterator[pa.Table]:
         done, is_broken = 0, unit["row_group"] == BROKEN
         damage: Exception = RowError("the file is not the one that was listed")
-        filesystem, path = open_filesystem(unit["uri"], self.anonymous)
         try:
-            with filesystem.open(path, "rb") as opened:
+            with self.file(unit).open() as opened:
                 file = pq.ParquetFile(opened, pre_buffer=True, page_checksum_verification=True)
                 missing = sorted(set(self.columns or ()) - set(file.schema_arrow.names))
                 if missing:

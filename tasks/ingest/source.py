@@ -5,11 +5,12 @@ settled before: `datasource.py` does.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import Field
 
+from tasks.ingest.versioned import SourceFile
 from tasks.leaf import Leaf
 from tasks.storage import File, Location
 
@@ -20,11 +21,19 @@ class Source(Leaf):
     path: Annotated[str, Field(min_length=1, description="Directory or file; {partition} and ${ENV_VAR} expand.")]
     anonymous: Annotated[bool, Field(description="Read a public bucket without credentials.")] = False
     allow_empty: Annotated[bool, Field(description="Publish an empty partition instead of failing.")] = False
+    on_changed: Annotated[
+        Literal["quarantine", "fail"],
+        Field(description="What a file costs that changed or vanished since it was listed: its rows, or the run."),
+    ] = "quarantine"
 
     extensions: ClassVar[tuple[str, ...]] = ()
 
     def location(self, partition: str) -> Location:
         return Location(self.path, partition, self.anonymous)
+
+    def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
+        """A unit's file, to be read in the version that was listed. `size`: its bytes, if the unit is all of it."""
+        return SourceFile(unit["uri"], unit["version"], size, self.anonymous, self.on_changed)
 
     def units(self, files: list[File]) -> pa.Table:
         """The manifest's units (schema `reading_order.UNITS`, `unit` counting from 0) of the files found."""

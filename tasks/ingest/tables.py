@@ -8,6 +8,8 @@ import pyarrow as pa
 
 from tasks import rows
 from tasks.errors import InputError, RowError
+from tasks.ingest.versioned import SourceChanged, SourceVanished
+from tasks.passing import is_passing
 
 ROWS_AT_ONCE = 8192
 
@@ -15,11 +17,11 @@ ROWS_AT_ONCE = 8192
 def is_damage(error: Exception) -> bool:
     """Whether a file is to blame for `error`, and not the storage, which a later attempt may find well again.
 
-    Arrow reports damage as an `OSError` without an errno; the storage's own errors have one, or are timeouts.
+    Arrow reports damage as an `OSError` without an errno; the storage's own errors have one, or may pass.
     """
     if isinstance(error, OSError):
         not_there = isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError)
-        return not_there or (error.errno is None and not isinstance(error, ConnectionError | TimeoutError))
+        return not_there or (error.errno is None and not is_passing(error))
     return isinstance(error, pa.ArrowException | EOFError | zlib.error | UnicodeDecodeError | RowError)
 
 
@@ -83,6 +85,7 @@ def end_of_text(unit: dict, count: int, damage: Exception | None) -> Iterator[pa
         return
     stop = unit["rows"] if unit["rows"] is not None else count + bool(damage)
     reason = f"the file cannot be read from here on: {damage}" if damage else "the file ends before this row"
-    yield from rest_of_unit(unit, count, stop, RowError(reason))
+    is_other = isinstance(damage, SourceChanged | SourceVanished)
+    yield from rest_of_unit(unit, count, stop, damage if damage and is_other else RowError(reason))
     if unit["rows"] is None:
         yield end_of_unit(unit, stop)

@@ -8,12 +8,11 @@ import ray.data
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.tasks import exponential_backoff
 from pydantic import Field
 
 from tasks import reading_order, rows, settled
 from tasks.artifacts import artifact_key, markdown_table
-from tasks.errors import InputError, OvernightError
+from tasks.errors import InputError
 from tasks.ingest.csv import Csv
 from tasks.ingest.datasource import ManifestDatasource
 from tasks.ingest.images import Images
@@ -35,26 +34,16 @@ RETRIES = {"max_retries": 3}
 FIRST_UNITS = 1000  # enough to see how the files look
 
 
-def is_passing(_task: object, _run: object, state: object) -> bool:
-    """Whether a failure may pass by itself: storage that failed, rather than a job that is wrong."""
-    error = state.result(raise_on_failure=False)  # type: ignore[attr-defined]
-    return not isinstance(error, OvernightError)
-
-
 @task(
     name="ingest",
     task_run_name="ingest: list the inputs",
     cache_policy=NO_CACHE,
     persist_result=False,
-    retries=2,
-    retry_delay_seconds=exponential_backoff(2),
-    retry_jitter_factor=0.5,
-    retry_condition_fn=is_passing,
 )
 def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
     """The lazy dataset of the partition's pending rows, one block of columns as `tasks/ingest/<kind>.py` gives them.
 
-    Raises `InputError` where the inputs cannot be listed, or there are none.
+    Raises `InputError` where the inputs cannot be listed, or there are none, and `StorageFailed` where that may pass.
     """
     if not run.manifest.exists():
         files = list_inputs(source, run.partition)

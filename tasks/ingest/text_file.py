@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tasks.ingest.tables import is_damage
-from tasks.storage import open_filesystem
+from tasks.ingest.versioned import SourceFile
 
 PIECE_BYTES = 2**20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -18,14 +18,13 @@ MARK = "\ufdd0"
 _NO_UTF8 = re.compile("[\udc80-\udcff]+")
 
 
-def whole_lines(uri: str, anonymous: bool, line_ends: tuple[bytes, ...] = (b"\n",)) -> Iterator[bytes]:
+def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",)) -> Iterator[bytes]:
     """The file in pieces that end where a line does, the last one in any case; without a byte order mark.
 
     Raises what breaks the reading, after the last line that is whole.
     """
-    filesystem, path = open_filesystem(uri, anonymous)
-    with filesystem.open(path, "rb") as opened:
-        packed = gzip.GzipFile(fileobj=opened) if path.lower().endswith(".gz") else None
+    with file.open() as opened:
+        packed = gzip.GzipFile(fileobj=opened) if file.uri.lower().endswith(".gz") else None
         torn, is_first = [], True
         # read1 hands over what was unpacked before it fails at what cannot be.
         while piece := packed.read1(PIECE_BYTES) if packed else opened.read(PIECE_BYTES):

@@ -307,6 +307,7 @@ def test_images_are_decoded_first_unless_the_job_does_it_itself(write):
         "schedule=",
         "checks.min_rows=5",
         "source.anonymous=true",
+        "source.on_changed=fail",
         "name=cats",
         "state=s3://other",
         "preprocess.0.resample=bicubic",

@@ -51,7 +51,7 @@ def test_of_many_that_try_at_once_one_succeeds(ledger: Location) -> None:
     def create() -> None:
         start.wait()
         try:
-            (ledger / "lease" / "00000001").create(b"{}")
+            (ledger / "lease" / "00000001").create(str(threading.get_ident()).encode())
             results.append("made")
         except FileExistsError:
             results.append("refused")

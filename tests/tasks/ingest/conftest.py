@@ -17,10 +17,11 @@ from tasks.reading_order import PENDING
 
 @dataclass
 class Read:
-    """Rows by `row_id`: the visible values of the good, the message of the bad. `counts`: rows by path."""
+    """Rows by `row_id`: the visible values of the good, message and type of the bad. `counts`: rows by path."""
 
     good: dict[str, dict[str, Any]] = field(default_factory=dict)
     bad: dict[str, str] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
     def column(self, name: str) -> list[Any]:
@@ -46,6 +47,7 @@ def read_all(source: Source, units: pa.Table | None = None) -> Read:
             else:
                 assert row["__stage"] == "ingest"
                 found.bad[row["row_id"]] = row["__error_message"]
+                found.types[row["row_id"]] = row["__error_type"]
     for unit in units.to_pylist():
         count = ends[unit["unit"]] if unit["rows"] is None else unit["rows"]
         first = unit["first_row"]

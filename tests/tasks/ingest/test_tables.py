@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from s3fs import S3FileSystem
 
+from tasks.errors import StorageFailed
 from tasks.ingest.csv import Csv
 from tasks.ingest.images import Images
 from tasks.ingest.jsonl import Jsonl
@@ -20,6 +20,7 @@ from tasks.ingest.parquet import Parquet
 from tasks.ingest.source import Source
 from tasks.ingest.tables import is_damage
 from tasks.manifest import UNITS
+from tasks.patient_s3 import PatientS3
 from tasks.reading_order import PENDING
 
 
@@ -44,10 +45,10 @@ def broken_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Broken)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    S3FileSystem.clear_instance_cache()
+    monkeypatch.setenv("OVERNIGHT_STORAGE_PATIENCE", "0.3")
+    PatientS3.clear_instance_cache()
     yield
-    S3FileSystem.clear_instance_cache()
+    PatientS3.clear_instance_cache()
     server.shutdown()
     server.server_close()
 
@@ -62,7 +63,7 @@ def test_no_row_is_blamed_for_a_storage_that_fails(kind: type[Source]):
     if kind is Parquet or kind is Images:
         unit |= {"rows": 1, "row_group": 0}
     source = kind(path="s3://bucket", anonymous=True)
-    with pytest.raises(OSError, match="Internal Server Error"):
+    with pytest.raises(StorageFailed, match="Internal Server Error"):
         list(source.read(pa.Table.from_pylist([unit], schema=PENDING), None))
 
 

@@ -1,0 +1,153 @@
+"""Source files as the manifest lists them: every byte that is read belongs to that version, or reading fails.
+
+S3 is asked for the version itself (If-Match on the ETag). Elsewhere the file's entry is looked at after each read, and
+what was read counts only if the file is still the one that was listed.
+"""
+
+import io
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import fsspec
+
+from tasks.errors import InputError, RowError
+from tasks.storage import is_local, open_filesystem, version_of
+
+LOOKS_AT_ONCE = 16
+
+
+class SourceChanged(RowError):
+    """The file is another than the manifest lists."""
+
+
+class SourceVanished(RowError):
+    """The file is not there any more."""
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file of the manifest. `version` is empty, and `size` None, where nobody knows them.
+
+    on_changed: `fail` makes an `InputError` of what else costs the file's rows.
+    """
+
+    uri: str
+    version: str
+    size: int | None
+    anonymous: bool = False
+    on_changed: Literal["quarantine", "fail"] = "quarantine"
+
+    @cached_property
+    def place(self) -> tuple[fsspec.AbstractFileSystem, str]:
+        return open_filesystem(self.uri, self.anonymous)
+
+    def open(self) -> "VersionedFile":
+        """Raises `SourceChanged` or `SourceVanished`, or `InputError` as the source says."""
+        filesystem, path = self.place
+        try:
+            opened = filesystem.open(path, "rb")
+        except FileNotFoundError:
+            raise self.vanished() from None
+        return VersionedFile(self, opened)
+
+    def look(self, info: dict[str, Any] | None = None) -> None:
+        """Raises if the file is not the listed one now, by its entry `info` or by what the storage says."""
+        filesystem, path = self.place
+        try:
+            info = info or filesystem.info(path)
+        except FileNotFoundError:
+            raise self.vanished() from None
+        if self.version and version_of(info) != self.version:
+            raise self.changed(f"version {version_of(info)} of {info['size']:,} bytes")
+        if self.size is not None and info["size"] != self.size:
+            raise self.changed(f"{info['size']:,} bytes")
+
+    def changed(self, found: str) -> Exception:
+        size = "" if self.size is None else f" of {self.size:,} bytes"
+        return self._error(SourceChanged, f"expected version {self.version}{size}, as listed, found {found}")
+
+    def vanished(self) -> Exception:
+        return self._error(SourceVanished, f"expected version {self.version}, as listed, found no file any more")
+
+    def _error(self, kind: type[RowError], sentence: str) -> Exception:
+        if self.on_changed == "quarantine":
+            return kind(sentence)
+        return InputError(
+            f"{self.uri}: {sentence}. source.on_changed is fail: put the file back, or run with --force for a new list."
+        )
+
+
+class VersionedFile(io.RawIOBase):
+    """A `SourceFile`, opened: seekable, binary, for reading."""
+
+    def __init__(self, file: SourceFile, opened: Any) -> None:
+        super().__init__()
+        self._file, self._opened = file, opened
+        # s3fs's own condition for reading with If-Match from here on
+        self._is_pinned = "ETag" in getattr(opened, "details", {})
+        file.look(opened.details if self._is_pinned else None)
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            data = bytes(self._opened.read(size))
+        except FileNotFoundError:
+            raise self._file.vanished() from None
+        except OSError as error:
+            if not _is_expired(error):
+                raise
+            self._file.look()
+            raise self._file.changed("another version while reading") from None
+        if not self._is_pinned:
+            self._file.look()
+        return data
+
+    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._opened.seek(place, whence))
+
+    def tell(self) -> int:
+        return int(self._opened.tell())
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._opened.close()
+        super().close()
+
+
+def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
+    """The contents of files of one filesystem, fetched together; in the place of each that failed, its error."""
+    filesystem = files[0].place[0]
+    paths = [file.place[1] for file in files]
+    is_pinned = hasattr(filesystem, "call_s3")
+    etags = {"etags": {file.place[1]: file.version for file in files}} if is_pinned else {}
+    # Not `cat`, which takes the brackets in a file's name for a pattern.
+    contents: list[Any] = filesystem.cat_ranges(paths, None, None, on_error="return", **etags)
+
+    def checked(file: SourceFile, content: bytes | Exception) -> bytes | Exception:
+        if isinstance(content, FileNotFoundError):
+            return file.vanished()
+        if isinstance(content, Exception) and not _is_expired(content):
+            return content
+        try:
+            if not is_pinned or isinstance(content, Exception):
+                file.look()
+        except Exception as error:
+            return error
+        return file.changed("another version while reading") if isinstance(content, Exception) else content
+
+    if is_pinned or is_local(filesystem):
+        return [checked(*pair) for pair in zip(files, contents, strict=True)]
+    with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+        return list(pool.map(checked, files, contents))
+
+
+def _is_expired(error: Exception) -> bool:
+    """Whether S3 holds another version than was asked for, in s3fs's words."""
+    return type(error).__name__ == "FileExpired"

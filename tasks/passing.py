@@ -1,0 +1,75 @@
+"""What an error of storage, or of any service, says about the next try: that it may pass, or what a person has to do.
+
+Errors are known by errno, by HTTP status and by the names of their classes, so that no library of a store is loaded.
+"""
+
+import errno
+from typing import Any
+
+_ERRNOS = frozenset(
+    {
+        *(errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT, errno.EBUSY),
+        *(errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN, errno.ESTALE, errno.EREMOTEIO),
+    }
+)
+# Base classes in botocore, aiohttp, urllib3, requests and the Azure SDK, and Python's own.
+_CLASSES = frozenset(
+    {
+        *("ConnectionError", "TimeoutError", "HTTPClientError", "ResponseParserError", "IncompleteReadError"),
+        *("ClientConnectionError", "ClientPayloadError", "IncompleteRead", "ProtocolError", "Timeout"),
+        *("ChunkedEncodingError", "ServiceRequestError", "ServiceResponseError"),
+    }
+)
+_LASTING = frozenset({"SSLError", "FileExpired"})  # a wrong certificate; s3fs's word for an object that was replaced
+_CODES = frozenset(
+    {
+        *("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestThrottled"),
+        *("OperationAborted", "ConditionalRequestConflict"),
+    }
+)
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether waiting may help: throttling, 5xx, time-outs, connections that are refused, reset or cut off."""
+    names = {base.__name__ for base in type(error).__mro__}
+    if names & _LASTING:
+        return False
+    if names & _CLASSES:
+        return True
+    status, code = _answer(error)
+    if status is not None:
+        return code in _CODES or status in (408, 429) or (status >= 500 and status not in (501, 507))
+    return isinstance(error, OSError) and error.errno in _ERRNOS
+
+
+def is_forbidden(error: BaseException) -> bool:
+    """Whether the storage refuses this user: access denied, or credentials that are wrong, expired or missing."""
+    names = {base.__name__ for base in type(error).__mro__}
+    missing = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
+    is_read_only = isinstance(error, OSError) and error.errno == errno.EROFS
+    denied = isinstance(error, PermissionError) or is_read_only
+    return denied or bool(names & missing) or _answer(error)[0] in (401, 403)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether there is no space, or no quota, left for what was to be written."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return full or _answer(error)[0] == 507
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status, where `error` or what it was raised from is a server's answer."""
+    return _answer(error)[0]
+
+
+def _answer(error: BaseException) -> tuple[int | None, str]:
+    """HTTP status and S3's error code, where `error` or what it was raised from is a server's answer."""
+    for found in (error, error.__cause__):
+        response: Any = getattr(found, "response", None)
+        if isinstance(response, dict):
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            return status, str(response.get("Error", {}).get("Code", ""))
+    for name in ("status", "status_code", "code"):
+        if isinstance(status := getattr(error, name, None), int):
+            return status, ""
+    return None, ""

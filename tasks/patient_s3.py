@@ -1,0 +1,133 @@
+"""S3 that is waited for: a server that is gone, frozen, or asks to slow down costs time and nothing else.
+
+Every request, of a listing's page as of an upload's part, goes through botocore's event `needs-retry`; what answers
+there decides whether it is sent again. botocore's own retries count attempts: five take two seconds with a server that
+refuses and two minutes with one that is silent. Here time is what counts: `PATIENCE_SECONDS` a request from its first
+failure, or `OVERNIGHT_STORAGE_PATIENCE` where a process has that in its environment. Who waits says so in the log.
+
+Two things in here belong to s3fs 2026.9 itself: that all its clients come out of `set_session`, and that
+`cat_ranges` hands its keywords to `_cat_file`. `tests/tasks/test_patient_s3.py` fails when they move.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections import deque
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from s3fs import S3FileSystem
+from s3fs.utils import FileExpired
+
+from tasks.errors import StorageFailed
+from tasks.passing import is_passing, status_of
+
+PATIENCE_SECONDS = 120.0
+LONGEST_WAIT_SECONDS = 8.0
+BODY_TRIES = 5
+LOG_EVERY_SECONDS = 10.0
+
+_log = logging.getLogger("overnight.storage")
+_logged: deque[float] = deque(maxlen=1)
+
+
+class PatientS3(S3FileSystem):
+    """s3fs, but it waits as above, and `cat_ranges(..., etags={path: ETag})` reads these versions or fails."""
+
+    def __init__(self, **options: Any) -> None:
+        once = {"mode": "standard", "total_max_attempts": 1}
+        super().__init__(**{**options, "config_kwargs": {**(options.get("config_kwargs") or {}), "retries": once}})
+
+    async def set_session(self, refresh: bool = False, kwargs: dict[str, Any] = {}) -> Any:  # noqa: B006 - s3fs's own
+        client = await super().set_session(refresh=refresh, kwargs=kwargs)
+        client.meta.events.register_first("needs-retry.s3", seconds_to_wait, unique_id="overnight-patience")
+        return client
+
+    async def _cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, etags: Any = None, **others: Any
+    ) -> bytes:
+        if etags is None:
+            return bytes(await super()._cat_file(path, start=start, end=end, **others))
+        bucket, key, _ = self.split_path(path)
+        match = {"IfMatch": f'"{etags[path]}"'} if etags[path] else {}
+        for tried in range(1, BODY_TRIES + 1):
+            try:
+                answer = await self._call_s3("get_object", Bucket=bucket, Key=key, **match)
+            except OSError as error:
+                raise FileExpired(path, etags[path]) if status_of(error) == 412 else error from error.__cause__
+            try:
+                if match and answer["ETag"].strip('"') != etags[path]:  # from a server that does not know If-Match
+                    raise FileExpired(path, etags[path])
+                return bytes(await answer["Body"].read())
+            except Exception as error:
+                if tried == BODY_TRIES or not is_passing(error):
+                    raise
+                await asyncio.sleep(random.uniform(0, 0.2 * 2**tried))
+            finally:
+                answer["Body"].close()
+        raise AssertionError("unreachable: the last try returns or raises")
+
+
+def patience_seconds() -> float:
+    return float(os.environ.get("OVERNIGHT_STORAGE_PATIENCE") or PATIENCE_SECONDS)
+
+
+def seconds_to_wait(
+    attempts: int,
+    request_dict: dict[str, Any],
+    operation: Any,
+    response: Any = None,
+    caught_exception: Exception | None = None,
+    **_others: Any,
+) -> float | None:
+    """botocore's question after each try: seconds until the next one, or None if the outcome stands.
+
+    Raises `StorageFailed` when the patience is at its end.
+    """
+    problem = _passing_problem(response, caught_exception)
+    if problem is None:
+        return None
+    now, patience = time.monotonic(), patience_seconds()
+    since = request_dict["context"].setdefault("overnight_first_failure", now)
+    what = f"{operation.name} on {_place(request_dict['url'])}"
+    if now - since >= patience:
+        raise StorageFailed(
+            f"the storage did not recover: {what} was tried {attempts} times in {now - since:.0f} s and failed, last "
+            f"with {problem}. Nothing was published; run again to resume where the staged parts end."
+        )
+    wait = min(LONGEST_WAIT_SECONDS, 0.1 * 2**attempts) * random.uniform(0.5, 1)
+    _say(f"waiting for storage: {what} failed with {problem}; trying for {patience - (now - since):.0f} s more")
+    return min(wait, patience - (now - since))
+
+
+def _passing_problem(response: Any, caught: Exception | None) -> str | None:
+    if caught is not None:
+        return f"{type(caught).__name__}: {caught}" if is_passing(caught) else None
+    status, parsed = response[0].status_code, response[1]
+    if status < 300 or not is_passing(_Answer(parsed, status)):
+        return None
+    error = parsed.get("Error", {})
+    return f"{status} {error.get('Code', '')}: {error.get('Message', '')}"
+
+
+class _Answer(Exception):
+    """A server's refusal, in the form in which `is_passing` knows one."""
+
+    def __init__(self, parsed: dict[str, Any], status: int) -> None:
+        super().__init__()
+        self.response = {"Error": parsed.get("Error", {}), "ResponseMetadata": {"HTTPStatusCode": status}}
+
+
+def _place(url: str) -> str:
+    """The address without its query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{unquote(parts.path)}"
+
+
+def _say(sentence: str) -> None:
+    """A warning, but not one for each of the hundreds of requests that wait for the same thing."""
+    if not _logged or time.monotonic() - _logged[0] > LOG_EVERY_SECONDS:
+        _logged.append(time.monotonic())
+        _log.warning(sentence)

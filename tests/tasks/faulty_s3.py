@@ -1,0 +1,86 @@
+"""A real HTTP server in front of the session's S3 server that does, request by request, what a test asks it to."""
+
+import contextlib
+import http.client
+import http.server
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+REFUSALS = {
+    "throttle": (503, "SlowDown", "Please reduce your request rate."),
+    "fail": (500, "InternalError", "We encountered an internal error."),
+    "forbid": (403, "AccessDenied", "Access Denied"),
+}
+
+
+@dataclass
+class FaultyS3:
+    """`faults` befall the next requests, one each: a name in `REFUSALS`, `drop`, `lose` the answer, `cut` its body."""
+
+    upstream: str
+    faults: list[str] = field(default_factory=list)
+    always: str = ""
+    seen: list[str] = field(default_factory=list)
+    url: str = ""
+
+
+@contextlib.contextmanager
+def faulty_s3(upstream: str) -> Iterator[FaultyS3]:
+    """In front of the S3 server at `upstream`, until the body ends."""
+    state = FaultyS3(upstream)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            state.seen.append(f"{self.command} {urlsplit(self.path).path}")
+            fault = state.faults.pop(0) if state.faults else state.always
+            if fault in REFUSALS:
+                status, code, message = REFUSALS[fault]
+                text = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+                self._answer(status, [("Content-Type", "application/xml")], text)
+                return
+            if fault == "drop":
+                self.close_connection = True
+                return
+            upstream = http.client.HTTPConnection(urlsplit(state.upstream).netloc)
+            upstream.request(self.command, self.path, body, dict(self.headers.items()))
+            answer = upstream.getresponse()
+            content = answer.read()
+            upstream.close()
+            if fault == "lose":
+                self.close_connection = True
+                return
+            self._answer(answer.status, answer.getheaders(), content, cut=fault == "cut")
+
+        do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
+
+        def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes, cut: bool = False) -> None:
+            self.send_response_only(status)
+            length = dict(headers).get("Content-Length", "0") if self.command == "HEAD" else str(len(content))
+            for name, value in [*headers, ("content-length", length)]:
+                if name != "Content-Length" and name.lower() not in ("transfer-encoding", "connection"):
+                    self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content[: len(content) // 2] if cut else content)
+            if cut:
+                self.wfile.flush()
+                time.sleep(0.05)
+                self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()

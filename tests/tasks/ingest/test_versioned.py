@@ -1,0 +1,117 @@
+"""Files that change or vanish between the listing and the read, or while they are read: none of their rows is taken."""
+
+import io
+import re
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tasks.errors import InputError
+from tasks.ingest.csv import Csv
+from tasks.ingest.images import Images
+from tasks.ingest.jsonl import Jsonl
+from tasks.ingest.listing import list_inputs
+from tasks.ingest.parquet import Parquet
+from tasks.ingest.source import Source
+from tasks.ingest.versioned import SourceChanged, SourceFile, SourceVanished
+from tasks.reading_order import PENDING
+from tasks.storage import Location
+from tests.tasks.ingest.conftest import read_all
+
+
+def table(first: int, rows: int) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"x": range(first, first + rows)}), buffer, row_group_size=2)
+    return buffer.getvalue()
+
+
+CONTENTS: list[tuple[type[Source], str, Callable[[int], bytes]]] = [
+    (Images, "png", lambda first: f"image {first}".encode()),
+    (Parquet, "parquet", lambda first: table(first, 4)),
+    (Csv, "csv", lambda first: f"x\n{first}\n{first + 1}\n".encode()),
+    (Jsonl, "jsonl", lambda first: f'{{"x": {first}}}\n{{"x": {first + 1}}}\n'.encode()),
+]
+
+
+@pytest.fixture(params=["disk", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    if request.param == "disk":
+        return Location(str(tmp_path))
+    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
+    request.getfixturevalue("s3").create_bucket(Bucket=bucket)
+    return Location(f"s3://{bucket}/in")
+
+
+def listed(kind: type[Source], place: Location, **settings: Any) -> tuple[Source, pa.Table]:
+    source = kind(path=place.uri, **settings)
+    return source, source.units(list_inputs(source, "all"))
+
+
+@pytest.mark.parametrize(("kind", "ending", "content"), CONTENTS, ids=[kind.__name__ for kind, *_ in CONTENTS])
+def test_a_file_that_changed_or_vanished_loses_its_rows_and_no_others(
+    place: Location, kind: type[Source], ending: str, content: Callable[[int], bytes]
+):
+    for name in "abcd":
+        (place / f"{name}.{ending}").write_bytes(content(1))
+    source, units = listed(kind, place)
+    (place / f"b.{ending}").write_bytes(content(5))  # as long as before
+    (place / f"c.{ending}").remove()
+    found = read_all(source, units)
+    types = {(name.partition(".")[0], kind) for name, kind in found.types.items()}
+    assert types == {("b", "SourceChanged"), ("c", "SourceVanished")}
+    assert {name.partition(".")[0] for name in found.good} == {"a", "d"}
+    for name, message in found.bad.items():
+        assert re.match(r"expected version \S+( of \d+ bytes)?, as listed, found ", message)
+        assert message.endswith("no file any more" if name[0] == "c" else " bytes")
+
+
+@pytest.mark.parametrize(("kind", "ending", "content"), CONTENTS, ids=[kind.__name__ for kind, *_ in CONTENTS])
+@pytest.mark.parametrize("vanishes", [False, True])
+def test_the_job_may_have_such_a_file_fail_the_run(
+    tmp_path: Path, kind: type[Source], ending: str, content: Callable[[int], bytes], vanishes: bool
+):
+    file = tmp_path / f"a.{ending}"
+    file.write_bytes(content(1))
+    source, units = listed(kind, Location(str(tmp_path)), on_changed="fail")
+    if vanishes:
+        file.unlink()
+    else:
+        file.write_bytes(content(500))
+    with pytest.raises(InputError, match=rf"a\.{ending}: expected version .*source\.on_changed is fail"):
+        read_all(source, units)
+
+
+@pytest.mark.parametrize("now", [b"y" * 1000, None])
+def test_a_file_that_changes_or_vanishes_once_it_is_open_is_noticed(place: Location, now: bytes | None):
+    (place / "a").write_bytes(b"x" * 1000)
+    [file] = place.files()
+    with SourceFile(file.uri, file.version, file.size).open() as opened:
+        if now is None:
+            (place / "a").remove()
+        else:
+            (place / "a").write_bytes(now)
+        with pytest.raises(SourceChanged if now else SourceVanished, match=f"expected version {file.version}"):
+            opened.read(1000)
+
+
+def test_rows_read_before_the_change_stay_and_the_rest_is_lost(tmp_path: Path):
+    lines = [f'{{"x": {n}, "padding": "{"-" * 200}"}}' for n in range(40_000)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    source, units = listed(Jsonl, Location(str(tmp_path)))
+    pending = units.append_column("settled", pa.nulls(len(units), pa.list_(pa.int64()))).cast(PENDING)
+    blocks = source.read(pending, source.common_schema(units))
+    found = [next(blocks)]
+    with (tmp_path / "a.jsonl").open("r+") as file:  # in place, unlike what replaces a file whole
+        file.seek(5_000_000)
+        file.write("changed")
+    found += blocks
+    values = [x for block in found if "x" in block.column_names for x in block["x"].to_pylist()]
+    assert 0 < len(values) < 40_000
+    assert values == list(range(len(values)))
+    lost = [row for block in found for row in block.to_pylist() if row["__error_type"]]
+    assert [(row["__row"], row["__error_type"]) for row in lost] == [(len(values), "SourceChanged")]

@@ -1,0 +1,203 @@
+"""S3 that fails for a while, request by request, and one that does not come back."""
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tasks.errors import InputError, StorageFailed, StorageRefused
+from tasks.ingest.images import Images
+from tasks.ingest.listing import list_inputs
+from tasks.patient_s3 import PatientS3
+from tasks.storage import Location, open_filesystem
+from tests.tasks.faulty_s3 import FaultyS3, faulty_s3
+from tests.tasks.ingest.conftest import read_all
+
+
+@pytest.fixture
+def store(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
+    """The way to the S3 server, which fails as the test says; four seconds of patience."""
+    with faulty_s3(os.environ["AWS_ENDPOINT_URL"]) as store:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
+        monkeypatch.setenv("OVERNIGHT_STORAGE_PATIENCE", "4")
+        PatientS3.clear_instance_cache()
+        yield store
+        PatientS3.clear_instance_cache()
+
+
+@pytest.fixture
+def place(s3: Any) -> Location:
+    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket)
+    return Location(f"s3://{bucket}/deep")
+
+
+@pytest.mark.parametrize("fault", ["throttle", "fail", "drop", "lose"])
+def test_every_call_outlasts_what_passes(store: FaultyS3, place: Location, fault: str):
+    calls: list[tuple[str, Any]] = [
+        ("write", lambda: (place / "a").write_bytes(b"one")),
+        ("read", (place / "a").read_bytes),
+        ("create", lambda: (place / "b").create(b"two")),
+        ("open", lambda: (place / "b").open().read()),
+        ("list", lambda: [file.path for file in place.files()]),
+        ("names", place.names),
+        ("exists", (place / "a").exists),
+        ("remove", (place / "a").remove),
+    ]
+    outcomes = {}
+    for name, call in calls:
+        store.faults[:] = [fault, fault]
+        outcomes[name] = call()
+        assert store.faults == [], name
+    assert outcomes == {
+        "write": None, "read": b"one", "create": None, "open": b"two", "list": ["a", "b"], "names": ["a", "b"],
+        "exists": True, "remove": None,
+    }  # fmt: skip
+    assert place.names() == ["b"]
+
+
+def test_a_copy_outlasts_what_passes(store: FaultyS3, place: Location):
+    (place / "a").write_bytes(b"one")
+    filesystem, path = (place / "a").open_filesystem()
+    store.faults[:] = ["fail", "drop", "lose"]
+    filesystem.cp_file(path, f"{path}2")
+    assert (place / "a2").read_bytes() == b"one"
+
+
+@pytest.mark.parametrize("others", [None, b"theirs"])
+def test_whose_a_created_object_is_is_known_although_the_answer_was_lost(
+    store: FaultyS3, place: Location, s3: Any, others: bytes | None
+):
+    if others:
+        (place / "lease").create(others)
+        store.faults[:] = ["drop"]
+        with pytest.raises(FileExistsError):
+            (place / "lease").create(b"mine")
+    else:
+        store.faults[:] = ["lose"]
+        (place / "lease").create(b"mine")
+    assert (place / "lease").read_bytes() == (others or b"mine")
+
+
+def test_a_body_that_breaks_off_is_read_again(store: FaultyS3, place: Location):
+    content = os.urandom(2**20)
+    (place / "a").write_bytes(content)
+    with (place / "a").open() as file:
+        store.faults[:] = ["cut", "drop"]
+        assert file.read() == content
+    filesystem, path = (place / "a").open_filesystem()
+    store.faults[:] = ["cut", "throttle", "cut"]
+    assert filesystem.cat_ranges([path], None, None, etags={path: ""}) == [content]
+    assert store.faults == []
+
+
+def test_small_files_cost_one_request_each(store: FaultyS3, place: Location):
+    for name in "abc":
+        (place / name).write_bytes(name.encode())
+    files = list(place.files())
+    filesystem, root = place.open_filesystem()
+    store.seen.clear()
+    etags = {f"{root}/{file.path}": file.version for file in files}
+    assert filesystem.cat_ranges(list(etags), None, None, etags=etags) == [b"a", b"b", b"c"]
+    assert sorted(store.seen) == [f"GET /{path}" for path in etags]
+
+
+def test_an_object_is_read_in_the_version_that_was_asked_for(store: FaultyS3, place: Location):
+    (place / "a").write_bytes(b"one")
+    filesystem, path = (place / "a").open_filesystem()
+    etag = next(place.files()).version
+    (place / "a").write_bytes(b"two")
+    [found] = filesystem.cat_ranges([path], None, None, etags={path: etag})
+    assert type(found).__name__ == "FileExpired"
+
+
+def test_patience_ends_with_a_sentence_and_says_meanwhile_what_is_waited_for(
+    store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setenv("OVERNIGHT_STORAGE_PATIENCE", "1")
+    store.always = "throttle"
+    started = time.monotonic()
+    with caplog.at_level(logging.WARNING, "overnight"), pytest.raises(StorageFailed) as caught:
+        (place / "a").write_bytes(b"one")
+    assert 1 <= time.monotonic() - started < 5
+    assert f"PutObject on {store.url}/{place.uri.removeprefix('s3://')}/a was tried " in str(caught.value)
+    assert "times in 1 s and failed, last with 503 SlowDown: Please reduce your request rate." in str(caught.value)
+    assert len(store.seen) > 2
+    assert len([r for r in caplog.records if "waiting for storage: PutObject on" in r.message]) <= 1
+
+
+def test_no_permission_is_told_at_once(store: FaultyS3, place: Location):
+    store.always = "forbid"
+    for call, verb in (
+        (lambda: (place / "a").write_bytes(b"one"), "write"),
+        (lambda: (place / "a").create(b"one"), "write"),
+        ((place / "a").read_bytes, "read"),
+        ((place / "a").open, "read"),
+        (place.names, "list"),
+        ((place / "a").remove, "remove"),
+    ):
+        started = time.monotonic()
+        with pytest.raises(StorageRefused, match=rf"no permission to {verb} {place}.*Nothing was published"):
+            call()
+        assert time.monotonic() - started < 1
+
+
+def test_a_source_that_may_not_be_listed_fails_at_once_and_a_single_file_costs_its_row(
+    store: FaultyS3, place: Location
+):
+    for name in "abc":
+        (place / f"{name}.png").write_bytes(name.encode())
+    source = Images(path=place.uri)
+    units = source.units(list_inputs(source, "all"))
+    store.faults[:] = ["forbid"]
+    found = read_all(source, units)
+    assert (len(found.good), set(found.types.values())) == (2, {"PermissionError"})
+    store.always = "forbid"
+    started = time.monotonic()
+    with pytest.raises(InputError, match=f"source.path: no permission to list {place}: Access Denied"):
+        list_inputs(source, "all")
+    store.always = "fail"
+    with pytest.raises(StorageFailed, match="ListObjectsV2 on http"):
+        list_inputs(source, "all")
+    assert 4 < time.monotonic() - started < 12
+
+
+def test_a_server_that_is_killed_and_one_that_freezes_cost_only_time(s3: Any, monkeypatch: pytest.MonkeyPatch):
+    """With a server of its own, which keeps nothing: the bucket is made anew."""
+    monkeypatch.setenv("OVERNIGHT_STORAGE_PATIENCE", "60")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    PatientS3.clear_instance_cache()
+    servers: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+        servers.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+    try:
+        later = threading.Timer(3, start)
+        later.start()
+        filesystem, _ = open_filesystem("s3://bucket")
+        filesystem.mkdir("bucket")  # while nobody listens
+        Location("s3://bucket/a").write_bytes(b"one")
+        servers[0].send_signal(signal.SIGSTOP)
+        later = threading.Timer(17, servers[0].send_signal, [signal.SIGCONT])  # a request waits 15 s for its answer
+        later.start()
+        assert Location("s3://bucket/a").read_bytes() == b"one"
+    finally:
+        later.join()
+        for server in servers:
+            server.kill()
+            server.wait()
+        PatientS3.clear_instance_cache()
