@@ -173,11 +173,11 @@ def refuse_foreign_files(run: Run) -> None:
 
 
 def describe_failure(job: str, partition: str, error: OvernightError) -> dict[str, Any]:
-    """A failure as `failure.json` and `--json` say it."""
+    """A failure or a cancellation as `failure.json` (only failures) and `--json` say it."""
     return {
         "job": job,
         "partition": partition,
-        "status": "failed",
+        "status": error.status,
         "stage": error.stage,
         "error_type": error.error_type,
         "error_message": str(error),

@@ -10,6 +10,7 @@ from prefect import flow, get_run_logger, tags
 from prefect.futures import PrefectFuture
 
 from flows.attempt import describe_run, fresh_receipt, opened, retried
+from flows.cancel import cancellable
 from flows.job import Job, load_job
 from flows.partitions import resolve_partition
 from flows.runner import OvernightTaskRunner
@@ -41,6 +42,7 @@ def _partition(job: Job, partition: str) -> str:
 
 
 @flow(name="batch-inference", flow_run_name=run_name, task_runner=OvernightTaskRunner(), persist_result=False)
+@cancellable
 def batch_inference(
     partition: str = "",
     force: bool = False,

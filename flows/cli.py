@@ -68,7 +68,7 @@ def run(
         failure = describe_failure(job.name, day, error)
         if as_json:
             click.echo(json.dumps(failure, indent=2))
-        click.secho(f"failed: {job.name}/{day} in {error.stage}: {error}", fg="red", err=True)
+        click.secho(f"{error.status}: {job.name}/{day} in {error.stage}: {error}", fg="red", err=True)
         sys.exit(1)
     if as_json:
         click.echo(json.dumps(receipt, indent=2))

@@ -7,7 +7,8 @@
   Python, where the signal can reach it.
 - No setting travels in a Ray task's arguments: a worker has its own, from its environment.
 - Logs and events are sent before a worker may exit.
-- The task run of a worker that died ends as Crashed, instead of Running for ever.
+- The task run of a worker that died ends as Crashed, instead of Running for ever; that of a flow that is interrupted
+  while it waits is stopped, and ends as Cancelled.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ import os
 import secrets
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar
@@ -26,17 +28,20 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import SettingsContext
 from prefect.events.worker import EventsWorker
+from prefect.exceptions import ObjectNotFound
 from prefect.logging.handlers import APILogWorker
 from prefect.settings import get_current_settings
-from prefect.states import Crashed
+from prefect.states import Cancelled, Crashed
 from prefect_ray.context import RemoteOptionsContext
 from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner
 
+from flows.cancel import INTERRUPTIONS
 from tasks.errors import OvernightError
 
 R = TypeVar("R")
 REMOTE_OPTIONS = {"num_cpus": 0, "max_retries": 0}
 FLUSH_SECONDS = 5.0
+STOP_SECONDS = 10.0  # of the 30 that Prefect's runner gives a flow that it cancels
 NOT_SHIPPED = [".git", ".venv", ".demo", "__pycache__", "*.parquet", "*.safetensors"]
 
 
@@ -48,7 +53,7 @@ class NoSettings(SettingsContext):
 
 
 class OvernightFuture(PrefectRayFuture[R]):
-    """Waits in Python, so that signals arrive; a lost worker is an error that names its task."""
+    """Waits in Python, so that signals arrive; then it stops its task. A lost worker is an error."""
 
     def wait(self, timeout: float | None = None) -> None:
         with contextlib.suppress(FutureTimeoutError):
@@ -63,26 +68,43 @@ class OvernightFuture(PrefectRayFuture[R]):
             return super().result(timeout, raise_on_failure)
         except ray.exceptions.RayError as error:
             if not self._final_state:
-                self._report_crash(error)
+                self._report(Crashed(message=f"The process of this task died: {type(error).__name__}"))
             raise
 
-    def _report_crash(self, error: Exception) -> None:
-        """Ends the task run as Crashed in the server; its own process cannot any more."""
-        with get_client(sync_client=True) as client:
-            state: State[Any] = Crashed(message=f"The process of this task died: {type(error).__name__}")
-            client.set_task_run_state(self.task_run_id, state, force=True)
+    def _stop(self) -> None:
+        """Ends the task's process, and with it the stream that it drives; returns when it is gone."""
+        ray.cancel(self.wrapped_future, force=True)
+        with contextlib.suppress(Exception):
+            self.wrapped_future.future().result(STOP_SECONDS)
+        self._report(Cancelled(message="The flow run was interrupted."))
+
+    def _report(self, state: State[Any]) -> None:
+        """Ends the task run in the server, where its own process cannot any more; that costs the flow nothing."""
+        deadline = time.monotonic() + FLUSH_SECONDS
+        with contextlib.suppress(Exception), get_client(sync_client=True) as client:
+            while time.monotonic() < deadline:
+                try:
+                    client.set_task_run_state(self.task_run_id, state, force=True)
+                    return
+                except ObjectNotFound:
+                    time.sleep(0.5)  # its beginning is still on its way to the server
 
     def _wait_in_python(self, timeout: float | None) -> None:
         try:
             self.wrapped_future.future().result(timeout)
         except FutureTimeoutError:
             raise
+        except INTERRUPTIONS:
+            self._stop()
+            raise
         except Exception:
             return  # super() reads it again and says what it was
 
 
 class OvernightTaskRunner(RayTaskRunner[R]):
-    """The task runner of every flow here."""
+    """The task runner of every flow here. `stage` is the task that was started last, or "plan"."""
+
+    stage = "plan"
 
     def submit(self, *args: Any, **kwargs: Any) -> OvernightFuture[R]:
         current = SettingsContext.get()
@@ -91,6 +113,7 @@ class OvernightTaskRunner(RayTaskRunner[R]):
             NoSettings(profile=current.profile, settings=current.settings) if current else contextlib.nullcontext(),
         ):
             future = super().submit(*args, **kwargs)
+        self.stage = (args[0] if args else kwargs["task"]).name
         return OvernightFuture(task_run_id=future.task_run_id, wrapped_future=future.wrapped_future)
 
     def __enter__(self) -> "OvernightTaskRunner[R]":

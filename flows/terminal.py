@@ -1,6 +1,7 @@
 """What a person at the terminal sees: bars while a run streams, and the receipt in a few lines."""
 
 import contextlib
+import contextvars
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -35,7 +36,8 @@ def progress_bars(job_name: str) -> Iterator[None]:
     stop, since = threading.Event(), now()
     with Progress(*columns, console=console, transient=True) as progress:
         bars = {stage: progress.add_task(stage, total=100) for stage in STREAM_STAGES}
-        thread = threading.Thread(target=_follow, args=(job_name, since, progress, bars, stop), daemon=True)
+        here = contextvars.copy_context()  # a thread has no context of its own, and with it another Prefect server
+        thread = threading.Thread(target=here.run, args=(_follow, job_name, since, progress, bars, stop), daemon=True)
         thread.start()
         try:
             yield

@@ -19,6 +19,7 @@ class OvernightError(Exception):
     """A failure with a message for the user. `stage` is one of `STAGES`, or "plan" before the first."""
 
     stage = "plan"
+    status = "failed"
 
     def __init__(self, message: str, stage: str | None = None) -> None:
         super().__init__(message, stage)

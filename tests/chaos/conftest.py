@@ -1,5 +1,175 @@
-"""What the fault tests share."""
+"""A slow job in a folder of its own, `overnight run` processes to disturb, and what must be true in the end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
 
 from tests.flows.conftest import run_job
 
-__all__ = ["run_job"]
+__all__ = ["run_job"]  # a fixture here as well
+
+Start = Callable[..., subprocess.Popen[str]]
+ROWS, PER_FILE = 1200, 100
+TRIED_TWICE = 16  # a few rows are tried before the stream
+MODEL = '''
+import os
+import time
+
+
+class Slow:
+    """Doubles x, taking its time, and leaves a trace of every batch that it saw."""
+
+    def __call__(self, batch):
+        time.sleep(0.004 * len(batch["x"]))
+        with open(os.environ["TRACE"], "a") as trace:
+            trace.write("".join(f"{x}\\n" for x in batch["x"]))
+        return {"twice": batch["x"] * 2}
+'''
+
+
+@pytest.fixture
+def job_folder(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    for i in range(ROWS // PER_FILE):
+        rows = range(i * PER_FILE, (i + 1) * PER_FILE)
+        pq.write_table(pa.table({"x": rows}), tmp_path / f"in/{i:02d}.parquet", row_group_size=40)
+    (tmp_path / "slow_model.py").write_text(MODEL)
+    job = {
+        "name": "slow",
+        "source": {"kind": "parquet", "path": "in"},
+        "preprocess": [{"kind": "filter_rows", "expression": "x % 10 != 3"}],
+        "inference": [{"kind": "python", "target": "slow_model:Slow", "batch_size": 20}],
+        "sink": {"kind": "parquet", "path": "out", "rows_per_part": 40},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    return tmp_path
+
+
+@pytest.fixture
+def start(prefect_api: str, job_folder: Path) -> Iterator[Start]:
+    """Starts `overnight run`, or what else is given, in a process group of its own, which ends with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+        started.append(overnight(job_folder, *arguments, **{"PREFECT_API_URL": prefect_api, **environment}))
+        return started[-1]
+
+    yield run
+    for process in started:
+        end(process)
+
+
+def overnight(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """`overnight run job.yaml --json`, or with other arguments, in a process group of its own."""
+    arguments = arguments or ("run", "job.yaml", "--json")
+    return subprocess.Popen(
+        [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments],
+        cwd=folder,
+        env={**os.environ, "TRACE": str(folder / "trace"), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Kills what is left of a process group that a test started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.communicate()
+
+
+def parts(folder: Path) -> list[Path]:
+    return list((folder / "out/_overnight/all/generations").glob("*/parts/*.part"))
+
+
+def wait_for_parts(process: subprocess.Popen[str], folder: Path, count: int) -> None:
+    """Until so many parts are staged. Fails if the run ends before."""
+    deadline = time.monotonic() + 120
+    while len(parts(folder)) < count:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "no parts in time"
+        time.sleep(0.05)
+
+
+def settled_rows(folder: Path) -> int:
+    """Rows written in staged parts."""
+    return sum(pq.read_metadata(part).num_rows for part in parts(folder))
+
+
+def traced_rows(folder: Path) -> int:
+    """Rows that the model has seen, in all attempts."""
+    return len((folder / "trace").read_text().splitlines()) if (folder / "trace").exists() else 0
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+    stdout, stderr = process.communicate(timeout=240)
+    assert process.returncode == 0, stderr
+    return dict(json.loads(stdout))
+
+
+def assert_exact(receipt: dict[str, Any], folder: Path) -> None:
+    """The table is row for row what an undisturbed run gives."""
+    rows = [row for file in receipt["files"] for row in pq.read_table(folder / "out" / file).to_pylist()]
+    assert sorted((row["x"], row["twice"], row["row_id"]) for row in rows) == sorted(
+        (x, 2 * x, f"{x // PER_FILE:02d}.parquet#{x % PER_FILE}") for x in range(ROWS) if x % 10 != 3
+    )
+    assert receipt["rows_in"] == receipt["rows_out"] + receipt["rows_filtered"]
+
+
+def assert_resumed(receipt: dict[str, Any], folder: Path, settled: int, traced: int) -> None:
+    """The last attempt took up the `settled` rows; the model, which had seen `traced`, then saw only the rest."""
+    assert receipt["rows_resumed"] >= settled > 0
+    assert traced_rows(folder) - traced <= ROWS * 9 // 10 - settled + TRIED_TWICE
+
+
+def ask(api: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    """The Prefect server's answer: to a POST of `body`, else to a GET."""
+    request = urllib.request.Request(
+        f"{api}{path}",
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def newest_flow_run(api: str) -> dict[str, Any]:
+    return dict(ask(api, "/flow_runs/filter", {"sort": "START_TIME_DESC", "limit": 1})[0])
+
+
+def task_runs(api: str, flow_run_id: str) -> dict[str, str]:
+    """The states of a flow run's task runs, by task and time."""
+    body = {"flow_runs": {"id": {"any_": [flow_run_id]}}, "sort": "EXPECTED_START_TIME_ASC"}
+    return {
+        f"{run['expected_start_time']} {run['name']}": run["state_type"] for run in ask(api, "/task_runs/filter", body)
+    }
+
+
+def ray_process(title: str, trace: Path) -> int:
+    """The process of the run under test that Ray named `ray::TITLE`, told by its environment."""
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            try:
+                if f"ray::{title}" in (process / "cmdline").read_text() and (
+                    f"TRACE={trace}\0" in (process / "environ").read_text()
+                ):
+                    return int(process.name)
+            except (OSError, UnicodeDecodeError):
+                continue
+    pytest.fail(f"no process ray::{title}")

@@ -3,21 +3,15 @@
 import json
 import os
 import signal
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.chaos.test_kills import ROWS, finish, job_folder, parts, ray_process, start, wait_for_parts
-
-__all__ = ["job_folder", "start"]
+from tests.chaos.conftest import ROWS, Start, finish, ray_process, settled_rows, wait_for_parts
 
 pytestmark = pytest.mark.chaos
-
-Start = Callable[[], subprocess.Popen[str]]
 
 
 def table(folder: Path, receipt: dict[str, Any]) -> list[tuple[int, int]]:
@@ -52,7 +46,7 @@ def test_a_frozen_run_loses_its_lease_and_cannot_publish_when_it_wakes_up(start:
     frozen = [zombie.pid, ray_process("write", job_folder / "trace")]
     for pid in frozen:
         os.kill(pid, signal.SIGSTOP)
-    staged = sum(pq.read_metadata(part).num_rows for part in parts(job_folder))
+    staged = settled_rows(job_folder)
     receipt = finish(start())
     assert receipt["rows_resumed"] >= staged
     assert table(job_folder, receipt) == UNDISTURBED
