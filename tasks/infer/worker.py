@@ -15,6 +15,7 @@ from tasks.errors import ContractError
 from tasks.faults import is_device_failure, is_out_of_memory
 from tasks.guard import Guard
 from tasks.infer.predictor import Predictor
+from tasks.patiently import patiently
 from tasks.run_directory import Run
 
 CAREFUL_CALLS = 8  # of a worker started again: more than Ray Data has under way with one, and sends to it again
@@ -55,7 +56,7 @@ class Worker:
     def run(self, block: pa.Table, careful: bool) -> pa.Table:
         """`block` with the model's columns. careful: its rows may have killed a worker before."""
         heavy = heavy_columns(block, self._earlier) - self._keep if self._drop_heavy else set()
-        done = self.guard.run(block, lambda piece: rows.apply(piece, "infer", self._work), careful)
+        done = self.guard.run(block, lambda piece: rows.apply(piece, "infer", patiently(self._work, "infer")), careful)
         supervisor.report_quarantined(done, block, self._run)
         return done.drop_columns(sorted((heavy - self._made).intersection(done.column_names)))
 

@@ -8,6 +8,7 @@ from pyarrow import types
 
 from tasks import rows
 from tasks.guard import Guard
+from tasks.patiently import patiently
 from tasks.preprocess.steps import Step
 from tasks.run_directory import Run
 from tasks.supervisor import report_quarantined
@@ -31,8 +32,8 @@ def run_steps(block: pa.Table, steps: tuple[Step, ...], run: Run, pace: float) -
 
 def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
     for step in steps:
-        before = piece
-        piece = rows.apply(piece, "preprocess", _built(type(step), step.model_dump_json()))
+        before, work = piece, _built(type(step), step.model_dump_json())
+        piece = rows.apply(piece, "preprocess", patiently(work, "preprocess"))
         report_quarantined(piece, before, run)
     return piece
 

@@ -1,0 +1,58 @@
+"""Services and storage that a step or a model calls: what may pass by itself is tried again before a row is blamed."""
+
+import logging
+import random
+import time
+
+import pyarrow as pa
+
+from tasks.errors import OvernightError, StorageFailed
+from tasks.passing import is_passing
+from tasks.rows import Outcome, Work
+
+WAITS_SECONDS = (1, 2, 4, 8)
+
+_log = logging.getLogger("overnight.patience")
+
+
+def patiently(work: Work, stage: str) -> Work:
+    """`work` for one block, tried again with growing waits where its error may pass.
+
+    If it fails all the same and no row succeeds alone, whatever it calls is down: raises `StorageFailed`, and nobody is
+    blamed. If some do, the error stands, and the culprits are found among the rows without waiting again.
+    """
+    waits = list(WAITS_SECONDS)
+
+    def tried_again(live: pa.Table) -> Outcome:
+        while True:
+            try:
+                return work(live)
+            except OvernightError:
+                raise
+            except Exception as error:
+                if not waits or not is_passing(error):
+                    raise
+                seconds = waits.pop(0) * random.uniform(0.5, 1.5)
+                _log.warning("%s: %s; tried again in %.1f s", type(error).__name__, error, seconds)
+                time.sleep(seconds)
+                if not waits and len(live) > 1:
+                    _refuse_if_down(work, live, error, stage)
+
+    return tried_again
+
+
+def _refuse_if_down(work: Work, live: pa.Table, error: Exception, stage: str) -> None:
+    for row in range(len(live)):
+        try:
+            work(live[row : row + 1])
+            return
+        except OvernightError:
+            raise
+        except Exception as alone:
+            if not is_passing(alone):
+                return
+    raise StorageFailed(
+        f"none of {len(live)} rows got through in {len(WAITS_SECONDS) + 1} tries: {type(error).__name__}: {error}. "
+        "What the step or model calls is down; run again to resume where the staged parts end.",
+        stage,
+    ) from error
