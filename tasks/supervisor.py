@@ -68,13 +68,16 @@ def actor_name(run: Run) -> str:
 
 @contextlib.contextmanager
 def supervised(run: Run) -> Iterator[None]:
-    """Keeps the run's supervisor while the body runs, on this machine: it is lost only if the run is lost as well."""
+    """Keeps the run's supervisor while the body runs, where the flow runs if that is part of the cluster.
+
+    If it is lost, it starts again knowing nothing: what it knew saves time, and no row depends on it.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    options = {"name": actor_name(run), "num_cpus": 0, "scheduling_strategy": here}
-    actor = ray.remote(Supervisor).options(**options).remote()
+    again = {"max_restarts": -1, "max_task_retries": -1}
+    actor = ray.remote(Supervisor).options(name=actor_name(run), num_cpus=0, scheduling_strategy=here, **again).remote()
     try:
         yield
     finally:

@@ -24,7 +24,7 @@ def cluster(job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clust
         found = Cluster()
         try:
             found.add_node(num_cpus=2, include_dashboard=False, temp_dir=folder)
-            found.add_node(num_cpus=2)
+            found.add_node(num_cpus=2, node_ip_address="127.0.0.2")  # so that the run connects to the head
             yield found
         finally:
             found.shutdown()
