@@ -31,9 +31,10 @@ fsid = {fsid}
 mon host = [v2:127.0.0.1:{ports[0]},v1:127.0.0.1:{ports[1]}]
 public addr = 127.0.0.1
 cluster addr = 127.0.0.1
-auth cluster required = none
-auth service required = none
-auth client required = none
+auth cluster required = cephx
+auth service required = cephx
+auth client required = cephx
+keyring = {folder}/keyring
 mon data = {folder}/mon
 osd data = {folder}/osd
 run dir = {folder}
@@ -76,15 +77,17 @@ class Ceph(Server):
             (folder / name).mkdir()
         addresses = f"[v2:127.0.0.1:{self._ports[0]},v1:127.0.0.1:{self._ports[1]}]"
         self._call("monmaptool", "--create", "--fsid", fsid, "--addv", "a", addresses, str(folder / "monmap"))
-        self._call("ceph-authtool", "--create-keyring", str(folder / "keyring"), "--gen-key", "-n", "mon.")
-        keyring = ("--keyring", str(folder / "keyring"))
-        self._call("ceph-mon", "--mkfs", "-i", "a", "--monmap", str(folder / "monmap"), *keyring)
+        keyring, may = str(folder / "keyring"), ("--cap", "mon", "allow *", "--cap", "osd", "allow *")
+        self._call("ceph-authtool", "--create-keyring", keyring, "--gen-key", "-n", "mon.", *may)
+        for name in ("client.admin", "osd.0"):
+            self._call("ceph-authtool", keyring, "--gen-key", "-n", name, *may)
+        self._call("ceph-mon", "--mkfs", "-i", "a", "--monmap", str(folder / "monmap"), "--keyring", keyring)
         self._daemon("ceph-mon", "-i", "a")
         disk = str(uuid.uuid4())
         self._call("ceph", "osd", "new", disk)
         self._call("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", disk)
         self.disk = self._daemon("ceph-osd", "-i", "0")
-        self._daemon("radosgw", "-n", "client.gateway")
+        self._daemon("radosgw", "-n", "client.admin")
         user = ("user", "create", "--uid=test", "--display-name=test", "--access-key=test", "--secret=test")
         self._call("radosgw-admin", *user)
         for _ in range(600):

@@ -52,8 +52,8 @@ def started_runs(folder: Path, prefect_api: str) -> Iterator[Start]:
 
 
 def wait_until(happened: Callable[[], bool], process: Process) -> None:
-    """Fails if the run ends before, or it takes longer than two minutes."""
-    deadline = time.monotonic() + 120
+    """Fails if the run ends before, or it takes longer than four minutes."""
+    deadline = time.monotonic() + 240
     while not happened():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "it did not come to that in time"
@@ -62,7 +62,7 @@ def wait_until(happened: Callable[[], bool], process: Process) -> None:
 
 def finish(process: Process, code: int = 0) -> dict[str, Any]:
     """What the run says in the end, having ended with `code`."""
-    stdout, stderr = process.communicate(timeout=240)
+    stdout, stderr = process.communicate(timeout=400)
     assert process.returncode == code, stderr
     return dict(json.loads(stdout))
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.chaos.runs import Start, finish, started_runs
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 STEPS = '''
 import os

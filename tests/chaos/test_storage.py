@@ -23,7 +23,7 @@ import pytest
 
 from tests.chaos.runs import Start, finish, started_runs, traced, wait_until
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 ROWS, PER_FILE = 600, 10
 TRIED_ROWS = 150
