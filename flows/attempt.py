@@ -31,7 +31,6 @@ from tasks.storage import Location, expand
 from tasks.write.task import repair
 
 T = TypeVar("T")
-MAX_ATTEMPTS = 3
 BACKOFF_SECONDS = 5.0
 
 
@@ -116,12 +115,12 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
             raise
 
 
-def retried(run: Run, work: Callable[[Run], T]) -> T:
+def retried(run: Run, max_attempts: int, work: Callable[[Run], T]) -> T:
     """What `work` makes of the run; where a worker or node died, what a new attempt makes of it, from ingest on.
 
-    Waits longer after each attempt, not all runs of a cluster equally long. Raises `WorkerLost` after `MAX_ATTEMPTS`.
+    Waits longer after each attempt, not all runs of a cluster equally long. Raises `WorkerLost` after `max_attempts`.
     """
-    for number in range(1, MAX_ATTEMPTS):
+    for number in range(1, max_attempts):
         try:
             return work(run)
         except WorkerLost as error:

@@ -12,7 +12,7 @@ from prefect.tasks import exponential_backoff
 from pydantic import Field
 
 from tasks import reading_order, rows, settled
-from tasks.artifacts import artifact_key, markdown_table
+from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.errors import InputError, OvernightError
 from tasks.ingest.csv import Csv
 from tasks.ingest.datasource import ManifestDatasource
@@ -98,6 +98,7 @@ def _pending(units: pa.Table, done: pa.Table) -> pa.Table:
     return units.take(pa.array(left)).append_column("settled", skipped).cast(reading_order.PENDING)
 
 
+@dispensable()
 def _describe(run: Run, units: pa.Table, pending: pa.Table) -> None:
     known = units["rows"].null_count == 0
     create_markdown_artifact(
