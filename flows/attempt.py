@@ -31,7 +31,6 @@ from tasks.storage import Location, expand
 from tasks.write.task import repair
 
 T = TypeVar("T")
-MAX_ATTEMPTS = 3
 BACKOFF_SECONDS = 5.0
 
 
@@ -127,13 +126,13 @@ def _record_failure(run: Run, error: OvernightError) -> None:
         get_run_logger().warning("the failure could not be recorded in %s: %s", run.ledger, unwritten)
 
 
-def retried(run: Run, work: Callable[[Run], T]) -> T:
+def retried(run: Run, max_attempts: int, work: Callable[[Run], T]) -> T:
     """What `work` makes of the run; where a worker, a node or storage failed, what a new attempt does, from ingest on.
 
     Waits longer after each attempt, not all runs of a cluster equally long. Raises what ended the last of
-    `MAX_ATTEMPTS`.
+    `max_attempts`.
     """
-    for number in range(1, MAX_ATTEMPTS):
+    for number in range(1, max_attempts):
         try:
             return work(run)
         except (WorkerLost, StorageFailed) as error:

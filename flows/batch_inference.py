@@ -11,6 +11,7 @@ from prefect.futures import PrefectFuture
 
 from flows.attempt import describe_run, fresh_receipt, opened, retried
 from flows.cancel import cancellable
+from flows.crashes import after_crashes
 from flows.job import Job, load_job
 from flows.partitions import resolve_partition
 from flows.runner import OvernightTaskRunner
@@ -63,6 +64,7 @@ def batch_inference(
         job: The job file, as a path where the flow runs. Set by the deployment.
     """
     loaded = load_job(Path(job), settings)
+    after_crashes(loaded.max_attempts)
     day = _partition(loaded, partition)
     run = describe_run(loaded, day, reason, limit_rows)
     if not force and (published := fresh_receipt(loaded, run)):
@@ -71,7 +73,7 @@ def batch_inference(
     with opened(loaded, run, force) as run, tags(f"job:{loaded.name}", f"partition:{day}"):
         plan = make_plan(loaded.inference, *read_cluster())
         with supervised(run):
-            return retried(run, partial(attempt, loaded, plan))
+            return retried(run, loaded.max_attempts, partial(attempt, loaded, plan))
 
 
 def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:

@@ -1,15 +1,18 @@
-"""Deployments: each job file becomes `batch-inference/<job>`, with its schedule and a form for runs by hand.
+"""Deployments: each job file becomes `batch-inference/<job>`, with its schedule and a form for runs by hand; their runs
+send heartbeats, and the server's automations start those again whose process died.
 
 `serve` runs them from this process, for one machine. `deploy` hands `deployments/prefect.yaml` to a server whose worker
 runs them.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import yaml
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
@@ -20,10 +23,12 @@ from prefect.flows import serve as serve_deployments
 from prefect.types.entrypoint import EntrypointType
 from prefect.utilities.annotations import freeze
 
+from flows.automations import apply_automations
 from flows.batch_inference import batch_inference
 from flows.job import Job, load_job, read_job, relative_paths
 from tasks.errors import JobError
 
+HEARTBEAT_SECONDS = "30"  # the least that Prefect 3.8 takes; deployments/prefect.yaml says the same to workers
 PREFECT_FILE = Path("deployments/prefect.yaml")
 
 
@@ -41,6 +46,8 @@ def deployable(job_path: Path) -> Job:
 def serve(job_paths: Sequence[Path]) -> None:
     """Runs the jobs' schedules, and what is asked for in the UI, until interrupted. Raises `JobError`."""
     jobs = {path: deployable(path) for path in job_paths}
+    _apply_automations()
+    os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", HEARTBEAT_SECONDS)
     serve_deployments(*(_deployment(job, path) for path, job in jobs.items()))
 
 
@@ -59,7 +66,7 @@ def _deployment(job: Job, path: Path) -> RunnerDeployment:
 
 
 def deploy(prefect_file: Path = PREFECT_FILE) -> int:
-    """Applies a prefect.yaml to the configured server, its work pool included; the exit status of `prefect deploy`.
+    """Applies a prefect.yaml and the automations to the configured server; the exit status of `prefect deploy`.
 
     Raises `JobError` for a missing file and for jobs that a deployment refuses.
     """
@@ -81,5 +88,11 @@ def deploy(prefect_file: Path = PREFECT_FILE) -> int:
                 client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
             except ObjectAlreadyExists:
                 continue
+    _apply_automations()
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(prefect_file)]
     return subprocess.run(command, check=False).returncode
+
+
+def _apply_automations() -> None:
+    for name, done in apply_automations().items():
+        click.echo(f"automation {name}: {done}", err=True)

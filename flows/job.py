@@ -91,6 +91,9 @@ class Job(Leaf):
     checks: Checks = Checks()
     sink: Sink
     schedule: Schedule | None = None
+    max_attempts: Annotated[
+        int, Field(ge=1, description="Starts of a run whose worker, node or process died, and not its own error.")
+    ] = 3
     state: Annotated[
         str | None, Field(min_length=1, description="Where the ledger is kept; default: _overnight in sink.path.")
     ] = None

@@ -6,7 +6,8 @@
 - Prefect's handler of SIGTERM, on which Cancel depends, survives `ray.init`; and a flow that waits for a task waits in
   Python, where the signal can reach it.
 - No setting travels in a Ray task's arguments: a worker has its own, from its environment.
-- Logs and events are sent before a worker may exit.
+- Logs and events are sent before a worker may exit; how a task ended is told again by the flow, if the server has not
+  heard of it (it was away, or the worker died with the news).
 - The task run of a worker that died ends as Crashed, instead of Running for ever; that of a flow that is interrupted
   while it waits is stopped, and ends as Cancelled.
 """
@@ -25,6 +26,7 @@ from typing import Any, TypeVar
 
 import ray
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import TaskRunFilter, TaskRunFilterId
 from prefect.client.schemas.objects import State
 from prefect.context import SettingsContext
 from prefect.events.worker import EventsWorker
@@ -80,6 +82,7 @@ class OvernightFuture(PrefectRayFuture[R]):
 
     def _report(self, state: State[Any]) -> None:
         """Ends the task run in the server, where its own process cannot any more; that costs the flow nothing."""
+        self._final_state = state
         deadline = time.monotonic() + FLUSH_SECONDS
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:
             while time.monotonic() < deadline:
@@ -114,7 +117,8 @@ class OvernightTaskRunner(RayTaskRunner[R]):
         ):
             future = super().submit(*args, **kwargs)
         self.stage = (args[0] if args else kwargs["task"]).name
-        return OvernightFuture(task_run_id=future.task_run_id, wrapped_future=future.wrapped_future)
+        self._submitted.append(OvernightFuture(task_run_id=future.task_run_id, wrapped_future=future.wrapped_future))
+        return self._submitted[-1]
 
     def __enter__(self) -> "OvernightTaskRunner[R]":
         owns = False
@@ -124,7 +128,26 @@ class OvernightTaskRunner(RayTaskRunner[R]):
                 owns = True
             super().__enter__()
         self._owns_ray = owns
+        self._submitted: list[OvernightFuture[Any]] = []
         return self
+
+    def __exit__(self, *exc_info: Any) -> None:
+        super().__exit__(*exc_info)
+        with contextlib.suppress(Exception):  # the bookkeeping costs no run
+            self._tell_again()
+
+    def _tell_again(self) -> None:
+        """Ends those task runs in the server of whose end it has not heard."""
+        ended = {future.task_run_id: future.state for future in self._submitted if future.state.is_final()}
+        if not ended:
+            return
+        with get_client(sync_client=True) as client:
+            known = client.read_task_runs(task_run_filter=TaskRunFilter(id=TaskRunFilterId(any_=list(ended))))
+            for run in known:
+                if not (run.state and run.state.is_final()):
+                    state = ended[run.id]
+                    told: State[Any] = State(type=state.type, name=state.name, message=state.message)
+                    client.set_task_run_state(run.id, told, force=True)
 
     def _connect(self) -> None:
         api = get_current_settings().api.url

@@ -95,16 +95,18 @@ def _start(home: Path) -> str:
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     log = home / "overnight-server.log"
     with open(log, "ab") as output:
-        done = subprocess.run(
-            [*command, "--background"],
+        # Not with --background: that server's output is a pipe which nobody reads, and its first warning ends it.
+        server = subprocess.Popen(
+            command,
             env=environment,
+            stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            check=False,
             start_new_session=True,  # Ctrl-C in this terminal is not for the server
         )
+    (home / "server.pid").write_text(str(server.pid))  # where `prefect server stop` looks
     deadline = time.monotonic() + START_SECONDS
-    while done.returncode == 0 and time.monotonic() < deadline:
+    while server.poll() is None and time.monotonic() < deadline:
         if _answers(url):
             (home / "overnight-server.json").write_text(json.dumps({"url": url}))
             return url

@@ -1,9 +1,20 @@
 """How artifacts are named and laid out in the Prefect UI. Only text: who creates them imports Prefect."""
 
+import contextlib
 import html
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+
+@contextlib.contextmanager
+def dispensable() -> Iterator[None]:
+    """For what only informs people, as a decorator or in a `with`: a Prefect server that is away costs no run."""
+    try:
+        yield
+    except Exception as error:
+        logging.getLogger(__name__).warning("not shown in the Prefect UI: %s: %s", type(error).__name__, error)
 
 
 def artifact_key(job: str, what: str) -> str:

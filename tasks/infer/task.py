@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from pydantic import Field
 
 from tasks import rows
-from tasks.artifacts import artifact_key, markdown_table
+from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.cluster import missing_now
 from tasks.errors import JobError, StageFailed, find_cause
 from tasks.infer.image_classification import ImageClassification
@@ -123,6 +123,7 @@ def _try(run: Run, model: Predictor, pool: Pool, sample: pa.Table) -> float | No
     return found
 
 
+@dispensable()
 def _describe(run: Run, model: Predictor, pool: Pool, seconds: float | None) -> None:
     create_markdown_artifact(
         key=artifact_key(run.job, f"model-{pool.label}"),

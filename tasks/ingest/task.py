@@ -11,7 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from pydantic import Field
 
 from tasks import reading_order, rows, settled
-from tasks.artifacts import artifact_key, markdown_table
+from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.errors import InputError
 from tasks.ingest.csv import Csv
 from tasks.ingest.datasource import ManifestDatasource
@@ -72,6 +72,7 @@ def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
     return dataset
 
 
+@dispensable()
 def _describe(run: Run, units: pa.Table, some: pa.Table, left: int) -> None:
     known = units["rows"].null_count == 0
     create_markdown_artifact(

@@ -8,7 +8,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from tasks import rows
-from tasks.artifacts import artifact_key
+from tasks.artifacts import artifact_key, dispensable
 from tasks.errors import StageFailed, explain
 from tasks.preprocess.preview import preview
 from tasks.preprocess.run_steps import run_steps, try_steps
@@ -41,11 +41,12 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
     except Exception as error:
         raise explain(error, "preprocess") from None
     run.sample.write_bytes(parquet_bytes(sample, "zstd"))
-    create_markdown_artifact(
-        key=artifact_key(run.job, "preview"),
-        description=f"Rows of {run.job}/{run.partition} after preprocessing",
-        markdown=preview(rows.visible(sample)),
-    )
+    with dispensable():
+        create_markdown_artifact(
+            key=artifact_key(run.job, "preview"),
+            description=f"Rows of {run.job}/{run.partition} after preprocessing",
+            markdown=preview(rows.visible(sample)),
+        )
     if not steps:
         return dataset
     return dataset.map_batches(

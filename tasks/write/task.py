@@ -19,7 +19,7 @@ from prefect.artifacts import (
 from prefect.cache_policies import NO_CACHE
 
 from tasks import reading_order, settled, staging, supervisor
-from tasks.artifacts import artifact_key, markdown_table
+from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.errors import STREAM_STAGES, CheckFailed, detached, explain
 from tasks.manifest import read_manifest
 from tasks.resources import SECONDS_A_ROW, WRITES_AT_ONCE
@@ -123,12 +123,11 @@ def _progress_artifacts(run: Run, total: int | None) -> Callable[[dict[str, int]
     def describe(stage: str, done: int) -> str:
         return f"{stage}: {done:,} of {total:,} rows" if total is not None else f"{stage}: {done:,} rows"
 
-    artifacts = {
-        stage: create_progress_artifact(
-            0.0, key=artifact_key(run.job, f"progress-{stage}"), description=describe(stage, 0)
-        )
-        for stage in STREAM_STAGES
-    }
+    artifacts = {}
+    with dispensable():
+        for stage in STREAM_STAGES:
+            key = artifact_key(run.job, f"progress-{stage}")
+            artifacts[stage] = create_progress_artifact(0.0, key=key, description=describe(stage, 0))
 
     def tell(rows: dict[str, int], finished: bool) -> None:
         for stage, artifact in artifacts.items():
@@ -145,6 +144,7 @@ def _rows_per_part(dataset: ray.data.Dataset) -> int:
     return int(np.clip(SECONDS_A_PART / seconds, 64, 50_000)) if seconds else 5_000
 
 
+@dispensable()
 def _describe(run: Run, receipt: dict[str, Any], errors: list[dict[str, Any]]) -> None:
     shown = {name: value for name, value in receipt.items() if isinstance(value, str | int | float | None)}
     stages = {

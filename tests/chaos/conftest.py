@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = ["run_job"]  # a fixture here as well
 
 Start = Callable[..., subprocess.Popen[str]]
 ROWS, PER_FILE = 1200, 100
+SHORT_WAITS = {"PREFECT_RUNNER_POLL_FREQUENCY": "2", "PREFECT_WORKER_QUERY_SECONDS": "2"}
 TRIED_TWICE = 16  # a few rows are tried before the stream
 MODEL = '''
 import os
@@ -72,12 +74,15 @@ def start(prefect_api: str, job_folder: Path) -> Iterator[Start]:
 
 
 def overnight(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """`overnight run job.yaml --json`, or with other arguments, in a process group of its own."""
+    """`overnight run job.yaml --json`, `overnight ARGUMENTS` or a worker ("worker"), in a process group of its own."""
     arguments = arguments or ("run", "job.yaml", "--json")
+    command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments]
+    if arguments == ("worker",):
+        command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "overnight", "--type", "process"]
     return subprocess.Popen(
-        [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments],
+        command,
         cwd=folder,
-        env={**os.environ, "TRACE": str(folder / "trace"), **environment},
+        env={**os.environ, "TRACE": str(folder / "trace"), **SHORT_WAITS, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -100,11 +105,12 @@ def parts(folder: Path) -> list[Path]:
 
 def wait_for_parts(process: subprocess.Popen[str], folder: Path, count: int) -> None:
     """Until so many parts are staged. Fails if the run ends before."""
-    deadline = time.monotonic() + 120
-    while len(parts(folder)) < count:
+
+    def there() -> bool:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "no parts in time"
-        time.sleep(0.05)
+        return len(parts(folder)) >= count
+
+    wait_for(f"{count} parts", there)
 
 
 def settled_rows(folder: Path) -> int:
@@ -145,8 +151,77 @@ def ask(api: str, path: str, body: dict[str, Any] | None = None) -> Any:
         data=None if body is None else json.dumps(body).encode(),
         headers={"content-type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.load(answer)
+    for _ in range(20):
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code < 500:
+                raise
+        time.sleep(0.5)  # its database is busy
+    return pytest.fail(f"{path}: the server only fails")
+
+
+def wait_for(what: str, true: Callable[[], Any], seconds: float = 120) -> Any:
+    """What `true` returns once that is something. Fails after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := true():
+            return found
+        time.sleep(0.3)
+    return pytest.fail(f"not in {seconds} s: {what}")
+
+
+@pytest.fixture
+def deployable_job(job_folder: Path) -> Path:
+    """The job of `job_folder` as a deployment takes it, with full paths."""
+    job = yaml.safe_load((job_folder / "job.yaml").read_text())
+    job["source"]["path"], job["sink"]["path"] = str(job_folder / "in"), str(job_folder / "out")
+    (job_folder / "job.yaml").write_text(yaml.safe_dump(job))
+    return job_folder
+
+
+def start_deployed(api: str, folder: Path) -> str:
+    """Asks for a run of the deployment `batch-inference/slow`, once it is that of `folder`; the flow run's id."""
+
+    def deployment() -> str | None:
+        try:
+            found = ask(api, "/deployments/name/batch-inference/slow")
+        except urllib.error.HTTPError:
+            return None
+        return str(found["id"]) if found["parameters"]["job"] == str(folder / "job.yaml") else None
+
+    found = wait_for("the deployment", deployment)
+    return str(ask(api, f"/deployments/{found}/create_flow_run", {"state": {"type": "SCHEDULED"}})["id"])
+
+
+def wait_for_state(api: str, flow_run_id: str, *types: str, seconds: float = 120) -> dict[str, Any]:
+    def reached() -> dict[str, Any] | None:
+        run = dict(ask(api, f"/flow_runs/{flow_run_id}"))
+        return run if run["state_type"] in types else None
+
+    return dict(wait_for(f"{flow_run_id} in {types}", reached, seconds))
+
+
+def states_of(api: str, flow_run_id: str) -> list[str]:
+    """All states that a flow run has had, in order."""
+    states = ask(api, f"/flow_run_states/?flow_run_id={flow_run_id}")
+    return [state["type"] for state in sorted(states, key=lambda state: state["timestamp"])]
+
+
+def kill_flow(flow_run_id: str) -> None:
+    """Kills the process in which Prefect's runner runs a flow run."""
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            try:
+                if "prefect.engine" in (process / "cmdline").read_text() and (
+                    f"PREFECT__FLOW_RUN_ID={flow_run_id}\0" in (process / "environ").read_text()
+                ):
+                    os.kill(int(process.name), signal.SIGKILL)
+                    return
+            except (OSError, UnicodeDecodeError):
+                continue
+    pytest.fail(f"no process of the flow run {flow_run_id}")
 
 
 def newest_flow_run(api: str) -> dict[str, Any]:

@@ -1,0 +1,58 @@
+"""A deployment's flow run that starts again after its process died, or its machine.
+
+Prefect's runner reports a process that died; where the runner is gone too, heartbeats stop. Either way the server sets
+the run to Crashed, and an automation (`deployments/automations`) schedules the same run again.
+"""
+
+from uuid import UUID
+
+import prefect.runtime
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.objects import State, StateType
+from prefect.states import Crashed
+
+from tasks.errors import OvernightError
+
+
+class TooManyCrashes(OvernightError):
+    """The flow's process died each time that the run was started."""
+
+
+def after_crashes(max_attempts: int) -> None:
+    """Where this start of the run follows a crash: ends the task runs that died with it.
+
+    Raises `TooManyCrashes` if the run has crashed `max_attempts` times in a row. A person may then start it again.
+    """
+    if prefect.runtime.flow_run.run_count < 2:
+        return
+    run_id = UUID(prefect.runtime.flow_run.id)
+    with get_client(sync_client=True) as client:
+        crashes = _crashes_in_a_row(client.read_flow_run_states(run_id))
+        if crashes:
+            _end_task_runs(client, run_id)
+    if crashes >= max_attempts:
+        raise TooManyCrashes(
+            f"the process of this run died {crashes} times, and max_attempts of the job is {max_attempts}. See the "
+            "logs of the machine that ran it: most often its memory is too small. What was staged is kept: retry the "
+            "run, or run the partition anew, and it is taken up."
+        )
+
+
+def _crashes_in_a_row(states: list[State]) -> int:
+    """Crashes since the run last ended otherwise."""
+    count = 0
+    for state in sorted(states, key=lambda state: state.timestamp):
+        if state.is_crashed():
+            count += 1
+        elif state.is_final():
+            count = 0
+    return count
+
+
+def _end_task_runs(client: SyncPrefectClient, run_id: UUID) -> None:
+    mine = FlowRunFilter(id=FlowRunFilterId(any_=[run_id]))
+    for task_run in client.read_task_runs(flow_run_filter=mine):
+        if task_run.state_type in (StateType.PENDING, StateType.RUNNING):
+            state: State = Crashed(message="The flow's process died.")
+            client.set_task_run_state(task_run.id, state, force=True)

@@ -1,0 +1,92 @@
+"""The Prefect server is killed in the middle of a run and comes back: the run neither waits for it nor minds."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.conftest import (
+    Start,
+    ask,
+    assert_exact,
+    end,
+    finish,
+    newest_flow_run,
+    task_runs,
+    traced_rows,
+    wait_for,
+    wait_for_parts,
+)
+
+pytestmark = pytest.mark.chaos
+SECONDS_AWAY = 20
+TRIED_TWICE = 32
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Callable[[], subprocess.Popen[str]]]]:
+    """The address of a server of the test's own, and what starts it on the same port and database."""
+    home = tmp_path_factory.mktemp("server")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/api"
+    started: list[subprocess.Popen[str]] = []
+
+    def start_server() -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+        environment = {**os.environ, "PREFECT_HOME": str(home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+        environment.pop("PREFECT_API_URL", None)
+        with open(home / "log", "a") as log:
+            started.append(
+                subprocess.Popen(command, env=environment, stdout=log, stderr=log, text=True, start_new_session=True)
+            )
+        return started[-1]
+
+    yield url, start_server
+    for process in started:
+        end(process)
+
+
+def answers(url: str) -> bool:
+    try:
+        return bool(ask(url, "/health"))
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("when", ["while rows stream", "and stays away until the run is at its end"])
+def test_a_run_goes_on_and_ends_well_in_the_books_when_its_server_is_killed_and_comes_back(
+    start: Start,
+    job_folder: Path,
+    server: tuple[str, Callable[[], subprocess.Popen[str]]],
+    when: str,
+) -> None:
+    url, start_server = server
+    process = start_server()
+    wait_for("the server", lambda: answers(url))
+    run = start(PREFECT_API_URL=url)
+    wait_for_parts(run, job_folder, random.randint(2, 5))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if when == "while rows stream":
+        time.sleep(SECONDS_AWAY * random.random())
+        assert run.poll() is None
+    else:
+        wait_for("the receipt", (job_folder / "out/_overnight/all/receipt.json").exists)
+    start_server()
+    receipt = finish(run)
+    assert_exact(receipt, job_folder)
+    assert traced_rows(job_folder) <= 1080 + TRIED_TWICE  # in one attempt
+    flow_run = newest_flow_run(url)
+    assert flow_run["state_type"] == "COMPLETED"
+    states = task_runs(url, flow_run["id"])
+    assert len(states) == 5
+    assert set(states.values()) == {"COMPLETED"}, states
