@@ -53,7 +53,7 @@ def fitted(schema: pa.Schema, table: pa.Schema) -> pa.Schema:
     known = {field.name: field.type for field in table}
     for place, field in enumerate(schema):
         wanted = known.get(field.name, field.type)
-        if field.type != wanted and unified(field.name, wanted, field.type) != wanted:
+        if not _has_room(wanted, field.type):
             raise ContractError(
                 f"column {field.name!r} is {wanted} in the table and {field.type} in this run. "
                 "Publish it under another name, or to another sink.path.",
@@ -91,6 +91,13 @@ def delta_type(name: str, kind: pa.DataType) -> pa.DataType:
     if _is_list(kind):
         return pa.list_(delta_type(name, kind.value_type))
     raise ContractError(f"column {name!r}: a Delta table cannot hold {kind}. Return another type.", "write")
+
+
+def _has_room(wanted: pa.DataType, kind: pa.DataType) -> bool:
+    try:
+        return wanted == kind or unified("", wanted, kind) == wanted
+    except ContractError:
+        return False
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -40,9 +40,9 @@ def stage(run: Run, *parts: dict[str, Any]) -> None:
     for number, columns in enumerate(parts):
         table = pa.table(columns)
         rows = range(first, first := first + len(table))
-        identity = {"row_id": [f"a#{row}" for row in rows], "__unit": [0] * len(rows), "__row": list(rows)}
-        for name, values in identity.items():
-            table = table.append_column(name, pa.array(values, None if values else pa.int64()))
+        table = table.append_column("row_id", pa.array([f"a#{row}" for row in rows], pa.string()))
+        for name, numbers in (("__unit", [0] * len(rows)), ("__row", list(rows))):
+            table = table.append_column(name, pa.array(numbers, pa.int64()))
         ranges = [{"unit": 0, "start": rows.start, "stop": rows.stop, "state": 0}] if rows else []
         staging.write_part(
             run.parts,
