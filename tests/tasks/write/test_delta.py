@@ -141,6 +141,13 @@ def test_vacuum_takes_replaced_files_and_nothing_else(tmp_path: Path, ray_sessio
     assert rows(open_table(str(tmp_path))) == {"2026-01-02": [2]}
 
 
+def test_files_that_were_committed_are_never_discarded(tmp_path: Path, ray_session: None):
+    run = numbered(tmp_path, 1)
+    files = publish_parts(run, SINK, {"x": [1]})
+    SINK.discard(run)
+    assert all((tmp_path / "out" / file).exists() for file in files)
+
+
 COMMITTING = """
 import os, sys
 
