@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tasks import lease, staging
-from tasks.errors import CheckFailed
+from tasks.errors import CheckFailed, ContractError
 from tasks.run_directory import Run, published_files, read_json, write_json
 from tasks.staging import Record
 from tasks.write.merging import Prepared
@@ -37,16 +37,16 @@ class Repaired:
 
 @contextlib.contextmanager
 def prepared(run: Run, sink: Sink, records: list[Record], merged: pa.Table) -> Iterator[Prepared]:
-    """What `publish` can make visible while the body runs; removed if the body raises `CheckFailed`.
+    """What `publish` can make visible while the body runs; removed if that is refused.
 
-    Raises `LeaseLost` where a later run has taken over.
+    Refused is what raises `CheckFailed` or `ContractError`, in the sink or in the body. Raises `LeaseLost` where a
+    later run has taken over.
     """
     lease.check(run.ledger, run.token)
     write_json(run.ledger / PUBLISHING, _whose(run))
-    ready = sink.prepare(run, records, merged)
     try:
-        yield ready
-    except CheckFailed:
+        yield sink.prepare(run, records, merged)
+    except (CheckFailed, ContractError):
         _withdraw(run, sink)
         raise
 

@@ -83,6 +83,7 @@ def test_another_type_for_a_column_of_the_table_is_refused_before_anything_is_me
         publish_parts(numbered(tmp_path, 2, "2026-01-02"), SINK, {"x": ["text"]})
     assert rows(open_table(str(tmp_path))) == {"2026-01-01": [1]}
     assert make_run(tmp_path).target.names() == []
+    assert "publishing.json" not in make_run(tmp_path).ledger.names()
 
 
 def test_no_row_to_publish_empties_the_partition(tmp_path: Path, ray_session: None):
