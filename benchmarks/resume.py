@@ -30,7 +30,7 @@ from tasks.ingest.pending import pending_units
 from tasks.manifest import UNITS, read_manifest, write_manifest
 from tasks.shuffle.order import ShuffleFiles
 from tasks.storage import Location
-from tasks.write.parquet import _groups
+from tasks.write.merging import _groups
 
 SHAPES = ("files", "tables", "files-overlapping", "tables-overlapping")
 ROWS_PER_PART, ROWS_PER_UNIT = 5_000, 10_000

@@ -28,7 +28,7 @@ from tasks.run_directory import (
     write_json,
 )
 from tasks.storage import Location, expand
-from tasks.write.task import repair
+from tasks.write.task import Sink, is_under_way, repair
 
 T = TypeVar("T")
 BACKOFF_SECONDS = 5.0
@@ -80,9 +80,17 @@ def describe_run(job: Job, partition: str, reason: str = "", limit_rows: int = 0
 
 
 def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
-    """The receipt if the partition is published and neither its inputs nor what decides results changed since."""
+    """The receipt if the partition is published and neither its inputs nor what decides results changed since.
+
+    Not while its publish is under way: it may have been cut off, and be left to the next run to complete.
+    """
     receipt = read_json(run.ledger / "receipt.json")
-    if receipt is None or run.limit_rows or (receipt["job"], receipt["fingerprint"]) != (run.job, run.fingerprint):
+    if (
+        receipt is None
+        or run.limit_rows
+        or is_under_way(run)
+        or (receipt["job"], receipt["fingerprint"]) != (run.job, run.fingerprint)
+    ):
         return None
     return receipt if receipt["inputs"] == digest(list_inputs(job.source, run.partition)) else None
 
@@ -91,8 +99,9 @@ def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
 def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
     """The run while it holds its partition, in the unfinished generation of its settings or in a new one.
 
-    A publish that an earlier run left half-done is put right first. Raises `PartitionBusy` while another run is at work
-    and `CheckFailed` for a target that holds the files of somebody else.
+    A publish that an earlier run left half-done is put right first; where that completed one of the same settings, the
+    run belongs to its generation, and is `published_already`. Raises `PartitionBusy` while another run is at work and
+    `CheckFailed` for a target that holds the files of somebody else.
     """
     with lease.held(run.ledger, run.attempt) as token:
         run = replace(run, token=token)
@@ -102,11 +111,14 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
                 f"{run.target}: published by the job {receipt['job']!r}, not by {run.job!r}. "
                 "Give each job a sink of its own."
             )
-        if done := repair(run, job.sink):
-            get_run_logger().warning(done)
-        refuse_foreign_files(run)
-        generation = None if force or run.limit_rows else unfinished_generation(run.ledger, run.fingerprint)
-        run = replace(run, generation=generation or _new_generation(run))
+        generation = None
+        if repaired := repair(run, job.sink):
+            get_run_logger().warning(str(repaired))
+            if repaired.receipt and repaired.receipt["fingerprint"] == run.fingerprint:
+                generation = repaired.generation
+        refuse_foreign_files(run, job.sink)
+        generation = generation or unfinished_generation(run.ledger, run.fingerprint)
+        run = replace(run, generation=_new_generation(run) if force or run.limit_rows or not generation else generation)
         try:
             yield run
         except Exception as error:
@@ -124,6 +136,14 @@ def _record_failure(run: Run, error: OvernightError) -> None:
         raise
     except Exception as unwritten:
         get_run_logger().warning("the failure could not be recorded in %s: %s", run.ledger, unwritten)
+
+
+def published_already(run: Run, sink: Sink) -> dict[str, Any] | None:
+    """The receipt of the run's own generation, where a publish that was cut off could be completed."""
+    if repaired := repair(run, sink):
+        get_run_logger().warning(str(repaired))
+    receipt = read_json(run.ledger / "receipt.json")
+    return receipt if receipt and receipt["generation"] == run.generation else None
 
 
 def retried(run: Run, max_attempts: int, work: Callable[[Run], T]) -> T:
@@ -157,14 +177,13 @@ def _new_generation(run: Run) -> str:
     return generation
 
 
-def refuse_foreign_files(run: Run) -> None:
+def refuse_foreign_files(run: Run, sink: Sink) -> None:
     """Raises `CheckFailed` if the target holds files that no receipt of this partition lists."""
     known: set[str] = set()
     receipts = run.ledger / "receipts"
     for name in receipts.names():
-        known.update(path.rsplit("/", 1)[-1] for path in published_files(read_json(receipts / name)))
-    foreign = [name for name in run.target.names() if name not in known and name[0] not in "_."]
-    if foreign:
+        known.update(published_files(read_json(receipts / name)))
+    if foreign := sink.foreign(run, known):
         raise CheckFailed(
             f"{run.target} holds {len(foreign)} files that Overnight did not publish, for example {foreign[0]}. "
             "Nothing was changed: move them away, or choose another sink.path."

@@ -9,7 +9,7 @@ import prefect.runtime
 from prefect import flow, get_run_logger, tags
 from prefect.futures import PrefectFuture
 
-from flows.attempt import describe_run, fresh_receipt, opened, retried
+from flows.attempt import describe_run, fresh_receipt, opened, published_already, retried
 from flows.cancel import cancellable
 from flows.crashes import after_crashes
 from flows.job import Job, load_job
@@ -78,6 +78,8 @@ def batch_inference(
 
 def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     """The five tasks in order, each through Ray; the receipt. A task's own error is raised as soon as it fails."""
+    if published := published_already(run, job.sink):
+        return published
     rows = _done("ingest", ingest.submit(run, job.source, plan))
     rows = _done("shuffle", shuffle.submit(run, job.shuffle, plan, rows))
     rows = _done("preprocess", preprocess.submit(run, job.steps, plan, rows))

@@ -1,161 +1,136 @@
-"""The Parquet sink: `<path>/date=D/part-*.parquet`, plain Hive layout.
+"""The Parquet sink: `<path>/date=D/part-*.parquet`, plain Hive layout; the partition `all` lies straight in `<path>`.
 
-Publishing merges staged parts into files of `target_file_size`, as Ray tasks, and then changes the partition in one
-moment: on local disks the directory is exchanged, elsewhere the new files are put under names never used before, the
-receipt switches to them, and the old ones are removed.
+On local disks the directory is exchanged in one step: a reader that listed before may have to list again, and never
+mixes rows. That needs `renameat2`, and for the partition `all` a parent of `<path>` on the same mount in which a
+directory can be made. Without them files of `all` are renamed one by one, and a reader can see new beside old ones.
+
+On object stores the new files are put under names never used before, the receipt switches to them, and the old ones
+are removed `grace_seconds` later: whoever lists meanwhile sees both, whoever follows the receipt's `files` one version.
 """
 
-import ctypes
 import os
-import re
+import time
+from collections.abc import Callable
 from typing import Annotated, Literal
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-import ray
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
-from tasks import rows
-from tasks.leaf import Leaf
 from tasks.run_directory import Run
-from tasks.settled import inside
 from tasks.staging import PART, Record
 from tasks.storage import Location, is_local
-from tasks.write.publishable import common_schema, conform
-from tasks.write.statistics import Columns, combine, describe
-
-ROW_GROUP_BYTES = 64 * 2**20
-AT_FDCWD, RENAME_EXCHANGE = -100, 2
-PUBLISHED = re.compile(r"part-.+-\d{5}\.parquet")
+from tasks.write import exchange
+from tasks.write.merging import Prepared, merge, published_schema
+from tasks.write.sink import Sink, as_names, as_paths, file_prefix
 
 
-class ParquetSink(Leaf):
+class ParquetSink(Sink):
     """Hive-partitioned Parquet files on any filesystem."""
 
     kind: Literal["parquet"] = "parquet"
-    path: Annotated[str, Field(min_length=1, description="Directory of the table; ${ENV_VAR} expands.")]
-    partition_column: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "date"
-    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
-    target_file_size: Annotated[PositiveInt, Field(description="Bytes of a published file.")] = 128 * 2**20
-    rows_per_part: Annotated[
-        PositiveInt | None, Field(description="Rows of a staged part; default: about a minute's work.")
-    ] = None
-    keep: Annotated[list[str], Field(description="Heavy inputs to publish all the same, for example [image].")] = []
+    grace_seconds: Annotated[
+        float, Field(ge=0, description="On object stores: how long replaced files stay for those who are reading them.")
+    ] = 10
 
-    def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> tuple[list[str], int, Columns]:
-        """Merges the staged rows into files that readers do not see yet; their final names, rows and columns."""
-        schema = common_schema(record.schema for record in records)
-        fields = [field for field in schema if field.name not in ("__unit", "__row")]
-        work, names = [], []
-        for number, group in enumerate(_groups(records, merged, self.target_file_size)):
-            names.append(f"part-{run.generation}-{run.attempt.rsplit('-', 1)[-1]}-{number:05d}.parquet")
-            work.append(
-                _merge.remote(run.parts, group, _prepared(run) / names[-1], pa.schema(fields), self.compression)
-            )
-        merges = ray.get(work)
-        return names, sum(count for count, _ in merges), combine(columns for _, columns in merges)
+    def foreign(self, run: Run, known: set[str]) -> list[str]:
+        """Also a whole Delta table: its earlier versions need files that this sink would remove."""
+        names = [name for name in run.target.names() if not exchange.is_hidden(name)]
+        table = ["_delta_log"] if "_delta_log" in run.sink.names() else []
+        return table + [path for path in as_paths(run, names) if path not in known]
 
-    def prepared(self, run: Run, names: list[str]) -> list[Location]:
-        """Where the files lie until the switch."""
-        return [_prepared(run) / (name + PART) for name in names]
+    def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
+        schema, place = published_schema(records), _make_place(run)
+        return merge(
+            run.parts, records, merged, schema, place, file_prefix(run), PART, self.compression, self.target_file_size
+        )
 
-    def switch(self, run: Run, names: list[str]) -> None:
-        """Makes the prepared files the partition's: in one step where the filesystem can, else beside the old ones."""
+    def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
+        names = [file.name for file in prepared.files]
         filesystem, target = run.target.open_filesystem()
-        _, source = _prepared(run).open_filesystem()
         if not is_local(filesystem):
-            for name in names:
-                filesystem.cp_file(f"{source}/{name}{PART}", f"{target}/{name}")
+            source = _inside(run).open_filesystem()[1]
+            if names:
+                filesystem.copy([f"{source}/{name}{PART}" for name in names], [f"{target}/{name}" for name in names])
             return
+        source, target = _place(run), os.path.realpath(target)
         for name in names:
             os.rename(f"{source}/{name}{PART}", f"{source}/{name}")
-        os.makedirs(source, exist_ok=True)
-        if run.partition_directory:
-            _exchange(source, target)
-            for name in os.listdir(source) if os.path.isdir(source) else ():
-                if not PUBLISHED.fullmatch(name):  # someone put it there meanwhile
-                    os.rename(f"{source}/{name}", f"{target}/{name}")
+        if run.partition_directory or (source == _sibling(run) and exchange.can_swap(source)):
+            exchange.exchange(source, target)
+            exchange.restore(source, target, _is_ours(run, old))
             return
-        os.makedirs(target, exist_ok=True)
         for name in names:
             os.rename(f"{source}/{name}", f"{target}/{name}")
 
-    def discard(self, run: Run, old: list[str]) -> None:
-        """Removes what is left of the partition's former files, paths below the sink that no receipt lists any more."""
-        for path in old:
-            (run.sink / path).remove()
-        self.discard_prepared(run)
+    def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
+        if is_local(run.target.open_filesystem()[0]):
+            for place in _places(run):
+                exchange.withdraw(place, _target(run), _is_ours(run, old))
+        there = set(run.target.names())
+        return there.issuperset(as_names(files)) and bool(files or there.isdisjoint(as_names(old)))
 
-    def discard_prepared(self, run: Run) -> None:
-        """Removes what this or earlier attempts at the partition prepared and did not switch to."""
-        for name in run.sink.names():
-            if name.startswith(f"_publishing-{run.partition}-"):
-                (run.sink / name).remove()
+    def finish(self, run: Run, files: list[str], old: list[str]) -> None:
+        left = as_names(old).intersection(run.target.names())
+        if left and not is_local(run.target.open_filesystem()[0]):
+            time.sleep(self.grace_seconds)
+        for name in sorted(left):
+            (run.target / name).remove()
+        _remove_places(run, old)
+
+    def discard(self, run: Run) -> None:
+        for name in run.target.names():
+            if name.startswith(file_prefix(run)):
+                (run.target / name).remove()
+        _remove_places(run, [])
 
 
-def _prepared(run: Run) -> Location:
-    """A hidden directory on the sink's own filesystem, so that a rename can move it into place."""
+def _inside(run: Run) -> Location:
+    """A hidden directory in the sink."""
     return run.sink / f"_publishing-{run.partition}-{run.attempt}"
 
 
-def _live(ranges: pa.Table) -> np.ndarray:
-    return ranges["state"].to_numpy() == rows.LIVE
+def _sibling(run: Run) -> str:
+    """A hidden directory beside a local sink: one directory cannot be exchanged with another that is inside it."""
+    sink = os.path.realpath(run.sink.open_filesystem()[1])
+    return f"{os.path.dirname(sink)}/.{os.path.basename(sink)}-publishing-{run.attempt}"
 
 
-def _groups(records: list[Record], merged: pa.Table, target_bytes: int) -> list[list[tuple[str, pa.Table]]]:
-    """Parts with the ranges to take from each, in groups of about `target_bytes`."""
-    live = merged.filter(pa.array(_live(merged)))
-    live = live.take(np.argsort(live["part"].to_numpy(), kind="stable"))
-    bounds = np.searchsorted(live["part"].to_numpy(), np.arange(len(records) + 1))
-    groups: list[list[tuple[str, pa.Table]]] = []
-    filled = 0
-    for place, record in enumerate(records):
-        ranges = live[bounds[place] : bounds[place + 1]]
-        if not len(ranges):
-            continue
-        if not groups or filled + record.size > target_bytes:
-            groups.append([])
-            filled = 0
-        groups[-1].append((record.name, ranges))
-        filled += record.size
-    return groups
+def _places(run: Run) -> list[str]:
+    """Where `run` may have prepared, on a local disk."""
+    inside = os.path.realpath(run.sink.open_filesystem()[1]) + "/" + _inside(run).name
+    return [inside] if run.partition_directory else [_sibling(run), inside]
 
 
-@ray.remote(num_cpus=1, max_retries=3)
-def _merge(
-    parts: Location, group: list[tuple[str, pa.Table]], destination: Location, schema: pa.Schema, compression: str
-) -> tuple[int, Columns]:
-    """Writes one file from staged parts, taking from each the rows inside its ranges; its rows and its columns."""
-    sink, pending, count, described = pa.BufferOutputStream(), [], 0, []
-    with pq.ParquetWriter(sink, schema, compression=compression) as writer:
-        for name, ranges in group:
-            with (parts / (name + PART)).open() as file:
-                table = pq.ParquetFile(file).read()
-            table = conform(
-                table.filter(pa.array(inside(table["__unit"].to_numpy(), table["__row"].to_numpy(), ranges))), schema
-            )
-            pending.append(table)
-            described.append(describe(table))
-            count += len(table)
-            if sum(part.nbytes for part in pending) >= ROW_GROUP_BYTES:
-                writer.write_table(pa.concat_tables(pending))
-                pending = []
-        if pending:
-            writer.write_table(pa.concat_tables(pending))
-    (destination.parent / (destination.name + PART)).write_bytes(sink.getvalue().to_pybytes())
-    return count, combine(described)
+def _place(run: Run) -> str:
+    return next((place for place in _places(run) if os.path.isdir(place)), _places(run)[-1])
 
 
-def _exchange(source: str, target: str) -> None:
-    """Puts the directory `source` in the place of `target`, in one step where there was one before."""
-    if not os.path.isdir(target):
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        os.rename(source, target)
+def _make_place(run: Run) -> Location:
+    """An empty directory for what is prepared, on the filesystem of the sink."""
+    if not is_local(run.sink.open_filesystem()[0]):
+        return _inside(run)
+    if not run.partition_directory:
+        os.makedirs(_target(run), exist_ok=True)
+        place = _sibling(run) if exchange.can_move(_sibling(run), _target(run)) else _places(run)[-1]
+    else:
+        place = _places(run)[0]
+    os.makedirs(place, exist_ok=True)
+    return Location(place)
+
+
+def _target(run: Run) -> str:
+    return os.path.realpath(run.target.open_filesystem()[1])
+
+
+def _remove_places(run: Run, old: list[str]) -> None:
+    if not is_local(run.sink.open_filesystem()[0]):
+        _inside(run).remove()
         return
-    exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if exchange and not exchange(AT_FDCWD, source.encode(), AT_FDCWD, target.encode(), RENAME_EXCHANGE):
-        return
-    os.rename(target, f"{source}.old")  # no such call here: there is a moment without a directory, never a mixture
-    os.rename(source, target)
-    os.rename(f"{source}.old", source)
+    for place in _places(run):
+        exchange.remove(place, _is_ours(run, old))
+
+
+def _is_ours(run: Run, old: list[str]) -> Callable[[str], bool]:
+    """Whether a name is a file that this publish replaces, or made."""
+    names, prefix = as_names(old), file_prefix(run)
+    return lambda name: name in names or name.startswith(prefix)

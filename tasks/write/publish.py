@@ -1,63 +1,112 @@
 """The publish: the partition, its quarantine and its receipt change together, also if the process dies half-way.
 
-First `publishing.json` says what is about to change. Then the lease is checked, the sink switches to the new files, the
-receipt is put in its place, what is old is removed, and last `publishing.json`. A run that finds one knows of a publish
-that was cut off: with all of its files in place it completes it, else it takes it back, and the generation resumes from
-its staged parts.
+First `publishing.json` says whose files are being prepared, then what is about to change. The lease is checked, the
+sink switches to the new files, the receipt is put in its place, what is old is removed, and last `publishing.json`. A
+run that finds one knows of a publish that was cut off: if the sink has switched it completes it, else it takes it back,
+and the generation resumes from its staged parts.
 """
 
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from tasks import lease, staging
+from tasks.errors import CheckFailed, ContractError
 from tasks.run_directory import Run, published_files, read_json, write_json
-from tasks.write.parquet import ParquetSink
+from tasks.staging import Record
+from tasks.write.merging import Prepared
+from tasks.write.sink import Sink
+
+PUBLISHING = "publishing.json"
 
 
-def publish(run: Run, sink: ParquetSink, errors: pa.Table, receipt: dict[str, Any]) -> None:
-    """Raises `LeaseLost`, with nothing changed, where a later run has taken over."""
-    before = published_files(read_json(run.ledger / "receipt.json"))
-    (run.home / "quarantine").write_bytes(staging.parquet_bytes(errors, "zstd"))
+@dataclass(frozen=True)
+class Repaired:
+    """A publish that had been cut off: its receipt where it was completed, None where it was taken back."""
+
+    generation: str
+    receipt: dict[str, Any] | None
+
+    def __str__(self) -> str:
+        done = "completed" if self.receipt else "took back"
+        return f"{done} the publish of generation {self.generation}, which had been cut off"
+
+
+@contextlib.contextmanager
+def prepared(run: Run, sink: Sink, records: list[Record], merged: pa.Table) -> Iterator[Prepared]:
+    """What `publish` can make visible while the body runs; removed if that is refused.
+
+    Refused is what raises `CheckFailed` or `ContractError`, in the sink or in the body. Raises `LeaseLost` where a
+    later run has taken over.
+    """
     lease.check(run.ledger, run.token)
-    old = sorted(set(before) - set(receipt["files"]))
-    write_json(run.ledger / "publishing.json", {"receipt": receipt, "old": old})
-    sink.switch(run, _names(receipt))
+    write_json(run.ledger / PUBLISHING, _whose(run))
+    try:
+        yield sink.prepare(run, records, merged)
+    except (CheckFailed, ContractError):
+        _withdraw(run, sink)
+        raise
+
+
+def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: dict[str, Any]) -> None:
+    """Makes visible what was prepared. Raises `LeaseLost`, with nothing changed, where a later run has taken over."""
+    files = published_files(receipt)
+    old = sorted(set(published_files(read_json(run.ledger / "receipt.json"))) - set(files))
+    (run.home / "quarantine").write_bytes(staging.parquet_bytes(errors, "zstd"))
+    try:
+        lease.check(run.ledger, run.token)
+    except lease.LeaseLost:
+        sink.discard(run)
+        raise
+    write_json(run.ledger / PUBLISHING, {**_whose(run), "receipt": receipt, "old": old})
+    try:
+        sink.switch(run, ready, old)
+    finally:
+        lease.check(run.ledger, run.token)  # who took over since has taken this back, or completes it
     _complete(run, sink, receipt, old)
 
 
-def repair(run: Run, sink: ParquetSink) -> str | None:
-    """Completes or takes back a publish that was cut off; what was done, in words."""
-    sink.discard_prepared(run)
-    cut_off = read_json(run.ledger / "publishing.json")
-    if cut_off is None:
+def repair(run: Run, sink: Sink) -> Repaired | None:
+    """Completes or takes back a publish that was cut off; None if there is none. `run` holds the partition."""
+    found = read_json(run.ledger / PUBLISHING)
+    if found is None:
         return None
-    receipt, there = cut_off["receipt"], set(run.target.names())
-    generation = receipt["generation"]
-    if there.issuperset(_names(receipt)):
-        _complete(run, sink, receipt, cut_off["old"])
-        return f"completed the publish of generation {generation}, which had been cut off"
-    for name in there.intersection(_names(receipt)):
-        (run.target / name).remove()
-    (run.ledger / "publishing.json").remove()
-    return f"took back the publish of generation {generation}, which had been cut off"
+    cut_off = replace(run, generation=found["generation"], attempt=found["attempt"])
+    receipt = found.get("receipt")
+    if receipt and sink.was_switched(cut_off, published_files(receipt), found["old"]):
+        _complete(cut_off, sink, receipt, found["old"])
+        return Repaired(cut_off.generation, receipt)
+    _withdraw(cut_off, sink)
+    return Repaired(cut_off.generation, None)
 
 
-def _complete(run: Run, sink: ParquetSink, receipt: dict[str, Any], old: list[str]) -> None:
+def is_under_way(run: Run) -> bool:
+    """Whether a publish of the partition has begun to switch, and has not tidied up yet or was cut off."""
+    return "receipt" in (read_json(run.ledger / PUBLISHING) or {})
+
+
+def _withdraw(run: Run, sink: Sink) -> None:
+    sink.discard(run)
+    (run.ledger / PUBLISHING).remove()
+
+
+def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> None:
     """From the switch on: everything here may be done twice."""
-    generation, quarantine = receipt["generation"], run.ledger / "quarantine"
-    home, newest = run.ledger / "generations" / generation, f"quarantine-{generation}.parquet"
-    (quarantine / newest).write_bytes((home / "quarantine").read_bytes())
-    write_json(run.ledger / "receipts" / f"{generation}.json", receipt)
+    quarantine, newest = run.ledger / "quarantine", f"quarantine-{run.generation}.parquet"
+    (quarantine / newest).write_bytes((run.home / "quarantine").read_bytes())
+    write_json(run.ledger / "receipts" / f"{run.generation}.json", receipt)
     write_json(run.ledger / "receipt.json", receipt)
-    sink.discard(run, old)
     for name in quarantine.names():
         if name.endswith(".parquet") and name != newest:
             (quarantine / name).remove()
     (run.ledger / "failure.json").remove()
-    (home / "parts").remove()  # published: nothing will resume from them
-    (run.ledger / "publishing.json").remove()
+    run.parts.remove()  # published: nothing will resume from them
+    sink.finish(run, published_files(receipt), old)
+    (run.ledger / PUBLISHING).remove()
 
 
-def _names(receipt: dict[str, Any]) -> list[str]:
-    return [path.rsplit("/", 1)[-1] for path in published_files(receipt)]
+def _whose(run: Run) -> dict[str, Any]:
+    return {"generation": run.generation, "attempt": run.attempt}

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tasks.arrays import TENSOR, to_numpy
 from tasks.errors import ContractError
@@ -63,17 +64,18 @@ def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
     fields: dict[str, pa.DataType] = {}
     for schema in schemas:
         for field in schema:
-            fields[field.name] = _common(field.name, fields.get(field.name), field.type)
+            fields[field.name] = unified(field.name, fields.get(field.name), field.type)
     return pa.schema(list(fields.items()))
 
 
-def _common(name: str, first: pa.DataType | None, second: pa.DataType) -> pa.DataType:
+def unified(name: str, first: pa.DataType | None, second: pa.DataType) -> pa.DataType:
+    """The type that holds the values of both. Raises `ContractError` where there is none."""
     if first is None or first == second or pa.types.is_null(second):
         return first or second
     if pa.types.is_fixed_size_list(first) and pa.types.is_fixed_size_list(second):
-        return pa.list_(_common(name, first.value_type, second.value_type))
+        return pa.list_(unified(name, first.value_type, second.value_type))
     if _is_list(first) and _is_list(second):
-        return pa.list_(_common(name, first.value_type, second.value_type))
+        return pa.list_(unified(name, first.value_type, second.value_type))
     try:
         joined = pa.unify_schemas(
             [pa.schema([(name, first)]), pa.schema([(name, second)])], promote_options="permissive"
@@ -90,9 +92,11 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`table` with exactly the columns and types of `schema`; what is missing is null."""
+    """`table` with exactly the columns and types of `schema`; what is missing is null, too fine a time is cut off."""
     columns = [
-        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        pc.cast(table[field.name], options=pc.CastOptions(field.type, allow_time_truncate=True))
+        if field.name in table.column_names
+        else pa.nulls(len(table), field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)

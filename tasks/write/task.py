@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -17,27 +17,30 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 from prefect.cache_policies import NO_CACHE
+from pydantic import Field
 
 from tasks import reading_order, settled, staging, supervisor
 from tasks.artifacts import artifact_key, dispensable, markdown_table
-from tasks.errors import STREAM_STAGES, CheckFailed, detached, explain
+from tasks.errors import STREAM_STAGES, detached, explain
 from tasks.manifest import read_manifest
 from tasks.resources import SECONDS_A_ROW, WRITES_AT_ONCE
 from tasks.run_directory import Run
 from tasks.write.audit import audit
 from tasks.write.checks import Checks
 from tasks.write.datasink import StagingDatasink
+from tasks.write.delta import DeltaSink
 from tasks.write.hook import probe
 from tasks.write.parquet import ParquetSink
 from tasks.write.progress import follow
-from tasks.write.publish import publish, repair
+from tasks.write.publish import is_under_way, prepared, publish, repair
 from tasks.write.receipt import make_receipt
+from tasks.write.sink import as_paths
 from tasks.write.statistics import summary
 from tasks.write.verdict import verdict
 
-__all__ = ["Checks", "Sink", "repair", "write"]
+__all__ = ["Checks", "Sink", "is_under_way", "repair", "write"]
 
-Sink = ParquetSink
+Sink = Annotated[ParquetSink | DeltaSink, Field(discriminator="kind")]
 SECONDS_A_PART = 60.0
 
 
@@ -63,24 +66,20 @@ def write(run: Run, sink: Sink, checks: Checks, facts: Mapping[str, Any], datase
     records = staging.read_records(run.parts)
     merged = settled.merge([record.ranges for record in records])
     totals = audit(manifest, merged, str(run.parts))
-    names, published, columns = sink.prepare(run, records, merged)
-    errors = staging.read_errors(run.parts, records, merged)
-    files = [f"{run.partition_directory}/{name}".lstrip("/") for name in names]
-    facts = {
-        **facts,
-        "inputs": inputs,
-        "columns": summary(columns, checks.drift),
-        "incidents": supervisor.incidents(run),
-    }
-    receipt = make_receipt(run, totals, published, records, files, facts, streamed)
-    try:
-        receipt |= verdict(run, checks, receipt, sink.prepared(run, names))
-    except CheckFailed:
-        sink.discard_prepared(run)
-        raise
-    for warning in receipt["warnings"]:
-        get_run_logger().warning(warning)
-    publish(run, sink, errors, receipt)
+    with prepared(run, sink, records, merged) as ready:
+        errors = staging.read_errors(run.parts, records, merged)
+        facts = {
+            **facts,
+            "inputs": inputs,
+            "columns": summary(ready.columns, checks.drift),
+            "incidents": supervisor.incidents(run),
+        }
+        files = as_paths(run, [file.name for file in ready.files])
+        receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed)
+        receipt |= verdict(run, checks, receipt, [file.place for file in ready.files])
+        for warning in receipt["warnings"]:
+            get_run_logger().warning(warning)
+        publish(run, sink, ready, errors, receipt)
     _describe(run, receipt, errors.slice(0, 100).to_pylist())
     get_run_logger().info("published %s rows of %s/%s", receipt["rows_out"], run.job, run.partition)
     return receipt

@@ -250,6 +250,24 @@ def test_foreign_files_and_other_jobs_partitions_are_refused(run_job: RunJob, pi
         run_job(image_job(pictures, tmp_path / "out", name="other"), "2026-01-02")
 
 
+def test_a_publish_that_was_cut_off_after_its_moment_is_completed_and_nothing_is_done_again(
+    run_job: RunJob, pictures: Path, tmp_path: Path
+) -> None:
+    job, ledger = image_job(pictures, tmp_path / "out"), tmp_path / "out/_overnight/date=2026-01-02"
+    receipt = run_job(job, "2026-01-02")
+    cut_off = {"generation": receipt["generation"], "attempt": receipt["attempt"], "receipt": receipt, "old": []}
+    for is_receipt_there in (True, False):
+        (ledger / "publishing.json").write_text(json.dumps(cut_off))
+        if not is_receipt_there:
+            (ledger / "receipt.json").unlink()
+            (ledger / "receipts" / f"{receipt['generation']}.json").unlink()
+        assert run_job(job, "2026-01-02") == receipt
+        assert not (ledger / "publishing.json").exists()
+        assert json.loads((ledger / "receipt.json").read_text()) == receipt
+    (ledger / "publishing.json").write_text(json.dumps(cut_off))
+    assert run_job(job, "2026-01-02", force=True)["generation"] != receipt["generation"]
+
+
 def test_a_data_column_named_like_the_partition_column_is_refused(
     run_job: RunJob, numbers: Path, tmp_path: Path
 ) -> None:

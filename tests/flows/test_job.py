@@ -304,6 +304,7 @@ def test_images_are_decoded_first_unless_the_job_does_it_itself(write):
         "sink.compression=snappy",
         "sink.rows_per_part=9",
         "sink.target_file_size=9",
+        "sink.grace_seconds=9",
         "schedule=",
         "checks.min_rows=5",
         "source.anonymous=true",
@@ -331,6 +332,7 @@ def test_settings_of_speed_and_place_do_not_change_results(write, override):
         "source.label_from=",
         "shuffle.seed=1",
         "sink.keep=[image]",
+        "sink.kind=delta",
     ],
 )
 def test_settings_of_content_change_results(write, override):

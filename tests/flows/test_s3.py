@@ -26,7 +26,7 @@ def job(bucket: str) -> dict[str, Any]:
         "source": {"kind": "images", "path": f"s3://{bucket}/raw/date={{partition}}/", "label_from": "parent"},
         "preprocess": [{"kind": "resize_image", "size": 6}],
         "inference": [{"kind": "python", "target": "s3_test_models:Mean"}],
-        "sink": {"kind": "parquet", "path": f"s3://{bucket}/out"},
+        "sink": {"kind": "parquet", "path": f"s3://{bucket}/out", "grace_seconds": 0},
     }
 
 

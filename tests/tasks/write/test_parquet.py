@@ -1,8 +1,12 @@
 """Publishing plain Parquet: every staged row once, and no reader ever sees a mixture."""
 
+import errno
 import os
 import random
+import stat
+import tempfile
 import threading
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -15,8 +19,9 @@ import pytest
 
 from tasks import rows, settled, staging
 from tasks.run_directory import Run
-from tasks.storage import Location
+from tasks.write import exchange
 from tasks.write.parquet import ParquetSink
+from tasks.write.sink import as_names, as_paths
 from tests.tasks.runs import make_run
 
 MEASURES: staging.Measures = {}
@@ -41,11 +46,13 @@ def stage(run: Run, name: str, numbers: list[int], value: str, pad: int = 0, **c
 
 
 def publish(run: Run, sink: ParquetSink, old: list[str]) -> tuple[list[str], int]:
+    """The published files, which replace the `old`, as paths below the sink; all their rows."""
     records = staging.read_records(run.parts)
-    names, count, _ = sink.prepare(run, records, settled.merge([record.ranges for record in records]))
-    sink.switch(run, names)
-    sink.discard(run, [f"{run.partition_directory}/{name}".lstrip("/") for name in old])
-    return names, count
+    ready = sink.prepare(run, records, settled.merge([record.ranges for record in records]))
+    files = as_paths(run, [file.name for file in ready.files])
+    sink.switch(run, ready, old)
+    sink.finish(run, files, old)
+    return files, ready.rows
 
 
 def published(run: Run) -> list[dict[str, Any]]:
@@ -67,7 +74,7 @@ def test_of_overlapping_parts_each_row_comes_from_the_lowest_name(tmp_path: Path
     assert {row["row_id"]: row["value"] for row in published(run)} == {f"a#{n}": v for n, v in expected.items()}
     assert count == len(expected)
     assert len(published(run)) == count
-    assert names == os.listdir(run.target.uri)
+    assert names == [f"date=2026-01-02/{name}" for name in os.listdir(run.target.uri)]
 
 
 def test_several_output_rows_of_one_source_row_stay_together(tmp_path: Path, ray_session: None):
@@ -108,11 +115,11 @@ def test_a_republished_partition_holds_the_new_rows_only_and_leaves_nothing_else
     old: list[str] = []
     for round_number in range(3):
         run = make_run(place, partition, generation=f"g{round_number}", attempt=f"t-{round_number}")
-        sink = ParquetSink(path=f"{place}/out")
+        sink = ParquetSink(path=f"{place}/out", grace_seconds=0)
         stage(run, "attempt-000000", list(range(round_number + 2)), f"round {round_number}")
         old, count = publish(run, sink, old)
         assert count == round_number + 2
-        files = [file.path for file in run.target.files((".parquet",))]
+        files = as_paths(run, [file.path for file in run.target.files((".parquet",))])
         assert [row["value"] for row in published(run)] == [f"round {round_number}"] * count
         assert files == old
         assert [name for name in run.sink.names() if name.startswith("_publishing")] == []
@@ -127,61 +134,121 @@ def test_no_row_to_publish_empties_the_partition(tmp_path: Path, ray_session: No
     assert empty.target.names() == []
 
 
-def test_what_overnight_did_not_publish_survives_the_exchange(tmp_path: Path, ray_session: None):
-    run, sink = make_run(tmp_path), ParquetSink(path=str(tmp_path / "out"))
+@pytest.mark.parametrize("partition", ["2026-01-02", "all"])
+def test_what_overnight_did_not_publish_survives_the_exchange(partition: str, tmp_path: Path, ray_session: None):
+    run, sink = make_run(tmp_path, partition), ParquetSink(path=str(tmp_path / "out"))
     stage(run, "attempt-000000", [0], "v")
-    names, _ = publish(run, sink, [])
+    files, _ = publish(run, sink, [])
     (run.target / "somebody-elses.parquet").write_bytes(b"theirs")
-    (run.target / "_SUCCESS").write_bytes(b"")
-    again = make_run(tmp_path, generation="later")
+    (run.target / "_SUCCESS").write_bytes(b"done")
+    before = set(run.target.names()) - as_names(files)
+    again = make_run(tmp_path, partition, generation="later")
     stage(again, "attempt-000000", [0], "w")
-    new, _ = publish(again, sink, names)
-    assert set(run.target.names()) == {*new, "somebody-elses.parquet", "_SUCCESS"}
+    new, _ = publish(again, sink, files)
+    assert set(run.target.names()) == as_names(new) | before
     assert (run.target / "somebody-elses.parquet").read_bytes() == b"theirs"
+    assert (run.target / "_SUCCESS").read_bytes() == b"done"
+    assert not [path for path in run.sink.parent.names() if "publishing" in path]
 
 
-def test_a_reader_never_sees_a_mixture_while_the_partition_is_replaced(tmp_path: Path):
-    """Fifty replacements under a reader that lists and reads in a loop; it may have to list again, and no more."""
-    sink, target = ParquetSink(path=str(tmp_path / "out")), tmp_path / "out" / "date=2026-01-02"
-    stop, seen, mixtures, gaps = threading.Event(), set(), [], []
-
-    def read() -> None:
-        while not stop.is_set():
-            if not target.is_dir():
-                gaps.extend(seen)
-                continue
-            names = os.listdir(target)
-            try:
-                versions = [pq.read_table(target / name)["version"][0].as_py() for name in names]
-            except FileNotFoundError:
-                continue
-            if len(set(versions)) > 1 or len(versions) not in {0, 3}:
-                mixtures.append(versions)
-            seen.update(versions)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        old = replace_fifty_times(sink, tmp_path)
-    finally:
-        stop.set()
-        reader.join()
-    assert mixtures == []
-    assert gaps == []
-    assert len(seen) > 3
-    assert sorted(os.listdir(target)) == old
+def test_a_directory_that_is_exchanged_keeps_its_access_rights(tmp_path: Path, ray_session: None):
+    run, sink = make_run(tmp_path, "all"), ParquetSink(path=str(tmp_path / "out"))
+    os.makedirs(run.target.uri)
+    os.chmod(run.target.uri, 0o2770)
+    stage(run, "attempt-000000", [0], "v")
+    publish(run, sink, [])
+    assert stat.S_IMODE(os.stat(run.target.uri).st_mode) == 0o2770
 
 
-def replace_fifty_times(sink: ParquetSink, tmp_path: Path) -> list[str]:
-    old: list[str] = []
-    for version in range(50):
-        run = make_run(tmp_path, generation=f"g{version:03d}", attempt=f"t-{version}")
-        names = [f"part-{run.generation}-{version}-{n:05d}.parquet" for n in range(3)]
-        for name in names:
-            content = staging.parquet_bytes(pa.table({"version": [version]}), "zstd")
-            place = Location(f"{tmp_path}/out/_publishing-2026-01-02-{run.attempt}")
-            (place / f"{name}.part").write_bytes(content)
-        sink.switch(run, names)
-        sink.discard(run, [f"{run.partition_directory}/{name}" for name in old])
-        old = names
-    return old
+def test_a_sink_behind_a_symbolic_link_stays_one(tmp_path: Path, ray_session: None):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "out").symlink_to("real")
+    run, sink = make_run(tmp_path, "all"), ParquetSink(path=str(tmp_path / "out"))
+    stage(run, "attempt-000000", [0], "v")
+    files, _ = publish(run, sink, [])
+    assert (tmp_path / "out").is_symlink()
+    assert (tmp_path / "real" / files[0]).exists()
+
+
+@pytest.mark.parametrize("partition", ["2026-01-02", "all"])
+def test_where_nothing_can_be_exchanged_files_are_renamed(
+    partition: str, tmp_path: Path, ray_session: None, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(first: str, second: str) -> None:
+        raise OSError(errno.EINVAL, "no such flag on this filesystem")
+
+    sink, old = ParquetSink(path=str(tmp_path / "out")), []
+    monkeypatch.setattr(exchange, "swap", refuse)
+    for number in range(2):
+        run = make_run(tmp_path, partition, generation=f"g{number}")
+        stage(run, "attempt-000000", list(range(number + 1)), f"round {number}")
+        state = {name for name in run.target.names() if name[0] == "_"}
+        old, _ = publish(run, sink, old)
+        assert [row["value"] for row in published(run)] == [f"round {number}"] * (number + 1)
+        assert set(run.target.names()) == as_names(old) | state
+    assert not [path for path in run.sink.parent.names() if "publishing" in path]
+
+
+def test_the_partition_all_is_published_below_a_directory_where_nothing_can_be_made(
+    tmp_path: Path, ray_session: None, monkeypatch: pytest.MonkeyPatch
+):
+    """As where sink.path is a mount point: there is no place beside it from which a rename leads into it."""
+    monkeypatch.setattr(exchange, "can_move", lambda directory, target: False)
+    sink, old = ParquetSink(path=str(tmp_path / "out")), []
+    for number in range(2):
+        run = make_run(tmp_path, "all", generation=f"g{number}")
+        stage(run, "attempt-000000", [0], f"round {number}")
+        old, _ = publish(run, sink, old)
+        assert [row["value"] for row in published(run)] == [f"round {number}"]
+        assert set(run.target.names()) == {*old, "_overnight"}
+
+
+def test_whether_a_directory_can_move_is_found_out_by_moving_one(tmp_path: Path):
+    (tmp_path / "target").mkdir()
+    assert exchange.can_move(f"{tmp_path}/.beside", f"{tmp_path}/target")
+    assert not exchange.can_move(f"{tmp_path}/missing/.beside", f"{tmp_path}/target")
+    other = next((mount for mount in ("/dev/shm", "/run") if os.stat(mount).st_dev != os.stat(tmp_path).st_dev), None)
+    if other and os.access(other, os.W_OK):
+        elsewhere = tempfile.mkdtemp(dir=other)
+        try:
+            assert not exchange.can_move(f"{elsewhere}/.beside", f"{tmp_path}/target")
+            assert os.listdir(elsewhere) == []
+        finally:
+            os.rmdir(elsewhere)
+    assert os.listdir(tmp_path / "target") == []
+
+
+def test_replaced_files_stay_on_an_object_store_for_their_grace(tmp_path: Path, ray_session: None, s3: Any):
+    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket)
+    sink = ParquetSink(path="-", grace_seconds=3)
+    run = make_run(f"s3://{bucket}", generation="g0")
+    stage(run, "attempt-000000", [0], "v")
+    started = time.monotonic()
+    old, _ = publish(run, sink, [])
+    assert time.monotonic() - started < 3
+    again = make_run(f"s3://{bucket}", generation="g1")
+    stage(again, "attempt-000000", [0], "w")
+    thread = threading.Thread(target=publish, args=(again, sink, old))
+    thread.start()
+    both = False
+    while thread.is_alive():
+        both = both or len(run.target.names()) == 2
+        time.sleep(0.1)
+    assert both
+    assert len(run.target.names()) == 1
+    assert time.monotonic() - started > 3
+
+
+def test_a_delta_table_is_foreign_to_plain_parquet(tmp_path: Path):
+    run, sink = make_run(tmp_path), ParquetSink(path="-")
+    assert sink.foreign(run, set()) == []
+    (run.sink / "_delta_log" / "00000000000000000000.json").write_bytes(b"{}")
+    assert sink.foreign(run, set()) == ["_delta_log"]
+
+
+def test_files_that_no_receipt_lists_are_foreign(tmp_path: Path):
+    run, sink = make_run(tmp_path), ParquetSink(path="-")
+    for name in ("ours.parquet", "theirs.parquet", "_hidden"):
+        (run.target / name).write_bytes(b"")
+    assert sink.foreign(run, {"date=2026-01-02/ours.parquet"}) == ["date=2026-01-02/theirs.parquet"]

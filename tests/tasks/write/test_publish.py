@@ -1,122 +1,333 @@
 """A publish that dies half-way is completed or taken back by the next run; nobody ever sees a mixture."""
 
-import json
 import pickle
+import random
+import shutil
 import subprocess
 import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
-from tasks import lease, settled, staging
+from tasks import staging
+from tasks.errors import CheckFailed
 from tasks.lease import LeaseLost
 from tasks.run_directory import Run, read_json
-from tasks.storage import Location
+from tasks.write import exchange
+from tasks.write.delta import DeltaSink
 from tasks.write.parquet import ParquetSink
-from tasks.write.publish import publish, repair
+from tasks.write.publish import is_under_way, prepared, publish, repair
+from tasks.write.sink import Sink
+from tests.tasks.write.publications import (
+    NO_ERRORS,
+    holding,
+    numbered,
+    publish_parts,
+    read_files,
+    receipt_of,
+    records_of,
+    stage,
+    visible,
+)
 
+OLD, NEW = [1, 2, 3], [4, 5]
+
+# Runs each piece of work in a process of its own, which SIGKILL ends before the given effect on storage; prints how
+# many effects there were. It forks, for one start of Python is slow and this happens a hundred times.
 DYING = """
 import os, pickle, signal, sys
-from tasks.write.parquet import ParquetSink
-from tasks.write.publish import publish
 
-run, errors, receipt, moment = pickle.load(open(sys.argv[1], "rb"))
+import deltalake, s3fs
 
-class Dies(ParquetSink):
-    def switch(self, run, names):
-        if moment == "after the switch":
-            super().switch(run, names)
+from tasks.storage import Location
+from tasks.write import exchange
+from tasks.write.publish import publish, repair
+
+count = 0
+
+
+def step():
+    global count
+    count += 1
+    if count == moment:
         os.kill(os.getpid(), signal.SIGKILL)
 
-publish(run, Dies(path=run.sink.template), errors, receipt)
+
+def stepping(owner, name):
+    real = getattr(owner, name)
+
+    def one_more(*args, **kwargs):
+        step()
+        return real(*args, **kwargs)
+
+    setattr(owner, name, one_more)
+
+
+def copy_one_by_one(real):
+    def copy(self, sources, targets):
+        for source, target in zip(sources, targets):
+            step()
+            real(self, [source], [target])
+    return copy
+
+
+for owner, names in (
+    (os, ("rename", "replace", "unlink", "rmdir", "mkdir", "symlink")),
+    (exchange, ("swap",)),
+    (deltalake.DeltaTable, ("create", "create_write_transaction")),
+):
+    for name in names:
+        stepping(owner, name)
+if sys.argv[2] == "s3":
+    stepping(Location, "write_bytes")
+    stepping(Location, "remove")
+    s3fs.S3FileSystem.copy = copy_one_by_one(s3fs.S3FileSystem.copy)
+
+for work, arguments, moment in pickle.load(open(sys.argv[1], "rb")):
+    child = os.fork()
+    if not child:
+        try:
+            {"publish": publish, "repair": repair}[work](*arguments)
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(1)
+        os.write(1, b"%d\\n" % count)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL) and os.waitstatus_to_exitcode(status):
+        sys.exit(f"{work} before effect {moment} failed")
 """
+Work = tuple[str, tuple[Any, ...], int]
 
 
-def make_run(folder: Path, number: int, partition: str, token: int) -> Run:
-    return Run(
-        job="job",
-        partition=partition,
-        partition_column="date",
-        state=Location(str(folder / "out/_overnight")),
-        sink=Location(str(folder / "out")),
-        generation=f"g{number}",
-        attempt=f"2026-{number:06d}",
-        fingerprint="f",
-        ingredients={},
-        started_at="2026-01-01T00:00:00Z",
-        token=token,
+def dying(folder: Path, work: list[Work], store: str) -> list[int]:
+    """Does the work, dying as told; the numbers of effects of what did not die."""
+    (folder / "work").write_bytes(pickle.dumps(work))
+    done = subprocess.run(
+        [sys.executable, "-c", DYING, str(folder / "work"), store],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
     )
+    assert done.returncode == 0, done.stderr
+    return [int(line) for line in done.stdout.split()]
 
 
-def staged(run: Run, values: list[int]) -> tuple[pa.Table, dict[str, Any]]:
-    """Stages and prepares a part with these values; what `publish` takes besides."""
-    numbers = list(range(len(values)))
-    table = pa.table(
-        {"row_id": [f"a#{n}" for n in numbers], "x": values, "__unit": [0] * len(values), "__row": numbers}
+@pytest.fixture
+def copies(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], tuple[str, Callable[[str], str]]]:
+    """A place on a store, and how to copy all of it to another of a given name."""
+
+    def on_disk(name: str) -> str:
+        shutil.copytree(tmp_path / "template", tmp_path / name, symlinks=True)
+        return str(tmp_path / name)
+
+    def make(store: str) -> tuple[str, Callable[[str], str]]:
+        if store == "disk":
+            (tmp_path / "template").mkdir()
+            return str(tmp_path / "template"), on_disk
+        client, bucket = request.getfixturevalue("s3"), f"publish-{uuid.uuid4().hex[:8]}"
+        client.create_bucket(Bucket=bucket)
+
+        def on_s3(name: str) -> str:
+            for item in client.list_objects_v2(Bucket=bucket, Prefix="template/")["Contents"]:
+                key = item["Key"].replace("template", name, 1)
+                client.copy_object(Bucket=bucket, Key=key, CopySource={"Bucket": bucket, "Key": item["Key"]})
+            return f"s3://{bucket}/{name}"
+
+        return f"s3://{bucket}/template", on_s3
+
+    return make
+
+
+def moved(run: Run, place: str) -> Run:
+    sink = replace(run.sink, template=f"{place}/out")
+    return replace(run, sink=sink, state=sink / "_overnight")
+
+
+def seen_by_followers(run: Run) -> list[int]:
+    receipt = read_json(run.ledger / "receipt.json")
+    assert receipt is not None
+    return sorted(read_files(run.sink, receipt["files"])["x"].to_pylist())
+
+
+def assert_one_version(run: Run, sink: Sink, store: str) -> None:
+    """What the sink promises readers, also while a publish lies there cut off."""
+    if store == "disk" or isinstance(sink, DeltaSink):
+        assert visible(run, sink) in (OLD, NEW)
+    if store == "s3" or isinstance(sink, DeltaSink):
+        assert seen_by_followers(run) in (OLD, NEW)
+
+
+def assert_put_right(run: Run, sink: Sink) -> None:
+    """All of the old table or all of the new one, what belongs to it, and nothing besides."""
+    said = repair(run, sink)
+    newest = read_json(run.ledger / "receipt.json")
+    assert newest is not None
+    now = visible(run, sink)
+    assert now == (NEW if newest["generation"] == "g002" else OLD)
+    assert now == seen_by_followers(run)
+    if said is not None:
+        assert (said.receipt is not None) == (now == NEW)
+    assert repair(run, sink) is None
+    assert len(staging.read_records(run.parts)) == (0 if now == NEW else 2)
+    assert not [name for place in (run.sink, run.sink.parent) for name in place.names() if "publishing" in name]
+    if not isinstance(sink, DeltaSink):
+        assert {name for name in run.target.names() if name[0] not in "_."} == {
+            file.rsplit("/", 1)[-1] for file in newest["files"]
+        }
+    elif now == OLD:
+        assert not [name for name in run.target.names() if "g002" in name]
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("kind", "store", "partition"),
+    [
+        ("parquet", "disk", "2026-01-02"),
+        ("parquet", "disk", "all"),
+        ("parquet", "s3", "2026-01-02"),
+        ("delta", "disk", "2026-01-02"),
+        ("delta", "disk", "all"),
+        ("delta", "s3", "2026-01-02"),
+    ],
+)
+def test_a_publish_killed_before_any_of_its_steps_is_put_right_by_the_next_run(
+    kind: str, store: str, partition: str, copies: Any, ray_session: None, tmp_path: Path
+) -> None:
+    """A repair that is killed too, at a random step, is put right by the one after it."""
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    place, copied = copies(store)
+    sink: Sink = (
+        ParquetSink(path="-", grace_seconds=0, target_file_size=1) if kind == "parquet" else DeltaSink(path="-")
     )
-    ranges = pa.table({"unit": [0], "start": [0], "stop": [len(values)], "state": [0]}, schema=settled.RANGES)
-    staging.write_part(run.parts, "2026-000000", table, staging.QUARANTINE.empty_table(), ranges, {}, "zstd")
-    records = staging.read_records(run.parts)
-    names, *_ = ParquetSink(path=run.sink.template).prepare(run, records, settled.merge([r.ranges for r in records]))
-    files = [f"{run.partition_directory}/{name}".lstrip("/") for name in names]
-    return staging.QUARANTINE.empty_table(), {"job": "job", "generation": run.generation, "files": files}
+    publish_parts(numbered(place, 1, partition), sink, {"x": OLD[:2]}, {"x": OLD[2:]})
+    run = numbered(place, 2, partition)
+    stage(run, {"x": NEW[:1]}, {"x": NEW[1:]})
+    with holding(run) as held, prepared(held, sink, *records_of(run)) as ready:
+        copied("whole")
+        arguments = (sink, ready, NO_ERRORS, receipt_of(run, ready))
+        (steps,) = dying(tmp_path, [("publish", (moved(held, copied("count")), *arguments), 0)], store)
+        assert steps > 5
+        runs = [moved(held, copied(f"kill-{moment}")) for moment in range(1, steps + 1)]
+    dying(tmp_path, [("publish", (run, *arguments), moment + 1) for moment, run in enumerate(runs)], store)
+    results = []
+    for killed in runs:
+        assert_one_version(killed, sink, store)
+    dying(tmp_path, [("repair", (killed, sink), chance.randint(1, 8)) for killed in runs], store)
+    for killed in runs:
+        assert_one_version(killed, sink, store)
+        assert_put_right(killed, sink)
+        results.append(visible(killed, sink))
+    assert results[0] == OLD
+    assert results[-1] == NEW
+    assert results == sorted(results)
 
 
-def visible(folder: Path) -> list[int]:
-    files = [p for p in (folder / "out").rglob("*.parquet") if not any(part[0] == "_" for part in p.parts)]
-    return sorted(x for file in files for x in pq.ParquetFile(file).read()["x"].to_pylist())
+@pytest.mark.parametrize("kind", [ParquetSink, DeltaSink])
+def test_a_zombie_cannot_publish_and_leaves_nothing(kind: Any, ray_session: None, tmp_path: Path) -> None:
+    sink, zombie = kind(path="-"), numbered(tmp_path, 1)
+    stage(zombie, {"x": NEW})
+    with holding(zombie) as held:
+        before = prepared(held, sink, *records_of(zombie))
+        ready = before.__enter__()
+    successor = numbered(tmp_path, 2)
+    publish_parts(successor, sink, {"x": OLD})
+    with pytest.raises(LeaseLost, match="taken over"):
+        publish(held, sink, ready, NO_ERRORS, receipt_of(zombie, ready))
+    assert visible(successor, sink) == OLD
+    assert not [name for place in (zombie.sink, zombie.target) for name in place.names() if "g001" in name]
 
 
 @pytest.mark.parametrize("partition", ["2026-01-02", "all"])
-@pytest.mark.parametrize("moment", ["before the switch", "after the switch"])
-def test_a_publish_that_is_killed_is_put_right_by_the_next_run(
-    ray_session: None, tmp_path: Path, moment: str, partition: str
+@pytest.mark.parametrize(
+    ("kind", "moment"),
+    [
+        (ParquetSink, (ParquetSink, "switch")),
+        (ParquetSink, (exchange, "exchange")),
+        (DeltaSink, (DeltaSink, "switch")),
+        (DeltaSink, (DeltaTable, "create_write_transaction")),
+    ],
+)
+def test_a_switch_that_was_paused_while_its_publish_was_taken_back_changes_nothing(
+    kind: Any, moment: tuple[Any, str], partition: str, ray_session: None, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    sink = ParquetSink(path=str(tmp_path / "out"))
-    first = make_run(tmp_path, 1, partition, token=1)
-    with lease.held(first.ledger, "first"):
-        publish(first, sink, *staged(first, [1, 2, 3]))
-    assert visible(tmp_path) == [1, 2, 3]
+    """The worst moment: the zombie has checked its lease, and the successor's repair comes before the switch."""
+    sink = kind(path="-")
+    publish_parts(numbered(tmp_path, 1, partition), sink, {"x": OLD})
+    zombie = numbered(tmp_path, 2, partition)
+    stage(zombie, {"x": NEW})
+    real, repaired = getattr(*moment), []
 
-    second = make_run(tmp_path, 2, partition, token=2)
-    with lease.held(first.ledger, "second"):
-        errors, receipt = staged(second, [4, 5])
-        (tmp_path / "state").write_bytes(pickle.dumps((second, errors, receipt, moment)))
-        done = subprocess.run([sys.executable, "-c", DYING, str(tmp_path / "state")], check=False, timeout=60)
-    assert done.returncode == -9
-    third = make_run(tmp_path, 3, partition, token=3)
-    said = repair(third, sink)
-    newest = read_json(first.ledger / "receipt.json")
-    assert newest is not None
-    if moment == "after the switch":
-        assert "completed" in str(said)
-        assert (visible(tmp_path), newest["generation"]) == ([4, 5], "g2")
-        assert not staging.read_records(second.parts)
-    else:
-        assert "took back" in str(said)
-        assert (visible(tmp_path), newest["generation"]) == ([1, 2, 3], "g1")
-        assert len(staging.read_records(second.parts)) == 1
-    assert repair(third, sink) is None
-    assert not list((tmp_path / "out").glob("_publishing*"))
-    assert (
-        json.loads(
-            (tmp_path / "out/_overnight")
-            .joinpath(f"date={partition}" if partition != "all" else "all", "receipt.json")
-            .read_text()
-        )
-        == newest
-    )
+    def late(*args: Any, **kwargs: Any) -> Any:
+        if not repaired:
+            repaired.append(None)
+            (zombie.ledger / "lease" / f"{held.token + 1:08d}").create(b"{}")
+            repaired[0] = repair(replace(numbered(tmp_path, 3, partition), token=held.token + 1), sink)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(*moment, late)
+    with holding(zombie) as held, prepared(held, sink, *records_of(zombie)) as ready, pytest.raises(LeaseLost):
+        publish(held, sink, ready, NO_ERRORS, receipt_of(zombie, ready))
+    assert repaired[0] is not None
+    assert repaired[0].receipt is None
+    assert visible(zombie, sink) == OLD
+    assert seen_by_followers(zombie) == OLD
+    assert len(staging.read_records(zombie.parts)) == 1
 
 
-def test_a_zombie_cannot_publish(ray_session: None, tmp_path: Path) -> None:
-    sink = ParquetSink(path=str(tmp_path / "out"))
-    zombie = make_run(tmp_path, 1, "2026-01-02", token=1)
-    work = staged(zombie, [1, 2, 3])
-    with lease.held(zombie.ledger, "zombie"):
-        pass
-    with lease.held(zombie.ledger, "successor"), pytest.raises(LeaseLost, match="taken over"):
-        publish(zombie, sink, *work)
-    assert visible(tmp_path) == []
+@pytest.mark.parametrize("kind", [ParquetSink, DeltaSink])
+@pytest.mark.parametrize("partition", ["2026-01-02", "all"])
+def test_what_a_check_refuses_is_removed_and_its_staging_kept(
+    kind: Any, partition: str, ray_session: None, tmp_path: Path
+) -> None:
+    sink, run = kind(path="-"), numbered(tmp_path, 1, partition)
+    publish_parts(run, sink, {"x": OLD})
+    again = numbered(tmp_path, 2, partition)
+    stage(again, {"x": NEW})
+    before = sorted(path for path in tmp_path.rglob("*") if "_overnight" not in path.parts)
+
+    def refuse() -> None:
+        with holding(again) as held, prepared(held, sink, *records_of(again)) as ready:
+            assert ready.rows == 2
+            raise CheckFailed("no")
+
+    with pytest.raises(CheckFailed):
+        refuse()
+    after = sorted(path for path in tmp_path.rglob("*") if "_overnight" not in path.parts)
+    assert [path for path in after if path.is_file()] == [path for path in before if path.is_file()]
+    assert visible(again, sink) == OLD
+    assert len(staging.read_records(again.parts)) == 1
+    assert repair(again, sink) is None
+
+
+def test_a_publish_is_under_way_from_before_its_switch_until_what_is_old_is_gone(
+    ray_session: None, tmp_path: Path
+) -> None:
+    seen = []
+
+    class Watched(ParquetSink):
+        def prepare(self, run: Run, *more: Any) -> Any:
+            seen.append(is_under_way(run))
+            return super().prepare(run, *more)
+
+        def switch(self, run: Run, *more: Any) -> None:
+            seen.append(is_under_way(run))
+            super().switch(run, *more)
+
+        def finish(self, run: Run, *more: Any) -> None:
+            super().finish(run, *more)
+            seen.append(is_under_way(run))
+
+    run = numbered(tmp_path, 1)
+    publish_parts(run, Watched(path="-"), {"x": pa.array(OLD)})
+    assert [*seen, is_under_way(run)] == [False, True, True, False]

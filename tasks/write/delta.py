@@ -1,0 +1,89 @@
+"""The Delta sink: a Delta Lake table on local disk or object storage, partitioned by `partition_column`.
+
+A publish is one commit that replaces exactly the run's partition; readers see the version before it or the one after.
+The partition `all` is an unpartitioned table, replaced whole, columns included. Other jobs may publish other partitions
+of the same table, as long as they agree on the types of the columns; rows in the run's own partition that are not from
+this job are refused.
+
+Replaced files stay for time travel. To remove them is the table's owner's to decide: `DeltaTable(path).vacuum(...)`;
+compaction (`optimize`) is fine as well. What is removed here are only files of an attempt that never committed, so no
+version of the table ever needed them.
+"""
+
+import json
+from typing import Literal
+
+import pyarrow as pa
+
+from tasks.errors import CheckFailed
+from tasks.run_directory import Run
+from tasks.staging import Record
+from tasks.storage import Location
+from tasks.write import delta_table
+from tasks.write.delta_types import delta_schema, fitted
+from tasks.write.merging import Prepared, merge, published_schema
+from tasks.write.sink import Sink, as_paths, file_prefix
+
+
+class DeltaSink(Sink):
+    """A Delta Lake table, with one commit a publish and time travel."""
+
+    kind: Literal["delta"] = "delta"
+
+    def foreign(self, run: Run, known: set[str]) -> list[str]:
+        table = delta_table.open_table(run.sink)
+        if table is None:
+            return [path for path in as_paths(run, run.target.names()) if path.rsplit("/", 1)[-1][0] not in "_."]
+        found, expected = table.metadata().partition_columns, delta_table.partition_columns(run)
+        if found != expected:
+            raise CheckFailed(
+                f"{run.sink}: expected a Delta table partitioned by {expected or 'nothing'}, found one by "
+                f"{found or 'nothing'}. Set sink.partition_column, or choose another sink.path."
+            )
+        unknown = set(delta_table.partition_files(table, run)) - known
+        return sorted(unknown - _compacted(run.sink, table.version(), unknown))
+
+    def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
+        """Into the table's own directory, where readers of the table ignore what no commit names."""
+        schema = delta_schema(published_schema(records))
+        table = delta_table.open_table(run.sink)
+        if table and run.partition_directory:
+            schema = fitted(schema, delta_table.columns(table))
+        return merge(
+            run.parts, records, merged, schema, run.target, file_prefix(run), "", self.compression,
+            self.target_file_size,
+        )  # fmt: skip
+
+    def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
+        delta_table.commit(run, prepared.files, prepared.schema)
+
+    def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
+        return delta_table.fence(run)
+
+    def finish(self, run: Run, files: list[str], old: list[str]) -> None:
+        """Earlier versions of the table need what was replaced."""
+
+    def discard(self, run: Run) -> None:
+        table = delta_table.open_table(run.sink)
+        if table and delta_table.has_committed(table, run):
+            return
+        for name in run.target.names():
+            if name.startswith(file_prefix(run)):
+                (run.target / name).remove()
+
+
+def _compacted(sink: Location, version: int, paths: set[str]) -> set[str]:
+    """Which of the table's files hold no new rows: compaction put them in the place of others."""
+    found: set[str] = set()
+    sought = set(paths)
+    while sought and version >= 0:
+        try:
+            lines = (sink / "_delta_log" / f"{version:020d}.json").read_bytes().splitlines()
+        except FileNotFoundError:
+            break  # the log's beginning was cleaned up
+        for added in (action["add"] for action in map(json.loads, lines) if "add" in action):
+            if added["path"] in sought:
+                sought.discard(added["path"])
+                found |= {added["path"]} if not added["dataChange"] else set()
+        version -= 1
+    return found

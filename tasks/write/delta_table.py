@@ -1,0 +1,195 @@
+"""A Delta table, as far as a sink needs it: what a partition holds, and a commit that replaces exactly that.
+
+Every commit is made on the very version of the table that was looked at; whoever commits in between makes it fail, and
+it is tried again on the new version. (Left alone, deltalake 1.6 retries without looking: two processes that create a
+table at once both succeed, and the second resets what the first may have committed to by then.) That is safe where the
+store can create a file only if it is not there, as local disks and S3 can.
+
+Each commit carries Delta's own application transaction: an identifier for the job and partition, and as its version a
+hash of the attempt. It tells whether an attempt was the last to commit, and `fence` takes its place, so that a commit
+that was only paused fails.
+"""
+
+import hashlib
+import json
+import os
+import random
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from tasks import lease
+from tasks.errors import CheckFailed
+from tasks.run_directory import Run
+from tasks.storage import Location, is_local
+from tasks.write.delta_types import delta_schema, fitted
+from tasks.write.merging import MergedFile
+from tasks.write.sink import as_paths
+
+TRIES, LONGEST_WAIT_SECONDS = 100, 1.0
+TAKEN_BACK = 0
+
+
+def open_table(sink: Location) -> DeltaTable | None:
+    """The table's newest version; None if there is none."""
+    try:
+        return DeltaTable(_uri(sink), storage_options=_storage_options())
+    except TableNotFoundError:
+        return None
+
+
+def partition_columns(run: Run) -> list[str]:
+    return [run.partition_column] if run.partition_directory else []
+
+
+def columns(table: DeltaTable) -> pa.Schema:
+    """The table's columns without those that it is partitioned by."""
+    partitioned_by = table.metadata().partition_columns
+    schema = pa.schema(table.schema().to_arrow())
+    return delta_schema(pa.schema([field for field in schema if field.name not in partitioned_by]))
+
+
+def partition_files(table: DeltaTable, run: Run) -> list[str]:
+    """The files that this version of the table has in the run's partition, as paths below the table."""
+    files = pa.table(table.get_add_actions(flatten=True))
+    if not run.partition_directory:
+        return list(files["path"].to_pylist())
+    days = files[f"partition.{run.partition_column}"].to_pylist()
+    return [path for path, day in zip(files["path"].to_pylist(), days, strict=True) if str(day) == run.partition]
+
+
+def has_committed(table: DeltaTable, run: Run) -> bool:
+    """Whether the run's attempt was the last to commit its partition, or be fenced off, and did commit."""
+    return table.transaction_version(_application(run)) == _version(run)
+
+
+def commit(run: Run, files: list[MergedFile], schema: pa.Schema) -> None:
+    """Replaces the run's partition by `files`, in one commit, and creates the table where there is none.
+
+    `schema` has the columns of the files; those that are new to the table are added to it. Raises `LeaseLost` if a
+    later run has taken over, `CheckFailed` if the table's columns are others than when the files were made, and
+    deltalake's errors.
+    """
+    added: list[AddAction | RemoveAction] = [
+        AddAction(
+            path=path,
+            size=file.bytes,
+            partition_values={run.partition_column: run.partition} if run.partition_directory else {},
+            modification_time=time.time_ns() // 1_000_000,
+            data_change=True,
+            stats=json.dumps({"numRecords": file.rows}),
+        )
+        for path, file in zip(as_paths(run, [file.name for file in files]), files, strict=True)
+    ]
+
+    def attempt() -> bool:
+        table = open_table(run.sink) or _created(run, schema)
+        if has_committed(table, run):
+            return True  # the answer to an earlier try was lost
+        if run.partition_directory and fitted(schema, columns(table)) != schema:
+            raise CheckFailed(f"{run.sink}: its columns changed type during the run. Nothing published; run again.")
+        lease.check(run.ledger, run.token)  # after the table was read: whoever takes over now makes the commit fail
+        table.create_write_transaction(
+            added,
+            "overwrite",
+            _evolved(table, run, schema),
+            partition_columns(run),
+            [(run.partition_column, "=", run.partition)] if run.partition_directory else None,
+            commit_properties=_properties(run, _version(run)),
+        )
+        return True
+
+    _until_committed(attempt)
+
+
+def fence(run: Run) -> bool:
+    """Whether the attempt has committed. If not, it cannot any more."""
+
+    def attempt() -> bool:
+        table = open_table(run.sink)
+        if table is None or has_committed(table, run):
+            return table is not None
+        table.create_write_transaction(
+            [], "append", table.schema(), partition_columns(run), commit_properties=_properties(run, TAKEN_BACK)
+        )
+        return False
+
+    return _until_committed(attempt)
+
+
+def _until_committed(attempt: Callable[[], bool]) -> bool:
+    for number in range(TRIES):
+        try:
+            return attempt()
+        except CommitFailedError:
+            if number == TRIES - 1:
+                raise
+            time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, 0.05 * 2**number)))
+    raise AssertionError("unreachable")
+
+
+def _created(run: Run, schema: pa.Schema) -> DeltaTable:
+    """An empty table; another process may have been faster."""
+    try:
+        return DeltaTable.create(
+            _uri(run.sink),
+            Schema.from_arrow(_whole(run, schema)),
+            partition_by=partition_columns(run),
+            storage_options=_storage_options(),
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
+    except DeltaError as error:
+        if table := open_table(run.sink):
+            return table
+        raise error
+
+
+def _whole(run: Run, schema: pa.Schema) -> pa.Schema:
+    """`schema` and the partition column; a table without any row has `row_id` at least."""
+    fields = list(schema) or [pa.field("row_id", pa.string())]
+    return pa.schema([*fields, *(pa.field(name, pa.date32()) for name in partition_columns(run))])
+
+
+def _evolved(table: DeltaTable, run: Run, schema: pa.Schema) -> Schema:
+    """The table's columns, and those of `schema` that are new; just the latter where the whole table is replaced."""
+    ours = Schema.from_arrow(_whole(run, schema))
+    if not run.partition_directory:
+        return ours
+    known = table.schema().fields
+    names = {field.name for field in known}
+    return Schema([*known, *(field for field in ours.fields if field.name not in names)])
+
+
+def _properties(run: Run, version: int) -> CommitProperties:
+    about = {name: getattr(run, name) for name in ("job", "partition", "generation", "attempt", "token")}
+    return CommitProperties(
+        custom_metadata={"overnight": about},
+        max_commit_retries=0,
+        app_transactions=[Transaction(_application(run), version)],
+    )
+
+
+def _application(run: Run) -> str:
+    return f"overnight/{run.job}/{run.partition}"
+
+
+def _version(run: Run) -> int:
+    """Of attempts only whether they are the same is ever asked: 56 bits of a hash, never `TAKEN_BACK`."""
+    return int.from_bytes(hashlib.sha256(run.attempt.encode()).digest()[:7]) | 1
+
+
+def _uri(sink: Location) -> str:
+    filesystem, path = sink.open_filesystem()
+    return path if is_local(filesystem) else sink.uri
+
+
+def _storage_options() -> dict[str, str]:
+    """deltalake reads credentials and region from the environment; what it does not find by itself is told here."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if not endpoint:
+        return {}
+    return {"aws_endpoint_url": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}

@@ -1,0 +1,119 @@
+"""What a Delta table holds of what Arrow knows. Types that Delta has not are published as the nearest that it has:
+
+    uint8, uint16, uint32                     short, integer, long: the next larger signed one
+    uint64                                    decimal(20, 0)
+    float16                                   float
+    fixed-size lists (embeddings), list views  array
+    timestamps of any unit or zone            timestamp: microseconds, UTC; finer ones are cut off, and those without a
+                                              zone are taken as UTC
+    date64                                    date
+    time32, time64                            string, as 13:45:00
+    duration                                  long, in its own unit
+    dictionary                                the type of its values
+    large and view strings and binaries       string, binary; fixed-size binary too
+    decimal32, decimal64, decimal256          decimal, up to 38 digits
+    extension types                           what stores them
+    null (no value in any row)                left out, until a run gives the column a type
+
+Intervals, unions and longer decimals are refused. What Parquet can hold and Delta can too stays as it is.
+"""
+
+import pyarrow as pa
+from pyarrow import types
+
+from tasks.errors import ContractError
+from tasks.write.publishable import unified
+
+NEAREST = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+}
+HELD = {pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32()}
+HELD |= {pa.string(), pa.binary()}
+
+
+def delta_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns as Delta holds them. Raises `ContractError` for one that it cannot hold in any way."""
+    return pa.schema([(field.name, delta_type(field.name, field.type)) for field in schema if not _is_empty(field)])
+
+
+def fitted(schema: pa.Schema, table: pa.Schema) -> pa.Schema:
+    """The columns of `schema` with the types that `table` has for them already, both as Delta holds them.
+
+    Raises `ContractError` for a column whose type in the table is not at least as wide.
+    """
+    known = {field.name: field.type for field in table}
+    for place, field in enumerate(schema):
+        wanted = known.get(field.name, field.type)
+        if not _has_room(wanted, field.type):
+            raise ContractError(
+                f"column {field.name!r} is {wanted} in the table and {field.type} in this run. "
+                "Publish it under another name, or to another sink.path.",
+                "write",
+            )
+        schema = schema.set(place, pa.field(field.name, wanted))
+    return schema
+
+
+def delta_type(name: str, kind: pa.DataType) -> pa.DataType:
+    """The nearest type that Delta has, all the way down."""
+    if kind in HELD or types.is_decimal128(kind):
+        return kind
+    if kind in NEAREST:
+        return NEAREST[kind]
+    if isinstance(kind, pa.BaseExtensionType):
+        return delta_type(name, kind.storage_type)
+    if types.is_dictionary(kind):
+        return delta_type(name, kind.value_type)
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC")
+    if types.is_time(kind):
+        return pa.string()
+    if types.is_duration(kind):
+        return pa.int64()
+    if types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_decimal(kind) and kind.precision <= 38:
+        return pa.decimal128(kind.precision, kind.scale)
+    if types.is_map(kind):
+        return pa.map_(delta_type(name, kind.key_type), delta_type(name, kind.item_type))
+    if types.is_struct(kind):
+        fields = [field for field in kind if not _is_empty(field)]
+        return pa.struct([(field.name, delta_type(f"{name}.{field.name}", field.type)) for field in fields])
+    if _is_list(kind):
+        return pa.list_(delta_type(name, kind.value_type))
+    raise ContractError(f"column {name!r}: a Delta table cannot hold {kind}. Return another type.", "write")
+
+
+def _has_room(wanted: pa.DataType, kind: pa.DataType) -> bool:
+    try:
+        return wanted == kind or unified("", wanted, kind) == wanted
+    except ContractError:
+        return False
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    several = (
+        types.is_list,
+        types.is_large_list,
+        types.is_fixed_size_list,
+        types.is_list_view,
+        types.is_large_list_view,
+    )
+    return any(is_one(kind) for is_one in several)
+
+
+def _is_empty(field: pa.Field) -> bool:
+    """Whether nothing is known of a column, or of what its lists hold."""
+    kind = field.type
+    while _is_list(kind):
+        kind = kind.value_type
+    return types.is_null(kind)

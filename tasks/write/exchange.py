@@ -1,0 +1,144 @@
+"""One directory put in the place of another in one step, and what others keep in it stays where it is.
+
+`exchange(new, target)` swaps the two with Linux's renameat2. Names that begin with `_` or `.` belong to others, as
+Overnight's own state does: before the step `new` gets a symbolic link to where each of them will be after it, and after
+the step each is swapped with its link. So at every instant a path below `target` leads to them, and whoever reads or
+writes there notices nothing.
+
+A process may die between any two system calls; `restore` then does what is left, and does no harm where nothing is.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+from collections.abc import Callable
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+FORMER, CUT_OFF = ".former", ".cut-off"
+PROBES = (".overnight-a", ".overnight-b")
+
+
+def exchange(new: str, target: str) -> None:
+    """Swaps the directories; `new` then holds what `target` held. Raises `OSError`.
+
+    Where there is no `target` yet, or where the system cannot swap, it takes renames: there may be an instant without
+    a directory, never a mixture.
+    """
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if not os.path.isdir(target):
+        os.rename(new, target)
+        return
+    _copy_access(target, new)
+    if not can_swap(new):
+        os.rename(target, new + FORMER)
+        os.rename(new, target)
+        os.rename(new + FORMER, new)
+        return
+    for name in os.listdir(target):
+        if is_hidden(name):
+            os.symlink(_link(new, target, name), f"{new}/{name}")
+    swap(new, target)
+
+
+def restore(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
+    """Gives `target` back what is not ours of that which an exchange, finished or cut off, left in `new`.
+
+    A name that is there again meanwhile stays in `new`.
+    """
+    if os.path.isdir(new + FORMER):
+        os.rename(new + FORMER, new if os.path.isdir(target) else target)
+    for place in (new, new + CUT_OFF):
+        for name in _names(place):
+            kept, there, link = f"{place}/{name}", f"{target}/{name}", _link(new, target, name)
+            if is_ours(name) or name in PROBES:
+                continue
+            if _leads_to(there, link) and not os.path.islink(kept):
+                swap(kept, there)
+            if _leads_to(kept, link):
+                os.unlink(kept)
+            elif not os.path.lexists(there):
+                os.rename(kept, there)
+
+
+def withdraw(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
+    """`restore`, and whoever was about to exchange `new`, and was only paused, can no longer do so."""
+    restore(new, target, is_ours)
+    if os.path.isdir(new):
+        os.rename(new, new + CUT_OFF)
+    restore(new, target, is_ours)
+
+
+def remove(new: str, is_ours: Callable[[str], bool]) -> None:
+    """Removes the files that are ours, and the directory unless something else is left in it."""
+    for place in (new, new + CUT_OFF):
+        for name in _names(place):
+            if is_ours(name):
+                os.unlink(f"{place}/{name}")
+        for path in (*(f"{place}/{name}" for name in PROBES), place):
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+
+
+def swap(first: str, second: str) -> None:
+    """Exchanges two paths in one step. Raises `OSError`."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        raise OSError(errno.ENOSYS, "this system has no renameat2")
+    if rename(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), first, None, second)
+
+
+def can_swap(directory: str) -> bool:
+    """Whether the system and the filesystem of `directory` can exchange two paths: some network filesystems cannot."""
+    first, second = (f"{directory}/{name}" for name in PROBES)
+    for path in (first, second):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+    try:
+        swap(first, second)
+    except OSError:
+        return False
+    finally:
+        for path in (first, second):
+            os.rmdir(path)
+    return True
+
+
+def can_move(directory: str, target: str) -> bool:
+    """Whether `directory` can be made and moved into `target`: there is the right to, and both are on one mount."""
+    try:
+        os.mkdir(directory)
+    except OSError:
+        return False
+    try:
+        os.rename(directory, f"{target}/{os.path.basename(directory)}")
+    except OSError:
+        os.rmdir(directory)
+        return False
+    os.rmdir(f"{target}/{os.path.basename(directory)}")
+    return True
+
+
+def is_hidden(name: str) -> bool:
+    return name[0] in "_."
+
+
+def _names(directory: str) -> list[str]:
+    return os.listdir(directory) if os.path.isdir(directory) else []
+
+
+def _link(new: str, target: str, name: str) -> str:
+    return os.path.join(os.path.relpath(new, target), name)
+
+
+def _leads_to(path: str, link: str) -> bool:
+    return os.path.islink(path) and os.readlink(path) == link
+
+
+def _copy_access(source: str, destination: str) -> None:
+    shutil.copymode(source, destination)
+    with contextlib.suppress(PermissionError):
+        os.chown(destination, os.stat(source).st_uid, os.stat(source).st_gid)

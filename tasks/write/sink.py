@@ -1,0 +1,86 @@
+"""What a sink declares, and the moments of a publish: prepare, then switch, and tidy up.
+
+A sink gives a partition's staged rows to readers. It knows nothing of checks and receipts: `publish.py` does, which
+calls its verbs for a run that holds the partition's lease. A process may die between any two of them, and in the middle
+of one.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+import pyarrow as pa
+from pydantic import Field, PositiveInt
+
+from tasks.leaf import Leaf
+from tasks.run_directory import Run
+from tasks.staging import Record
+from tasks.write.merging import Prepared
+
+
+class Sink(Leaf):
+    """Settings that all sinks of files share; a leaf adds `kind`, its own settings and the verbs.
+
+    `run.sink` is where the table lies, rather than `path`: a sample goes elsewhere.
+    """
+
+    path: Annotated[str, Field(min_length=1, description="Directory of the table; ${ENV_VAR} expands.")]
+    partition_column: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "date"
+    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
+    target_file_size: Annotated[PositiveInt, Field(description="Bytes of a published file.")] = 128 * 2**20
+    rows_per_part: Annotated[
+        PositiveInt | None, Field(description="Rows of a staged part; default: about a minute's work.")
+    ] = None
+    keep: Annotated[list[str], Field(description="Heavy inputs to publish all the same, for example [image].")] = []
+
+    def foreign(self, run: Run, known: set[str]) -> list[str]:
+        """What lies in the partition's place and is none of the `known` files of its receipts; paths below the sink.
+
+        Raises `CheckFailed` where the place is another kind of table.
+        """
+        raise TypeError(f"{type(self).__name__} has no foreign")
+
+    def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
+        """Merges the staged rows into files that readers do not see yet, as Ray tasks.
+
+        `merged` has the ranges of the `records` (`settled.merge`). Raises `ContractError` for columns that the table
+        cannot hold.
+        """
+        raise TypeError(f"{type(self).__name__} has no prepare")
+
+    def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
+        """The one moment: what is prepared becomes the partition, in the place of the `old` files.
+
+        `old`: paths below the sink. Raises `LeaseLost` where it finds, before that moment, that a later run has taken
+        over, and `CheckFailed` where the table does not take the files any more.
+        """
+        raise TypeError(f"{type(self).__name__} has no switch")
+
+    def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
+        """Whether `run`, which was cut off, had its moment. If not, it cannot have it any more.
+
+        `files` and `old`, paths below the sink, are what `switch` was called with.
+        """
+        raise TypeError(f"{type(self).__name__} has no was_switched")
+
+    def finish(self, run: Run, files: list[str], old: list[str]) -> None:
+        """After the switch: removes what neither readers nor earlier versions need. May be called twice."""
+        raise TypeError(f"{type(self).__name__} has no finish")
+
+    def discard(self, run: Run) -> None:
+        """Removes what `run` prepared, where it did not switch to it. May be called twice."""
+        raise TypeError(f"{type(self).__name__} has no discard")
+
+
+def file_prefix(run: Run) -> str:
+    """How the names begin of all files that an attempt publishes; no other attempt's do."""
+    return f"part-{run.generation}-{run.attempt.rsplit('-', 1)[-1]}-"
+
+
+def as_paths(run: Run, names: Iterable[str]) -> list[str]:
+    """Names of files in the partition's place, as paths below the sink."""
+    return [f"{run.partition_directory}/{name}".lstrip("/") for name in names]
+
+
+def as_names(paths: Iterable[str]) -> set[str]:
+    """Names of files, from paths below the sink."""
+    return {path.rsplit("/", 1)[-1] for path in paths}
