@@ -22,6 +22,7 @@ from tasks.storage import Location
 
 RENEWAL_SECONDS = 5.0
 EXPIRY_SECONDS = 30.0
+WATCH_SECONDS = 1.0
 
 
 class PartitionBusy(OvernightError):
@@ -78,7 +79,7 @@ def holder(ledger: Location) -> str:
 
 
 def _acquire(ledger: Location, owner: str) -> int:
-    deadline = None
+    unchanged_seconds = 0.0  # while the storage answered: in an outage nobody can renew
     seen: bytes | None = None
     while True:
         newest = _newest(ledger)
@@ -93,16 +94,17 @@ def _acquire(ledger: Location, owner: str) -> int:
                     f"another run ({found['owner']} on {found['host']}) is at work on {ledger} and renews its lease. "
                     "Wait for it to end, or cancel it."
                 )
-            seen, deadline = content, deadline or time.monotonic() + EXPIRY_SECONDS
-            if time.monotonic() < deadline:
-                time.sleep(1)
+            seen = content
+            if unchanged_seconds < EXPIRY_SECONDS:
+                time.sleep(WATCH_SECONDS)
+                unchanged_seconds += WATCH_SECONDS
                 continue
         with contextlib.suppress(FileExistsError):
             _file(ledger, newest + 1).create(_content(owner))
             if newest:
                 _file(ledger, newest).remove()
             return newest + 1
-        seen = deadline = None
+        seen, unchanged_seconds = None, 0.0
 
 
 def _renew(ledger: Location, token: int, owner: str, stop: threading.Event) -> None:
