@@ -12,7 +12,7 @@ from prefect.states import Pending
 
 from flows.attempt import describe_run, fresh_receipt
 from flows.batch_inference import batch_inference
-from flows.cancel import interruptible
+from flows.cancel import RunCancelled, interruptible
 from flows.job import Job
 from flows.server import prefect_server, ui_address
 from flows.terminal import progress_bars
@@ -45,5 +45,7 @@ def run_here(
             with interruptible(flow_run.id), progress_bars(job.name):
                 receipt: dict[str, Any] = run_flow(batch_inference, flow_run=flow_run)  # type: ignore[assignment]
                 return receipt
+    except KeyboardInterrupt:
+        raise RunCancelled() from None  # before the run was there
     except Exception as error:
         raise explain(error, "plan") from None

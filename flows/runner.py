@@ -175,7 +175,8 @@ class OvernightTaskRunner(RayTaskRunner[R]):
             if "RAY_AUTH_MODE" not in os.environ:
                 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else Ray keeps one in the home folder
         logging.getLogger("ray").setLevel(logging.ERROR)
-        self._ray_context = ray.init(address, **arguments)
+        # "local", for None would join whatever cluster was started on this machine last.
+        self._ray_context = ray.init(address or "local", **arguments)
 
     @staticmethod
     def _run_prefect_task(*args: Any, **kwargs: Any) -> Any:

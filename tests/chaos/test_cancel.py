@@ -115,7 +115,7 @@ def test_a_run_of_serve_is_cancelled_from_the_ui(start: Start, deployable_job: P
 
 
 @pytest.fixture
-def cluster() -> Iterator[str]:
+def cluster(job_folder: Path) -> Iterator[str]:
     """The address of a Ray cluster of two CPUs that outlives the runs."""
     folder = tempfile.mkdtemp(prefix="ray-")
     with contextlib.ExitStack() as probes:
@@ -129,14 +129,18 @@ def cluster() -> Iterator[str]:
     }
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
     command += [f"--{name}={value}" for name, value in options.items()]
-    environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "TRACE": str(job_folder / "trace")}
     environment.pop("RAY_ADDRESS", None)
     head = subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     yield f"127.0.0.1:{port}"
-    os.killpg(head.pid, signal.SIGTERM)
-    head.wait(30)
+    head.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        head.wait(30)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(head.pid, signal.SIGKILL)
+    head.wait()
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -91,8 +91,8 @@ def test_a_run_whose_machine_died_is_noticed_by_its_silence_and_taken_up_by_anot
     wait_for_parts(machine, deployable_job, random.randint(2, 5))
     os.killpg(machine.pid, signal.SIGKILL)  # first the worker, so that nobody is left to report it
     kill_flow(run)
-    settled, traced = settled_rows(deployable_job), traced_rows(deployable_job)
     wait_for_state(prefect_api, run, "CRASHED", "SCHEDULED", seconds=120)
+    settled, traced = settled_rows(deployable_job), traced_rows(deployable_job)  # Ray's processes have ended by now
     start("worker")
     wait_for_state(prefect_api, run, "COMPLETED", "FAILED", seconds=240)
     assert states_of(prefect_api, run)[-1] == "COMPLETED"
