@@ -166,7 +166,7 @@ def test_a_receipt_stays_while_the_target_has_a_file_of_it(job: Job, run: Run) -
     generation(run, 3, published=True, files=(f"date={DAY}/part-a.parquet",))
     generation(run, 2, published=True, files=(f"date={DAY}/part-b.parquet",))
     clean(job, keep_receipts=1, do=True)
-    refuse_foreign_files(run)
+    refuse_foreign_files(run, job.sink)
     (run.sink / f"date={DAY}/part-a.parquet").remove()
     assert [item["what"] for item in clean(job, keep_receipts=1, do=True)["removed"]] == ["receipts"]
 
