@@ -43,7 +43,7 @@ MEASURES: staging.Measures = {
 def make(folder: Location, shape: str, count: int) -> None:
     """A manifest of `count` rows, and parts that settle nine tenths of them."""
     per_unit = ROWS_PER_UNIT if shape.startswith("tables") else 1
-    write_manifest(folder / "manifest", units(count // per_unit, per_unit), "digest")
+    write_manifest(folder / "manifest", units(count // per_unit, per_unit), "digest", None)
     with Pool(2) as pool:
         for _ in pool.imap_unordered(_stage, parts(folder / "parts", shape, count), chunksize=8):
             pass

@@ -1,5 +1,6 @@
 """The manifest: the immutable list of a partition's units, taken once a generation and kept as Parquet."""
 
+import base64
 import hashlib
 import io
 from collections.abc import Iterable, Sequence
@@ -32,11 +33,21 @@ def digest(files: Iterable[File]) -> str:
     return sha.hexdigest()
 
 
-def write_manifest(location: Location, units: pa.Table, inputs: str) -> None:
-    """`inputs` is the digest of the files, kept in the footer."""
+def write_manifest(location: Location, units: pa.Table, inputs: str, schema: pa.Schema | None) -> None:
+    """In the footer are `inputs`, the digest of the files, and `schema`, as which all units are read, if there is one."""
+    metadata: dict[str, str | bytes] = {"inputs": inputs}
+    if schema is not None:
+        metadata["schema"] = base64.b64encode(schema.serialize().to_pybytes())
     buffer = io.BytesIO()
-    pq.write_table(units.replace_schema_metadata({"inputs": inputs}), buffer, compression="zstd", row_group_size=2**18)
+    pq.write_table(units.replace_schema_metadata(metadata), buffer, compression="zstd", row_group_size=2**18)
     location.write_bytes(buffer.getvalue())
+
+
+def read_schema(location: Location) -> pa.Schema | None:
+    """The columns and types that every attempt reads all units as; None where the files themselves say."""
+    with location.open() as file:
+        encoded = (pq.ParquetFile(file).schema_arrow.metadata or {}).get(b"schema")
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded))) if encoded else None
 
 
 def read_manifest(location: Location, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:

@@ -18,6 +18,7 @@ from tasks.placement import Room
 CENT = 0.01
 EVERY = 2**31  # workers that fit
 WRITES_AT_ONCE = 2
+TASK_RETRIES = 12  # of a Ray task that reads and prepares: a row that kills its worker does so three times
 SECONDS_A_ROW = "overnight.seconds_a_row"  # in the dataset's context: the models' time, measured on a sample
 
 

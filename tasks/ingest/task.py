@@ -21,8 +21,8 @@ from tasks.ingest.limit import limited
 from tasks.ingest.listing import list_inputs
 from tasks.ingest.parquet import Parquet
 from tasks.ingest.pending import pending_units
-from tasks.manifest import digest, read_manifest, read_units, write_manifest
-from tasks.resources import Plan
+from tasks.manifest import digest, read_manifest, read_schema, read_units, write_manifest
+from tasks.resources import TASK_RETRIES, Plan
 from tasks.run_directory import Run
 from tasks.staging import read_records
 
@@ -30,7 +30,6 @@ __all__ = ["Source", "ingest", "list_inputs"]
 
 Source = Annotated[Images | Parquet | Csv | Jsonl, Field(discriminator="kind")]
 
-RETRIES = {"max_retries": 3}
 FIRST_UNITS = 1000  # enough to see how the files look
 
 
@@ -52,7 +51,7 @@ def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
             units = limited(source, units, run.limit_rows)
         if not len(units) and not source.allow_empty:
             raise InputError(f"source.path: {len(files)} files at {source.location(run.partition)}, but no rows.")
-        write_manifest(run.manifest, units, digest(files))
+        write_manifest(run.manifest, units, digest(files), source.common_schema(units[:FIRST_UNITS]))
     units, _ = read_manifest(run.manifest, ["size", "first_row", "rows"])
     merged = settled.merge([record.ranges for record in read_records(run.parts)])
     pending = pending_units(run.manifest, units, merged)
@@ -61,11 +60,11 @@ def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
     some = read_units(run.manifest, np.union1d(np.arange(len(units))[:FIRST_UNITS], np.arange(len(units))[-1:]))
     _describe(run, units, some, len(pending))
     dataset = ray.data.read_datasource(
-        ManifestDatasource(source, run, source.common_schema(some)),
+        ManifestDatasource(source, run, read_schema(run.manifest)),
         override_num_blocks=1,  # no splitting of blocks behind the read
         num_cpus=plan.task_cpus,
         concurrency=plan.task_concurrency,
-        ray_remote_args=RETRIES,
+        ray_remote_args={"max_retries": TASK_RETRIES},
     )
     dataset.context.raise_original_map_exception = True  # wrapped, an error loses its cause on its way to the driver
     dataset.context.enable_progress_bars = False

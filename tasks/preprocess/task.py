@@ -13,14 +13,13 @@ from tasks.errors import StageFailed, explain
 from tasks.preprocess.preview import preview
 from tasks.preprocess.run_steps import run_steps, try_steps
 from tasks.preprocess.steps import Step
-from tasks.resources import Plan
+from tasks.resources import TASK_RETRIES, Plan
 from tasks.run_directory import Run
 from tasks.staging import parquet_bytes
 
 __all__ = ["Step", "preprocess"]
 
 SAMPLE_ROWS = 8
-MAX_RETRIES = 12  # of a Ray task: a row that kills its worker does so three times
 
 
 @task(
@@ -56,19 +55,19 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
         batch_format="pyarrow",
         num_cpus=plan.task_cpus,
         concurrency=plan.task_concurrency,
-        max_retries=MAX_RETRIES,
+        max_retries=TASK_RETRIES,
     )
 
 
 def _try(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Dataset) -> pa.Table:
     """A few rows after every step, made in a process of their own, which a row may kill."""
     sample = rows.joined(dataset.limit(SAMPLE_ROWS).iter_batches(batch_format="pyarrow", batch_size=None))
-    remote = ray.remote(num_cpus=plan.task_cpus, max_retries=MAX_RETRIES)(try_steps)
+    remote = ray.remote(num_cpus=plan.task_cpus, max_retries=TASK_RETRIES)(try_steps)
     try:
         return ray.get(remote.remote(sample, tuple(steps), run)) if steps else sample
     except ray.exceptions.WorkerCrashedError as error:
         raise StageFailed(
-            f"the steps' process ended {MAX_RETRIES + 1} times while {len(sample)} rows were tried: they crash, or "
+            f"the steps' process ended {TASK_RETRIES + 1} times while {len(sample)} rows were tried: they crash, or "
             "take longer than row_timeout_seconds, whatever the row.",
             "preprocess",
             "WorkerCrashedError",

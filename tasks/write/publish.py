@@ -17,6 +17,7 @@ from tasks import lease, staging
 from tasks.errors import CheckFailed, ContractError
 from tasks.run_directory import Run, published_files, read_json, write_json
 from tasks.staging import Record
+from tasks.storage_errors import worded
 from tasks.write.merging import Prepared
 from tasks.write.sink import Sink
 
@@ -63,7 +64,8 @@ def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: di
         raise
     write_json(run.ledger / PUBLISHING, {**_whose(run), "receipt": receipt, "old": old})
     try:
-        sink.switch(run, ready, old)
+        with worded("publish to", run.target):
+            sink.switch(run, ready, old)
     finally:
         lease.check(run.ledger, run.token)  # who took over since has taken this back, or completes it
     _complete(run, sink, receipt, old)
