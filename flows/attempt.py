@@ -11,8 +11,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+import prefect.runtime
 from prefect import get_run_logger
 
+from flows.crashes import end_dead_run
 from flows.job import Job
 from tasks import lease
 from tasks.errors import CheckFailed, JobError, OvernightError, StorageFailed, WorkerLost, explain
@@ -82,7 +84,8 @@ def describe_run(job: Job, partition: str, reason: str = "", limit_rows: int = 0
 def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
     """The receipt if the partition is published and neither its inputs nor what decides results changed since.
 
-    Not while its publish is under way: it may have been cut off, and be left to the next run to complete.
+    Not while its publish is under way, nor where a forced run began a newer generation: either may have been cut off,
+    and is the next run's to complete.
     """
     receipt = read_json(run.ledger / "receipt.json")
     if (
@@ -90,6 +93,7 @@ def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
         or run.limit_rows
         or is_under_way(run)
         or (receipt["job"], receipt["fingerprint"]) != (run.job, run.fingerprint)
+        or unfinished_generation(run.ledger, run.fingerprint)
     ):
         return None
     return receipt if receipt["inputs"] == digest(list_inputs(job.source, run.partition)) else None
@@ -103,7 +107,7 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
     run belongs to its generation, and is `published_already`. Raises `PartitionBusy` while another run is at work and
     `CheckFailed` for a target that holds the files of somebody else.
     """
-    with lease.held(run.ledger, run.attempt) as token:
+    with lease.held(run.ledger, run.attempt, prefect.runtime.flow_run.id or "", end_dead_run) as token:
         run = replace(run, token=token)
         receipt = read_json(run.ledger / "receipt.json")
         if receipt and receipt["job"] != run.job:

@@ -4,6 +4,7 @@ Prefect's runner reports a process that died; where the runner is gone too, hear
 the run to Crashed, and an automation (`deployments/automations`) schedules the same run again.
 """
 
+import contextlib
 from uuid import UUID
 
 import prefect.runtime
@@ -37,6 +38,19 @@ def after_crashes(max_attempts: int) -> None:
             "logs of the machine that ran it: most often its memory is too small. What was staged is kept: retry the "
             "run, or run the partition anew, and it is taken up."
         )
+
+
+def end_dead_run(flow_run: str) -> None:
+    """Ends a run at the terminal as Crashed, whose process died while it held the partition; else it ran for ever.
+
+    A deployment's run is left to the automations. That costs nobody a run: what fails here is not told.
+    """
+    with contextlib.suppress(Exception), get_client(sync_client=True) as client:
+        found = client.read_flow_run(UUID(flow_run))
+        if found.deployment_id is None and found.state_type == StateType.RUNNING:
+            _end_task_runs(client, found.id)
+            state: State = Crashed(message="Its process died; a later run took its partition over.")
+            client.set_flow_run_state(found.id, state, force=True)
 
 
 def _crashes_in_a_row(states: list[State]) -> int:

@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,19 @@ class LeaseLost(OvernightError):
 
 
 @contextlib.contextmanager
-def held(ledger: Location, owner: str) -> Iterator[int]:
+def held(
+    ledger: Location, owner: str, flow_run: str = "", on_dead_holder: Callable[[str], None] | None = None
+) -> Iterator[int]:
     """The token of a lease on the partition, kept alive by a thread while the body runs and given back after it.
 
-    Raises `PartitionBusy` when another run renews its lease.
+    `flow_run` names the run elsewhere; where the lease is taken from a holder that died with it, `on_dead_holder` is
+    told that one's. Raises `PartitionBusy` when another run renews its lease.
     """
-    token = _acquire(ledger, owner)
+    token, dead = _acquire(ledger, owner, flow_run)
+    if dead and on_dead_holder:
+        on_dead_holder(dead)
     stop = threading.Event()
-    thread = threading.Thread(target=_renew, args=(ledger, token, owner, stop), name="lease", daemon=True)
+    thread = threading.Thread(target=_renew, args=(ledger, token, owner, flow_run, stop), name="lease", daemon=True)
     thread.start()
     try:
         yield token
@@ -52,7 +57,7 @@ def held(ledger: Location, owner: str) -> Iterator[int]:
         thread.join()
         with contextlib.suppress(Exception):  # a lease that cannot be given back runs out
             if _newest(ledger) == token:
-                _file(ledger, token).write_bytes(_content(owner, released=True))
+                _file(ledger, token).write_bytes(_content(owner, flow_run, released=True))
 
 
 def check(ledger: Location, token: int) -> None:
@@ -78,7 +83,8 @@ def holder(ledger: Location) -> str:
     return f"{found['owner']} on {found['host']}"
 
 
-def _acquire(ledger: Location, owner: str) -> int:
+def _acquire(ledger: Location, owner: str, flow_run: str) -> tuple[int, str]:
+    """The new token, and the flow run of the holder that died with the one before, if one did."""
     unchanged_seconds = 0.0  # while the storage answered: in an outage nobody can renew
     seen: bytes | None = None
     while True:
@@ -100,19 +106,20 @@ def _acquire(ledger: Location, owner: str) -> int:
                 unchanged_seconds += WATCH_SECONDS
                 continue
         with contextlib.suppress(FileExistsError):
-            _file(ledger, newest + 1).create(_content(owner))
+            _file(ledger, newest + 1).create(_content(owner, flow_run))
             if newest:
                 _file(ledger, newest).remove()
-            return newest + 1
+            before = json.loads(content) if newest else {"released": True}
+            return newest + 1, "" if before["released"] else before.get("flow_run", "")
         seen, unchanged_seconds = None, 0.0
 
 
-def _renew(ledger: Location, token: int, owner: str, stop: threading.Event) -> None:
+def _renew(ledger: Location, token: int, owner: str, flow_run: str, stop: threading.Event) -> None:
     while not stop.wait(RENEWAL_SECONDS):
         with contextlib.suppress(Exception):  # storage that fails is tried again; publish checks the token anyway
             if _newest(ledger) != token:
                 return
-            _file(ledger, token).write_bytes(_content(owner))
+            _file(ledger, token).write_bytes(_content(owner, flow_run))
 
 
 def _newest(ledger: Location) -> int:
@@ -123,9 +130,11 @@ def _file(ledger: Location, token: int) -> Location:
     return ledger / "lease" / f"{token:08d}"
 
 
-def _content(owner: str, released: bool = False) -> bytes:
+def _content(owner: str, flow_run: str, released: bool = False) -> bytes:
     process = {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
-    return json.dumps({"owner": owner, "released": released, "renewed": time.time_ns(), **process}).encode()
+    return json.dumps(
+        {"owner": owner, "flow_run": flow_run, "released": released, "renewed": time.time_ns(), **process}
+    ).encode()
 
 
 def _is_over(content: bytes) -> bool:

@@ -34,7 +34,7 @@ def digest(files: Iterable[File]) -> str:
 
 
 def write_manifest(location: Location, units: pa.Table, inputs: str, schema: pa.Schema | None) -> None:
-    """In the footer are `inputs`, the digest of the files, and `schema`, as which all units are read, if there is one."""
+    """In the footer are `inputs`, the digest of the files, and `schema`, as which all units are read, if any."""
     metadata: dict[str, str | bytes] = {"inputs": inputs}
     if schema is not None:
         metadata["schema"] = base64.b64encode(schema.serialize().to_pybytes())

@@ -236,15 +236,21 @@ def task_runs(api: str, flow_run_id: str) -> dict[str, str]:
     }
 
 
-def ray_process(title: str, trace: Path) -> int:
-    """The process of the run under test that Ray named `ray::TITLE`, told by its environment."""
+def ray_processes(title: str, trace: Path) -> list[int]:
+    """The processes of the run under test that Ray titled `ray::...TITLE...`, told by their environment."""
+    found = []
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
             try:
-                if f"ray::{title}" in (process / "cmdline").read_text() and (
-                    f"TRACE={trace}\0" in (process / "environ").read_text()
-                ):
-                    return int(process.name)
+                command, environment = ((process / name).read_text() for name in ("cmdline", "environ"))
+                if command.startswith("ray::") and title in command and f"TRACE={trace}\0" in environment:
+                    found.append(int(process.name))
             except (OSError, UnicodeDecodeError):
                 continue
-    pytest.fail(f"no process ray::{title}")
+    return found
+
+
+def ray_process(title: str, trace: Path) -> int:
+    """The only one of them."""
+    [found] = ray_processes(title, trace)
+    return found

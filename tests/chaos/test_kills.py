@@ -1,5 +1,6 @@
 """Processes that die in the middle of a run: the next takes up what was staged, and the table is as if undisturbed."""
 
+import contextlib
 import os
 import random
 import signal
@@ -7,8 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.chaos.conftest import (
+    ROWS,
+    TRIED_TWICE,
     Start,
     ask,
     assert_exact,
@@ -16,7 +20,9 @@ from tests.chaos.conftest import (
     finish,
     parts,
     ray_process,
+    ray_processes,
     settled_rows,
+    task_runs,
     traced_rows,
     wait_for_parts,
 )
@@ -24,7 +30,7 @@ from tests.chaos.conftest import (
 pytestmark = pytest.mark.chaos
 
 
-def test_a_killed_flow_is_taken_up_where_its_staged_parts_end(start: Start, job_folder: Path) -> None:
+def test_a_killed_flow_is_taken_up_where_its_staged_parts_end(start: Start, job_folder: Path, prefect_api: str) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -40,6 +46,9 @@ def test_a_killed_flow_is_taken_up_where_its_staged_parts_end(start: Start, job_
     receipt = finish(start())
     assert_exact(receipt, job_folder)
     assert_resumed(receipt, job_folder, settled, traced)
+    runs = ask(prefect_api, "/flow_runs/filter", {"sort": "START_TIME_DESC", "limit": 3})
+    assert [run["state_type"] for run in runs] == ["COMPLETED", "CRASHED", "CRASHED"]
+    assert "RUNNING" not in {state for run in runs for state in task_runs(prefect_api, run["id"]).values()}
 
 
 @pytest.mark.parametrize("title", ["write", "MapWorker(MapBatches(Worker))"])
@@ -53,3 +62,44 @@ def test_a_killed_worker_costs_no_row_and_no_run(start: Start, job_folder: Path,
         assert receipt["rows_resumed"] > 0
         newest = ask(prefect_api, "/task_runs/filter", {"sort": "EXPECTED_START_TIME_DESC", "limit": 12})
         assert "CRASHED" in [run["state_type"] for run in newest]
+
+
+SLOW_STEP = """
+import time
+
+
+def slowly(batch):
+    time.sleep(0.004 * len(batch["x"]))
+    return {"half": batch["x"] / 2}
+"""
+KILLS = 12
+UNDER_WAY = 120  # rows that are with the model, or behind it and not in a part yet, when something dies
+
+
+def test_a_series_of_kills_at_random_moments_costs_no_row(start: Start, job_folder: Path) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    (job_folder / "slow_step.py").write_text(SLOW_STEP)
+    job = yaml.safe_load((job_folder / "job.yaml").read_text())
+    job["preprocess"].append({"kind": "python", "target": "slow_step:slowly"})
+    (job_folder / "job.yaml").write_text(yaml.safe_dump(job | {"max_attempts": KILLS + 1}))
+    titles = ["run_steps", "MapWorker(MapBatches(Worker))", "ray::write", "the flow"]
+    process, killed, deadline = start(), dict.fromkeys(titles, 0), time.monotonic() + 240
+    while sum(killed.values()) < KILLS and len(parts(job_folder)) < ROWS // 40 and time.monotonic() < deadline:
+        time.sleep(chance.uniform(0.2, 1.5))
+        assert process.poll() is None, process.communicate()
+        title = chance.choice(titles)
+        victims = [process.pid] if title == "the flow" else ray_processes(title, job_folder / "trace")
+        if not victims or not parts(job_folder):
+            continue
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(chance.choice(victims), signal.SIGKILL)
+            killed[title] += 1
+        if title == "the flow":
+            process.communicate()
+            process = start()
+    print(f"killed {killed}")
+    assert_exact(finish(process), job_folder)
+    assert sum(killed.values()) >= KILLS // 2
+    assert traced_rows(job_folder) <= ROWS * 9 // 10 + sum(killed.values()) * (UNDER_WAY + TRIED_TWICE)

@@ -250,6 +250,19 @@ def test_foreign_files_and_other_jobs_partitions_are_refused(run_job: RunJob, pi
         run_job(image_job(pictures, tmp_path / "out", name="other"), "2026-01-02")
 
 
+def test_a_forced_run_that_failed_is_resumed_by_later_runs_which_need_no_force(
+    run_job: RunJob, pictures: Path, tmp_path: Path
+) -> None:
+    job = image_job(pictures, tmp_path / "out")
+    first = run_job(job, "2026-01-02")
+    with pytest.raises(CheckFailed, match="min_rows"):
+        run_job(job, "2026-01-02", force=True, settings=["checks.min_rows=1000"])
+    again = run_job(job, "2026-01-02")
+    assert again["generation"] != first["generation"]
+    assert again["rows_resumed"] == again["rows_in"] == 12
+    assert run_job(job, "2026-01-02") == again
+
+
 def test_a_publish_that_was_cut_off_after_its_moment_is_completed_and_nothing_is_done_again(
     run_job: RunJob, pictures: Path, tmp_path: Path
 ) -> None:

@@ -65,11 +65,15 @@ def test_of_many_that_try_at_once_one_succeeds(ledger: Location) -> None:
 
 
 def test_the_lease_of_a_process_that_is_gone_is_taken_at_once(ledger: Location) -> None:
-    code = "import sys, tasks.lease as l, tasks.storage as s\nl.held(s.Location(sys.argv[1]), 'dead').__enter__()\n"
+    code = "import sys, tasks.lease as l, tasks.storage as s\nl.held(s.Location(sys.argv[1]), 'dead', 'run 1').__enter__()\n"
     code += "import os; os._exit(0)"
     subprocess.run([sys.executable, "-c", code, ledger.template], check=True, timeout=60)
-    with lease.held(ledger, "heir") as token:
+    buried: list[str] = []
+    with lease.held(ledger, "heir", "run 2", buried.append) as token:
         assert token == 2
+    assert buried == ["run 1"]
+    with lease.held(ledger, "next", "run 3", buried.append):
+        assert buried == ["run 1"], "who gave the lease back did not die"
 
 
 def test_a_lease_elsewhere_that_nobody_renews_expires(ledger: Location, monkeypatch: pytest.MonkeyPatch) -> None:
