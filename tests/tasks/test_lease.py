@@ -65,8 +65,9 @@ def test_of_many_that_try_at_once_one_succeeds(ledger: Location) -> None:
 
 
 def test_the_lease_of_a_process_that_is_gone_is_taken_at_once(ledger: Location) -> None:
-    code = "import sys, tasks.lease as l, tasks.storage as s\nl.held(s.Location(sys.argv[1]), 'dead', 'run 1').__enter__()\n"
-    code += "import os; os._exit(0)"
+    code = "import os, sys, tasks.lease as l, tasks.storage as s\n"
+    code += "lease = l.held(s.Location(sys.argv[1]), 'dead', 'run 1')\n"  # kept, else it is given back
+    code += "lease.__enter__()\nos._exit(0)"
     subprocess.run([sys.executable, "-c", code, ledger.template], check=True, timeout=60)
     buried: list[str] = []
     with lease.held(ledger, "heir", "run 2", buried.append) as token:
