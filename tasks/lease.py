@@ -109,7 +109,7 @@ def _acquire(ledger: Location, owner: str, flow_run: str) -> tuple[int, str]:
             _file(ledger, newest + 1).create(_content(owner, flow_run))
             if newest:
                 _file(ledger, newest).remove()
-            before = json.loads(content) if newest else {"released": True}
+            before: dict[str, Any] = json.loads(content) if newest else {"released": True}
             return newest + 1, "" if before["released"] else before.get("flow_run", "")
         seen, unchanged_seconds = None, 0.0
 

@@ -30,7 +30,8 @@ AnyPredictor = Annotated[
     Field(discriminator="kind"),
 ]
 
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 0.5  # Ray keeps a reservation for about a second after its task has ended
+SECONDS_BETWEEN_WARNINGS = 60.0
 MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four in a large batch
 MAX_TRIES = 6  # of the sample, which may hold two such rows
 
@@ -93,8 +94,11 @@ def infer(
 
 def wait_until_free(plan: Plan) -> None:
     """Returns as soon as the plan can start; says what it waits for while others hold it."""
+    next_warning = time.monotonic() + 3
     while missing := missing_now(plan):
-        get_run_logger().warning("waiting for %s", missing)
+        if time.monotonic() >= next_warning:
+            get_run_logger().warning("waiting for %s", missing)
+            next_warning += SECONDS_BETWEEN_WARNINGS
         time.sleep(WAIT_SECONDS)
 
 
