@@ -130,7 +130,7 @@ def test_patience_ends_with_a_sentence_and_says_meanwhile_what_is_waited_for(
     started = time.monotonic()
     with caplog.at_level(logging.WARNING, "overnight"), pytest.raises(StorageFailed) as caught:
         (place / "a").write_bytes(b"one")
-    assert 3 <= time.monotonic() - started < 8
+    assert 3 <= time.monotonic() - started < 40
     assert f"PutObject on {store.url}/{place.uri.removeprefix('s3://')}/a was tried " in str(caught.value)
     assert "times in 3 s and failed, last with 503 SlowDown: Please reduce your request rate." in str(caught.value)
     assert len(store.seen) > 2
@@ -147,10 +147,10 @@ def test_no_permission_is_told_at_once(store: FaultyS3, place: Location):
         (place.names, "list"),
         ((place / "a").remove, "remove"),
     ):
-        started = time.monotonic()
+        store.seen.clear()
         with pytest.raises(StorageRefused, match=rf"no permission to {verb} {place}.*Nothing was published"):
             call()
-        assert time.monotonic() - started < 1
+        assert len(store.seen) == len(set(store.seen)), "asked again"
 
 
 def test_a_source_that_may_not_be_listed_fails_at_once_and_a_single_file_costs_its_row(
@@ -170,7 +170,7 @@ def test_a_source_that_may_not_be_listed_fails_at_once_and_a_single_file_costs_i
     store.always = "fail"
     with pytest.raises(StorageFailed, match="ListObjectsV2 on http"):
         list_inputs(source, "all")
-    assert 4 < time.monotonic() - started < 12
+    assert 4 < time.monotonic() - started < 60
 
 
 def test_a_server_that_is_killed_and_one_that_freezes_cost_only_time(s3: Any, monkeypatch: pytest.MonkeyPatch):
