@@ -2,8 +2,7 @@
 
 PYTHON ?= python3.11
 BIN := .venv/bin
-# --no-compile: 49 s instead of 82 s on two cores; Python compiles what is imported, when it is imported.
-PIP := $(BIN)/python -m pip install --quiet --quiet --no-compile --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test chaos lint stop clean
