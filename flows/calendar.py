@@ -12,6 +12,7 @@ from flows.ledger import STATUSES, Entry, Status
 
 DAYS = range(1, 32)
 FEW_MONTHS = 3
+UNPUBLISHED, PUBLISHED = 20, 5  # how many of the newest are told of
 
 
 @dataclass(frozen=True)

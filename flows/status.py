@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import Progress
 from rich.table import Column, Table
 from rich.text import Text
@@ -23,7 +24,6 @@ MARKS: dict[Status, tuple[str, str]] = {
     "running": ("R", "bold cyan"),
 }
 PLAIN = str.maketrans({"■": "#", "·": "."})  # where the terminal has no more than ASCII
-UNPUBLISHED, PUBLISHED = 20, 5  # lines
 WIDE = 100  # columns, from which the months are summed up beside the calendar
 SECONDS_BETWEEN = 5.0
 
@@ -82,13 +82,16 @@ def _drawable(text: Text, console: Console) -> Text:
 def _show_unpublished(console: Console, stretches: Sequence[calendar.Stretch]) -> None:
     if not stretches:
         return
-    table = Table("not published", "status", "since (UTC)", Column("why", overflow="fold"), box=None, pad_edge=False)
-    for stretch in stretches[:UNPUBLISHED]:
+    console.print("\n[bold]not published[/bold]")
+    shown = stretches[: calendar.UNPUBLISHED]
+    width = max(len(stretch.name) for stretch in shown)
+    for stretch in shown:
         entry = stretch.entries[-1]
-        mark = Text(entry.status, MARKS[entry.status][1])
-        table.add_row(stretch.name, mark, calendar.minute(entry.since), Text("; ".join(entry.why)))
-    console.print("", table, sep="\n")
-    if left := sum(len(stretch.entries) for stretch in stretches[UNPUBLISHED:]):
+        since = f"  since {calendar.minute(entry.since)}" if entry.since else ""
+        console.print(Text.assemble(f"{stretch.name:{width}}  ", (entry.status, MARKS[entry.status][1]), since))
+        for reason in entry.why:
+            console.print(Padding(Text(reason, overflow="fold"), (0, 0, 0, 4)))
+    if left := sum(len(stretch.entries) for stretch in stretches[calendar.UNPUBLISHED :]):
         console.print(f"and {left:,} more")
 
 
@@ -97,13 +100,13 @@ def _show_published(console: Console, entries: Sequence[Entry]) -> None:
         return
     numbers = [Column(name, justify="right") for name in ("rows", "quarantined", "seconds")]
     table = Table("published", *numbers, "at (UTC)", box=None, pad_edge=False)
-    for entry in entries[:PUBLISHED]:
+    for entry in entries[: calendar.PUBLISHED]:
         receipt = entry.receipt or {}
         counts = (f"{receipt['rows_out']:,}", f"{receipt['rows_quarantined']:,}", f"{receipt['seconds']:,.1f}")
         table.add_row(entry.partition, *counts, calendar.minute(receipt["finished_at"]))
     console.print("", table, sep="\n")
-    if len(entries) > PUBLISHED:
-        console.print(f"and {len(entries) - PUBLISHED:,} more")
+    if len(entries) > calendar.PUBLISHED:
+        console.print(f"and {len(entries) - calendar.PUBLISHED:,} more")
 
 
 @contextmanager
