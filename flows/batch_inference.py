@@ -13,6 +13,7 @@ from flows.attempt import describe_run, fresh_receipt, opened, published_already
 from flows.cancel import cancellable
 from flows.crashes import after_crashes
 from flows.job import Job, load_job
+from flows.partition_artifacts import partitions_shown
 from flows.partitions import resolve_partition
 from flows.runner import OvernightTaskRunner
 from tasks.cluster import read_cluster
@@ -76,7 +77,11 @@ def batch_inference(
     if not force and (published := fresh_receipt(loaded, run)):
         get_run_logger().info("%s/%s is published and not stale: left as it is", loaded.name, day)
         return published
-    with opened(loaded, run, force) as run, tags(f"job:{loaded.name}", f"partition:{day}"):
+    with (
+        partitions_shown(Path(job), run.backfill),
+        opened(loaded, run, force) as run,
+        tags(f"job:{loaded.name}", f"partition:{day}"),
+    ):
         plan = make_plan(loaded.inference, *read_cluster())
         with supervised(run):
             return retried(run, loaded.max_attempts, partial(attempt, loaded, plan))

@@ -131,16 +131,17 @@ class Location:
     def read_each(self, names: Sequence[str]) -> dict[str, bytes]:
         """The files of these names below, many at a time where the store can; those that are not there are left out."""
         filesystem, root = self.open_filesystem()
-        paths = {f"{root.rstrip('/')}/{name}": name for name in names}
-        found = filesystem.cat(list(paths), on_error="return") if paths else {}
+        paths = [f"{root.rstrip('/')}/{name}" for name in names]
+        # Not `cat`, to which a path with [ or * in it is a pattern.
+        found = filesystem.cat_ranges(paths, None, None, on_error="return") if paths else []
         contents = {}
-        for path, content in found.items():
+        for name, content in zip(names, found, strict=True):
             if isinstance(content, FileNotFoundError):
                 continue
-            with worded("read", self / paths[path]):
+            with worded("read", self / name):
                 if isinstance(content, Exception):
                     raise content
-            contents[paths[path]] = bytes(content)
+            contents[name] = bytes(content)
         return contents
 
     def read_tail(self, count: int) -> bytes:
