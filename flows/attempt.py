@@ -50,8 +50,10 @@ def ingredients(job: Job) -> dict[str, Any]:
     }
 
 
-def describe_run(job: Job, partition: str, reason: str = "", limit_rows: int = 0) -> Run:
-    """A new attempt, which belongs to no generation yet. `limit_rows`: 0 for all.
+def describe_run(
+    job: Job, partition: str, reason: str = "", limit_rows: int = 0, scheduled_for: str | None = None
+) -> Run:
+    """A new attempt, which belongs to no generation yet. `limit_rows`: 0 for all. `scheduled_for`: for the receipt.
 
     Raises `JobError` for settings that cannot work.
     """
@@ -76,6 +78,7 @@ def describe_run(job: Job, partition: str, reason: str = "", limit_rows: int = 0
         started_at=now(),
         limit_rows=limit_rows or None,
         reason=reason,
+        scheduled_for=scheduled_for,
         row_timeout_seconds=job.row_timeout_seconds,
         stall_timeout_seconds=job.stall_timeout_seconds,
     )

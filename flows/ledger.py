@@ -196,4 +196,3 @@ def _with_inputs(job: Job, run: Run, entries: list[Entry], tell: Callable[[int, 
         replace(entry, status="stale", why=(*entry.why, *why)) if (why := changed.get(entry.partition)) else entry
         for entry in entries
     ]
-
