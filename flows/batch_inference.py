@@ -13,6 +13,7 @@ from flows.cancel import cancellable
 from flows.catch_up import skipped
 from flows.crashes import after_crashes
 from flows.job import Job, load_job
+from flows.lookback import look_back
 from flows.own_partition import own_partition
 from flows.runner import OvernightTaskRunner
 from tasks.cluster import read_cluster
@@ -67,11 +68,14 @@ def batch_inference(
     run = describe_run(loaded, day, reason, limit_rows, taken.scheduled_for)
     if not force and (published := fresh_receipt(loaded, run)):
         get_run_logger().info("%s/%s is published and not stale: left as it is", loaded.name, day)
+        look_back(loaded, run, partition)
         return published
     with opened(loaded, run, force) as run, tags(f"job:{loaded.name}", f"partition:{day}"):
         plan = make_plan(loaded.inference, *read_cluster())
         with supervised(run):
-            return retried(run, loaded.max_attempts, partial(attempt, loaded, plan))
+            receipt = retried(run, loaded.max_attempts, partial(attempt, loaded, plan))
+    look_back(loaded, run, partition)
+    return receipt
 
 
 def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
