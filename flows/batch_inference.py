@@ -38,6 +38,12 @@ def run_name() -> str:
         return f"{Path(str(parameters.get('job'))).stem}/invalid"
 
 
+def _backfill() -> str:
+    """The id of the backfill that this run belongs to, or an empty string."""
+    tags = prefect.runtime.flow_run.tags
+    return next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
+
+
 @flow(name="batch-inference", flow_run_name=run_name, task_runner=OvernightTaskRunner(), persist_result=False)
 @cancellable
 def batch_inference(
@@ -65,7 +71,7 @@ def batch_inference(
         return state
     taken = own_partition(loaded, partition)
     day = taken.partition
-    run = describe_run(loaded, day, reason, limit_rows, taken.scheduled_for)
+    run = describe_run(loaded, day, reason, limit_rows, _backfill(), taken.scheduled_for)
     if not force and (published := fresh_receipt(loaded, run)):
         get_run_logger().info("%s/%s is published and not stale: left as it is", loaded.name, day)
         look_back(loaded, run, partition)

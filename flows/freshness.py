@@ -10,7 +10,6 @@ failed left untold is told by the next one.
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from prefect import flow, get_run_logger
 from prefect.events import emit_event
 from prefect.events.worker import EventsWorker
 
-from flows.attempt import describe_run
+from flows.attempt import state_of
 from flows.deadlines import Due, deadline_after, due_at, due_by, scheduled
 from flows.fires import fires
 from flows.job import Job, load_job
@@ -73,7 +72,7 @@ def _asked(job: Job, partition: str) -> Due:
 
 
 def _ledger(job: Job, partition: str) -> Location:
-    return replace(describe_run(job, "all"), partition=partition).ledger
+    return state_of(job) / ("all" if partition == "all" else f"{job.sink.partition_column}={partition}")
 
 
 def _untold(job: Job, last: Due) -> Iterator[Due]:
@@ -86,11 +85,9 @@ def _untold(job: Job, last: Due) -> Iterator[Due]:
         for fire in fires(schedule, last.deadline - UNTOLD, last.deadline - timedelta(days=1))
     }
     partitions.pop(last.partition, None)
-    place = _ledger(job, "all").parent
-    column = job.sink.partition_column
-    found = place.read_each([f"{column}={partition}/late.json" for partition in partitions])
     for partition, fire in partitions.items():
-        if f"{column}={partition}/late.json" in found:
+        told = read_json(_ledger(job, partition) / "late.json")
+        if told and not told["notified_at"]:
             yield Due(partition, deadline_after(schedule, fire))
 
 

@@ -34,13 +34,17 @@ FEW = 100  # partitions, up to which each is listed by itself; more are listed t
 
 @dataclass(frozen=True)
 class Entry:
-    """A partition: its status, why in sentences, its newest receipt and the failure of its latest attempt, if any."""
+    """A partition: its status, why in sentences, its newest receipt and the failure of its latest attempt, if any.
+
+    `begun`: a generation is there that is newer than what is published, and was not.
+    """
 
     partition: str
     status: Status
     why: tuple[str, ...] = ()
     receipt: Mapping[str, Any] | None = None
     failure: Mapping[str, Any] | None = None
+    begun: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """As `--json` says it: the receipt's counts and times, null where there is none."""
@@ -168,18 +172,20 @@ def _entry(run: Run, ledger: Mapping[str, _Found]) -> Entry:
     receipt, failure, holder = found.receipt, found.failure, found.holder
     if receipt and receipt["job"] != run.job:
         return Entry(run.partition, "missing", (f"the place is taken by the job {receipt['job']}",))
+    generations = {name.split("/")[1] for name in found.names if name.startswith("generations/")}
+    begun = max(generations, default="") > (receipt["generation"] if receipt else "")
+    known = Entry(run.partition, "published", (), receipt, failure, begun)
     if holder and holder.is_alive:
-        return Entry(run.partition, "running", (f"attempt {holder.owner} on {holder.host}",), receipt, failure)
+        return replace(known, status="running", why=(f"attempt {holder.owner} on {holder.host}",))
     if failure:
-        return Entry(run.partition, "failed", (f"{failure['stage']}: {failure['error_message']}",), receipt, failure)
-    if holder and holder.token > (receipt or {}).get("token", 2**62 if receipt else 0):
-        return Entry(run.partition, "failed", (f"the process of attempt {holder.owner} died",), receipt)
+        return replace(known, status="failed", why=(f"{failure['stage']}: {failure['error_message']}",))
+    if holder and (receipt is None or holder.token > receipt.get("token", holder.token)):
+        return replace(known, status="failed", why=(f"the process of attempt {holder.owner} died",))
     if receipt is None:
-        begun = any(name.startswith("generations/") for name in found.names)
-        return Entry(run.partition, "missing", ("begun and given up; what was staged is kept",) if begun else ())
+        return replace(known, status="missing", why=("begun and given up; what was staged is kept",) if begun else ())
     if why := changed_settings(receipt["ingredients"], run.ingredients):
-        return Entry(run.partition, "stale", why, receipt)
-    return Entry(run.partition, "published", (), receipt)
+        return replace(known, status="stale", why=why)
+    return known
 
 
 def _with_inputs(job: Job, run: Run, entries: list[Entry], tell: Callable[[int, int], None]) -> list[Entry]:
@@ -190,9 +196,12 @@ def _with_inputs(job: Job, run: Run, entries: list[Entry], tell: Callable[[int, 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         whys = pool.map(lambda entry: changed_inputs(job, run, entry.partition, entry.receipt or {}), looked_at)
         for number, (entry, why) in enumerate(zip(looked_at, whys, strict=True), 1):
-            changed[entry.partition] = why
+            if why:
+                changed[entry.partition] = why
             tell(number, len(looked_at))
     return [
-        replace(entry, status="stale", why=(*entry.why, *why)) if (why := changed.get(entry.partition)) else entry
+        replace(entry, status="stale", why=(*entry.why, *changed[entry.partition]))
+        if entry.partition in changed
+        else entry
         for entry in entries
     ]
