@@ -21,10 +21,11 @@ def fires(schedule: Schedule, after: datetime, until: datetime) -> list[datetime
     found: set[datetime] = set()
     while True:
         dates = asyncio.run(cron.get_dates(AT_ONCE, start, until))
-        found.update(date.astimezone(UTC) for date in dates if after < date <= until)
+        plain = [datetime.fromtimestamp(date.timestamp(), UTC) for date in dates]  # Prefect's own type travels badly
+        found.update(date for date in plain if after < date <= until)
         if len(dates) < AT_ONCE:
             return sorted(found)
-        start = dates[-1] + timedelta(seconds=1)
+        start = plain[-1] + timedelta(seconds=1)
 
 
 def last_fire(schedule: Schedule, before: datetime) -> datetime | None:
