@@ -19,8 +19,10 @@ FOLDER = Path(__file__).parents[1] / "deployments/automations"
 def apply_automations(folder: Path = FOLDER) -> dict[str, str]:
     """Makes the server's automations those of the folder: what was done by name, `created`, `changed` or `unchanged`.
 
-    Raises `JobError` for a file that is no automation.
+    Raises `JobError` for a file that is no automation, and where there is no such folder.
     """
+    if not folder.is_dir():
+        raise JobError(f"expected automations, one file each, in {folder}, found no such folder.")
     done = {}
     with get_client(sync_client=True) as client:
         for path in sorted(folder.glob("*.yaml")):

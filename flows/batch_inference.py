@@ -73,12 +73,12 @@ def batch_inference(
     with opened(loaded, run, force) as run, tags(f"job:{loaded.name}", f"partition:{day}"):
         plan = make_plan(loaded.inference, *read_cluster())
         with supervised(run):
-            return retried(run, loaded.max_attempts, partial(attempt, loaded, plan))
+            return retried(run, loaded.sink, loaded.max_attempts, partial(attempt, loaded, plan))
 
 
 def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     """The five tasks in order, each through Ray; the receipt. A task's own error is raised as soon as it fails."""
-    if published := published_already(run, job.sink):
+    if published := published_already(run):
         return published
     rows = _done("ingest", ingest.submit(run, job.source, plan))
     rows = _done("shuffle", shuffle.submit(run, job.shuffle, plan, rows))

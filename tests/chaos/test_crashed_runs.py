@@ -12,7 +12,6 @@ import yaml
 
 from flows.automations import FOLDER, apply_automations
 from tests.chaos.conftest import (
-    Start,
     ask,
     assert_exact,
     assert_resumed,
@@ -22,11 +21,10 @@ from tests.chaos.conftest import (
     start_deployed,
     states_of,
     task_runs,
-    traced_rows,
-    wait_for,
     wait_for_parts,
     wait_for_state,
 )
+from tests.chaos.runs import Start, traced_rows, wait_for
 
 pytestmark = pytest.mark.chaos
 

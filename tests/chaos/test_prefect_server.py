@@ -12,18 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.conftest import (
-    Start,
-    ask,
-    assert_exact,
-    end,
-    finish,
-    newest_flow_run,
-    task_runs,
-    traced_rows,
-    wait_for,
-    wait_for_parts,
-)
+from tests.chaos.conftest import ask, assert_exact, newest_flow_run, task_runs, wait_for_parts
+from tests.chaos.runs import Start, end, finish, traced_rows, wait_for
 
 pytestmark = pytest.mark.chaos
 SECONDS_AWAY = 20
