@@ -13,6 +13,7 @@ from flows.attempt import describe_run, fresh_receipt, opened, published_already
 from flows.cancel import cancellable
 from flows.crashes import after_crashes
 from flows.job import Job, load_job
+from flows.parameters import Day, RowLimit, Setting
 from flows.partitions import resolve_partition
 from flows.runner import OvernightTaskRunner
 from tasks.cluster import read_cluster
@@ -45,18 +46,18 @@ def _partition(job: Job, partition: str) -> str:
 @flow(name="batch-inference", flow_run_name=run_name, task_runner=OvernightTaskRunner(), persist_result=False)
 @cancellable
 def batch_inference(
-    partition: str = "",
+    partition: Day = "",
     force: bool = False,
     reason: str = "",
-    limit_rows: int = 0,
-    settings: list[str] = [],  # noqa: B006 - Prefect shows it in the form; nothing changes it
+    limit_rows: RowLimit = 0,
+    settings: list[Setting] = [],  # noqa: B006 - Prefect shows it in the form; nothing changes it
     *,
     job: str,
 ) -> dict[str, Any]:
     """Runs one partition of a job and publishes it; a partition that is published and not stale is left as it is.
 
     Args:
-        partition: The date to run, as YYYY-MM-DD. Empty: the day before the scheduled time, in the job's time zone.
+        partition: The date to run, as YYYY-MM-DD; `all` where the source has no dates. Empty: the day that is due.
         force: Run again although the partition is published.
         reason: Why, for the receipt.
         limit_rows: Only the first so many rows, published to a scratch place and never over real data. 0: all.

@@ -120,19 +120,26 @@ def serve(job_paths: tuple[Path, ...]) -> None:
 
 
 @main.command()
-def deploy() -> None:
-    """Apply deployments/prefect.yaml to the Prefect server."""
+@json_option
+def deploy(as_json: bool) -> None:
+    """Apply deployments/prefect.yaml and the automations to the Prefect server, and say what changed."""
     from flows.deploy import deploy as deploy_all
     from flows.server import prefect_server, ui_address
-    from tasks.errors import JobError
+    from tasks.errors import JobError, OvernightError
 
     with prefect_server() as url:
         click.echo(f"Prefect UI: {ui_address(url)}/deployments", err=True)
         try:
-            status = deploy_all()
+            changes = deploy_all()
         except JobError as error:
             _usage(error)
-    sys.exit(1 if status else 0)
+        except OvernightError as error:
+            click.secho(str(error), fg="red", err=True)
+            sys.exit(1)
+    if as_json:
+        click.echo(json.dumps([change.as_json() for change in changes], indent=2))
+    else:
+        click.echo("\n".join(map(str, changes)))
 
 
 @main.command()
