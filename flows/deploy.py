@@ -49,7 +49,7 @@ def deploy(prefect_file: Path = PREFECT_FILE, automations: Path = FOLDER) -> lis
         _prefect_deploy(prefect_file)
         for name, found in read_deployments(client, file.flow_names).items():
             if name in deployed and name in file.deployments:
-                _mend_schedules(client, deployed[name], found, file.deployments[name])
+                _mend(client, deployed[name], found, file.deployments[name])
         return changes(before, read_things(client, file), named)
 
 
@@ -72,12 +72,14 @@ def _prefect_deploy(prefect_file: Path) -> None:
         raise OvernightError(f"`prefect deploy` failed with {done.returncode}. It said:\n{done.stdout}")
 
 
-def _mend_schedules(
+def _mend(
     client: SyncPrefectClient, before: DeploymentResponse, after: DeploymentResponse, entry: Mapping[str, Any]
 ) -> None:
-    """What `prefect deploy` of 3.8 gets wrong: it keeps the schedule that a job no longer has, wakes one that a person
-    paused where another has no slug, and drops that other.
+    """What `prefect deploy` of 3.8 gets wrong: it wakes a deployment that a person paused and keeps the schedule that a
+    job no longer has; where a person made a schedule without a slug it drops that, and wakes the paused ones.
     """
+    if before.paused and not after.paused and "paused" not in entry:
+        client.pause_deployment(after.id)
     named = {schedule.get("slug") for schedule in entry["schedules"]}
     paused = {schedule.slug for schedule in before.schedules if not schedule.active}
     for schedule in after.schedules:

@@ -1,9 +1,7 @@
 """A slow job in a folder of its own, what a server and a disk say of its runs, and what must be true in the end."""
 
-import json
 import os
 import signal
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ import yaml
 
 from tests.chaos.runs import Process, Start, started_runs, traced_rows, wait_for, wait_until, write_model
 from tests.flows.conftest import run_job
+from tests.prefect_api import ask
 
 __all__ = ["run_job"]  # a fixture here as well
 
@@ -76,24 +75,6 @@ def assert_resumed(receipt: dict[str, Any], folder: Path, settled: int, traced: 
     """The last attempt took up the `settled` rows; the model, which had seen `traced`, then saw only the rest."""
     assert receipt["rows_resumed"] >= settled > 0
     assert traced_rows(folder) - traced <= ROWS * 9 // 10 - settled + TRIED_TWICE
-
-
-def ask(api: str, path: str, body: dict[str, Any] | None = None) -> Any:
-    """The Prefect server's answer: to a POST of `body`, else to a GET."""
-    request = urllib.request.Request(
-        f"{api}{path}",
-        data=None if body is None else json.dumps(body).encode(),
-        headers={"content-type": "application/json"},
-    )
-    for _ in range(20):
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            if error.code < 500:
-                raise
-        time.sleep(0.5)  # its database is busy
-    return pytest.fail(f"{path}: the server only fails")
 
 
 @pytest.fixture

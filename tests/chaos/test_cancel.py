@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.conftest import (
-    ask,
     assert_exact,
     assert_resumed,
     newest_flow_run,
@@ -29,6 +28,7 @@ from tests.chaos.conftest import (
     wait_for_state,
 )
 from tests.chaos.runs import Start, finish, traced_rows, wait_for
+from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
 SECONDS = 30  # in which a cancelled run must have ended

@@ -12,7 +12,6 @@ import yaml
 
 from flows.automations import FOLDER, apply_automations
 from tests.chaos.conftest import (
-    ask,
     assert_exact,
     assert_resumed,
     kill_flow,
@@ -25,6 +24,7 @@ from tests.chaos.conftest import (
     wait_for_state,
 )
 from tests.chaos.runs import Start, traced_rows, wait_for
+from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
 

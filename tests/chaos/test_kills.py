@@ -13,7 +13,6 @@ import yaml
 from tests.chaos.conftest import (
     ROWS,
     TRIED_TWICE,
-    ask,
     assert_exact,
     assert_resumed,
     parts,
@@ -24,6 +23,7 @@ from tests.chaos.conftest import (
     wait_for_parts,
 )
 from tests.chaos.runs import Start, finish, traced_rows
+from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
 
