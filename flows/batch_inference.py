@@ -12,6 +12,7 @@ from prefect.futures import PrefectFuture
 from flows.attempt import describe_run, fresh_receipt, opened, published_already, retried
 from flows.cancel import cancellable
 from flows.crashes import after_crashes
+from flows.gpu_limit import gpus_held
 from flows.job import Job, load_job
 from flows.parameters import Day, RowLimit, Setting
 from flows.partitions import resolve_partition
@@ -73,7 +74,7 @@ def batch_inference(
         return published
     with opened(loaded, run, force) as run, tags(f"job:{loaded.name}", f"partition:{day}"):
         plan = make_plan(loaded.inference, *read_cluster())
-        with supervised(run):
+        with gpus_held(plan.gpus), supervised(run):
             return retried(run, loaded.sink, loaded.max_attempts, partial(attempt, loaded, plan))
 
 

@@ -14,6 +14,7 @@ import yaml
 
 from flows.automations import FOLDER, apply_automations
 from flows.deploy import _deployments
+from flows.deploy import deploy as deploy_here
 from flows.job import load_job
 from flows.prefect_file import PrefectFile
 from flows.schedules import NotDeployed, at_deadline
@@ -61,16 +62,11 @@ def overnight(api: str, folder: Path, *arguments: str) -> subprocess.CompletedPr
 
 
 @pytest.fixture
-def deploy(prefect_api: str, project: Path) -> Iterator[Deploy]:
-    """`overnight deploy --json`, or how it failed; all that it can make is gone from the server afterwards."""
-
-    def run(code: int = 0) -> Any:
-        done = overnight(prefect_api, project, "deploy", "--json")
-        assert done.returncode == code, done.stderr
-        return json.loads(done.stdout) if code == 0 else done.stderr
-
+def deploy(prefect_api: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deploy]:
+    """Deploys the project, as JSON values; all that it can make is gone from the server afterwards."""
+    monkeypatch.chdir(project)
     remove_all(prefect_api)
-    yield run
+    yield lambda: json.loads(json.dumps([change.as_json() for change in deploy_here()]))
     remove_all(prefect_api)
 
 
@@ -192,18 +188,21 @@ def test_what_changes_in_the_files_is_told_field_by_field_and_what_they_no_longe
     assert ask(prefect_api, "/deployments/name/batch-inference/small")["schedules"] == []
 
 
-def test_a_person_reads_one_line_a_thing_and_nothing_of_prefect_deploy(
+def test_a_person_reads_one_line_a_thing_and_of_prefect_deploy_only_its_failure(
     deploy: Deploy, prefect_api: str, project: Path
 ) -> None:
-    deploy()
-    ask(prefect_api, "/v2/concurrency_limits/overnight-gpu", {"limit": 99}, "PATCH")
+    ask(prefect_api, "/v2/concurrency_limits/", {"name": "overnight-gpu", "limit": 99}, "POST")
     said = overnight(prefect_api, project, "deploy")
+    assert said.returncode == 0, said.stderr
     assert "concurrency limit overnight-gpu: changed (limit: 99 -> 1)" in said.stdout.splitlines()
-    assert all(line.split(": ")[1].split(" ")[0] in ("changed", "unchanged") for line in said.stdout.splitlines())
+    assert all(line.split(": ")[1].split(" ")[0] in ("changed", "created") for line in said.stdout.splitlines())
     content = read(project)
-    content["deployments"][0]["work_pool"]["job_variables"] = {"env": 5, "no": []}
+    content["deployments"][0]["parameters"]["limit_rows"] = -1
     write(project, content)
-    assert "`prefect deploy` failed" in deploy(code=1)  # type: ignore[operator]
+    said = overnight(prefect_api, project, "deploy", "--json")
+    assert (said.returncode, said.stdout) == (1, "")
+    assert "`prefect deploy` failed with 1" in said.stderr
+    assert "-1 is less than the minimum of 0" in said.stderr
 
 
 @pytest.mark.parametrize(
