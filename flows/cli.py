@@ -143,6 +143,32 @@ def deploy(as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("job_path", metavar="[JOB.yaml]", type=click.Path(path_type=Path), required=False)
+@json_option
+def doctor(job_path: Path | None, as_json: bool) -> None:
+    """Look at all that a run needs, and say what to do: server, worker, queues, Ray, GPU, versions, storage."""
+    from flows.job import load_job
+    from tasks.errors import JobError
+
+    os.environ.setdefault("OVERNIGHT_STORAGE_PATIENCE", "5")  # seconds: a person waits
+    try:
+        job = load_job(job_path) if job_path else None
+    except JobError as error:
+        _usage(error)
+    from flows.doctor import examine, failed
+
+    findings = examine(job, job_path)
+    if as_json:
+        click.echo(json.dumps([finding.as_json() for finding in findings], indent=2))
+    else:
+        from flows.terminal import show_findings
+
+        show_findings(findings)
+    sys.stdout.flush()
+    os._exit(1 if failed(findings) else 0)  # a look that still waits for an answer keeps nobody waiting
+
+
+@main.command()
 @job_argument
 @click.option("--keep-receipts", metavar="N", type=click.IntRange(min=1), default=30, show_default=True)
 @click.option(
