@@ -16,6 +16,7 @@ from tasks.storage import Location
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 # Those whose next version has broken something before, or decides results.
 WATCHED = ("prefect", "prefect-ray", "ray", "pyarrow", "torch", "transformers", "deltalake", "fastapi", "sqlalchemy")
+READING = "See source.path, and whether the job's user or credentials may list and read there."
 WRITING = "The job's user or credentials must list, read, write and remove there, and there must be room."
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
@@ -81,7 +82,7 @@ def _source(job: Job) -> Finding:
     try:
         found = len(place.names())
     except Exception as error:
-        return Finding("source", "wrong", _said(error, place), "See source.path, and whether the credentials may list and read there.")
+        return Finding("source", "wrong", _said(error, place), READING)
     if not found:
         return Finding("source", "warning", f"nothing in {place}", "See source.path, or wait for the data.")
     return Finding("source", "ok", f"{place} can be listed: {found} entries")

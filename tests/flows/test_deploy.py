@@ -250,7 +250,6 @@ def test_serve_makes_the_same_deployments_as_the_file(project: Path) -> None:
         {"settings": ["shuffle.seed"]},
         {"settings": "shuffle.seed=1"},
         {"force": "perhaps"},
-        {"partitoin": "2026-01-02"},
     ],
 )
 def test_the_server_refuses_a_bad_form_before_there_is_a_run(
