@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.objects import DeploymentSchedule
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.deployments.runner import RunnerDeployment
 from prefect.flows import serve as serve_deployments
@@ -21,6 +21,7 @@ from prefect.types.entrypoint import EntrypointType
 from prefect.utilities.annotations import freeze
 
 from flows.automations import FOLDER, apply_automations, read_automations
+from flows.batch_inference import batch_inference
 from flows.job import Job
 from flows.prefect_file import PREFECT_FILE, PrefectFile, deployable
 from flows.schedules import DEPLOYED, NotDeployed, flow_at
@@ -29,6 +30,7 @@ from flows.work_pools import apply_limits, apply_work_pool
 from tasks.errors import OvernightError
 
 HEARTBEAT_SECONDS = "30"  # the least that Prefect 3.8 takes; deployments/prefect.yaml says the same to workers
+AT_ONCE = 2  # runs of a job on one machine: a backfill's, and the daily one beside it
 SLUG = "daily"  # of the schedules that come from a job file
 
 
@@ -114,6 +116,8 @@ def _deployments(job: Job, path: Path) -> list[RunnerDeployment]:
             continue
         flow = flow_at(entrypoint)
         options: dict[str, Any] = {"schedule": schedule} if schedule else {}
+        if flow is batch_inference:
+            options["concurrency_limit"] = ConcurrencyLimitConfig(limit=AT_ONCE)
         deployment: RunnerDeployment = flow.to_deployment(  # type: ignore[assignment]
             name=job.name,
             description=f"{flow.description}\n\nOf the job file {path}.",

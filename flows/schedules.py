@@ -10,6 +10,7 @@ from typing import Any
 from prefect import Flow
 from prefect.client.schemas.schedules import CronSchedule
 
+from flows.deadlines import deadline_cron
 from flows.job import Job
 
 When = Callable[[Job], CronSchedule | None]
@@ -32,12 +33,13 @@ def at_deadline(job: Job) -> CronSchedule:
     """Each day at the deadline, on the job's clock. Raises `NotDeployed` for a job without one."""
     if not (job.schedule and job.schedule.deadline):
         raise NotDeployed("its job file has no schedule.deadline")
-    hour, minute = job.schedule.deadline.split(":")
-    return CronSchedule(cron=f"{int(minute)} {int(hour)} * * *", timezone=job.schedule.timezone)
+    return CronSchedule(cron=deadline_cron(job.schedule), timezone=job.schedule.timezone)
 
 
 DEPLOYED: dict[str, When] = {
     "flows.batch_inference.batch_inference": at_cron,
+    "flows.backfill.backfill": on_request,
+    "flows.freshness.freshness": at_deadline,
 }
 
 
