@@ -26,7 +26,9 @@ def at_cron(job: Job) -> CronSchedule | None:
 
 
 def on_request(job: Job) -> None:
-    """Never by itself."""
+    """Never by itself. Raises `NotDeployed` for a job without dates, which has nothing to fill."""
+    if not job.is_dated:
+        raise NotDeployed("its job file has no {partition} in source.path")
 
 
 def at_deadline(job: Job) -> CronSchedule:
