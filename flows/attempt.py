@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import random
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,12 +13,13 @@ from typing import Any, TypeVar
 import prefect.runtime
 from prefect import get_run_logger
 
+from flows.cancel import pause
 from flows.crashes import end_dead_run
 from flows.job import Job
 from tasks import lease
 from tasks.errors import CheckFailed, JobError, OvernightError, StorageFailed, WorkerLost, explain
 from tasks.ingest.task import list_inputs
-from tasks.manifest import digest
+from tasks.manifest import digest, read_manifest
 from tasks.run_directory import (
     FORMAT_VERSION,
     Run,
@@ -30,10 +30,11 @@ from tasks.run_directory import (
     write_json,
 )
 from tasks.storage import Location, expand
-from tasks.write.task import Sink, is_under_way, repair
+from tasks.write.task import Repaired, Sink, is_under_way, repair
 
 T = TypeVar("T")
 BACKOFF_SECONDS = 5.0
+JUDGED = ("CheckFailed", "TooManyQuarantined", "InputError")  # failures that tell of the inputs
 
 
 def ingredients(job: Job) -> dict[str, Any]:
@@ -50,15 +51,27 @@ def ingredients(job: Job) -> dict[str, Any]:
     }
 
 
-def describe_run(job: Job, partition: str, reason: str = "", limit_rows: int = 0) -> Run:
-    """A new attempt, which belongs to no generation yet. `limit_rows`: 0 for all.
+def state_of(job: Job) -> Location:
+    """`<state>`: where the job's ledgers are."""
+    return Location(job.state or f"{job.sink.path.rstrip('/')}/_overnight")
+
+
+def describe_run(
+    job: Job,
+    partition: str,
+    reason: str = "",
+    limit_rows: int = 0,
+    backfill: str = "",
+    scheduled_for: str | None = None,
+) -> Run:
+    """A new attempt, which belongs to no generation yet. `limit_rows`: 0 for all. `backfill`: the id of one, if any.
 
     Raises `JobError` for settings that cannot work.
     """
     if limit_rows < 0:
         raise JobError(f"limit_rows: expected a number of rows, or 0 for all, found {limit_rows}.")
     expand(job.source.path, partition)
-    state, sink = Location(job.state or f"{job.sink.path.rstrip('/')}/_overnight"), Location(job.sink.path)
+    state, sink = state_of(job), Location(job.sink.path)
     decisive = ingredients(job)
     if limit_rows:
         state = state / "samples"  # so that a sample never touches real data
@@ -76,6 +89,8 @@ def describe_run(job: Job, partition: str, reason: str = "", limit_rows: int = 0
         started_at=now(),
         limit_rows=limit_rows or None,
         reason=reason,
+        backfill=backfill,
+        scheduled_for=scheduled_for,
         row_timeout_seconds=job.row_timeout_seconds,
         stall_timeout_seconds=job.stall_timeout_seconds,
     )
@@ -116,12 +131,14 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
                 "Give each job a sink of its own."
             )
         generation = None
-        if repaired := repair(run, job.sink):
-            get_run_logger().warning(str(repaired))
-            if repaired.receipt and repaired.receipt["fingerprint"] == run.fingerprint:
-                generation = repaired.generation
+        repaired = _put_right(run, job.sink)
+        if repaired and repaired.receipt and repaired.receipt["fingerprint"] == run.fingerprint:
+            generation = repaired.generation
         refuse_foreign_files(run, job.sink)
         generation = generation or unfinished_generation(run.ledger, run.fingerprint)
+        if generation and _is_outdated(job, replace(run, generation=generation)):
+            get_run_logger().info("the inputs changed since they were found wanting: they are listed anew")
+            generation = None
         run = replace(run, generation=_new_generation(run) if force or run.limit_rows or not generation else generation)
         try:
             yield run
@@ -130,41 +147,66 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
             raise
 
 
+def _is_outdated(job: Job, run: Run) -> bool:
+    """Whether the run's generation failed because of its inputs, and these are others by now.
+
+    Were it resumed, it could only fail again. One that was killed, or lost its storage, is resumed with the inputs that
+    it listed, whatever came since.
+    """
+    failure = read_json(run.ledger / "failure.json")
+    if not failure or failure.get("generation") != run.generation or failure["error_type"] not in JUDGED:
+        return False
+    try:
+        _, inputs = read_manifest(run.manifest, ["size"])
+    except FileNotFoundError:
+        return False
+    return inputs != digest(list_inputs(job.source, run.partition))
+
+
 def _record_failure(run: Run, error: OvernightError) -> None:
     """Leaves `failure.json`. Raises `LeaseLost` where the partition's record is another run's to write by now."""
     try:
         lease.check(run.ledger, run.token)
         failure = describe_failure(run.job, run.partition, error)
-        write_json(run.ledger / "failure.json", failure | {"attempt": run.attempt})
+        write_json(run.ledger / "failure.json", failure | {"attempt": run.attempt, "generation": run.generation})
     except lease.LeaseLost:
         raise
     except Exception as unwritten:
         get_run_logger().warning("the failure could not be recorded in %s: %s", run.ledger, unwritten)
 
 
-def published_already(run: Run, sink: Sink) -> dict[str, Any] | None:
+def published_already(run: Run) -> dict[str, Any] | None:
     """The receipt of the run's own generation, where a publish that was cut off could be completed."""
-    if repaired := repair(run, sink):
-        get_run_logger().warning(str(repaired))
     receipt = read_json(run.ledger / "receipt.json")
     return receipt if receipt and receipt["generation"] == run.generation else None
 
 
-def retried(run: Run, max_attempts: int, work: Callable[[Run], T]) -> T:
+def _put_right(run: Run, sink: Sink) -> Repaired | None:
+    if repaired := repair(run, sink):
+        get_run_logger().warning(str(repaired))
+    return repaired
+
+
+def retried(run: Run, sink: Sink, max_attempts: int, work: Callable[[Run], T]) -> T:
     """What `work` makes of the run; where a worker, a node or storage failed, what a new attempt does, from ingest on.
 
-    Waits longer after each attempt, not all runs of a cluster equally long. Raises what ended the last of
-    `max_attempts`.
+    A publish that the attempt before left half-done is put right first. Waits longer after each attempt, not all runs
+    of a cluster equally long. Raises what ended the last of `max_attempts`.
     """
-    for number in range(1, max_attempts):
+    number = 1
+    while True:
         try:
+            if number > 1:
+                _put_right(run, sink)
             return work(run)
         except (WorkerLost, StorageFailed) as error:
+            if number == max_attempts:
+                raise
             seconds = BACKOFF_SECONDS * 2 ** (number - 1) * random.uniform(0.5, 1.5)
             get_run_logger().warning("attempt %d failed (%s); next in %.0f s", number, error, seconds)
-            time.sleep(seconds)
-            run = replace(run, attempt=_new_attempt())
-    return work(run)
+        pause(seconds)
+        run = replace(run, attempt=_new_attempt())
+        number += 1
 
 
 def _new_attempt() -> str:

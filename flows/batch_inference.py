@@ -1,6 +1,5 @@
 """The flow: ingest -> shuffle -> preprocess -> infer -> write, for one partition of one job."""
 
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,14 @@ from prefect.futures import PrefectFuture
 
 from flows.attempt import describe_run, fresh_receipt, opened, published_already, retried
 from flows.cancel import cancellable
+from flows.catch_up import skipped
 from flows.crashes import after_crashes
+from flows.gpu_limit import gpus_held
 from flows.job import Job, load_job
+from flows.lookback import look_back
+from flows.own_partition import own_partition
+from flows.parameters import Day, RowLimit, Setting
 from flows.partition_artifacts import partitions_shown
-from flows.partitions import resolve_partition
 from flows.runner import OvernightTaskRunner
 from tasks.cluster import read_cluster
 from tasks.errors import OvernightError, explain
@@ -32,32 +35,33 @@ def run_name() -> str:
     """`job/partition`, as flow runs are listed."""
     parameters = prefect.runtime.flow_run.parameters
     try:
-        job = load_job(Path(parameters["job"]))
-        return f"{job.name}/{_partition(job, parameters.get('partition', ''))}"
+        job = load_job(Path(parameters["job"]), parameters.get("settings", []))
+        return f"{job.name}/{own_partition(job, parameters.get('partition', '')).partition}"
     except OvernightError:
         return f"{Path(str(parameters.get('job'))).stem}/invalid"
 
 
-def _partition(job: Job, partition: str) -> str:
-    scheduled = prefect.runtime.flow_run.scheduled_start_time
-    return resolve_partition(job, partition, scheduled, datetime.now(UTC))
+def _backfill() -> str:
+    """The id of the backfill that this run belongs to, or an empty string."""
+    tags = prefect.runtime.flow_run.tags
+    return next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
 
 
 @flow(name="batch-inference", flow_run_name=run_name, task_runner=OvernightTaskRunner(), persist_result=False)
 @cancellable
 def batch_inference(
-    partition: str = "",
+    partition: Day = "",
     force: bool = False,
     reason: str = "",
-    limit_rows: int = 0,
-    settings: list[str] = [],  # noqa: B006 - Prefect shows it in the form; nothing changes it
+    limit_rows: RowLimit = 0,
+    settings: list[Setting] = [],  # noqa: B006 - Prefect shows it in the form; nothing changes it
     *,
     job: str,
-) -> dict[str, Any]:
+) -> Any:
     """Runs one partition of a job and publishes it; a partition that is published and not stale is left as it is.
 
     Args:
-        partition: The date to run, as YYYY-MM-DD. Empty: the day before the scheduled time, in the job's time zone.
+        partition: The date to run, as YYYY-MM-DD; `all` where the source has no dates. Empty: the day that is due.
         force: Run again although the partition is published.
         reason: Why, for the receipt.
         limit_rows: Only the first so many rows, published to a scratch place and never over real data. 0: all.
@@ -66,10 +70,14 @@ def batch_inference(
     """
     loaded = load_job(Path(job), settings)
     after_crashes(loaded.max_attempts)
-    day = _partition(loaded, partition)
-    run = describe_run(loaded, day, reason, limit_rows)
+    if state := skipped(loaded, partition):
+        return state
+    taken = own_partition(loaded, partition)
+    day = taken.partition
+    run = describe_run(loaded, day, reason, limit_rows, _backfill(), taken.scheduled_for)
     if not force and (published := fresh_receipt(loaded, run)):
         get_run_logger().info("%s/%s is published and not stale: left as it is", loaded.name, day)
+        look_back(loaded, run, partition)
         return published
     with (
         partitions_shown(Path(job), run.backfill),
@@ -77,13 +85,15 @@ def batch_inference(
         tags(f"job:{loaded.name}", f"partition:{day}"),
     ):
         plan = make_plan(loaded.inference, *read_cluster())
-        with supervised(run):
-            return retried(run, loaded.max_attempts, partial(attempt, loaded, plan))
+        with gpus_held(plan.gpus), supervised(run):
+            receipt = retried(run, loaded.sink, loaded.max_attempts, partial(attempt, loaded, plan))
+    look_back(loaded, run, partition)
+    return receipt
 
 
 def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     """The five tasks in order, each through Ray; the receipt. A task's own error is raised as soon as it fails."""
-    if published := published_already(run, job.sink):
+    if published := published_already(run):
         return published
     rows = _done("ingest", ingest.submit(run, job.source, plan))
     rows = _done("shuffle", shuffle.submit(run, job.shuffle, plan, rows))

@@ -6,7 +6,7 @@ import os
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -80,6 +80,60 @@ def run(
 
 
 @main.command()
+@job_argument
+@click.option("--start", metavar="D", help="The first day, as YYYY-MM-DD.")
+@click.option("--end", metavar="D", help="The last day, included.")
+@click.option(
+    "--select",
+    type=click.Choice(["missing", "failed", "stale", "all"]),
+    multiple=True,
+    default=["missing", "failed"],
+    show_default=True,
+    help="Which partitions run; may be given several times.",
+)
+@click.option("--order", type=click.Choice(["newest", "oldest"]), default="oldest", show_default=True)
+@click.option("--max-concurrent", metavar="N", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--stop-on-failure", is_flag=True, help="Begin no other partition once one has failed.")
+@click.option("--dry-run", is_flag=True, help="Say what would run, why, and how long it would take.")
+@click.option("--reason", metavar="T", default="", help="Why, for the receipts.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Override a setting of the job file.")
+@click.option("--resume", metavar="ID", default="", help="Run what an earlier backfill has not done.")
+@json_option
+def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
+    """Run the partitions of a range of dates that are missing, failed or stale."""
+    from flows.backfill_plan import entries_of, planned
+    from flows.partitions import parse_day
+    from tasks.errors import JobError, OvernightError
+
+    resume = options["resume"]
+    chosen = {name: options[name] for name in ("select", "order", "settings", "reason")}
+    try:
+        first, last = (parse_day(day) if day else None for day in (start, end))
+        job, request, steps = planned(job_path, resume or "new", first, last, **chosen, is_resumed=bool(resume))
+    except JobError as error:
+        _usage(error)
+    from flows.terminal import show_outcomes, show_steps
+
+    if dry_run:
+        click.echo(json.dumps([step.as_json() for step in steps], indent=2)) if as_json else show_steps(job, steps)
+        return
+    failure = None
+    if steps:
+        from flows.embedded import backfill_here
+
+        with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
+            try:
+                backfill_here(job_path, job, start=first, end=last, **options)
+            except OvernightError as error:
+                failure = error
+    entries = entries_of(job, request, steps)
+    click.echo(json.dumps([entry.as_json() for entry in entries], indent=2)) if as_json else show_outcomes(job, entries)
+    if failure:
+        click.secho(f"{failure.status}: {failure}", fg="red", err=True)
+        sys.exit(1)
+
+
+@main.command()
 @click.argument("job_path", metavar="[JOB.yaml]", type=click.Path(path_type=Path), required=False)
 @click.option("--schema", is_flag=True, help="Print the JSON schema of job files, for editors.")
 def validate(job_path: Path | None, schema: bool) -> None:
@@ -121,19 +175,52 @@ def serve(job_paths: tuple[Path, ...]) -> None:
 
 
 @main.command()
-def deploy() -> None:
-    """Apply deployments/prefect.yaml to the Prefect server."""
+@json_option
+def deploy(as_json: bool) -> None:
+    """Apply deployments/prefect.yaml and the automations to the Prefect server, and say what changed."""
     from flows.deploy import deploy as deploy_all
     from flows.server import prefect_server, ui_address
-    from tasks.errors import JobError
+    from tasks.errors import JobError, OvernightError
 
     with prefect_server() as url:
         click.echo(f"Prefect UI: {ui_address(url)}/deployments", err=True)
         try:
-            status = deploy_all()
+            changes = deploy_all()
         except JobError as error:
             _usage(error)
-    sys.exit(1 if status else 0)
+        except OvernightError as error:
+            click.secho(str(error), fg="red", err=True)
+            sys.exit(1)
+    if as_json:
+        click.echo(json.dumps([change.as_json() for change in changes], indent=2))
+    else:
+        click.echo("\n".join(map(str, changes)))
+
+
+@main.command()
+@click.argument("job_path", metavar="[JOB.yaml]", type=click.Path(path_type=Path), required=False)
+@json_option
+def doctor(job_path: Path | None, as_json: bool) -> None:
+    """Look at all that a run needs, and say what to do: server, worker, queues, Ray, GPU, versions, storage."""
+    from flows.job import load_job
+    from tasks.errors import JobError
+
+    os.environ.setdefault("OVERNIGHT_STORAGE_PATIENCE", "5")  # seconds: a person waits
+    try:
+        job = load_job(job_path) if job_path else None
+    except JobError as error:
+        _usage(error)
+    from flows.doctor import examine, failed
+
+    findings = examine(job, job_path)
+    if as_json:
+        click.echo(json.dumps([finding.as_json() for finding in findings], indent=2))
+    else:
+        from flows.terminal import show_findings
+
+        show_findings(findings)
+    sys.stdout.flush()
+    os._exit(1 if failed(findings) else 0)  # a look that still waits for an answer keeps nobody waiting
 
 
 @main.command()

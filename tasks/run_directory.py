@@ -41,6 +41,7 @@ class Run:
     limit_rows: int | None = None
     reason: str = ""
     backfill: str = ""  # the id of the backfill that asked for it
+    scheduled_for: str | None = None  # the time that the partition comes from
     row_timeout_seconds: float | None = None
     stall_timeout_seconds: float | None = None
 

@@ -16,7 +16,8 @@ import os
 import re
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from glob import has_magic
 from typing import Any
 
@@ -32,12 +33,16 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 @dataclass(frozen=True)
 class File:
-    """A file found by a listing: its path below the listed directory, size in bytes, and ETag or modification time."""
+    """A file found by a listing: its path below the listed directory, size in bytes, and ETag or modification time.
+
+    `changed_at`: when it came or was changed, in seconds since 1970; None where the listing does not say.
+    """
 
     path: str
     uri: str
     size: int
     version: str
+    changed_at: float | None = field(default=None, compare=False)
 
 
 def expand(template: str, partition: str = "all") -> str:
@@ -106,7 +111,7 @@ class Location:
             if extensions and not path.lower().endswith(extensions):
                 continue
             uri = full if is_local(filesystem) else filesystem.unstrip_protocol(full)
-            yield File(path, uri, int(info["size"] or 0), version_of(info))
+            yield File(path, uri, int(info["size"] or 0), version_of(info), changed_at(info))
 
     def names(self) -> list[str]:
         """Names of the entries directly below, sorted; none if there is no such directory."""
@@ -147,7 +152,8 @@ class Location:
     def read_tail(self, count: int) -> bytes:
         """The last `count` bytes, or all where there are fewer: one request. Raises `FileNotFoundError`."""
         filesystem, path = self.open_filesystem()
-        return bytes(filesystem.cat_file(path, start=-count))
+        with worded("read", self):
+            return bytes(filesystem.cat_file(path, start=-count))
 
     def open(self) -> Any:
         """A seekable binary file for reading."""
@@ -221,6 +227,18 @@ def version_of(info: dict[str, Any]) -> str:
     """What tells a file from another under its name, by a listing's or `info`'s entry: its ETag, or when it changed."""
     version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or _modified(info)
     return str(version).strip('"')
+
+
+def changed_at(info: dict[str, Any]) -> float | None:
+    """When a file of a listing came or was changed. Locally the later of both: a copy may keep its original's time."""
+    if "mtime" in info:
+        return max(float(info["mtime"]), float(info.get("created") or 0))
+    value = info.get("LastModified", info.get("last_modified", info.get("updated")))
+    try:
+        value = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    return value.timestamp() if isinstance(value, datetime) else None
 
 
 @contextlib.contextmanager
