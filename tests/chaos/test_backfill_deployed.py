@@ -10,7 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tests.chaos.conftest import Start, ask, finish, wait_for, wait_for_state
+from tests.chaos.conftest import wait_for_state
+from tests.chaos.runs import Start, wait_for
+from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
 
@@ -51,7 +53,7 @@ def test_large_partitions_are_runs_of_the_jobs_deployment_and_cancel_with_the_ba
     start: Start, job_folder: Path, prefect_api: str
 ) -> None:
     pace = {"PACE": str(job_folder / "pace")}
-    finish(start("backfill", "job.yaml", "--start", DAYS[0], "--end", DAYS[-1], "--json", **pace))
+    assert start("backfill", "job.yaml", "--start", DAYS[0], "--end", DAYS[-1], **pace).wait(200) == 0
     first = receipts(job_folder)
     for path, receipt in first.items():
         path.write_text(json.dumps(receipt | {"seconds": LONG}))

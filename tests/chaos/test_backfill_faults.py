@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ import yaml
 
 from flows.job import load_job
 from flows.ledger import Entry, read_ledger
-from tests.chaos.conftest import Start, ask, wait_for
+from tests.chaos.runs import Process, Start, wait_for
+from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
 
@@ -51,7 +51,7 @@ def job_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def begin(start: Start, *options: str) -> subprocess.Popen[str]:
+def begin(start: Start, *options: str) -> Process:
     return start("backfill", "job.yaml", "--start", DAYS[0], "--end", DAYS[-1], "--json", *options)
 
 
@@ -63,7 +63,7 @@ def published(folder: Path) -> list[str]:
     return [entry.partition for entry in entries(folder) if entry.status == "published"]
 
 
-def wait_for_published(folder: Path, count: int, process: subprocess.Popen[str]) -> None:
+def wait_for_published(folder: Path, count: int, process: Process) -> None:
     def there() -> bool:
         assert process.poll() is None, process.communicate()
         return len(published(folder)) >= count
