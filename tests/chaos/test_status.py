@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.conftest import Start, finish, wait_for_parts
+from tests.chaos.conftest import wait_for_parts
+from tests.chaos.runs import Start, finish
 
 pytestmark = pytest.mark.chaos
 
