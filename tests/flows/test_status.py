@@ -15,8 +15,8 @@ from flows.ledger import STATUSES, Entry, Status
 from flows.partition_artifacts import calendar_markdown, partitions_shown
 from flows.status import show_status
 from tasks.errors import OvernightError
-from tests.chaos.conftest import ask
 from tests.flows.conftest import RunJob
+from tests.prefect_api import ask
 
 RECEIPT = {
     "rows_in": 9,
