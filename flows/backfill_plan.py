@@ -135,11 +135,12 @@ def planned(
 
 
 def summary(steps: Sequence[Step]) -> str:
-    """`7 partitions, about 1,400 rows and 0.2 hours one after the other`, as far as receipts tell."""
+    """`7 partitions, about 1,400 rows and 3.5 hours one after the other`, as far as receipts tell."""
     rows = [step.rows for step in steps if step.rows is not None]
-    seconds = [step.seconds for step in steps if step.seconds is not None]
-    about = f", about {sum(rows):,} rows and {sum(seconds) / 3600:.1f} hours one after the other" if seconds else ""
-    return f"{len(steps)} partitions{about}"
+    seconds = sum(step.seconds for step in steps if step.seconds is not None)
+    lasts = f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
+    about = f", about {sum(rows):,} rows and {lasts} one after the other" if seconds else ""
+    return f"{len(steps)} partition{'' if len(steps) == 1 else 's'}{about}"
 
 
 def entries_of(job: Job, request: Request, steps: Sequence[Step]) -> list[Entry]:
