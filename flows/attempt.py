@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import random
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 import prefect.runtime
 from prefect import get_run_logger
 
+from flows.cancel import pause
 from flows.crashes import end_dead_run
 from flows.job import Job
 from tasks import lease
@@ -50,15 +50,20 @@ def ingredients(job: Job) -> dict[str, Any]:
     }
 
 
-def describe_run(job: Job, partition: str, reason: str = "", limit_rows: int = 0) -> Run:
-    """A new attempt, which belongs to no generation yet. `limit_rows`: 0 for all.
+def state_of(job: Job) -> Location:
+    """`<state>`: where the job's ledgers are."""
+    return Location(job.state or f"{job.sink.path.rstrip('/')}/_overnight")
+
+
+def describe_run(job: Job, partition: str, reason: str = "", limit_rows: int = 0, backfill: str = "") -> Run:
+    """A new attempt, which belongs to no generation yet. `limit_rows`: 0 for all. `backfill`: the id of one, if any.
 
     Raises `JobError` for settings that cannot work.
     """
     if limit_rows < 0:
         raise JobError(f"limit_rows: expected a number of rows, or 0 for all, found {limit_rows}.")
     expand(job.source.path, partition)
-    state, sink = Location(job.state or f"{job.sink.path.rstrip('/')}/_overnight"), Location(job.sink.path)
+    state, sink = state_of(job), Location(job.sink.path)
     decisive = ingredients(job)
     if limit_rows:
         state = state / "samples"  # so that a sample never touches real data
@@ -76,6 +81,7 @@ def describe_run(job: Job, partition: str, reason: str = "", limit_rows: int = 0
         started_at=now(),
         limit_rows=limit_rows or None,
         reason=reason,
+        backfill=backfill,
         row_timeout_seconds=job.row_timeout_seconds,
         stall_timeout_seconds=job.stall_timeout_seconds,
     )
@@ -162,7 +168,7 @@ def retried(run: Run, max_attempts: int, work: Callable[[Run], T]) -> T:
         except (WorkerLost, StorageFailed) as error:
             seconds = BACKOFF_SECONDS * 2 ** (number - 1) * random.uniform(0.5, 1.5)
             get_run_logger().warning("attempt %d failed (%s); next in %.0f s", number, error, seconds)
-            time.sleep(seconds)
+            pause(seconds)
             run = replace(run, attempt=_new_attempt())
     return work(run)
 

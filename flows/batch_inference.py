@@ -42,6 +42,12 @@ def _partition(job: Job, partition: str) -> str:
     return resolve_partition(job, partition, scheduled, datetime.now(UTC))
 
 
+def _backfill() -> str:
+    """The id of the backfill that this run belongs to, or an empty string."""
+    tags = prefect.runtime.flow_run.tags
+    return next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
+
+
 @flow(name="batch-inference", flow_run_name=run_name, task_runner=OvernightTaskRunner(), persist_result=False)
 @cancellable
 def batch_inference(
@@ -66,7 +72,7 @@ def batch_inference(
     loaded = load_job(Path(job), settings)
     after_crashes(loaded.max_attempts)
     day = _partition(loaded, partition)
-    run = describe_run(loaded, day, reason, limit_rows)
+    run = describe_run(loaded, day, reason, limit_rows, _backfill())
     if not force and (published := fresh_receipt(loaded, run)):
         get_run_logger().info("%s/%s is published and not stale: left as it is", loaded.name, day)
         return published

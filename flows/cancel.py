@@ -10,6 +10,7 @@ import contextvars
 import functools
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 from uuid import UUID
@@ -23,6 +24,7 @@ from prefect.states import Cancelled
 from tasks.errors import OvernightError
 
 INTERRUPTIONS = (KeyboardInterrupt, TerminationSignal)
+STOPPING: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("stopping", default=None)
 SECONDS_BETWEEN = 2.0
 
 
@@ -35,7 +37,7 @@ class RunCancelled(OvernightError):
         super().__init__(message or "Staged parts are kept: the next run takes them up.", stage)
 
 
-def cancellable(run: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
+def cancellable(run: Callable[..., Any]) -> Callable[..., Any]:
     """A flow's function that ends the run as Cancelled when it is interrupted at the terminal.
 
     A deployment's run is left to Prefect, which knows whether it was cancelled or its machine only stops.
@@ -46,12 +48,41 @@ def cancellable(run: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
         try:
             return run(*args, **kwargs)
         except INTERRUPTIONS:
-            if prefect.runtime.deployment.id:
+            if prefect.runtime.deployment.id and not is_stopping():
                 raise
             error = RunCancelled(stage=_stage())
             return Cancelled(message=f"Cancelled in {error.stage}. {error}", data=error)
 
     return wrapped
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[threading.Event]:
+    """An event for the runs that threads of the body begin, to each of which it is an interruption.
+
+    A signal reaches the main thread alone. Threads are given the body's context.
+    """
+    event = threading.Event()
+    token = STOPPING.set(event)
+    try:
+        yield event
+    finally:
+        STOPPING.reset(token)
+
+
+def is_stopping() -> bool:
+    """Whether the backfill that this run belongs to was interrupted."""
+    event = STOPPING.get()
+    return event is not None and event.is_set()
+
+
+def pause(seconds: float) -> None:
+    """Sleeps. Raises KeyboardInterrupt where the run is to stop meanwhile."""
+    event = STOPPING.get()
+    if event is None:
+        time.sleep(seconds)
+    elif event.wait(seconds):
+        raise KeyboardInterrupt
 
 
 def _stage() -> str:

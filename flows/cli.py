@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -76,6 +76,60 @@ def run(
         from flows.terminal import show_receipt
 
         show_receipt(receipt, job)
+
+
+@main.command()
+@job_argument
+@click.option("--start", metavar="D", help="The first day, as YYYY-MM-DD.")
+@click.option("--end", metavar="D", help="The last day, included.")
+@click.option(
+    "--select",
+    type=click.Choice(["missing", "failed", "stale", "all"]),
+    multiple=True,
+    default=["missing", "failed"],
+    show_default=True,
+    help="Which partitions run; may be given several times.",
+)
+@click.option("--order", type=click.Choice(["newest", "oldest"]), default="oldest", show_default=True)
+@click.option("--max-concurrent", metavar="N", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--stop-on-failure", is_flag=True, help="Begin no other partition once one has failed.")
+@click.option("--dry-run", is_flag=True, help="Say what would run, why, and how long it would take.")
+@click.option("--reason", metavar="T", default="", help="Why, for the receipts.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Override a setting of the job file.")
+@click.option("--resume", metavar="ID", default="", help="Run what an earlier backfill has not done.")
+@json_option
+def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
+    """Run the partitions of a range of dates that are missing, failed or stale."""
+    from flows.backfill_plan import entries_of, planned
+    from flows.partitions import parse_day
+    from tasks.errors import JobError, OvernightError
+
+    resume = options["resume"]
+    chosen = {name: options[name] for name in ("select", "order", "settings", "reason")}
+    try:
+        first, last = (parse_day(day) if day else None for day in (start, end))
+        job, request, steps = planned(job_path, resume or "new", first, last, **chosen, is_resumed=bool(resume))
+    except JobError as error:
+        _usage(error)
+    from flows.terminal import show_outcomes, show_steps
+
+    if dry_run:
+        click.echo(json.dumps([step.as_json() for step in steps], indent=2)) if as_json else show_steps(job, steps)
+        return
+    failure = None
+    if steps:
+        from flows.embedded import backfill_here
+
+        with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
+            try:
+                backfill_here(job_path, job, start=first, end=last, **options)
+            except OvernightError as error:
+                failure = error
+    entries = entries_of(job, request, steps)
+    click.echo(json.dumps([entry.as_json() for entry in entries], indent=2)) if as_json else show_outcomes(job, entries)
+    if failure:
+        click.secho(f"{failure.status}: {failure}", fg="red", err=True)
+        sys.exit(1)
 
 
 @main.command()

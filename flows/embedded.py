@@ -1,22 +1,23 @@
-"""A run in this process: a local Prefect server, Ray inside, progress in the terminal."""
+"""A run or a backfill in this process: a local Prefect server, Ray inside, progress in the terminal."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-from prefect import tags
+from prefect import Flow, tags
 from prefect.client.orchestration import get_client
 from prefect.flow_engine import run_flow
 from prefect.states import Pending
 
 from flows.attempt import describe_run, fresh_receipt
+from flows.backfill import backfill, backfill_id
 from flows.batch_inference import batch_inference
 from flows.cancel import RunCancelled, interruptible
 from flows.job import Job
 from flows.server import prefect_server, ui_address
 from flows.terminal import progress_bars
-from tasks.errors import explain
+from tasks.errors import STREAM_STAGES, explain
 
 
 def run_here(
@@ -32,19 +33,40 @@ def run_here(
     try:
         if not force and (published := fresh_receipt(job, describe_run(job, partition, reason, limit_rows))):
             return published  # at once, without a server or Ray
-        labels = [f"job:{job.name}", f"partition:{partition}"]
+    except KeyboardInterrupt:
+        raise RunCancelled() from None
+    except Exception as error:
+        raise explain(error, "plan") from None
+    parameters = {
+        **{"partition": partition, "force": force, "reason": reason, "limit_rows": limit_rows},
+        **{"settings": list(settings), "job": str(job_path)},
+    }
+    receipt: dict[str, Any] = _run(batch_inference, parameters, job, [f"partition:{partition}"])
+    return receipt
+
+
+def backfill_here(job_path: Path, job: Job, **options: Any) -> None:
+    """A backfill, run now; `options` are its flow's parameters.
+
+    Raises `BackfillFailed` where partitions failed, and `OvernightError` where it could not begin or was cancelled.
+    """
+    _run(backfill, {**options, "job": str(job_path)}, job, [])
+
+
+def _run(flow: Flow[..., Any], parameters: dict[str, Any], job: Job, labels: Sequence[str]) -> Any:
+    """What the flow returns, run in this process."""
+    try:
+        labels = [f"job:{job.name}", *labels]
         with prefect_server() as url, tags(*labels):
             click.echo(f"Prefect UI: {ui_address(url)}", err=True)
-            parameters = {
-                **{"partition": partition, "force": force, "reason": reason, "limit_rows": limit_rows},
-                **{"settings": list(settings), "job": str(job_path)},
-            }
             with get_client(sync_client=True) as client:
                 # Made here, not by calling the flow: so that its id is known before anybody can cancel it.
-                flow_run = client.create_flow_run(batch_inference, parameters=parameters, state=Pending(), tags=labels)
-            with interruptible(flow_run.id), progress_bars(job.name):
-                receipt: dict[str, Any] = run_flow(batch_inference, flow_run=flow_run)  # type: ignore[assignment]
-                return receipt
+                flow_run = client.create_flow_run(flow, parameters=parameters, state=Pending(), tags=labels)
+            if flow is backfill:
+                click.echo(f"backfill {parameters['resume'] or backfill_id(flow_run.id)}", err=True)
+            stages = ("backfill", *STREAM_STAGES) if flow is backfill else STREAM_STAGES
+            with interruptible(flow_run.id), progress_bars(job.name, stages):
+                return run_flow(flow, flow_run=flow_run)
     except KeyboardInterrupt:
         raise RunCancelled() from None  # before the run was there
     except Exception as error:

@@ -1,7 +1,9 @@
 """Which partition a run takes: a day as `YYYY-MM-DD`, or `all` where the source has no `{partition}`."""
 
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
+
+from cronsim import CronSim
 
 from flows.job import Job
 from tasks.errors import JobError
@@ -25,6 +27,26 @@ def resolve_partition(job: Job, partition: str | None, scheduled: datetime | Non
     moment = scheduled or now
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (moment.astimezone(job.timezone).date() + job.offset).isoformat()
+
+
+def partitions_between(job: Job, start: date, end: date) -> list[str]:
+    """The partitions from `start` to `end`, both included: every day, or where the job has a schedule those days that
+    it ever takes.
+
+    Raises `JobError` for a job whose only partition is `all`.
+    """
+    if not job.is_dated:
+        raise JobError(f"the job {job.name} has no days, only the partition all: no {{partition}} in source.path.")
+    days = [start + timedelta(number) for number in range((end - start).days + 1)]
+    return [day.isoformat() for day in days if not job.schedule or _is_scheduled(job, day)]
+
+
+def _is_scheduled(job: Job, partition: date) -> bool:
+    """Whether cron fires on the day that takes this partition. Months and weekdays decide, so no time zone does."""
+    cron = job.schedule.cron if job.schedule else "0 0 * * *"
+    day = partition - job.offset
+    before = datetime.combine(day, time()) - timedelta(minutes=1)
+    return next(CronSim(cron, before)).date() == day
 
 
 def parse_day(text: str) -> date:

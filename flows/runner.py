@@ -15,6 +15,7 @@
 import contextlib
 import gc
 import logging
+import math
 import os
 import secrets
 import signal
@@ -37,12 +38,13 @@ from prefect.states import Cancelled, Crashed
 from prefect_ray.context import RemoteOptionsContext
 from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner
 
-from flows.cancel import INTERRUPTIONS
+from flows.cancel import INTERRUPTIONS, is_stopping
 from tasks.errors import OvernightError
 
 R = TypeVar("R")
 REMOTE_OPTIONS = {"num_cpus": 0, "max_retries": 0}
 FLUSH_SECONDS = 5.0
+LOOK_SECONDS = 1.0
 STOP_SECONDS = 10.0  # of the 30 that Prefect's runner gives a flow that it cancels
 NOT_SHIPPED = [".git", ".venv", ".demo", "__pycache__", "*.parquet", "*.safetensors"]
 
@@ -94,7 +96,7 @@ class OvernightFuture(PrefectRayFuture[R]):
 
     def _wait_in_python(self, timeout: float | None) -> None:
         try:
-            self.wrapped_future.future().result(timeout)
+            self._watch(timeout)
         except FutureTimeoutError:
             raise
         except INTERRUPTIONS:
@@ -102,6 +104,19 @@ class OvernightFuture(PrefectRayFuture[R]):
             raise
         except Exception:
             return  # super() reads it again and says what it was
+
+    def _watch(self, timeout: float | None) -> None:
+        """Waits for the future. Raises its error, `TimeoutError`, and KeyboardInterrupt where the run is to stop."""
+        future, deadline = self.wrapped_future.future(), time.monotonic() + (math.inf if timeout is None else timeout)
+        while True:
+            try:
+                future.result(min(LOOK_SECONDS, max(deadline - time.monotonic(), 0)))
+                return
+            except FutureTimeoutError:
+                if is_stopping():
+                    raise KeyboardInterrupt from None
+                if future.done() or time.monotonic() >= deadline:
+                    raise
 
 
 class OvernightTaskRunner(RayTaskRunner[R]):

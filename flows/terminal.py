@@ -3,7 +3,7 @@
 import contextlib
 import contextvars
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from prefect.client.orchestration import get_client
@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
+from flows.backfill_plan import Step, summary
 from flows.job import Job
+from flows.ledger import Entry
 from tasks.artifacts import artifact_key
 from tasks.errors import STREAM_STAGES
 from tasks.run_directory import now
@@ -21,7 +23,7 @@ SECONDS_BETWEEN = 1.0
 
 
 @contextlib.contextmanager
-def progress_bars(job_name: str) -> Iterator[None]:
+def progress_bars(job_name: str, stages: Sequence[str] = STREAM_STAGES) -> Iterator[None]:
     """Shows the run's progress artifacts as bars on stderr, if that is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -35,7 +37,7 @@ def progress_bars(job_name: str) -> Iterator[None]:
     )
     stop, since = threading.Event(), now()
     with Progress(*columns, console=console, transient=True) as progress:
-        bars = {stage: progress.add_task(stage, total=100) for stage in STREAM_STAGES}
+        bars = {stage: progress.add_task(stage, total=100) for stage in stages}
         here = contextvars.copy_context()  # a thread has no context of its own, and with it another Prefect server
         thread = threading.Thread(target=here.run, args=(_follow, job_name, since, progress, bars, stop), daemon=True)
         thread.start()
@@ -81,6 +83,32 @@ def show_receipt(receipt: dict[str, Any], job: Job) -> None:
         console.print(f"  file: {sink / file}", markup=False)
     if len(receipt["files"]) > 3:
         console.print(f"  and {len(receipt['files']) - 3} more files")
+
+
+def show_steps(job: Job, steps: Sequence[Step]) -> None:
+    """What a backfill would do, as a table on stdout, and how long that would take."""
+    console = Console(highlight=False)
+    table = Table("partition", "status", "why", Column("rows, about", justify="right"), Column("s", justify="right"))
+    for step in steps:
+        rows, seconds = (f"{value:,.0f}" if value is not None else "?" for value in (step.rows, step.seconds))
+        table.add_row(step.partition, step.entry.status, ", ".join(step.why), rows, seconds)
+    if steps:
+        console.print(table)
+    console.print(f"{job.name}: would run {summary(steps)}", markup=False)
+
+
+def show_outcomes(job: Job, entries: Sequence[Entry]) -> None:
+    """What became of a backfill's partitions, as a table on stdout."""
+    console = Console(highlight=False)
+    table = Table("partition", "status", Column("rows out", justify="right"), Column("s", justify="right"), "why")
+    for entry in entries:
+        receipt = entry.receipt or {}
+        numbers = (f"{receipt.get('rows_out', 0):,}", f"{receipt.get('seconds', 0):,.0f}") if receipt else ("", "")
+        table.add_row(entry.partition, entry.status, *numbers, ", ".join(entry.why))
+    if entries:
+        console.print(table)
+    done = sum(entry.status == "published" for entry in entries)
+    console.print(f"{job.name}: {done} of {len(entries)} partitions published", markup=False)
 
 
 def show_cleaning(report: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tasks.storage import Location
 RENEWAL_SECONDS = 5.0
 EXPIRY_SECONDS = 30.0
 WATCH_SECONDS = 1.0
+SILENT_SECONDS = 2 * EXPIRY_SECONDS  # clocks of two machines may differ by some of it
 
 
 class PartitionBusy(OvernightError):
@@ -33,6 +35,17 @@ class LeaseLost(OvernightError):
     """Another run has taken the partition over; this one must not publish."""
 
     stage = "write"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who took a partition and has not given it back. Not alive: its process is gone, or has long been silent."""
+
+    token: int
+    owner: str
+    host: str
+    flow_run: str
+    is_alive: bool
 
 
 @contextlib.contextmanager
@@ -81,6 +94,20 @@ def holder(ledger: Location) -> str:
         return ""
     found = json.loads(content)
     return f"{found['owner']} on {found['host']}"
+
+
+def read_holder(token: int, content: bytes) -> Holder | None:
+    """The holder that the content of the lease `token` names; None for a lease that was given back.
+
+    For reports. Whether a holder elsewhere is alive is told by comparing clocks, on which no run relies.
+    """
+    found: dict[str, Any] = json.loads(content)
+    if found["released"]:
+        return None
+    is_here = found["host"] == socket.gethostname() and found["started"] is not None
+    silent = (time.time_ns() - found["renewed"]) / 1e9
+    is_alive = not _is_over(content) if is_here else silent < SILENT_SECONDS
+    return Holder(token, found["owner"], found["host"], found.get("flow_run", ""), is_alive)
 
 
 def _acquire(ledger: Location, owner: str, flow_run: str) -> tuple[int, str]:

@@ -39,6 +39,7 @@ class Run:
     token: int = 0  # of the lease on the partition
     limit_rows: int | None = None
     reason: str = ""
+    backfill: str = ""  # the id of the backfill that asked for it
     row_timeout_seconds: float | None = None
     stall_timeout_seconds: float | None = None
 

@@ -15,7 +15,7 @@ import contextlib
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from glob import has_magic
 from typing import Any
@@ -127,6 +127,21 @@ class Location:
         filesystem, path = self.open_filesystem()
         with worded("read", self):
             return bytes(filesystem.cat_file(path))
+
+    def read_each(self, names: Sequence[str]) -> dict[str, bytes]:
+        """The files of these names below, many at a time where the store can; those that are not there are left out."""
+        filesystem, root = self.open_filesystem()
+        paths = {f"{root.rstrip('/')}/{name}": name for name in names}
+        found = filesystem.cat(list(paths), on_error="return") if paths else {}
+        contents = {}
+        for path, content in found.items():
+            if isinstance(content, FileNotFoundError):
+                continue
+            with worded("read", self / paths[path]):
+                if isinstance(content, Exception):
+                    raise content
+            contents[paths[path]] = bytes(content)
+        return contents
 
     def read_tail(self, count: int) -> bytes:
         """The last `count` bytes, or all where there are fewer: one request. Raises `FileNotFoundError`."""

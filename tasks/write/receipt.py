@@ -53,6 +53,8 @@ def make_receipt(
         "files": files,
         "versions": versions(),
         "attempt": run.attempt,
+        "token": run.token,
+        "backfill": run.backfill,
         "fingerprint": run.fingerprint,
         "ingredients": run.ingredients,
         "format_version": FORMAT_VERSION,

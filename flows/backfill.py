@@ -1,0 +1,213 @@
+"""The flow that runs many partitions of a job: plans them, runs each as a flow run of its own, and sums up.
+
+Run by hand, it runs partitions in this process, on one Ray that stays warm. As a deployment's run it hands large
+partitions to the job's own deployment, whose workers take them from the queue `backfill`, and runs small ones itself.
+"""
+
+import contextvars
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from datetime import date
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+from uuid import UUID
+
+import prefect.runtime
+from prefect import flow, get_run_logger, tags
+from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
+from pydantic import Field
+
+from flows.backfill_plan import (
+    DEFAULT_SELECT,
+    Order,
+    Request,
+    Select,
+    Step,
+    entries_of,
+    planned,
+    read_record,
+    summary,
+    write_record,
+)
+from flows.cancel import cancellable, stoppable
+from flows.children import Child, Outcome, run_deployed, run_in_process
+from flows.crashes import after_crashes
+from flows.job import Job, load_job
+from flows.runner import OvernightTaskRunner
+from tasks.artifacts import artifact_key, dispensable
+from tasks.errors import OvernightError
+
+SMALL_SECONDS = 60.0  # a partition that takes longer is worth a process of its own
+SECONDS_BETWEEN = 1.0
+
+
+class BackfillFailed(OvernightError):
+    """Some partitions of a backfill failed."""
+
+
+def backfill_id(flow_run_id: UUID | str) -> str:
+    """The id of a backfill that a flow run begins: the same when that run starts again."""
+    return str(flow_run_id)[-8:]
+
+
+def run_name() -> str:
+    """`job/2026-11-01..2026-11-07`, as flow runs are listed."""
+    parameters = prefect.runtime.flow_run.parameters
+    job = Path(str(parameters.get("job"))).stem
+    if parameters.get("resume"):
+        return f"{job}/resume {parameters['resume']}"
+    return f"{job}/{parameters.get('start')}..{parameters.get('end')}"
+
+
+@flow(name="backfill", flow_run_name=run_name, persist_result=False)
+@cancellable
+def backfill(
+    start: date | None = None,
+    end: date | None = None,
+    select: list[Select] = list(DEFAULT_SELECT),  # noqa: B006 - Prefect shows it in the form
+    order: Order = "oldest",
+    max_concurrent: Annotated[int, Field(ge=1)] = 1,
+    stop_on_failure: bool = False,
+    dry_run: bool = False,
+    reason: str = "",
+    settings: list[str] = [],  # noqa: B006 - as above
+    resume: str = "",
+    *,
+    job: str,
+) -> list[dict[str, Any]]:
+    """Runs the partitions of a range of dates that are missing, failed or stale; each publishes for itself.
+
+    Args:
+        start: The first day, as YYYY-MM-DD.
+        end: The last day, included.
+        select: Which partitions run. `all` runs published ones again too, `stale` looks whether inputs changed.
+        order: Which run first.
+        max_concurrent: How many partitions run at the same time.
+        stop_on_failure: Begin no other partition once one has failed.
+        dry_run: Only say what would run, why, and how long it would take.
+        reason: Why, for the receipts.
+        settings: Settings of the job file to override in this backfill, each written as KEY=VALUE.
+        resume: The id of an earlier backfill: what of it is not done is run, with its own range and settings.
+        job: The job file, as a path where the flow runs. Set by the deployment.
+    """
+    after_crashes(load_job(Path(job)).max_attempts)
+    id = resume or backfill_id(prefect.runtime.flow_run.id)
+    loaded, request, steps = planned(
+        Path(job), id, start, end, select, order, settings, reason, is_resumed=bool(resume)
+    )
+    _show_plan(loaded, request, steps)
+    if dry_run:
+        return [step.as_json() for step in steps]
+    if not read_record(loaded, request.id):
+        write_record(loaded, request, steps)
+    get_run_logger().info("backfill %s of %s: %d partitions to run", request.id, loaded.name, len(steps))
+    outcomes: list[Outcome] = []
+    with tags(f"job:{loaded.name}", f"backfill:{request.id}"):
+        try:
+            tell = _teller(loaded, len(steps), outcomes)
+            _run_all(loaded, job, request, steps, max_concurrent, stop_on_failure, tell)
+        finally:
+            _show_outcomes(loaded, request, steps, outcomes)
+    if failed := [outcome for outcome in outcomes if outcome.status != "published"]:
+        raise BackfillFailed(
+            f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {failed[0].error}. "
+            f"What is not done runs with --resume {request.id}."
+        )
+    return [entry.as_json() for entry in entries_of(loaded, request, steps)]
+
+
+def _run_all(
+    job: Job,
+    job_path: str,
+    request: Request,
+    steps: Sequence[Step],
+    max_concurrent: int,
+    stop_on_failure: bool,
+    ended: Callable[[Outcome], None],
+) -> None:
+    """Runs the steps in order and tells how each ended. Where this is interrupted, so are the runs that it began."""
+    waiting, under_way = deque(steps), set[Future[Outcome]]()
+    seconds = [step.entry.receipt["seconds"] for step in steps if step.entry.receipt]
+    is_warm = False
+    with ExitStack() as ray, stoppable() as stopping, ThreadPoolExecutor(max_concurrent, "partition") as pool:
+        try:
+            while waiting or under_way:
+                while waiting and len(under_way) < max_concurrent:
+                    step = waiting.popleft()
+                    child = Child(
+                        job, job_path, request.id, step.partition, step.force, request.reason, request.settings
+                    )
+                    is_small = not seconds or median(seconds) <= SMALL_SECONDS
+                    is_ours = is_small or not prefect.runtime.deployment.id
+                    if is_ours and not is_warm:
+                        ray.enter_context(OvernightTaskRunner())  # for all of them; each alone would start its own
+                        is_warm = True
+                    context = contextvars.copy_context()  # a thread has none of its own
+                    under_way.add(pool.submit(context.run, run_in_process if is_ours else run_deployed, child))
+                done, under_way = wait(under_way, SECONDS_BETWEEN, FIRST_COMPLETED)
+                for outcome in [future.result() for future in done]:
+                    if outcome.seconds:
+                        seconds.append(outcome.seconds)
+                    if outcome.error and stop_on_failure:
+                        waiting.clear()
+                    ended(outcome)
+        except BaseException:
+            stopping.set()  # before the pool waits for its threads
+            raise
+
+
+@dispensable()
+def _show_plan(job: Job, request: Request, steps: Sequence[Step]) -> None:
+    rows = [{**step.as_json(), "why": ", ".join(step.why)} for step in steps]
+    create_table_artifact(
+        key=artifact_key(job.name, "backfill-plan"),
+        description=f"Backfill {request.id} of {job.name}, {request.start} to {request.end}: {summary(steps)}",
+        table=rows or [{"partition": "none"}],
+    )
+
+
+@dispensable()
+def _show_outcomes(job: Job, request: Request, steps: Sequence[Step], outcomes: Sequence[Outcome]) -> None:
+    errors = {outcome.partition: outcome.error for outcome in outcomes}
+    before = {step.partition: step.entry.status for step in steps}
+    rows = [
+        {
+            "partition": entry.partition,
+            "before": before[entry.partition],
+            "now": entry.status,
+            "rows in": (entry.receipt or {}).get("rows_in"),
+            "rows out": (entry.receipt or {}).get("rows_out"),
+            "quarantined": (entry.receipt or {}).get("rows_quarantined"),
+            "seconds": (entry.receipt or {}).get("seconds"),
+            "why": str(errors.get(entry.partition) or ", ".join(entry.why)),
+        }
+        for entry in entries_of(job, request, steps)
+    ]
+    create_table_artifact(
+        key=artifact_key(job.name, "backfill"),
+        description=f"Backfill {request.id} of {job.name}: what became of each partition",
+        table=rows or [{"partition": "none"}],
+    )
+
+
+def _teller(job: Job, total: int, outcomes: list[Outcome]) -> Callable[[Outcome], None]:
+    """A function that adds an outcome to `outcomes` and tells of it, in the log and as a progress artifact."""
+    artifact: Any = None
+    with dispensable():
+        key = artifact_key(job.name, "progress-backfill")
+        artifact = create_progress_artifact(0.0, key=key, description=f"backfill: 0 of {total}")
+
+    def tell(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        said = f"{len(outcomes)} of {total}: {outcome.partition} {outcome.status}"
+        error = outcome.error
+        get_run_logger().log(logging.ERROR if error else logging.INFO, f"{said} {error or ''}".rstrip())
+        with dispensable():
+            if artifact:
+                update_progress_artifact(artifact, 100 * len(outcomes) / total, description=f"backfill: {said}")
+
+    return tell

@@ -1,0 +1,175 @@
+"""One partition of a backfill as a flow run of its own, shown below the backfill's: in this process, or as a run of the
+job's deployment, which a worker takes from the queue `backfill`.
+"""
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import prefect.runtime
+from prefect import Task
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType, FlowRunFilterTags
+from prefect.client.schemas.objects import FlowRun, StateType, TaskRun
+from prefect.exceptions import ObjectNotFound
+from prefect.flow_engine import run_flow
+from prefect.states import Cancelled, Cancelling, Pending, Scheduled
+
+from flows.batch_inference import batch_inference
+from flows.cancel import INTERRUPTIONS, is_stopping
+from flows.job import Job
+from flows.ledger import read_ledger
+from flows.partitions import parse_day
+from tasks.errors import OvernightError, StageFailed, explain
+
+QUEUE = "backfill"
+SECONDS_BETWEEN = 2.0
+RESTART_SECONDS = 90.0  # in which an automation starts a run again whose process died
+STOP_SECONDS = 15.0  # of the 30 that Prefect's runner gives a flow that it cancels
+ENDED = [StateType.COMPLETED, StateType.FAILED, StateType.CANCELLED, StateType.CRASHED]
+
+
+@dataclass(frozen=True)
+class Child:
+    """What a child run is told."""
+
+    job: Job
+    job_path: str
+    backfill: str
+    partition: str
+    force: bool
+    reason: str
+    settings: Sequence[str]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {
+            "partition": self.partition,
+            "force": self.force,
+            "reason": self.reason,
+            "limit_rows": 0,
+            "settings": list(self.settings),
+            "job": self.job_path,
+        }
+
+    @property
+    def tags(self) -> list[str]:
+        return [f"job:{self.job.name}", f"partition:{self.partition}", f"backfill:{self.backfill}"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a child ended: published, failed or cancelled; its seconds where it published, else its error."""
+
+    partition: str
+    status: str
+    seconds: float | None = None
+    error: OvernightError | None = None
+
+
+def run_in_process(child: Child) -> Outcome:
+    """Runs the partition here, on the Ray that is there."""
+    with get_client(sync_client=True) as client:
+        flow_run = client.create_flow_run(
+            batch_inference,
+            parameters={**child.parameters},
+            state=Pending(),
+            tags=child.tags,
+            parent_task_run_id=_shown(client, child).id,
+        )
+    try:
+        receipt: dict[str, Any] = run_flow(batch_inference, flow_run=flow_run)  # type: ignore[assignment]
+        return Outcome(child.partition, "published", receipt["seconds"])
+    except INTERRUPTIONS:
+        return Outcome(child.partition, "cancelled")
+    except Exception as error:
+        known = explain(error, "plan")
+        return Outcome(child.partition, known.status, error=known)
+
+
+def run_deployed(child: Child) -> Outcome:
+    """Runs the partition as a run of `batch-inference/<job>` and waits; the ledger says how it ended.
+
+    A run of the same backfill that is under way already is waited for instead. When the backfill stops, so does it.
+    """
+    with get_client(sync_client=True) as client:
+        flow_run = _under_way(client, child) or _started(client, child)
+        while not _has_ended(client, flow_run.id):
+            if is_stopping():
+                _cancel(client, flow_run.id)
+                return Outcome(child.partition, "cancelled")
+            time.sleep(SECONDS_BETWEEN)
+        state = client.read_flow_run(flow_run.id).state
+    day = parse_day(child.partition)
+    [entry] = [entry for entry in read_ledger(child.job, day, day) if entry.partition == child.partition]
+    if state and state.is_completed():
+        return Outcome(child.partition, "published", (entry.receipt or {}).get("seconds"))
+    if state and state.is_cancelled():
+        return Outcome(child.partition, "cancelled")
+    message = entry.why[0] if entry.status == "failed" and entry.why else state and state.message
+    failure = entry.failure or {}
+    error = StageFailed(failure.get("error_message", message), failure.get("stage"), failure.get("error_type", ""))
+    return Outcome(child.partition, "failed", error=error)
+
+
+def _started(client: SyncPrefectClient, child: Child) -> FlowRun:
+    name = f"{batch_inference.name}/{child.job.name}"
+    try:
+        deployment = client.read_deployment_by_name(name)
+    except ObjectNotFound:
+        raise OvernightError(f"expected a deployment {name}, found none. Call `overnight deploy`.") from None
+    return client.create_flow_run_from_deployment(
+        deployment.id,
+        parameters={key: value for key, value in child.parameters.items() if key != "job"},
+        state=Scheduled(),
+        tags=child.tags,
+        parent_task_run_id=_shown(client, child).id,
+        work_queue_name=QUEUE if deployment.work_pool_name else None,
+    )
+
+
+def _under_way(client: SyncPrefectClient, child: Child) -> FlowRun | None:
+    mine = FlowRunFilter(
+        tags=FlowRunFilterTags(all_=child.tags),
+        state=FlowRunFilterState(type=FlowRunFilterStateType(not_any_=ENDED)),
+    )
+    found = [run for run in client.read_flow_runs(flow_run_filter=mine) if run.deployment_id]
+    return found[0] if found else None
+
+
+def _shown(client: SyncPrefectClient, child: Child) -> TaskRun:
+    """The task run that stands for the child in the backfill's graph, as Prefect makes one for a flow that is called.
+
+    By its partition and start: Prefect counts calls, and a backfill that starts again makes other calls.
+    """
+    runtime = prefect.runtime.flow_run
+    return client.create_task_run(
+        Task(name=child.partition, fn=batch_inference.fn),
+        flow_run_id=UUID(runtime.id),
+        dynamic_key=f"{child.partition}-{runtime.run_count}",
+        name=child.partition,
+        state=Pending(),
+    )
+
+
+def _has_ended(client: SyncPrefectClient, run_id: UUID) -> bool:
+    """A run that crashed has not, as long as it may be started again."""
+    state = client.read_flow_run(run_id).state
+    if state and state.is_crashed():
+        return (datetime.now(UTC) - state.timestamp).total_seconds() > RESTART_SECONDS
+    return bool(state and state.is_final())
+
+
+def _cancel(client: SyncPrefectClient, run_id: UUID) -> None:
+    """As the UI's Cancel does; returns when the run has ended, or soon."""
+    deadline = time.monotonic() + STOP_SECONDS
+    with contextlib.suppress(Exception):
+        state = client.read_flow_run(run_id).state
+        is_at_work = bool(state and (state.is_running() or state.is_pending()))
+        client.set_flow_run_state(run_id, Cancelling() if is_at_work else Cancelled(), force=not is_at_work)
+        while time.monotonic() < deadline and not _has_ended(client, run_id):
+            time.sleep(0.5)
