@@ -1,4 +1,4 @@
-"""Copies a folder to a store: `python upload.py FOLDER s3://bucket/path` makes the bucket and path/<name in the folder>.
+"""Copies a folder to a store: `python upload.py FOLDER s3://bucket/path` makes the bucket, and path/NAME of each file.
 
 Nothing happens if there is something at that path.
 """
