@@ -19,7 +19,7 @@ from flows.job import Job
 from tasks import lease
 from tasks.errors import CheckFailed, JobError, OvernightError, StorageFailed, WorkerLost, explain
 from tasks.ingest.task import list_inputs
-from tasks.manifest import digest
+from tasks.manifest import digest, read_manifest
 from tasks.run_directory import (
     FORMAT_VERSION,
     Run,
@@ -34,6 +34,7 @@ from tasks.write.task import Sink, is_under_way, repair
 
 T = TypeVar("T")
 BACKOFF_SECONDS = 5.0
+JUDGED = ("CheckFailed", "TooManyQuarantined", "InputError")  # failures that tell of the inputs
 
 
 def ingredients(job: Job) -> dict[str, Any]:
@@ -128,6 +129,9 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
                 generation = repaired.generation
         refuse_foreign_files(run, job.sink)
         generation = generation or unfinished_generation(run.ledger, run.fingerprint)
+        if generation and _is_outdated(job, replace(run, generation=generation)):
+            get_run_logger().info("the inputs changed since they were found wanting: they are listed anew")
+            generation = None
         run = replace(run, generation=_new_generation(run) if force or run.limit_rows or not generation else generation)
         try:
             yield run
@@ -136,12 +140,28 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
             raise
 
 
+def _is_outdated(job: Job, run: Run) -> bool:
+    """Whether the run's generation failed because of its inputs, and these are others by now.
+
+    Were it resumed, it could only fail again. One that was killed, or lost its storage, is resumed with the inputs that
+    it listed, whatever came since.
+    """
+    failure = read_json(run.ledger / "failure.json")
+    if not failure or failure.get("generation") != run.generation or failure["error_type"] not in JUDGED:
+        return False
+    try:
+        _, inputs = read_manifest(run.manifest, ["size"])
+    except FileNotFoundError:
+        return False
+    return inputs != digest(list_inputs(job.source, run.partition))
+
+
 def _record_failure(run: Run, error: OvernightError) -> None:
     """Leaves `failure.json`. Raises `LeaseLost` where the partition's record is another run's to write by now."""
     try:
         lease.check(run.ledger, run.token)
         failure = describe_failure(run.job, run.partition, error)
-        write_json(run.ledger / "failure.json", failure | {"attempt": run.attempt})
+        write_json(run.ledger / "failure.json", failure | {"attempt": run.attempt, "generation": run.generation})
     except lease.LeaseLost:
         raise
     except Exception as unwritten:

@@ -57,10 +57,13 @@ def backfill_id(flow_run_id: UUID | str) -> str:
 def run_name() -> str:
     """`job/2026-11-01..2026-11-07`, as flow runs are listed."""
     parameters = prefect.runtime.flow_run.parameters
-    job = Path(str(parameters.get("job"))).stem
-    if parameters.get("resume"):
-        return f"{job}/resume {parameters['resume']}"
-    return f"{job}/{parameters.get('start')}..{parameters.get('end')}"
+    path = Path(str(parameters.get("job")))
+    try:
+        job = load_job(path).name
+    except OvernightError:
+        job = path.stem
+    resumed = parameters.get("resume")
+    return f"{job}/resume {resumed}" if resumed else f"{job}/{parameters.get('start')}..{parameters.get('end')}"
 
 
 @flow(name="backfill", flow_run_name=run_name, persist_result=False)
@@ -95,9 +98,9 @@ def backfill(
         job: The job file, as a path where the flow runs. Set by the deployment.
     """
     after_crashes(load_job(Path(job)).max_attempts)
-    id = resume or backfill_id(prefect.runtime.flow_run.id)
+    own_id = backfill_id(prefect.runtime.flow_run.id)
     loaded, request, steps = planned(
-        Path(job), id, start, end, select, order, settings, reason, is_resumed=bool(resume)
+        Path(job), resume or own_id, start, end, select, order, settings, reason, is_resumed=bool(resume)
     )
     _show_plan(loaded, request, steps)
     if dry_run:

@@ -120,6 +120,8 @@ def planned(
     Where there is a record of `backfill_id` the request is that one's. Raises `JobError` and `StorageFailed`.
     """
     job = load_job(job_path, settings)
+    if not job.is_dated:
+        raise JobError(f"the job {job.name} has only the partition all, for source.path has no {{partition}}: run it.")
     if record := read_record(job, backfill_id):
         request = request_of(record)
         job = load_job(job_path, request.settings)

@@ -20,7 +20,7 @@ from prefect.flow_engine import run_flow
 from prefect.states import Cancelled, Cancelling, Pending, Scheduled
 
 from flows.batch_inference import batch_inference
-from flows.cancel import INTERRUPTIONS, is_stopping
+from flows.cancel import INTERRUPTIONS, RunCancelled, is_stopping
 from flows.job import Job
 from flows.ledger import read_ledger
 from flows.partitions import parse_day
@@ -85,7 +85,7 @@ def run_in_process(child: Child) -> Outcome:
         receipt: dict[str, Any] = run_flow(batch_inference, flow_run=flow_run)  # type: ignore[assignment]
         return Outcome(child.partition, "published", receipt["seconds"])
     except INTERRUPTIONS:
-        return Outcome(child.partition, "cancelled")
+        return Outcome(child.partition, "cancelled", error=RunCancelled())
     except Exception as error:
         known = explain(error, "plan")
         return Outcome(child.partition, known.status, error=known)
@@ -101,7 +101,7 @@ def run_deployed(child: Child) -> Outcome:
         while not _has_ended(client, flow_run.id):
             if is_stopping():
                 _cancel(client, flow_run.id)
-                return Outcome(child.partition, "cancelled")
+                return Outcome(child.partition, "cancelled", error=RunCancelled())
             time.sleep(SECONDS_BETWEEN)
         state = client.read_flow_run(flow_run.id).state
     day = parse_day(child.partition)
@@ -109,7 +109,7 @@ def run_deployed(child: Child) -> Outcome:
     if state and state.is_completed():
         return Outcome(child.partition, "published", (entry.receipt or {}).get("seconds"))
     if state and state.is_cancelled():
-        return Outcome(child.partition, "cancelled")
+        return Outcome(child.partition, "cancelled", error=RunCancelled())
     message = entry.why[0] if entry.status == "failed" and entry.why else state and state.message
     failure = entry.failure or {}
     error = StageFailed(failure.get("error_message", message), failure.get("stage"), failure.get("error_type", ""))

@@ -9,7 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.errors import CheckFailed, ContractError, InputError, JobError, OvernightError, PlanError
+from tasks.errors import (
+    CheckFailed,
+    ContractError,
+    InputError,
+    JobError,
+    OvernightError,
+    PlanError,
+    TooManyQuarantined,
+)
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled, published, quarantine
 
@@ -348,3 +356,44 @@ def test_a_python_predictor_equals_a_plain_loop_row_by_row(run_job: RunJob, shar
     for file in files:
         expected = np.asarray(Image.open(file).convert("RGB")).mean()
         assert found[str(file.relative_to(shared_data / "cifar10"))] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_partition_that_failed_for_its_inputs_is_listed_anew_once_they_are_mended(
+    run_job: RunJob, tmp_path: Path
+) -> None:
+    source, sink = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    for name in "ab":
+        pq.write_table(pa.table({"x": range(10)}), source / f"{name}.parquet")
+    (source / "b.parquet").write_bytes(b"cut off")
+    job = {
+        "name": "mended",
+        "source": {"kind": "parquet", "path": str(source)},
+        "sink": {"kind": "parquet", "path": str(sink)},
+    }
+    with pytest.raises(TooManyQuarantined):
+        run_job(job)
+    pq.write_table(pa.table({"x": range(10, 20)}), source / "b.parquet")
+    receipt = run_job(job)
+    assert sorted(published(receipt, sink)["x"].to_pylist()) == list(range(20))
+
+
+def test_a_partition_that_failed_otherwise_resumes_with_the_inputs_that_it_listed(
+    run_job: RunJob, tmp_path: Path
+) -> None:
+    source, sink = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    pq.write_table(pa.table({"x": range(10)}), source / "a.parquet")
+    job = {
+        "name": "resumed",
+        "source": {"kind": "parquet", "path": str(source)},
+        "checks": {"min_rows": 11},
+        "sink": {"kind": "parquet", "path": str(sink)},
+    }
+    with pytest.raises(CheckFailed):
+        run_job(job)
+    failure = sink / "_overnight/all/failure.json"
+    failure.write_text(json.dumps(json.loads(failure.read_text()) | {"error_type": "StorageFailed"}))
+    pq.write_table(pa.table({"x": range(10, 20)}), source / "b.parquet")
+    receipt = run_job(job | {"checks": {"min_rows": 1}})
+    assert (receipt["rows_out"], receipt["rows_resumed"]) == (10, 10)
