@@ -84,6 +84,11 @@ class Installation:
         url = f"http://127.0.0.1:{self.ports['PREFECT_PORT']}/api{path}"
         return get(url, body=body, method=method)
 
+    def page(self, port: str, path: str) -> str:
+        """What a browser would get."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[port]}{path}", timeout=60) as answer:
+            return str(answer.read().decode())
+
     def ray_nodes(self) -> int:
         """How many Ray nodes live, as Ray's own dashboard counts them."""
         url = f"http://127.0.0.1:{self.ports['RAY_DASHBOARD_PORT']}/nodes?view=summary"

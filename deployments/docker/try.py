@@ -32,6 +32,7 @@ POISONED = DAYS[3]
 KILLED, CUT_OFF, COPIES = "2001-02-01", "2001-02-02", 15
 SMALL_STEPS = ["sink.rows_per_part=50", "inference.0.batch_size=10"]  # so that there is a middle to break a run in
 PARTS_BEFORE = 8
+SCHEDULER_SECONDS = timedelta(seconds=75)  # it looks once a minute
 NODES = 4  # the head, two workers, the Prefect worker's own
 DATA = (Path(__file__).with_name("try_data.py")).read_text()
 
@@ -51,7 +52,9 @@ class Trial:
         wait_for("the Prefect API", lambda: self.it.ask("/health"), 300)
         wait_for(f"{NODES} Ray nodes", lambda: self.it.ray_nodes() == NODES, 300)
         wait_for("the container of the Prefect worker", lambda: self.it.run("true").returncode == 0, 300)
-        return f"{NODES} Ray nodes"
+        if "<html" not in self.it.page("PREFECT_PORT", "/").lower():
+            raise Broken("the Prefect server has no UI")
+        return f"{NODES} Ray nodes, the Prefect UI"
 
     def deploy(self) -> str:
         done = self.it.run("overnight", "deploy")
@@ -72,25 +75,25 @@ class Trial:
         return f"{self._exact(CLEAN)}, {seconds:.0f} s"
 
     def schedule(self) -> str:
-        """A schedule fires within a minute; its run takes the day before the scheduled time."""
-        deployment = self.it.deployment(RUN)["id"]
-        moment = datetime.now(UTC) + timedelta(seconds=45)
+        """The daily schedule, moved to a moment ahead, fires; its run takes the day before the scheduled time."""
+        deployment = self.it.deployment(RUN)
+        [schedule] = deployment["schedules"]
+        place = f"/deployments/{deployment['id']}/schedules/{schedule['id']}"
+        moment = (datetime.now(UTC) + SCHEDULER_SECONDS + timedelta(minutes=1)).replace(second=0, microsecond=0)
         day = (moment.date() - timedelta(days=1)).isoformat()
         self.data("make", day, "1")
-        wanted = {"schedule": {"interval": 86400 * 365, "anchor_date": moment.isoformat()}, "active": True}
-        [schedule] = self.it.ask(f"/deployments/{deployment}/schedules", [wanted])
-        query = {
-            "deployments": {"id": {"any_": [deployment]}},
-            "flow_runs": {"expected_start_time": {"before_": (moment + timedelta(seconds=10)).isoformat()}},
-        }
+        cron = {"cron": f"{moment.minute} {moment.hour} * * *", "timezone": "UTC"}
+        self.it.ask(place, {"schedule": cron, "active": True}, "PATCH")
+        scheduled = {"expected_start_time": {"before_": (moment + timedelta(seconds=1)).isoformat()}}
+        query = {"deployments": {"id": {"any_": [deployment["id"]]}}, "flow_runs": scheduled}
 
         def fired() -> str | None:
             runs = self.it.ask("/flow_runs/filter", query)
             return next((str(run["id"]) for run in runs if run["auto_scheduled"]), None)
 
-        flow_run = wait_for("a run that the schedule made", fired, 180)
+        flow_run = wait_for("a run that the schedule made", fired, 240)
         run = self.it.wait_for_run(flow_run)
-        self.it.ask(f"/deployments/{deployment}/schedules/{schedule['id']}", method="DELETE")
+        self.it.ask(place, {"schedule": schedule["schedule"], "active": True}, "PATCH")
         late = datetime.fromisoformat(run["start_time"]) - moment
         if day not in run["name"]:
             raise Broken(f"the run is named {run['name']}: expected the day {day}")
