@@ -56,7 +56,14 @@ def state_of(job: Job) -> Location:
     return Location(job.state or f"{job.sink.path.rstrip('/')}/_overnight")
 
 
-def describe_run(job: Job, partition: str, reason: str = "", limit_rows: int = 0, backfill: str = "") -> Run:
+def describe_run(
+    job: Job,
+    partition: str,
+    reason: str = "",
+    limit_rows: int = 0,
+    backfill: str = "",
+    scheduled_for: str | None = None,
+) -> Run:
     """A new attempt, which belongs to no generation yet. `limit_rows`: 0 for all. `backfill`: the id of one, if any.
 
     Raises `JobError` for settings that cannot work.
@@ -83,6 +90,7 @@ def describe_run(job: Job, partition: str, reason: str = "", limit_rows: int = 0
         limit_rows=limit_rows or None,
         reason=reason,
         backfill=backfill,
+        scheduled_for=scheduled_for,
         row_timeout_seconds=job.row_timeout_seconds,
         stall_timeout_seconds=job.stall_timeout_seconds,
     )

@@ -1,6 +1,5 @@
 """The flow: ingest -> shuffle -> preprocess -> infer -> write, for one partition of one job."""
 
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,12 @@ from prefect.futures import PrefectFuture
 
 from flows.attempt import describe_run, fresh_receipt, opened, published_already, retried
 from flows.cancel import cancellable
+from flows.catch_up import skipped
 from flows.crashes import after_crashes
 from flows.job import Job, load_job
-from flows.partitions import resolve_partition
+from flows.lookback import look_back
+from flows.own_partition import own_partition
+from flows.partition_artifacts import partitions_shown
 from flows.runner import OvernightTaskRunner
 from tasks.cluster import read_cluster
 from tasks.errors import OvernightError, explain
@@ -31,15 +33,10 @@ def run_name() -> str:
     """`job/partition`, as flow runs are listed."""
     parameters = prefect.runtime.flow_run.parameters
     try:
-        job = load_job(Path(parameters["job"]))
-        return f"{job.name}/{_partition(job, parameters.get('partition', ''))}"
+        job = load_job(Path(parameters["job"]), parameters.get("settings", []))
+        return f"{job.name}/{own_partition(job, parameters.get('partition', '')).partition}"
     except OvernightError:
         return f"{Path(str(parameters.get('job'))).stem}/invalid"
-
-
-def _partition(job: Job, partition: str) -> str:
-    scheduled = prefect.runtime.flow_run.scheduled_start_time
-    return resolve_partition(job, partition, scheduled, datetime.now(UTC))
 
 
 def _backfill() -> str:
@@ -58,7 +55,7 @@ def batch_inference(
     settings: list[str] = [],  # noqa: B006 - Prefect shows it in the form; nothing changes it
     *,
     job: str,
-) -> dict[str, Any]:
+) -> Any:
     """Runs one partition of a job and publishes it; a partition that is published and not stale is left as it is.
 
     Args:
@@ -71,15 +68,25 @@ def batch_inference(
     """
     loaded = load_job(Path(job), settings)
     after_crashes(loaded.max_attempts)
-    day = _partition(loaded, partition)
-    run = describe_run(loaded, day, reason, limit_rows, _backfill())
+    if state := skipped(loaded, partition):
+        return state
+    taken = own_partition(loaded, partition)
+    day = taken.partition
+    run = describe_run(loaded, day, reason, limit_rows, _backfill(), taken.scheduled_for)
     if not force and (published := fresh_receipt(loaded, run)):
         get_run_logger().info("%s/%s is published and not stale: left as it is", loaded.name, day)
+        look_back(loaded, run, partition)
         return published
-    with opened(loaded, run, force) as run, tags(f"job:{loaded.name}", f"partition:{day}"):
+    with (
+        partitions_shown(Path(job), run.backfill),
+        opened(loaded, run, force) as run,
+        tags(f"job:{loaded.name}", f"partition:{day}"),
+    ):
         plan = make_plan(loaded.inference, *read_cluster())
         with supervised(run):
-            return retried(run, loaded.max_attempts, partial(attempt, loaded, plan))
+            receipt = retried(run, loaded.max_attempts, partial(attempt, loaded, plan))
+    look_back(loaded, run, partition)
+    return receipt
 
 
 def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:

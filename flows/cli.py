@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -187,6 +188,34 @@ def deploy() -> None:
         except JobError as error:
             _usage(error)
     sys.exit(1 if status else 0)
+
+
+@main.command()
+@job_argument
+@click.option("--start", metavar="D", type=click.DateTime(["%Y-%m-%d"]), help="Default: the first that was ever run.")
+@click.option("--end", metavar="D", type=click.DateTime(["%Y-%m-%d"]), help="Default: the last that is due.")
+@click.option("--inputs", is_flag=True, help="Also look whether the inputs changed, which lists them all.")
+@json_option
+def status(job_path: Path, start: datetime | None, end: datetime | None, inputs: bool, as_json: bool) -> None:
+    """Show every partition: published, missing, failed, stale or running."""
+    from flows.job import load_job
+    from flows.ledger import read_ledger
+    from flows.status import input_progress, show_status
+    from tasks.errors import JobError, OvernightError
+
+    try:
+        job = load_job(job_path)
+        with input_progress() as tell:
+            entries = read_ledger(job, start and start.date(), end and end.date(), inputs, tell)
+    except JobError as error:
+        _usage(error)
+    except OvernightError as error:
+        click.secho(str(error), fg="red", err=True)
+        sys.exit(1)
+    if as_json:
+        click.echo(json.dumps([entry.as_json() for entry in entries], indent=2))
+    else:
+        show_status(job.name, entries)
 
 
 @main.command()

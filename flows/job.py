@@ -26,7 +26,7 @@ from tasks.write.task import Checks, Sink
 
 # How the work is spread and stored, never what comes out; everything else makes another generation.
 WORKER_SETTINGS = {"batch_size", "workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources"}
-SOURCE_ACCESS = {"anonymous", "allow_empty", "on_changed"}
+SOURCE_ACCESS = {"anonymous", "allow_empty", "on_changed", "wait_for"}
 SINK_CONTENT = {"partition_column", "keep"}
 PATHS = (("source", "path"), ("sink", "path"), ("state",))
 
@@ -51,6 +51,14 @@ class Schedule(Leaf):
             description="Time of day by which the partition is to be published.",
         ),
     ] = None
+    notify: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[a-z0-9-]+/[a-z0-9-]+$",
+            examples=["slack-webhook/team"],
+            description="A Prefect notification block that is told of a partition not published by its deadline.",
+        ),
+    ] = None
 
     @field_validator("cron")
     @classmethod
@@ -60,6 +68,12 @@ class Schedule(Leaf):
         except ValidationError:
             raise ValueError(f"expected five cron fields, for example '0 2 * * *', found {cron!r}") from None
         return cron
+
+    @model_validator(mode="after")
+    def _a_notification_has_a_deadline(self) -> "Schedule":
+        if self.notify and not self.deadline:
+            raise ValueError(f"notify: {self.notify} is told of what is late, and there is no deadline; set one")
+        return self
 
     @field_validator("timezone")
     @classmethod

@@ -2,16 +2,15 @@
 
     running    a run holds the partition
     failed     its latest attempt failed, or died; an older publish may be there all the same
-    stale      published, but with other settings, model files, code or (looked at on request) inputs than there are now
+    stale      published, but with other settings, model files, code or (looked at on request) inputs than there are
+               now; or a run that was to replace it was given up
     published  by a receipt
     missing    neither
 
-The first that holds is its status. One listing and two small files a partition are read, many at a time.
+The first that holds is its status. What is published and not stale is what `overnight run` leaves as it is.
 """
 
-import json
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -19,24 +18,22 @@ from typing import Any, Literal
 
 from flows.attempt import describe_run
 from flows.job import Job
+from flows.ledger_files import AT_ONCE, Found, read_files
 from flows.partitions import parse_day, partitions_between, resolve_partition
 from flows.staleness import changed_inputs, changed_settings
-from tasks import lease
-from tasks.errors import OvernightError
-from tasks.run_directory import Run
-from tasks.storage import Location
+from tasks.errors import JobError
+from tasks.run_directory import FORMAT_VERSION, Run
 
 Status = Literal["published", "missing", "failed", "stale", "running"]
 STATUSES: tuple[Status, ...] = ("published", "missing", "failed", "stale", "running")
-AT_ONCE = 16
-FEW = 100  # partitions, up to which each is listed by itself; more are listed together
 
 
 @dataclass(frozen=True)
 class Entry:
     """A partition: its status, why in sentences, its newest receipt and the failure of its latest attempt, if any.
 
-    `begun`: a generation is there that is newer than what is published, and was not.
+    `begun`: a generation is there that is newer than what is published, and was not. `since`: when the run that runs
+    began, or when the latest attempt failed or was last heard of; UTC, ISO 8601.
     """
 
     partition: str
@@ -45,30 +42,21 @@ class Entry:
     receipt: Mapping[str, Any] | None = None
     failure: Mapping[str, Any] | None = None
     begun: bool = False
+    since: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """As `--json` says it: the receipt's counts and times, null where there is none."""
-        receipt = self.receipt or {}
+        receipt, failure = self.receipt or {}, self.failure or {}
         counts = ("rows_in", "rows_out", "rows_filtered", "rows_quarantined", "seconds", "generation")
         return {
             "partition": self.partition,
             "status": self.status,
             "why": list(self.why),
+            "since": self.since,
             "published_at": receipt.get("finished_at"),
             **{name: receipt.get(name) for name in counts},
-            "stage": self.failure["stage"] if self.failure else None,
-            "error_message": self.failure["error_message"] if self.failure else None,
+            **{name: failure.get(name) for name in ("stage", "error_type", "error_message")},
         }
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What there is of a partition: names below its ledger, and the content of the small files."""
-
-    names: frozenset[str]
-    receipt: dict[str, Any] | None
-    failure: dict[str, Any] | None
-    holder: lease.Holder | None
 
 
 def read_ledger(
@@ -78,130 +66,110 @@ def read_ledger(
     inputs: bool = False,
     tell: Callable[[int, int], None] = lambda done, total: None,
     now: datetime | None = None,
+    newest: int | None = None,
 ) -> list[Entry]:
-    """The partitions from `start` to `end`, or from the first that was ever run to the last that is due, by date.
+    """The partitions from `start` to `end`, by date; without them from the first that was ever run to the last that is
+    due, and later ones that were run. `newest`: only so many of them.
 
     Days that the job's schedule leaves out are there only if they were run. `inputs`: also lists the inputs of what is
     published, and calls `tell` with how many are done and how many there are. Raises `JobError` where the job's own
-    settings cannot be told, and `StorageFailed`.
+    settings cannot be told or `start` and `end` are no range, `LedgerBroken` and `StorageFailed`.
     """
     run = describe_run(job, "all")
-    if not job.is_dated:
-        wanted, found = ["all"], _read(run, {"all"})
-    else:
-        known = {name for name in run.state.names() if _day(run, name)}
-        days = sorted(name.removeprefix(f"{run.partition_column}=") for name in known)
-        due = parse_day(resolve_partition(job, None, None, now or datetime.now(UTC)))
-        start = start or (parse_day(days[0]) if days else due)
-        end = end or max([due, *(parse_day(day) for day in days[-1:])])
-        inside = [day for day in days if start.isoformat() <= day <= end.isoformat()]
-        wanted = sorted({*partitions_between(job, start, end), *inside})
-        found = _read(run, {f"{run.partition_column}={day}" for day in inside})
+    wanted = _partitions(job, run, start, end, now or datetime.now(UTC))[-newest if newest else None :]
+    found = read_files(run.state, {replace(run, partition=partition).ledger.name for partition in wanted})
     entries = [_entry(replace(run, partition=partition), found) for partition in wanted]
     return _with_inputs(job, run, entries, tell) if inputs else entries
 
 
-def _day(run: Run, name: str) -> bool:
-    """Whether this is the name of a partition's ledger."""
-    column, equals, day = name.partition("=")
+def _partitions(job: Job, run: Run, start: date | None, end: date | None, now: datetime) -> list[str]:
+    if start and end and start > end:
+        raise JobError(f"expected a start that is not after the end, found {start} and {end}.")
+    if not job.is_dated:
+        if given := start or end:
+            raise JobError(
+                f"the job {job.name} has no days, only the partition all: expected no start or end, found {given}."
+            )
+        return ["all"]
+    known = {day for name in run.state.names() if (day := _day(name, run.partition_column))}
+    due = parse_day(resolve_partition(job, None, None, now))
+    first, last = start or min(known, default=due), end or max(due, start or due)
+    there = {day for day in known if first <= day <= (end or day)}
+    return sorted({*partitions_between(job, first, last), *(day.isoformat() for day in there)})
+
+
+def _day(name: str, column: str) -> date | None:
+    """The day whose ledger has this name, if any has."""
     try:
-        return bool(equals) and column == run.partition_column and bool(parse_day(day))
-    except OvernightError:
-        return False
+        return parse_day(name.removeprefix(f"{column}=")) if name.startswith(f"{column}=") else None
+    except JobError:
+        return None
 
 
-def _read(run: Run, directories: set[str]) -> dict[str, _Found]:
-    """What there is of these partitions, by the name of their ledger's directory."""
-    names: dict[str, set[str]] = defaultdict(set)
-    for directory, name in _listed(run.state, directories):
-        names[directory].add(name)
-    newest = {directory: max(filter(_is_lease, found), default="") for directory, found in names.items()}
-    wanted = [
-        f"{directory}/{name}"
-        for directory, found in names.items()
-        for name in ("receipt.json", "failure.json", newest[directory])
-        if name in found
-    ]
-    contents = run.state.read_each(wanted)
-
-    def content(directory: str, name: str) -> dict[str, Any] | None:
-        found = contents.get(f"{directory}/{name}")
-        return dict(json.loads(found)) if found else None
-
-    return {
-        directory: _Found(
-            names=frozenset(found),
-            receipt=content(directory, "receipt.json"),
-            failure=content(directory, "failure.json"),
-            holder=_holder(newest[directory], contents.get(f"{directory}/{newest[directory]}")),
-        )
-        for directory, found in names.items()
-    }
-
-
-def _listed(state: Location, directories: set[str]) -> Iterable[tuple[str, str]]:
-    """(directory, path below it) of every file below these directories."""
-    filesystem, root = state.open_filesystem()
-    root = root.rstrip("/")
-    if len(directories) > FEW:
-        paths = filesystem.find(root)
-    else:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            places = [f"{root}/{directory}" for directory in sorted(directories)]
-            paths = [path for found in pool.map(filesystem.find, places) for path in found]
-    for path in paths:
-        directory, _, name = path[len(root) + 1 :].partition("/")
-        if directory in directories:
-            yield directory, name
-
-
-def _is_lease(name: str) -> bool:
-    folder, _, token = name.partition("/")
-    return folder == "lease" and token.isdecimal()
-
-
-def _holder(name: str, content: bytes | None) -> lease.Holder | None:
-    found = lease.read_holder(int(name.partition("/")[2]), content) if content else None
-    return None if found and found.owner.startswith("clean-") else found
-
-
-def _entry(run: Run, ledger: Mapping[str, _Found]) -> Entry:
-    found = ledger.get(run.ledger.name)
+def _entry(run: Run, ledgers: Mapping[str, Found]) -> Entry:
+    found = ledgers.get(run.ledger.name)
     if found is None:
         return Entry(run.partition, "missing")
-    receipt, failure, holder = found.receipt, found.failure, found.holder
-    if receipt and receipt["job"] != run.job:
-        return Entry(run.partition, "missing", (f"the place is taken by the job {receipt['job']}",))
-    generations = {name.split("/")[1] for name in found.names if name.startswith("generations/")}
-    begun = max(generations, default="") > (receipt["generation"] if receipt else "")
-    known = Entry(run.partition, "published", (), receipt, failure, begun)
+    (receipt, stranger), (failure, _) = _own(run, found.receipt), _own(run, found.failure)
+    begun = found.newest_generation > (receipt["generation"] if receipt else "")
+    entry = Entry(run.partition, "published", (), receipt, failure, begun)
+
+    def known(status: Status, *why: str, since: str | None = None) -> Entry:
+        return replace(entry, status=status, why=why, since=since)
+
+    holder = found.holder
     if holder and holder.is_alive:
-        return replace(known, status="running", why=(f"attempt {holder.owner} on {holder.host}",))
+        since = _moment(holder.owner) or holder.renewed_at
+        return known("running", f"attempt {holder.owner} on {holder.host}", since=since)
+    if holder and not (failure and failure["attempt"] >= holder.owner):
+        why = f"attempt {holder.owner} died with its process on {holder.host}; the next run goes on where it was"
+        return replace(known("failed", why, since=holder.renewed_at), failure=None)
     if failure:
-        return replace(known, status="failed", why=(f"{failure['stage']}: {failure['error_message']}",))
-    if holder and (receipt is None or holder.token > receipt.get("token", holder.token)):
-        return replace(known, status="failed", why=(f"the process of attempt {holder.owner} died",))
+        return known("failed", f"{failure['stage']}: {failure['error_message']}", since=failure["failed_at"])
+    if found.is_publishing:
+        return known("failed", "its publish was cut off; the next run completes it or takes it back")
+    if receipt is None and stranger:
+        return known("missing", f"the place is taken by the job {stranger}")
     if receipt is None:
-        return replace(known, status="missing", why=("begun and given up; what was staged is kept",) if begun else ())
-    if why := changed_settings(receipt["ingredients"], run.ingredients):
-        return replace(known, status="stale", why=why)
-    return known
+        return known("missing", *(["begun and given up; what was staged is kept"] if begun else []))
+    changed = changed_settings(receipt, run)
+    if begun and _is_resumable(found, run):
+        changed = (*changed, "a run that was to replace it was begun and given up; the next completes it")
+    return known("stale", *changed) if changed else entry
+
+
+def _own(run: Run, record: dict[str, Any] | None) -> tuple[dict[str, Any] | None, str]:
+    """The record if it is this job's; else the name of the job that it belongs to, if there is one."""
+    return (record, "") if not record or record["job"] == run.job else (None, record["job"])
+
+
+def _is_resumable(found: Found, run: Run) -> bool:
+    """Whether the next run would take up a newer generation than the published one, as `unfinished_generation` says."""
+    record = found.unpublished
+    return record is not None and (record["fingerprint"], record["format_version"]) == (run.fingerprint, FORMAT_VERSION)
+
+
+def _moment(attempt: str) -> str | None:
+    """When an attempt began, which its name says."""
+    try:
+        return f"{datetime.strptime(attempt[:15], '%Y%m%dT%H%M%S').isoformat()}Z"
+    except ValueError:
+        return None
 
 
 def _with_inputs(job: Job, run: Run, entries: list[Entry], tell: Callable[[int, int], None]) -> list[Entry]:
     """The entries, those whose inputs changed since they were published as stale."""
-    looked_at = [entry for entry in entries if entry.status in ("published", "stale") and entry.receipt]
-    changed: dict[str, tuple[str, ...]] = {}
+    looked_at = [entry for entry in entries if entry.status in ("published", "stale")]
     tell(0, len(looked_at))
+    changed: dict[str, tuple[str, ...]] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         whys = pool.map(lambda entry: changed_inputs(job, run, entry.partition, entry.receipt or {}), looked_at)
         for number, (entry, why) in enumerate(zip(looked_at, whys, strict=True), 1):
-            if why:
-                changed[entry.partition] = why
+            changed[entry.partition] = why
             tell(number, len(looked_at))
     return [
         replace(entry, status="stale", why=(*entry.why, *changed[entry.partition]))
-        if entry.partition in changed
+        if changed.get(entry.partition)
         else entry
         for entry in entries
     ]

@@ -16,23 +16,24 @@ from tasks.run_directory import Run
 from tasks.storage import File
 
 SHOWN = 3
-LONG = 40
+LONG, BEFORE = 60, 20  # characters of a value that are shown, and those of them before the first that changed
 ABSENT = "not set"
 
 
-def changed_settings(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
-    """What changed between the `ingredients` of two runs (`flows/attempt.py`): settings, model files, code, format."""
+def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
+    """What changed since a receipt, of all but the inputs that decides results: settings, model files, code, format."""
+    if receipt["fingerprint"] == run.fingerprint:
+        return ()
+    then, now = receipt["ingredients"], run.ingredients
     why = []
     if settings := list(_differences(then["settings"], now["settings"])):
         why.append(f"settings changed: {_some(settings)}")
-    for what, place in (("model", "models"), ("step", "steps")):
-        for number, (before, after) in enumerate(zip(then[place], now[place], strict=False)):
-            if before != after:
-                names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
-                section = "inference" if what == "model" else "preprocess"
-                why.append(f"files of {section}.{number} changed: {_some(names)}")
+    for section, place in (("inference", "models"), ("preprocess", "steps")):
+        for leaf, before, after in zip(now["settings"][section], then[place], now[place], strict=False):
+            if names := sorted(name for name in {*before, *after} if before.get(name) != after.get(name)):
+                why.append(f"files of {section}.{_name(leaf)} changed: {_some(names)}")
     if then["format_version"] != now["format_version"]:
-        why.append(f"format version {then['format_version']}, now {now['format_version']}")
+        why.append(f"format version changed: {then['format_version']} -> {now['format_version']}")
     return tuple(why)
 
 
@@ -41,16 +42,17 @@ def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any
     try:
         files = list_inputs(job.source, partition)
     except InputError as error:
-        return (f"inputs changed: {error}",)
+        return (f"inputs: {error}",)
     if digest(files) == receipt["inputs"]:
         return ()
     manifest = replace(run, partition=partition, generation=receipt["generation"]).manifest
     try:
-        units, _ = read_manifest(manifest, ["path", "version", "size"])
+        units, _ = read_manifest(manifest, ["path", "version"])
     except FileNotFoundError:
         return ("inputs changed",)
-    paths, versions = units["path"].to_pylist(), units["version"].to_pylist()
-    return (f"inputs changed: {_some(list(_changes(dict(zip(paths, versions, strict=True)), files)))}",)
+    then = dict(zip(units["path"].to_pylist(), units["version"].to_pylist(), strict=True))
+    changes = list(_changes(then, files))
+    return (f"inputs changed: {_some(changes)}" if changes else "inputs changed",)
 
 
 def _changes(then: Mapping[str, str], files: list[File]) -> Iterator[str]:
@@ -65,20 +67,38 @@ def _changes(then: Mapping[str, str], files: list[File]) -> Iterator[str]:
 
 
 def _differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
-    """`sink.keep: [] -> [image]` for every value that differs; a list as a whole where its length does."""
+    """`sink.keep: [] -> ["image"]` for every value that differs. A step or a model is called by its name or kind."""
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         for name in {**then, **now}:
             yield from _differences(then.get(name, ABSENT), now.get(name, ABSENT), f"{key}.{name}" if key else name)
-    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
-        for number, (before, after) in enumerate(zip(then, now, strict=True)):
-            yield from _differences(before, after, f"{key}.{number}")
-    elif then != now:
-        yield f"{key}: {_brief(then)} -> {_brief(now)}"
+    elif _are_leaves(then) and _are_leaves(now):
+        names = [[_name(leaf) for leaf in leaves] for leaves in (then, now)]
+        if names[0] != names[1]:
+            yield f"{key}: {' + '.join(names[0]) or 'none'} -> {' + '.join(names[1]) or 'none'}"
+            return
+        for name, before, after in zip(names[0], then, now, strict=True):
+            yield from _differences(before, after, f"{key}.{name}")
+    elif json.dumps(then) != json.dumps(now):  # as the fingerprint sees it, to which 1 is not 1.0
+        before, after = (value if isinstance(value, str) else json.dumps(value) for value in (then, now))
+        shorter = min(len(before), len(after))
+        same = next((number for number in range(shorter) if before[number] != after[number]), shorter)
+        yield f"{key}: {_brief(before, same)} -> {_brief(after, same)}"
 
 
-def _brief(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= LONG else f"{text[:LONG]}..."
+def _are_leaves(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, Mapping) and "kind" in item for item in value)
+
+
+def _name(leaf: Mapping[str, Any]) -> str:
+    return str(leaf.get("name") or leaf["kind"])
+
+
+def _brief(text: str, same: int) -> str:
+    """A value; of a long one the part where it changed, after its first `same` characters."""
+    if len(text) <= LONG:
+        return text
+    first = max(0, min(same - BEFORE, len(text) - LONG))
+    return f"{'...' if first else ''}{text[first : first + LONG]}{'...' if first + LONG < len(text) else ''}"
 
 
 def _some(items: list[str]) -> str:

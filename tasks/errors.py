@@ -101,6 +101,10 @@ class StorageRefused(OvernightError):
     stage = ""
 
 
+class LedgerBroken(OvernightError):
+    """A file beside the data, of those that say what became of a partition, cannot be read as what it is."""
+
+
 class RowError(Exception):
     """One row failed for the reason given, which is recorded as it stands."""
 

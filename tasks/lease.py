@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ class Holder:
     host: str
     flow_run: str
     is_alive: bool
+    renewed_at: str  # the last sign of life: UTC, ISO 8601
 
 
 @contextlib.contextmanager
@@ -107,7 +109,8 @@ def read_holder(token: int, content: bytes) -> Holder | None:
     is_here = found["host"] == socket.gethostname() and found["started"] is not None
     silent = (time.time_ns() - found["renewed"]) / 1e9
     is_alive = not _is_over(content) if is_here else silent < SILENT_SECONDS
-    return Holder(token, found["owner"], found["host"], found.get("flow_run", ""), is_alive)
+    renewed_at = datetime.fromtimestamp(found["renewed"] // 10**9, UTC).isoformat().replace("+00:00", "Z")
+    return Holder(token, found["owner"], found["host"], found.get("flow_run", ""), is_alive, renewed_at)
 
 
 def _acquire(ledger: Location, owner: str, flow_run: str) -> tuple[int, str]:

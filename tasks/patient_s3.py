@@ -48,8 +48,8 @@ class PatientS3(S3FileSystem):
     async def _cat_file(
         self, path: str, start: int | None = None, end: int | None = None, etags: Any = None, **others: Any
     ) -> bytes:
-        if etags is None:
-            return bytes(await super()._cat_file(path, start=start, end=end, **others))
+        if etags is None:  # one request: s3fs would ask for the size first, to fetch a large file in pieces
+            return bytes(await super()._cat_file(path, start=start, end=end, **{"max_concurrency": 1, **others}))
         bucket, key, _ = self.split_path(path)
         match = {"IfMatch": f'"{etags[path]}"'} if etags[path] else {}
         for tried in range(1, BODY_TRIES + 1):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tasks.errors import LedgerBroken
 from tasks.storage import Location
 
 FORMAT_VERSION = 1
@@ -40,6 +41,7 @@ class Run:
     limit_rows: int | None = None
     reason: str = ""
     backfill: str = ""  # the id of the backfill that asked for it
+    scheduled_for: str | None = None  # the time that the partition comes from
     row_timeout_seconds: float | None = None
     stall_timeout_seconds: float | None = None
 
@@ -80,12 +82,26 @@ class Run:
 
 
 def read_json(location: Location) -> dict[str, Any] | None:
-    """A JSON object, or None if the file is not there."""
+    """A JSON object, or None if the file is not there. Raises `LedgerBroken`."""
     try:
-        found = json.loads(location.read_bytes())
+        return parse_json(location.read_bytes(), location)
     except FileNotFoundError:
         return None
-    return dict(found)
+
+
+def parse_json(content: bytes, location: Location) -> dict[str, Any]:
+    """The JSON object that a file of the run directory holds. Raises `LedgerBroken` if it holds something else."""
+    try:
+        found = json.loads(content)
+        if isinstance(found, dict):
+            return found
+        problem = f"a {type(found).__name__}"
+    except ValueError as error:
+        problem = f"{len(content):,} bytes that are none: {error}"
+    raise LedgerBroken(
+        f"{location}: expected a JSON object, found {problem}. Overnight writes its files whole or not at all, so "
+        "something else did. Put back a whole copy, or remove the file: its partition then counts as if there was none."
+    )
 
 
 def write_json(location: Location, content: dict[str, Any]) -> None:

@@ -16,7 +16,8 @@ import os
 import re
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from glob import has_magic
 from typing import Any
 
@@ -32,12 +33,16 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 @dataclass(frozen=True)
 class File:
-    """A file found by a listing: its path below the listed directory, size in bytes, and ETag or modification time."""
+    """A file found by a listing: its path below the listed directory, size in bytes, and ETag or modification time.
+
+    `changed_at`: when it came or was changed, in seconds since 1970; None where the listing does not say.
+    """
 
     path: str
     uri: str
     size: int
     version: str
+    changed_at: float | None = field(default=None, compare=False)
 
 
 def expand(template: str, partition: str = "all") -> str:
@@ -106,7 +111,7 @@ class Location:
             if extensions and not path.lower().endswith(extensions):
                 continue
             uri = full if is_local(filesystem) else filesystem.unstrip_protocol(full)
-            yield File(path, uri, int(info["size"] or 0), version_of(info))
+            yield File(path, uri, int(info["size"] or 0), version_of(info), changed_at(info))
 
     def names(self) -> list[str]:
         """Names of the entries directly below, sorted; none if there is no such directory."""
@@ -131,16 +136,17 @@ class Location:
     def read_each(self, names: Sequence[str]) -> dict[str, bytes]:
         """The files of these names below, many at a time where the store can; those that are not there are left out."""
         filesystem, root = self.open_filesystem()
-        paths = {f"{root.rstrip('/')}/{name}": name for name in names}
-        found = filesystem.cat(list(paths), on_error="return") if paths else {}
+        paths = [f"{root.rstrip('/')}/{name}" for name in names]
+        # Not `cat`, to which a path with [ or * in it is a pattern.
+        found = filesystem.cat_ranges(paths, None, None, on_error="return") if paths else []
         contents = {}
-        for path, content in found.items():
+        for name, content in zip(names, found, strict=True):
             if isinstance(content, FileNotFoundError):
                 continue
-            with worded("read", self / paths[path]):
+            with worded("read", self / name):
                 if isinstance(content, Exception):
                     raise content
-            contents[paths[path]] = bytes(content)
+            contents[name] = bytes(content)
         return contents
 
     def read_tail(self, count: int) -> bytes:
@@ -220,6 +226,18 @@ def version_of(info: dict[str, Any]) -> str:
     """What tells a file from another under its name, by a listing's or `info`'s entry: its ETag, or when it changed."""
     version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or _modified(info)
     return str(version).strip('"')
+
+
+def changed_at(info: dict[str, Any]) -> float | None:
+    """When a file of a listing came or was changed. Locally the later of both: a copy may keep its original's time."""
+    if "mtime" in info:
+        return max(float(info["mtime"]), float(info.get("created") or 0))
+    value = info.get("LastModified", info.get("last_modified", info.get("updated")))
+    try:
+        value = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    return value.timestamp() if isinstance(value, datetime) else None
 
 
 @contextlib.contextmanager

@@ -15,9 +15,24 @@ def list_inputs(source: Source, partition: str) -> list[File]:
     Raises `InputError` where they cannot be listed, or there are none, and `StorageFailed` where that may pass.
     """
     location = source.location(partition)
+    files = find_files(source, partition)
+    if not files and not source.allow_empty:
+        expected = f"files ending in {', '.join(source.extensions)}" if source.extensions else "files"
+        raise InputError(
+            f"source.path: expected {expected} below {location}, found none. "
+            "Set source.allow_empty: true if an empty partition is no mistake."
+        )
+    return files
+
+
+def find_files(source: Source, partition: str, may_be_missing: bool = False) -> list[File]:
+    """The files that there are, perhaps none. Raises as `list_inputs`; `may_be_missing`: not where the place is not."""
+    location = source.location(partition)
     try:
         files = list(location.files(source.extensions))
     except FileNotFoundError as error:
+        if may_be_missing:
+            return []
         raise InputError(
             f"source.path: expected a directory or bucket, found nothing at {location} ({error})."
         ) from error
@@ -36,12 +51,6 @@ def list_inputs(source: Source, partition: str) -> list[File]:
         ) from error
     if unnamed := next((file for file in files if not _is_text(file.path)), None):
         raise InputError(f"source.path: the name {unnamed.path!r} below {location} is no UTF-8; rename the file.")
-    if not files and not source.allow_empty:
-        expected = f"files ending in {', '.join(source.extensions)}" if source.extensions else "files"
-        raise InputError(
-            f"source.path: expected {expected} below {location}, found none. "
-            "Set source.allow_empty: true if an empty partition is no mistake."
-        )
     return files
 
 

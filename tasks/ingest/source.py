@@ -11,6 +11,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from tasks.ingest.versioned import SourceFile
+from tasks.ingest.wait_for import WaitFor
 from tasks.leaf import Leaf
 from tasks.storage import File, Location
 
@@ -25,6 +26,9 @@ class Source(Leaf):
         Literal["quarantine", "fail"],
         Field(description="What a file costs that changed or vanished since it was listed: its rows, or the run."),
     ] = "quarantine"
+    wait_for: Annotated[
+        WaitFor | None, Field(description="What has to be there before the inputs are listed; null: nothing.")
+    ] = None
 
     extensions: ClassVar[tuple[str, ...]] = ()
 

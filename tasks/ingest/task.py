@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 import ray.data
-from prefect import task
+from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from pydantic import Field
@@ -13,6 +13,7 @@ from pydantic import Field
 from tasks import reading_order, rows, settled
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.errors import InputError
+from tasks.ingest.arrival import wait_for_arrival
 from tasks.ingest.csv import Csv
 from tasks.ingest.datasource import ManifestDatasource
 from tasks.ingest.images import Images
@@ -42,9 +43,12 @@ FIRST_UNITS = 1000  # enough to see how the files look
 def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
     """The lazy dataset of the partition's pending rows, one block of columns as `tasks/ingest/<kind>.py` gives them.
 
-    Raises `InputError` where the inputs cannot be listed, or there are none, and `StorageFailed` where that may pass.
+    Raises `InputError` where the inputs do not arrive, cannot be listed, or there are none, and `StorageFailed` where
+    that may pass.
     """
     if not run.manifest.exists():
+        if source.wait_for and run.limit_rows is None:  # a sample takes what is there
+            wait_for_arrival(source, source.wait_for, run.partition, get_run_logger().info)
         files = list_inputs(source, run.partition)
         units = source.units(files)
         if run.limit_rows is not None:

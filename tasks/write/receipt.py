@@ -59,6 +59,7 @@ def make_receipt(
         "ingredients": run.ingredients,
         "format_version": FORMAT_VERSION,
         "reason": run.reason,
+        "scheduled_for": run.scheduled_for,
         "limit_rows": run.limit_rows,
         **facts,
     }

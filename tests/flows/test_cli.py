@@ -49,6 +49,26 @@ def test_a_failed_run_says_where_and_why_and_exits_with_1(overnight: Any, job_fi
     assert "Traceback" not in done.stderr
 
 
+def test_status_tells_of_failures_and_exits_with_0(overnight: Any, job_file: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "out/_overnight/date=2026-01-02"
+    ledger.mkdir(parents=True)
+    failure = {"job": "pictures", "attempt": "a", "stage": "infer", "error_message": "no memory", "failed_at": "2026"}
+    (ledger / "failure.json").write_text(json.dumps(failure))
+    days = ("--start", "2026-01-01", "--end", "2026-01-02")
+    done = overnight("status", "job.yaml", *days, "--json", "--inputs")
+    assert done.returncode == 0, done.stderr
+    found = [(entry["partition"], entry["status"], entry["why"]) for entry in json.loads(done.stdout)]
+    assert found == [("2026-01-01", "missing", []), ("2026-01-02", "failed", ["infer: no memory"])]
+    assert "inputs of 0 of 0 partitions" in done.stderr
+    shown = overnight("status", "job.yaml", *days)
+    assert shown.returncode == 0
+    assert "infer: no memory" in shown.stdout
+    (ledger / "failure.json").write_text("{")
+    broken = overnight("status", "job.yaml")
+    assert (broken.returncode, broken.stdout) == (1, "")
+    assert "date=2026-01-02/failure.json: expected a JSON object" in broken.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -58,6 +78,9 @@ def test_a_failed_run_says_where_and_why_and_exits_with_1(overnight: Any, job_fi
         (["run", "job.yaml", "--limit-rows", "0"], "limit-rows"),
         (["run"], "JOB.yaml"),
         (["validate"], "expected JOB.yaml"),
+        (["status", "absent.yaml"], "absent.yaml"),
+        (["status", "job.yaml", "--start", "yesterday"], "yesterday"),
+        (["status", "job.yaml", "--start", "2026-01-03", "--end", "2026-01-02"], "2026-01-02"),
     ],
 )
 def test_bad_usage_exits_with_2_and_names_the_mistake(

@@ -1,0 +1,65 @@
+"""Deadlines: by when which partition is to be published, as `schedule.deadline` says."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from flows.fires import fires, last_fire
+from flows.job import Job, Schedule
+from flows.partitions import parse_day, resolve_partition
+from tasks.errors import JobError
+
+
+@dataclass(frozen=True)
+class Due:
+    """A partition and the moment by which it is to be published."""
+
+    partition: str
+    deadline: datetime
+
+
+def deadline_cron(schedule: Schedule) -> str:
+    """When the deployment of the check runs, in the schedule's time zone. Raises `JobError` without a deadline."""
+    if not schedule.deadline:
+        raise JobError('schedule.deadline: expected a time of day such as "06:00", found none; freshness needs it.')
+    hour, minute = schedule.deadline.split(":")
+    return f"{int(minute)} {int(hour)} * * *"
+
+
+def due_at(job: Job, moment: datetime) -> Due:
+    """The partition of the newest deadline that has passed. Raises `JobError` for a job without one."""
+    schedule = scheduled(job)
+    fire = last_fire(schedule, moment)
+    while fire and (deadline := deadline_after(schedule, fire)) > moment:
+        fire = last_fire(schedule, fire)
+    if fire is None:
+        raise JobError(f"schedule.cron: nothing of the job {job.name} was due before {moment}.")
+    return Due(resolve_partition(job, None, fire, fire), deadline)
+
+
+def due_by(job: Job, partition: str) -> Due:
+    """The deadline of a partition that is named: after the last time that the schedule fires on its day."""
+    schedule = scheduled(job)
+    day = parse_day(partition) - job.offset
+    midnight = datetime(day.year, day.month, day.day, tzinfo=job.timezone).astimezone(UTC)
+    before = midnight - timedelta(microseconds=1)
+    on_the_day = [fire for fire in fires(schedule, before, midnight + timedelta(hours=26)) if _day(job, fire) == day]
+    return Due(partition, deadline_after(schedule, on_the_day[-1] if on_the_day else midnight))
+
+
+def _day(job: Job, moment: datetime) -> date:
+    return moment.astimezone(job.timezone).date()
+
+
+def scheduled(job: Job) -> Schedule:
+    """The job's schedule. Raises `JobError` where there is none, or none with a deadline."""
+    if job.schedule is None:
+        raise JobError(f"schedule: expected one with a deadline, found none in the job {job.name}.")
+    deadline_cron(job.schedule)
+    return job.schedule
+
+
+def deadline_after(schedule: Schedule, fire: datetime) -> datetime:
+    """The first deadline after a time at which the schedule fires. By Prefect's own clock, on which the check's
+    deployment runs: so no day is missed when the clock changes."""
+    daily = Schedule(cron=deadline_cron(schedule), timezone=schedule.timezone)
+    return fires(daily, fire, fire + timedelta(days=2))[0]

@@ -1,0 +1,39 @@
+"""When a job's schedule fires: the times that Prefect's own scheduler (3.8) works out, so that the two never disagree.
+
+On the day that the clock springs over a fire's time, it fires an hour before; where an hour comes twice, in the first.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from flows.job import Schedule
+
+AT_ONCE = 500  # the scheduler's own function gives no more than 1,000
+LONGEST_GAP = timedelta(days=8 * 366)  # between two leap days, around a century without one
+
+
+def fires(schedule: Schedule, after: datetime, until: datetime) -> list[datetime]:
+    """Every time later than `after` and no later than `until` at which the schedule fires, in UTC, ascending."""
+    from prefect.server.schemas.schedules import CronSchedule
+
+    cron = CronSchedule(cron=schedule.cron, timezone=schedule.timezone)
+    start = after - timedelta(days=1)  # begun in the hour in which the clock changes, it gives other times
+    found: set[datetime] = set()
+    while True:
+        dates = asyncio.run(cron.get_dates(AT_ONCE, start, until))
+        plain = [datetime.fromtimestamp(date.timestamp(), UTC) for date in dates]  # Prefect's own type travels badly
+        found.update(date for date in plain if after < date <= until)
+        if len(dates) < AT_ONCE:
+            return sorted(found)
+        start = plain[-1] + timedelta(seconds=1)
+
+
+def last_fire(schedule: Schedule, before: datetime) -> datetime | None:
+    """The newest time before `before` at which the schedule fires; None if there is none in years."""
+    gap = timedelta(days=1)
+    while True:
+        if found := fires(schedule, before - gap, before - timedelta(microseconds=1)):
+            return found[-1]
+        if gap > LONGEST_GAP:
+            return None
+        gap *= 8

@@ -1,0 +1,138 @@
+"""Freshness: a partition that is not published by `schedule.deadline` raises an event and sends a notification, once.
+
+The deployment `freshness/<job>` runs at the deadline. What was told stands in the partition's ledger, in `late.json`,
+which one check at a time may write: so two checks tell once, and what a check that was killed or a notification that
+failed left untold is told by the next one.
+
+    event     overnight.partition.late, of the resource overnight.partition.<job>.<partition>
+    payload   job, partition, deadline, status, why
+"""
+
+import uuid
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import prefect.runtime
+from prefect import flow, get_run_logger
+from prefect.events import emit_event
+from prefect.events.worker import EventsWorker
+
+from flows.attempt import state_of
+from flows.deadlines import Due, deadline_after, due_at, due_by, scheduled
+from flows.fires import fires
+from flows.job import Job, load_job
+from flows.ledger import Entry, read_ledger
+from flows.notification import notify
+from flows.partitions import parse_day, resolve_partition
+from tasks import lease
+from tasks.errors import OvernightError
+from tasks.run_directory import now, read_json, write_json
+from tasks.storage import Location
+
+EVENT = "overnight.partition.late"
+UNTOLD = timedelta(days=7)  # for so long a notification that failed is tried again
+FLUSH_SECONDS = 5.0
+
+
+def run_name() -> str:
+    """`job/partition`, as flow runs are listed."""
+    parameters = prefect.runtime.flow_run.parameters
+    try:
+        job = load_job(Path(parameters["job"]))
+        return f"{job.name}/{_asked(job, parameters.get('partition', '')).partition}"
+    except OvernightError:
+        return f"{Path(str(parameters.get('job'))).stem}/invalid"
+
+
+@flow(name="freshness", flow_run_name=run_name, persist_result=False, retries=3, retry_delay_seconds=300)
+def freshness(partition: str = "", *, job: str) -> None:
+    """Tells of the partition that was due, if it is not published; and of earlier ones that could not be told of.
+
+    Args:
+        partition: The date to look at, as YYYY-MM-DD. Empty: the one whose deadline was last, at the scheduled time.
+        job: The job file, as a path where the flow runs. Set by the deployment.
+    """
+    loaded = load_job(Path(job))
+    asked = _asked(loaded, partition)
+    moment = prefect.runtime.flow_run.scheduled_start_time
+    if asked.deadline > moment:
+        get_run_logger().info("%s/%s is due at %s, later than now", loaded.name, asked.partition, asked.deadline)
+        return
+    for due in [*_untold(loaded, asked), asked]:
+        _check(loaded, due)
+
+
+def _asked(job: Job, partition: str) -> Due:
+    moment: datetime = prefect.runtime.flow_run.scheduled_start_time
+    if partition.strip() and job.is_dated:
+        return due_by(job, resolve_partition(job, partition, moment, moment))
+    resolve_partition(job, partition, moment, moment)
+    return due_at(job, moment)
+
+
+def _ledger(job: Job, partition: str) -> Location:
+    return state_of(job) / ("all" if partition == "all" else f"{job.sink.partition_column}={partition}")
+
+
+def _untold(job: Job, last: Due) -> Iterator[Due]:
+    """Partitions of earlier deadlines, the oldest first, of which somebody was to be notified and was not."""
+    schedule = scheduled(job)
+    if not schedule.notify:
+        return
+    partitions = {
+        resolve_partition(job, None, fire, fire): fire
+        for fire in fires(schedule, last.deadline - UNTOLD, last.deadline - timedelta(days=1))
+    }
+    partitions.pop(last.partition, None)
+    for partition, fire in partitions.items():
+        told = read_json(_ledger(job, partition) / "late.json")
+        if told and not told["notified_at"]:
+            yield Due(partition, deadline_after(schedule, fire))
+
+
+def _check(job: Job, due: Due) -> None:
+    log = get_run_logger()
+    entry = _entry(job, due.partition)
+    if entry.receipt:
+        log.info("%s/%s is published", job.name, due.partition)
+        return
+    place = _ledger(job, due.partition)
+    try:
+        with lease.held(place / "late", f"freshness-{prefect.runtime.flow_run.id}"):
+            _tell(job, due, entry, place / "late.json")
+    except lease.PartitionBusy:
+        log.info("%s/%s is late, and another check is telling it", job.name, due.partition)
+
+
+def _entry(job: Job, partition: str) -> Entry:
+    day = parse_day(partition) if job.is_dated else None
+    return next(iter(read_ledger(job, day, day)), Entry(partition, "missing"))
+
+
+def _tell(job: Job, due: Due, entry: Entry, record: Location) -> None:
+    """Raises the event and sends the notification, unless the record says that this was done."""
+    deadline = due.deadline.astimezone(job.timezone)
+    late = {
+        **{"job": job.name, "partition": due.partition, "deadline": deadline.isoformat()},
+        **{"status": entry.status, "why": list(entry.why)},
+    }
+    told = read_json(record) or {**late, "raised_at": None, "notified_at": None}
+    resource = f"overnight.partition.{job.name}.{due.partition}"
+    if not told["raised_at"]:
+        get_run_logger().warning("%s/%s was not published by %s: %s", job.name, due.partition, deadline, entry.status)
+        names = {"prefect.resource.id": resource, "prefect.resource.name": f"{job.name}/{due.partition}"}
+        emit_event(EVENT, names, payload=late, id=uuid.uuid5(uuid.NAMESPACE_URL, resource))  # again, it is the same one
+        EventsWorker.drain_all(timeout=FLUSH_SECONDS, at_exit=False)
+        told["raised_at"] = now()
+        write_json(record, told)
+    block = job.schedule.notify if job.schedule else None
+    if block and not told["notified_at"]:
+        why = f"\n{'; '.join(entry.why)}" if entry.why else ""
+        notify(
+            block,
+            f"{job.name}/{due.partition} is late",
+            f"It was to be published by {deadline:%Y-%m-%d %H:%M %Z} and is {entry.status}.{why}",
+        )
+        told["notified_at"] = now()
+        write_json(record, told)

@@ -1,0 +1,68 @@
+"""Late data: `schedule.lookback_days` days before a scheduled run's own are run again if their inputs changed.
+
+Each as a run of the same deployment, which waits for its turn like any other and has its own receipt. A start of the
+same scheduled run again, after a crash, asks for no day twice.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+import prefect.runtime
+from prefect import get_run_logger
+from prefect.client.orchestration import get_client
+
+from flows.job import Job
+from flows.partitions import parse_day
+from tasks.errors import InputError
+from tasks.ingest.task import list_inputs
+from tasks.manifest import digest
+from tasks.run_directory import Run, read_json
+
+TAG = "lookback"
+
+
+def look_back(job: Job, run: Run, parameter: str) -> None:
+    """Asks for runs of the days before the run's own whose inputs changed since they were published.
+
+    Only where the run under way is one of the schedule (`parameter`, its own, names no partition). Costs no run: what
+    goes wrong here is a warning, and the next night looks again.
+    """
+    days = job.schedule.lookback_days if job.schedule else 0
+    if not days or not job.is_dated or parameter.strip() or run.limit_rows or not prefect.runtime.deployment.id:
+        return
+    log = get_run_logger()
+    try:
+        with get_client(sync_client=True) as client:
+            if not client.read_flow_run(UUID(prefect.runtime.flow_run.id)).auto_scheduled:
+                return
+            deployment = UUID(prefect.runtime.deployment.id)
+            for earlier in changed_days(job, run, days):
+                log.info("the inputs of %s/%s changed since it was published: it is run again", job.name, earlier)
+                client.create_flow_run_from_deployment(
+                    deployment,
+                    parameters={"partition": earlier, "reason": f"inputs changed, seen by the run of {run.partition}"},
+                    tags=[TAG],
+                    idempotency_key=f"overnight lookback {deployment} {run.partition} {earlier}",
+                )
+    except Exception as error:
+        log.warning("could not look back from %s/%s: %s: %s", job.name, run.partition, type(error).__name__, error)
+
+
+def changed_days(job: Job, run: Run, days: int) -> list[str]:
+    """Those of the `days` before the run's own, the newest first, that are published and have other inputs now.
+
+    A day whose inputs were removed keeps what it has. Raises `StorageFailed`.
+    """
+    found = []
+    for number in range(1, days + 1):
+        day = (parse_day(run.partition) - timedelta(days=number)).isoformat()
+        receipt = read_json(replace(run, partition=day).ledger / "receipt.json")
+        if not receipt or receipt["job"] != job.name:
+            continue
+        try:
+            if digest(list_inputs(job.source, day)) != receipt["inputs"]:
+                found.append(day)
+        except InputError as error:
+            get_run_logger().info("%s/%s stays as it is: %s", job.name, day, error)
+    return found

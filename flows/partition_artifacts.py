@@ -1,0 +1,106 @@
+"""A job's partitions in the Prefect UI: the artifacts `<job>-partitions`, a table, and `<job>-calendar`.
+
+They show what the ledger says at the end of a run or a backfill, and nothing relies on them.
+"""
+
+import contextlib
+from calendar import monthcalendar as weeks_of
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+
+from flows import calendar
+from flows.job import Job, load_job
+from flows.ledger import Entry, Status, read_ledger
+from tasks.artifacts import artifact_key, cell, dispensable
+from tasks.errors import StorageFailed
+
+LISTED, IN_CALENDAR, NAMED = 62, 366, 5  # partitions, the newest
+SYMBOLS: dict[Status, str] = {"published": "✅", "missing": "⬜", "failed": "❌", "stale": "🟡", "running": "🔵"}
+
+
+@contextlib.contextmanager
+def partitions_shown(job_path: Path, backfill: str = "") -> Iterator[None]:
+    """Shows the job's partitions after the body, also where it failed; a backfill does so itself, once.
+
+    As the job file has it: by the settings of one run, all others would be stale. Not where the body was cancelled,
+    which must not wait, nor where storage is away, which was waited for already.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, StorageFailed):
+            _show(job_path, backfill)
+        raise
+    _show(job_path, backfill)
+
+
+@dispensable()
+def _show(job_path: Path, backfill: str) -> None:
+    if not backfill:
+        show_partitions(load_job(job_path))
+
+
+@dispensable()
+def show_partitions(job: Job) -> None:
+    """Brings both artifacts up to date."""
+    entries = read_ledger(job, newest=IN_CALENDAR)
+    create_table_artifact(
+        key=artifact_key(job.name, "partitions"),
+        description=f"The newest {LISTED} partitions of {job.name}" if job.is_dated else f"The partition of {job.name}",
+        table=[_row(entry) for entry in reversed(entries[-LISTED:])],
+    )
+    create_markdown_artifact(
+        key=artifact_key(job.name, "calendar"),
+        description=f"Partitions of {job.name}",
+        markdown=calendar_markdown(entries),
+    )
+
+
+def calendar_markdown(entries: Sequence[Entry]) -> str:
+    """A legend with counts, what is not published, and a table for each month, newest first.
+
+    A row is a week: with a row a month, Prefect's page has room for days 1 to 18.
+    """
+    lines = [", ".join(f"{SYMBOLS[status]} {number:,} {status}" for status, number in calendar.count(entries).items())]
+    stretches = calendar.unpublished(entries)
+    lines += ["", *map(_line, stretches[:NAMED])]
+    if left := sum(len(stretch.entries) for stretch in stretches[NAMED:]):
+        lines.append(f"- and {left:,} more")
+    if entries and entries[0].partition != "all":
+        for line in reversed(calendar.months(entries)):
+            if len(line) > 1:
+                lines += ["", f"**{line[0].name} to {line[-1].name}**: nothing"]
+            else:
+                lines += ["", *_month(line[0])]
+    return "\n".join(lines)
+
+
+def _line(stretch: calendar.Stretch) -> str:
+    entry = stretch.entries[-1]
+    since = f" since {calendar.minute(entry.since)} UTC" if entry.since else ""
+    why = f": {cell('; '.join(entry.why))}" if entry.why else ""
+    return f"- {SYMBOLS[entry.status]} **{stretch.name}** {entry.status}{since}{why}"
+
+
+def _month(month: calendar.Month) -> list[str]:
+    year, number = (int(part) for part in month.name.split("-"))
+    lines = [f"| {month.name} | Mon | Tue | Wed | Thu | Fri | Sat | Sun |", f"| --- |{' :---: |' * 7}"]
+    for week in weeks_of(year, number):
+        days = (f"{SYMBOLS[month.days[day]]} {day}" if day in month.days else str(day or "") for day in week)
+        lines.append(f"| | {' | '.join(days)} |")
+    return lines
+
+
+def _row(entry: Entry) -> dict[str, str | int]:
+    receipt = entry.receipt or {}
+    return {
+        "partition": entry.partition,
+        "status": f"{SYMBOLS[entry.status]} {entry.status}",
+        "rows in": receipt.get("rows_in", ""),
+        "rows out": receipt.get("rows_out", ""),
+        "quarantined": receipt.get("rows_quarantined", ""),
+        "published at (UTC)": calendar.minute(receipt.get("finished_at")),
+        "why": "; ".join(entry.why),
+    }

@@ -1,0 +1,87 @@
+"""Inputs that are still on their way: waits until a marker file is there, or the listing has been quiet for a while.
+
+Changes no results, only when they begin. A partition that lies there for long passes at once.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from tasks.errors import InputError
+from tasks.ingest.listing import find_files
+from tasks.ingest.source import Source
+from tasks.ingest.wait_for import WaitFor
+from tasks.manifest import digest
+from tasks.storage import File
+
+SHORTEST_SECONDS, LONGEST_SECONDS = 2.0, 60.0  # between two looks
+
+_log = logging.getLogger("overnight.arrival")
+
+
+class Quiet:
+    """For how long a listing has been quiet, look by look.
+
+    By the storage's times, where the listing has them, so that what lies there for long is quiet at the first look; but
+    no longer than nothing was seen to change, since a removal leaves no time. Without times only that counts.
+    """
+
+    def __init__(self) -> None:
+        self._seen: str | None = None
+        self._since = 0.0
+
+    def seconds(self, files: Sequence[File], clock: float, own_time: float) -> float:
+        """`clock`: now, in seconds since 1970, as the storage counts. `own_time`: now, on a clock of this process."""
+        changes = [file.changed_at for file in files if file.changed_at is not None]
+        has_times = bool(files) and len(changes) == len(files)
+        found = digest(files)
+        if self._seen is None:
+            self._since = float("-inf") if has_times else own_time
+        elif found != self._seen:
+            self._since = own_time
+        self._seen = found
+        unchanged = own_time - self._since
+        return min(unchanged, max(0.0, clock - max(changes))) if has_times else unchanged
+
+
+def wait_for_arrival(
+    source: Source, wait_for: WaitFor, partition: str, tell: Callable[[str], None] = _log.info
+) -> None:
+    """Returns once the partition's inputs have arrived; says once a minute for what it waits.
+
+    Raises `InputError` after `timeout_minutes`, and where the source cannot be listed.
+    """
+    started, told, pause, quiet = time.monotonic(), float("-inf"), SHORTEST_SECONDS, Quiet()
+    while lacking := _lacking(source, wait_for, partition, quiet):
+        waited = time.monotonic() - started
+        left = wait_for.timeout_minutes * 60 - waited
+        if left <= 0:
+            raise InputError(
+                f"source.wait_for: {lacking}, after waiting for {wait_for.timeout_minutes:g} minutes. See what "
+                "became of the delivery; run the partition again once it is complete, or raise timeout_minutes."
+            )
+        if time.monotonic() - told >= LONGEST_SECONDS:
+            tell(f"waiting for the inputs, at most {left / 60:.1f} minutes longer: {lacking}")
+            told = time.monotonic()
+        time.sleep(min(pause, left))
+        pause = min(pause * 1.5, LONGEST_SECONDS)
+
+
+def _lacking(source: Source, wait_for: WaitFor, partition: str, quiet: Quiet) -> str:
+    """What was expected and what was found, or an empty string where all is there."""
+    location = source.location(partition)
+    if wait_for.file is not None and not (location / wait_for.file).exists():
+        return f"expected the file {location / wait_for.file}, found none"
+    if wait_for.quiet_minutes is None:
+        return ""
+    files = find_files(source, partition, may_be_missing=True)
+    if not files and not source.allow_empty:
+        return f"expected inputs at {location}, found none"
+    seconds = quiet.seconds(files, datetime.now(UTC).timestamp(), time.monotonic())
+    if seconds >= wait_for.quiet_minutes * 60:
+        return ""
+    return (
+        f"expected no change at {location} for {wait_for.quiet_minutes:g} minutes, found {len(files):,} files and the "
+        f"last change {seconds / 60:.1f} minutes ago"
+    )

@@ -1,0 +1,88 @@
+"""When a schedule fires, over the days on which the clock changes and leap days."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from flows.fires import fires, last_fire
+from flows.job import Schedule
+
+
+def utc(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def between(after: str, until: str, cron: str = "30 2 * * *", zone: str = "UTC") -> list[str]:
+    return [f"{fire:%m-%d %H:%M}" for fire in fires(Schedule(cron=cron, timezone=zone), utc(after), utc(until))]
+
+
+@pytest.mark.parametrize(
+    ("zone", "after", "until", "expected"),
+    [
+        # 02:30 is not there on 29 March in Berlin and 8 March in New York; then it fires at 01:30, once.
+        (
+            "Europe/Berlin",
+            "2026-03-27T12:00",
+            "2026-03-30T12:00",
+            ["03-28 01:30", "03-29 00:30", "03-30 00:30"],
+        ),
+        (
+            "America/New_York",
+            "2026-03-06T12:00",
+            "2026-03-09T12:00",
+            ["03-07 07:30", "03-08 06:30", "03-09 06:30"],
+        ),
+        # 02:30 is there twice on 25 October in Berlin, and the first time counts.
+        (
+            "Europe/Berlin",
+            "2026-10-23T12:00",
+            "2026-10-26T12:00",
+            ["10-24 00:30", "10-25 00:30", "10-26 01:30"],
+        ),
+        (
+            "America/New_York",
+            "2026-10-30T12:00",
+            "2026-11-02T12:00",
+            ["10-31 06:30", "11-01 07:30", "11-02 07:30"],
+        ),
+        ("UTC", "2028-02-27T12:00", "2028-03-01T12:00", ["02-28 02:30", "02-29 02:30", "03-01 02:30"]),
+    ],
+)
+def test_it_fires_once_a_day_whatever_the_clock_does(zone, after, until, expected):
+    assert between(after, until, zone=zone) == expected
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
+@pytest.mark.parametrize("cron", ["30 1 * * *", "30 2 * * *"])
+def test_where_one_looks_from_changes_no_time(zone, cron):
+    """From every half hour of the days around a change of the clock, the rest of the same list is found."""
+    for day in ("2026-03-07", "2026-03-28", "2026-10-24", "2026-10-31"):
+        start = utc(f"{day}T00:00")
+        schedule, end = Schedule(cron=cron, timezone=zone), start + timedelta(days=3)
+        every = fires(schedule, start, end)
+        assert len({fire.astimezone(ZoneInfo(zone)).date() for fire in every}) == len(every) >= 2
+        for half_hours in range(96):
+            after = start + timedelta(minutes=30 * half_hours)
+            assert fires(schedule, after, end) == [fire for fire in every if fire > after], after
+
+
+def test_the_first_bound_is_excluded_and_the_last_included():
+    assert between("2026-11-14T02:30", "2026-11-16T02:30") == ["11-15 02:30", "11-16 02:30"]
+    assert between("2026-11-14T02:30", "2026-11-14T02:30") == []
+    assert between("2026-11-14T02:30", "2026-11-10T02:30") == []
+
+
+def test_more_times_than_prefect_gives_at_once_are_all_found():
+    found = fires(Schedule(cron="* * * * *"), utc("2026-11-14T00:00"), utc("2026-11-15T12:00"))
+    assert len(found) == len(set(found)) == 36 * 60
+
+
+def test_the_last_fire_is_found_however_long_ago():
+    def last(cron: str, before: str) -> str:
+        return str(last_fire(Schedule(cron=cron), utc(before)))
+
+    assert last("0 2 * * *", "2026-11-19T02:00") == "2026-11-18 02:00:00+00:00"
+    assert last("0 2 * * *", "2026-11-19T02:01") == "2026-11-19 02:00:00+00:00"
+    assert last("0 2 * * 1", "2026-11-19T06:00") == "2026-11-16 02:00:00+00:00"
+    assert last("0 2 29 2 *", "2027-11-19T06:00") == "2024-02-29 02:00:00+00:00"

@@ -1,0 +1,194 @@
+"""What is told of a partition that is late: an event read back from a real server, a notification to a real webhook."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextvars import copy_context
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.flow_engine import run_flow
+from prefect.states import Scheduled
+
+from flows.freshness import EVENT, freshness
+from tasks.run_directory import write_json
+from tasks.storage import Location
+from tests.chaos.conftest import ask, wait_for
+
+DEADLINE = datetime(2025, 11, 19, 6, tzinfo=UTC)
+SECRET = "a-secret-path"
+ONCE = freshness.with_options(retries=0)  # which wait for minutes
+
+
+class Webhook:
+    """A server that counts what is posted to it, and refuses while it is told to."""
+
+    def __init__(self) -> None:
+        self.posts: list[dict[str, Any]] = []
+        self.refuses = False
+        webhook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                if not webhook.refuses:
+                    webhook.posts.append(body)
+                self.send_response(503 if webhook.refuses else 200)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def webhook(prefect_api: str) -> Iterator[Webhook]:
+    """The webhook, as the block `custom-webhook/on-call`."""
+    from prefect.blocks.notifications import CustomWebhookNotificationBlock
+
+    found = Webhook()
+    url = f"http://127.0.0.1:{found.server.server_port}/{SECRET}"
+    message = {"title": "{{subject}}", "text": "{{body}}"}
+    block = CustomWebhookNotificationBlock(name="on-call", url=url, json_data=message)
+    block.save("on-call", overwrite=True)
+    yield found
+    found.server.shutdown()
+    found.server.server_close()
+
+
+def write_job(folder: Path, name: str, **schedule: Any) -> str:
+    described = {
+        "name": name,
+        "source": {"kind": "csv", "path": f"{folder}/in/{{partition}}"},
+        "sink": {"kind": "parquet", "path": f"{folder}/out"},
+        "schedule": {"cron": "0 2 * * *", "deadline": "06:00", "notify": "custom-webhook/on-call", **schedule},
+    }
+    (folder / "job.yaml").write_text(yaml.safe_dump(described))
+    return str(folder / "job.yaml")
+
+
+def new_check(job: str, at: datetime = DEADLINE, **parameters: str) -> FlowRun:
+    with get_client(sync_client=True) as client:
+        return client.create_flow_run(ONCE, parameters={"job": job, **parameters}, state=Scheduled(scheduled_time=at))
+
+
+def run(flow_run: FlowRun) -> State[Any]:
+    found: State[Any] = run_flow(ONCE, flow_run=flow_run, return_type="state")  # type: ignore[assignment]
+    return found
+
+
+def check(job: str, at: datetime = DEADLINE, **parameters: str) -> State[Any]:
+    return run(new_check(job, at, **parameters))
+
+
+def events(api: str, name: str) -> list[dict[str, Any]]:
+    """Events of the job's partitions, once there are some."""
+
+    def found() -> list[dict[str, Any]]:
+        every = ask(api, "/events/filter", {"filter": {"event": {"name": [EVENT]}}})["events"]
+        return [event for event in every if event["payload"]["job"] == name]
+
+    return list(wait_for("the event", found, 30))
+
+
+def record(folder: Path, day: str = "2025-11-18") -> dict[str, Any]:
+    return dict(json.loads((folder / f"out/_overnight/date={day}/late.json").read_text()))
+
+
+def test_a_late_partition_is_told_once_over_three_checks(prefect_api: str, webhook: Webhook, tmp_path: Path) -> None:
+    job = write_job(tmp_path, "late", timezone="Europe/Berlin")
+    failure = {"stage": "ingest", "error_message": "found none"}
+    write_json(Location(f"{tmp_path}/out/_overnight/date=2025-11-18/failure.json"), failure)
+    deadline = DEADLINE - timedelta(hours=1)
+    assert [check(job, deadline).name for _ in range(3)] == ["Completed"] * 3
+    assert webhook.posts == [
+        {
+            "title": "late/2025-11-18 is late",
+            "text": "It was to be published by 2025-11-19 06:00 CET and is failed.\ningest: found none",
+        }
+    ]
+    [event] = events(prefect_api, "late")
+    assert event["resource"]["prefect.resource.id"] == "overnight.partition.late.2025-11-18"
+    assert event["payload"] == {
+        **{"job": "late", "partition": "2025-11-18", "deadline": "2025-11-19T06:00:00+01:00"},
+        **{"status": "failed", "why": ["ingest: found none"]},
+    }
+    assert record(tmp_path)["notified_at"]
+
+
+def test_two_checks_at_once_tell_once(prefect_api: str, webhook: Webhook, tmp_path: Path) -> None:
+    job = write_job(tmp_path, "at-once")
+    # A thread has no context of its own, and without it another Prefect server.
+    checks = [threading.Thread(target=copy_context().run, args=(check, job)) for _ in range(2)]
+    for thread in checks:
+        thread.start()
+    for thread in checks:
+        thread.join(60)
+    assert len(webhook.posts) == 1
+    assert len(events(prefect_api, "at-once")) == 1
+
+
+def test_what_is_published_is_fresh_and_what_is_not_due_is_not_late(webhook: Webhook, tmp_path: Path) -> None:
+    job = write_job(tmp_path, "fresh")
+    receipt = {
+        "job": "fresh",
+        "generation": "g",
+        "ingredients": {"settings": {}, "models": [], "steps": [], "format_version": 1},
+    }
+    write_json(Location(f"{tmp_path}/out/_overnight/date=2025-11-18/receipt.json"), receipt)
+    assert check(job).name == "Completed"
+    assert check(job, partition="2025-11-19").name == "Completed"
+    assert webhook.posts == []
+
+
+def test_a_notification_that_fails_fails_the_check_and_is_sent_by_the_next(
+    prefect_api: str, webhook: Webhook, tmp_path: Path
+) -> None:
+    job = write_job(tmp_path, "retold")
+    webhook.refuses = True
+    refused = check(job)
+    assert refused.name == "Failed"
+    assert "custom-webhook/on-call did not take the notification: HTTPStatusError 503" in str(refused.message)
+    assert SECRET not in str(refused.message)
+    assert record(tmp_path)["notified_at"] is None
+    webhook.refuses = False
+    assert check(job, DEADLINE + timedelta(days=1)).name == "Completed"  # the next night's
+    titles = [post["title"] for post in webhook.posts]
+    assert titles == ["retold/2025-11-18 is late", "retold/2025-11-19 is late"]
+    assert len(events(prefect_api, "retold")) == 2
+
+
+def test_a_check_that_was_killed_while_it_told_is_made_good(webhook: Webhook, tmp_path: Path) -> None:
+    """Its lease is that of a process which is gone, and its record says that nobody was notified."""
+    job = write_job(tmp_path, "killed")
+    webhook.refuses = True
+    check(job)
+    place = tmp_path / "out/_overnight/date=2025-11-18/late/lease"
+    [file] = place.iterdir()
+    file.write_text(json.dumps({**json.loads(file.read_text()), "released": False, "pid": 2**22 + 1}))
+    webhook.refuses = False
+    assert check(job).name == "Completed"
+    assert [post["title"] for post in webhook.posts] == ["killed/2025-11-18 is late"]
+
+
+def test_a_block_that_is_not_there_is_named_and_how_to_make_it(prefect_api: str, tmp_path: Path) -> None:
+    job = write_job(tmp_path, "unknown", notify="slack-webhook/nobody")
+    failed = check(job)
+    assert failed.name == "Failed"
+    for words in ("expected a block slack-webhook/nobody", "UI under Blocks", "prefect block"):
+        assert words in str(failed.message)
+
+
+def test_without_a_block_only_the_event_is_raised(prefect_api: str, webhook: Webhook, tmp_path: Path) -> None:
+    job = write_job(tmp_path, "quiet", notify=None)
+    assert [check(job).name, check(job).name] == ["Completed", "Completed"]
+    assert len(events(prefect_api, "quiet")) == 1
+    assert webhook.posts == []

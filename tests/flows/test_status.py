@@ -1,0 +1,161 @@
+"""How partitions are shown: in the terminal at any width, and as artifacts in the Prefect UI."""
+
+import json
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from flows import calendar
+from flows.ledger import STATUSES, Entry, Status
+from flows.partition_artifacts import calendar_markdown, partitions_shown
+from flows.status import show_status
+from tasks.errors import OvernightError
+from tests.chaos.conftest import ask
+from tests.flows.conftest import RunJob
+
+RECEIPT = {
+    "rows_in": 9,
+    "rows_out": 12345,
+    "rows_quarantined": 3,
+    "seconds": 61.5,
+    "finished_at": "2026-01-03T02:00:00Z",
+}
+
+
+def entry(day: date | str, status: Status, *why: str, since: str | None = None) -> Entry:
+    return Entry(str(day), status, why, RECEIPT if status in ("published", "stale") else None, None, since=since)
+
+
+def days(first: str, statuses: list[Status]) -> list[Entry]:
+    start = date.fromisoformat(first)
+    return [entry(start + timedelta(number), status) for number, status in enumerate(statuses)]
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """What `overnight status` prints at a width, as lines."""
+
+    def show(entries: list[Entry], width: int = 80) -> list[str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        show_status("numbers", entries)
+        return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+    return show
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_month_is_a_row_that_fits_and_every_status_has_a_mark_of_its_own(shown: Any, width: int) -> None:
+    lines = shown(days("2024-02-27", ["published", "missing", "failed", "stale", "running"]), width)
+    assert max(map(len, lines)) <= width
+    months = [line[:71].rstrip() for line in lines if line.startswith("2024-0") and "since" not in line][:2]
+    assert months == [f"2024-02  {'':52}■ · F", "2024-03  S R"]
+    legend = next(line for line in lines if line.startswith("■"))
+    assert legend == "■ 1 published  · 1 missing  F 1 failed  S 1 stale  R 1 running"
+
+
+def test_two_years_take_a_line_a_month_and_years_of_nothing_take_one(shown: Any) -> None:
+    many = days("2024-01-01", ["published"] * 731)
+    assert sum(line.startswith("202") and "■" in line for line in shown(many)) == 24
+    old = [entry("1970-01-05", "published"), *days("1970-01-06", ["missing"] * 18000), *days("2026-01-01", ["failed"])]
+    lines = shown(old)
+    assert any("nothing in 590 months" in line for line in lines)
+    assert len(lines) < 30
+
+
+def test_what_is_not_published_is_told_newest_first_and_alike_neighbours_together(shown: Any) -> None:
+    entries = [
+        *[entry(f"2026-01-0{day}", "stale", "settings changed: shuffle.seed: 0 -> 1") for day in (1, 2, 3)],
+        entry("2026-01-04", "published"),
+        entry("2026-01-05", "failed", "infer: no memory [left]", since="2026-01-06T02:03:04.000Z"),
+    ]
+    lines = shown(entries)
+    first = lines.index("not published") + 1
+    assert [" ".join(line.split()) for line in lines[first : first + 4]] == [
+        "2026-01-05 failed since 2026-01-06 02:03",
+        "infer: no memory [left]",
+        "2026-01-01 to 2026-01-03 (3) stale",
+        "settings changed: shuffle.seed: 0 -> 1",
+    ]
+    assert "2026-01-04 12,345 3 61.5 2026-01-03 02:00" in [" ".join(line.split()) for line in lines]
+
+
+def test_of_many_that_are_not_published_the_newest_twenty_are_told(shown: Any) -> None:
+    entries = [
+        entry(day.partition, "failed", f"why {number}")
+        for number, day in enumerate(days("2026-01-01", ["failed"] * 30))
+    ]
+    lines = shown(entries)
+    assert sum("why" in line for line in lines) == 20
+    assert any("why 29" in line for line in lines)
+    assert lines[-1] == "and 10 more"
+
+
+def test_a_job_without_days_has_no_calendar(shown: Any) -> None:
+    assert shown([entry("all", "published")])[0] == "numbers: published"
+    assert not any("■" in line for line in shown([entry("all", "published")]))
+
+
+def test_the_calendar_in_markdown_has_a_table_a_month_with_the_weekdays_right() -> None:
+    text = calendar_markdown(
+        [*days("2026-01-30", ["published", "failed", "missing"]), entry("2026-02-02", "stale", "a|<b>")]
+    )
+    lines = text.splitlines()
+    january, february = (
+        lines.index(f"| {month} | Mon | Tue | Wed | Thu | Fri | Sat | Sun |") for month in ("2026-01", "2026-02")
+    )
+    assert february < january
+    assert lines[february + 2] == "| |  |  |  |  |  |  | ⬜ 1 |"
+    assert lines[february + 3].startswith("| | 🟡 2 | 3 |")
+    assert lines[january + 6] == "| | 26 | 27 | 28 | 29 | ✅ 30 | ❌ 31 |  |"
+    assert any("a&#124;&lt;b&gt;" in line for line in lines)
+
+
+def test_every_status_is_counted() -> None:
+    assert calendar.count([entry("all", "stale")]) == {**dict.fromkeys(STATUSES, 0), "stale": 1}
+
+
+def artifact(api: str, key: str) -> Any:
+    found = ask(api, "/artifacts/latest/filter", {"artifacts": {"key": {"any_": [key]}}, "limit": 1})
+    return found[0]["data"] if found else None
+
+
+def test_a_run_shows_the_partitions_at_its_end_also_when_it_failed(
+    run_job: RunJob, prefect_api: str, tmp_path: Path
+) -> None:
+    (tmp_path / "in/date=2026-01-02").mkdir(parents=True)
+    pq.write_table(pa.table({"x": range(5)}), tmp_path / "in/date=2026-01-02/a.parquet")
+    job = {
+        "name": "shown",
+        "source": {"kind": "parquet", "path": str(tmp_path / "in/date={partition}")},
+        "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
+    }
+    run_job(job, "2026-01-02", settings=["shuffle.kind=files"])
+    rows = {row["partition"]: row for row in json.loads(artifact(prefect_api, "shown-partitions"))}
+    assert (rows["2026-01-02"]["status"], rows["2026-01-02"]["rows out"]) == ("🟡 stale", 5)  # by the job file it is
+    with pytest.raises(OvernightError):
+        run_job(job, "2026-01-03")
+    rows = {row["partition"]: row for row in json.loads(artifact(prefect_api, "shown-partitions"))}
+    assert rows["2026-01-03"]["status"] == "❌ failed"
+    assert rows["2026-01-03"]["why"].startswith("ingest: source.path")
+    assert len(rows) == 62
+    assert "❌ 3" in artifact(prefect_api, "shown-calendar")
+
+
+def test_one_partition_of_a_backfill_shows_nothing(prefect_api: str, tmp_path: Path) -> None:
+    job = {
+        "name": "silent",
+        "source": {"kind": "parquet", "path": str(tmp_path / "in")},
+        "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    with partitions_shown(tmp_path / "job.yaml", backfill="b1"):
+        pass
+    assert artifact(prefect_api, "silent-partitions") is None
+    with partitions_shown(tmp_path / "job.yaml"):
+        pass
+    assert artifact(prefect_api, "silent-partitions") is not None
