@@ -27,9 +27,9 @@ from installation import ENGINE, PROJECT, Broken, Installation, wait_for
 JOB, JOB_FILE = "digits-on-s3", "deployments/jobs/digits-on-s3.yaml"
 RUN, BACKFILL = f"batch-inference/{JOB}", f"backfill/{JOB}"
 CLEAN = "2026-11-17"  # of the demo's days the one that every copy's predictions are compared with
-DAYS = [f"2001-01-0{day}" for day in range(1, 8)]
+DAYS = [f"2026-10-0{day}" for day in range(1, 8)]
 POISONED = DAYS[3]
-KILLED, CUT_OFF, COPIES = "2001-02-01", "2001-02-02", 15
+KILLED, CUT_OFF, COPIES = "2026-10-10", "2026-10-11", 15
 SMALL_STEPS = ["sink.rows_per_part=50", "inference.0.batch_size=10"]  # so that there is a middle to break a run in
 PARTS_BEFORE = 8
 SCHEDULER_SECONDS = timedelta(seconds=75)  # it looks once a minute

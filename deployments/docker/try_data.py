@@ -1,6 +1,6 @@
 """The data of try.py, and whether it is right: run in the worker's container, which has the libraries and the store.
 
-    make DAY COPIES...   copies of the demo's clean day as further days: `make 2001-01-01 1 2001-02-01 15`
+    make DAY COPIES...   copies of the demo's clean day as further days: `make 2026-10-01 1 2026-10-10 15`
     poison DAY, cure DAY a day that no check can pass, and what makes it right again
     parts DAY COUNT      waits until a run has staged so many parts
     rows DAY             every row of a day read back, against the images that are there
