@@ -30,7 +30,7 @@ from tasks.run_directory import (
     write_json,
 )
 from tasks.storage import Location, expand
-from tasks.write.task import Sink, is_under_way, repair
+from tasks.write.task import Repaired, Sink, is_under_way, repair
 
 T = TypeVar("T")
 BACKOFF_SECONDS = 5.0
@@ -131,10 +131,9 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
                 "Give each job a sink of its own."
             )
         generation = None
-        if repaired := repair(run, job.sink):
-            get_run_logger().warning(str(repaired))
-            if repaired.receipt and repaired.receipt["fingerprint"] == run.fingerprint:
-                generation = repaired.generation
+        repaired = _put_right(run, job.sink)
+        if repaired and repaired.receipt and repaired.receipt["fingerprint"] == run.fingerprint:
+            generation = repaired.generation
         refuse_foreign_files(run, job.sink)
         generation = generation or unfinished_generation(run.ledger, run.fingerprint)
         if generation and _is_outdated(job, replace(run, generation=generation)):
@@ -176,29 +175,38 @@ def _record_failure(run: Run, error: OvernightError) -> None:
         get_run_logger().warning("the failure could not be recorded in %s: %s", run.ledger, unwritten)
 
 
-def published_already(run: Run, sink: Sink) -> dict[str, Any] | None:
+def published_already(run: Run) -> dict[str, Any] | None:
     """The receipt of the run's own generation, where a publish that was cut off could be completed."""
-    if repaired := repair(run, sink):
-        get_run_logger().warning(str(repaired))
     receipt = read_json(run.ledger / "receipt.json")
     return receipt if receipt and receipt["generation"] == run.generation else None
 
 
-def retried(run: Run, max_attempts: int, work: Callable[[Run], T]) -> T:
+def _put_right(run: Run, sink: Sink) -> Repaired | None:
+    if repaired := repair(run, sink):
+        get_run_logger().warning(str(repaired))
+    return repaired
+
+
+def retried(run: Run, sink: Sink, max_attempts: int, work: Callable[[Run], T]) -> T:
     """What `work` makes of the run; where a worker, a node or storage failed, what a new attempt does, from ingest on.
 
-    Waits longer after each attempt, not all runs of a cluster equally long. Raises what ended the last of
-    `max_attempts`.
+    A publish that the attempt before left half-done is put right first. Waits longer after each attempt, not all runs
+    of a cluster equally long. Raises what ended the last of `max_attempts`.
     """
-    for number in range(1, max_attempts):
+    number = 1
+    while True:
         try:
+            if number > 1:
+                _put_right(run, sink)
             return work(run)
         except (WorkerLost, StorageFailed) as error:
+            if number == max_attempts:
+                raise
             seconds = BACKOFF_SECONDS * 2 ** (number - 1) * random.uniform(0.5, 1.5)
             get_run_logger().warning("attempt %d failed (%s); next in %.0f s", number, error, seconds)
-            pause(seconds)
-            run = replace(run, attempt=_new_attempt())
-    return work(run)
+        pause(seconds)
+        run = replace(run, attempt=_new_attempt())
+        number += 1
 
 
 def _new_attempt() -> str:

@@ -19,12 +19,11 @@ FOLDER = Path(__file__).parents[1] / "deployments/automations"
 def apply_automations(folder: Path = FOLDER) -> dict[str, str]:
     """Makes the server's automations those of the folder: what was done by name, `created`, `changed` or `unchanged`.
 
-    Raises `JobError` for a file that is no automation.
+    Raises `JobError` as `read_automations` does.
     """
     done = {}
     with get_client(sync_client=True) as client:
-        for path in sorted(folder.glob("*.yaml")):
-            wanted = _read(path)
+        for wanted in read_automations(folder):
             found = client.read_automations_by_name(wanted.name)
             if not found:
                 client.create_automation(wanted)
@@ -37,6 +36,13 @@ def apply_automations(folder: Path = FOLDER) -> dict[str, str]:
             client.update_automation(found[0].id, wanted)
             done[wanted.name] = "changed"
     return done
+
+
+def read_automations(folder: Path = FOLDER) -> list[AutomationCore]:
+    """Those of a folder. Raises `JobError` for a file that is no automation, and where there is no such folder."""
+    if not folder.is_dir():
+        raise JobError(f"expected automations, one file each, in {folder}, found no such folder.")
+    return [_read(path) for path in sorted(folder.glob("*.yaml"))]
 
 
 def _read(path: Path) -> AutomationCore:

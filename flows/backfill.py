@@ -37,6 +37,8 @@ from flows.cancel import cancellable, stoppable
 from flows.children import Child, Outcome, run_deployed, run_in_process
 from flows.crashes import after_crashes
 from flows.job import Job, load_job
+from flows.parameters import Setting
+from flows.partition_artifacts import show_partitions
 from flows.runner import OvernightTaskRunner
 from tasks.artifacts import artifact_key, dispensable
 from tasks.errors import OvernightError
@@ -77,7 +79,7 @@ def backfill(
     stop_on_failure: bool = False,
     dry_run: bool = False,
     reason: str = "",
-    settings: list[str] = [],  # noqa: B006 - as above
+    settings: list[Setting] = [],  # noqa: B006 - as above
     resume: str = "",
     *,
     job: str,
@@ -115,6 +117,7 @@ def backfill(
             _run_all(loaded, job, request, steps, max_concurrent, stop_on_failure, tell)
         finally:
             _show_outcomes(loaded, request, steps, outcomes)
+            show_partitions(load_job(Path(job)))
     if failed := [outcome for outcome in outcomes if outcome.status != "published"]:
         raise BackfillFailed(
             f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {failed[0].error}. "

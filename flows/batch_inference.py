@@ -12,9 +12,11 @@ from flows.attempt import describe_run, fresh_receipt, opened, published_already
 from flows.cancel import cancellable
 from flows.catch_up import skipped
 from flows.crashes import after_crashes
+from flows.gpu_limit import gpus_held
 from flows.job import Job, load_job
 from flows.lookback import look_back
 from flows.own_partition import own_partition
+from flows.parameters import Day, RowLimit, Setting
 from flows.partition_artifacts import partitions_shown
 from flows.runner import OvernightTaskRunner
 from tasks.cluster import read_cluster
@@ -48,18 +50,18 @@ def _backfill() -> str:
 @flow(name="batch-inference", flow_run_name=run_name, task_runner=OvernightTaskRunner(), persist_result=False)
 @cancellable
 def batch_inference(
-    partition: str = "",
+    partition: Day = "",
     force: bool = False,
     reason: str = "",
-    limit_rows: int = 0,
-    settings: list[str] = [],  # noqa: B006 - Prefect shows it in the form; nothing changes it
+    limit_rows: RowLimit = 0,
+    settings: list[Setting] = [],  # noqa: B006 - Prefect shows it in the form; nothing changes it
     *,
     job: str,
 ) -> Any:
     """Runs one partition of a job and publishes it; a partition that is published and not stale is left as it is.
 
     Args:
-        partition: The date to run, as YYYY-MM-DD. Empty: the day before the scheduled time, in the job's time zone.
+        partition: The date to run, as YYYY-MM-DD; `all` where the source has no dates. Empty: the day that is due.
         force: Run again although the partition is published.
         reason: Why, for the receipt.
         limit_rows: Only the first so many rows, published to a scratch place and never over real data. 0: all.
@@ -83,15 +85,15 @@ def batch_inference(
         tags(f"job:{loaded.name}", f"partition:{day}"),
     ):
         plan = make_plan(loaded.inference, *read_cluster())
-        with supervised(run):
-            receipt = retried(run, loaded.max_attempts, partial(attempt, loaded, plan))
+        with gpus_held(plan.gpus), supervised(run):
+            receipt = retried(run, loaded.sink, loaded.max_attempts, partial(attempt, loaded, plan))
     look_back(loaded, run, partition)
     return receipt
 
 
 def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     """The five tasks in order, each through Ray; the receipt. A task's own error is raised as soon as it fails."""
-    if published := published_already(run, job.sink):
+    if published := published_already(run):
         return published
     rows = _done("ingest", ingest.submit(run, job.source, plan))
     rows = _done("shuffle", shuffle.submit(run, job.shuffle, plan, rows))

@@ -175,19 +175,52 @@ def serve(job_paths: tuple[Path, ...]) -> None:
 
 
 @main.command()
-def deploy() -> None:
-    """Apply deployments/prefect.yaml to the Prefect server."""
+@json_option
+def deploy(as_json: bool) -> None:
+    """Apply deployments/prefect.yaml and the automations to the Prefect server, and say what changed."""
     from flows.deploy import deploy as deploy_all
     from flows.server import prefect_server, ui_address
-    from tasks.errors import JobError
+    from tasks.errors import JobError, OvernightError
 
     with prefect_server() as url:
         click.echo(f"Prefect UI: {ui_address(url)}/deployments", err=True)
         try:
-            status = deploy_all()
+            changes = deploy_all()
         except JobError as error:
             _usage(error)
-    sys.exit(1 if status else 0)
+        except OvernightError as error:
+            click.secho(str(error), fg="red", err=True)
+            sys.exit(1)
+    if as_json:
+        click.echo(json.dumps([change.as_json() for change in changes], indent=2))
+    else:
+        click.echo("\n".join(map(str, changes)))
+
+
+@main.command()
+@click.argument("job_path", metavar="[JOB.yaml]", type=click.Path(path_type=Path), required=False)
+@json_option
+def doctor(job_path: Path | None, as_json: bool) -> None:
+    """Look at all that a run needs, and say what to do: server, worker, queues, Ray, GPU, versions, storage."""
+    from flows.job import load_job
+    from tasks.errors import JobError
+
+    os.environ.setdefault("OVERNIGHT_STORAGE_PATIENCE", "5")  # seconds: a person waits
+    try:
+        job = load_job(job_path) if job_path else None
+    except JobError as error:
+        _usage(error)
+    from flows.doctor import examine, failed
+
+    findings = examine(job, job_path)
+    if as_json:
+        click.echo(json.dumps([finding.as_json() for finding in findings], indent=2))
+    else:
+        from flows.terminal import show_findings
+
+        show_findings(findings)
+    sys.stdout.flush()
+    os._exit(1 if failed(findings) else 0)  # a look that still waits for an answer keeps nobody waiting
 
 
 @main.command()

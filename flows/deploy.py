@@ -1,98 +1,130 @@
-"""Deployments: each job file becomes `batch-inference/<job>`, with its schedule and a form for runs by hand; their runs
-send heartbeats, and the server's automations start those again whose process died.
+"""`overnight deploy` makes a server what deployments/prefect.yaml and deployments/automations say, and tells what that
+changed; a second call changes nothing. `overnight serve` runs jobs from this process instead, for one machine.
 
-`serve` runs them from this process, for one machine. `deploy` hands `deployments/prefect.yaml` to a server whose worker
-runs them.
+Deployments' runs send heartbeats, and the server's automations start those again whose process died.
 """
 
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-import yaml
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.schedules import CronSchedule
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, DeploymentSchedule
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.deployments.runner import RunnerDeployment
-from prefect.exceptions import ObjectAlreadyExists
 from prefect.flows import serve as serve_deployments
 from prefect.types.entrypoint import EntrypointType
 from prefect.utilities.annotations import freeze
 
-from flows.automations import apply_automations
+from flows.automations import FOLDER, apply_automations, read_automations
 from flows.batch_inference import batch_inference
-from flows.job import Job, load_job, read_job, relative_paths
-from tasks.errors import JobError
+from flows.job import Job
+from flows.prefect_file import PREFECT_FILE, PrefectFile, deployable
+from flows.schedules import DEPLOYED, NotDeployed, flow_at
+from flows.server_things import Change, Thing, changes, read_deployments, read_things
+from flows.work_pools import apply_limits, apply_work_pool
+from tasks.errors import OvernightError
 
 HEARTBEAT_SECONDS = "30"  # the least that Prefect 3.8 takes; deployments/prefect.yaml says the same to workers
-PREFECT_FILE = Path("deployments/prefect.yaml")
+AT_ONCE = 2  # runs of a job on one machine: a backfill's, and the daily one beside it
+SLUG = "daily"  # of the schedules that come from a job file
 
 
-def deployable(job_path: Path) -> Job:
-    """The job, if it means the same wherever it runs. Raises `JobError` for relative paths."""
-    relative = relative_paths(read_job(job_path))
-    if relative:
-        raise JobError(
-            f"{job_path}: expected full paths or URIs in a deployment, found {', '.join(relative)}: a relative path is "
-            "another place on every machine. Write it in full, or begin it with ${ENV_VAR}."
-        )
-    return load_job(job_path)
+def deploy(prefect_file: Path = PREFECT_FILE, automations: Path = FOLDER) -> list[Change]:
+    """Applies a prefect.yaml and the automations to the configured server; what became of each thing.
+
+    Raises `JobError` for what is wrong in a file, before anything is applied, and `OvernightError` where the server
+    refuses.
+    """
+    file = PrefectFile(prefect_file)
+    named = things_of(file, automations)
+    with get_client(sync_client=True) as client:
+        before, deployed = read_things(client, file), read_deployments(client, file.flow_names)
+        for pool in file.work_pools:
+            apply_work_pool(client, pool)
+        apply_limits(client, file.concurrency_limits)
+        apply_automations(automations)
+        _prefect_deploy(prefect_file)
+        for name, found in read_deployments(client, file.flow_names).items():
+            if name in deployed and name in file.deployments:
+                _mend(client, deployed[name], found, file.deployments[name])
+        return changes(before, read_things(client, file), named)
+
+
+def things_of(file: PrefectFile, automations: Path = FOLDER) -> list[Thing]:
+    """All that the files name."""
+    return [
+        *(("work pool", pool.name) for pool in file.work_pools),
+        *(("work queue", f"{pool.name}/{queue.name}") for pool in file.work_pools for queue in pool.work_queues),
+        *(("concurrency limit", limit.name) for limit in file.concurrency_limits),
+        *(("deployment", name) for name in file.deployments),
+        *(("automation", automation.name) for automation in read_automations(automations)),
+    ]
+
+
+def _prefect_deploy(prefect_file: Path) -> None:
+    """Says nothing, unless it fails: then it raises `OvernightError` with all that was said."""
+    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(prefect_file)]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        raise OvernightError(f"`prefect deploy` failed with {done.returncode}. It said:\n{done.stdout}")
+
+
+def _mend(
+    client: SyncPrefectClient, before: DeploymentResponse, after: DeploymentResponse, entry: Mapping[str, Any]
+) -> None:
+    """What `prefect deploy` of 3.8 gets wrong: it wakes a deployment that a person paused and keeps the schedule that a
+    job no longer has; where a person made a schedule without a slug it drops that, and wakes the paused ones.
+    """
+    if before.paused and not after.paused and "paused" not in entry:
+        client.pause_deployment(after.id)
+    named = {schedule.get("slug") for schedule in entry["schedules"]}
+    paused = {schedule.slug for schedule in before.schedules if not schedule.active}
+    for schedule in after.schedules:
+        if schedule.slug == SLUG and SLUG not in named:
+            client.delete_deployment_schedule(after.id, schedule.id)
+        elif schedule.slug in paused and schedule.active:
+            client.update_deployment_schedule(after.id, schedule.id, active=False)
+    for schedule in before.schedules:
+        if schedule.slug is None and not _is_among(schedule, after.schedules):
+            client.create_deployment_schedules(after.id, [(schedule.schedule, schedule.active)])
+
+
+def _is_among(wanted: DeploymentSchedule, found: Sequence[DeploymentSchedule]) -> bool:
+    return any(schedule.slug is None and schedule.schedule == wanted.schedule for schedule in found)
 
 
 def serve(job_paths: Sequence[Path]) -> None:
     """Runs the jobs' schedules, and what is asked for in the UI, until interrupted. Raises `JobError`."""
     jobs = {path: deployable(path) for path in job_paths}
-    _apply_automations()
-    os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", HEARTBEAT_SECONDS)
-    serve_deployments(*(_deployment(job, path) for path, job in jobs.items()))
-
-
-def _deployment(job: Job, path: Path) -> RunnerDeployment:
-    schedule = job.schedule and CronSchedule(cron=job.schedule.cron, timezone=job.schedule.timezone)
-    options: dict[str, Any] = {"schedule": schedule} if schedule else {}
-    deployment: RunnerDeployment = batch_inference.to_deployment(  # type: ignore[assignment]
-        name=job.name,
-        description=f"Runs one partition of {path}. Leave partition empty for the day that is due.",
-        parameters={"job": freeze(str(path.resolve()))},
-        tags=[f"job:{job.name}"],
-        entrypoint_type=EntrypointType.MODULE_PATH,  # workers must find the flow by the name it is pickled with
-        **options,
-    )
-    return deployment
-
-
-def deploy(prefect_file: Path = PREFECT_FILE) -> int:
-    """Applies a prefect.yaml and the automations to the configured server; the exit status of `prefect deploy`.
-
-    Raises `JobError` for a missing file and for jobs that a deployment refuses.
-    """
-    if not prefect_file.is_file():
-        raise JobError(f"expected {prefect_file}, found nothing. Run in the project's directory.")
-    described = yaml.safe_load(prefect_file.read_text())
-    for deployment in described["deployments"]:
-        job = deployable(Path(deployment["parameters"]["job"]))
-        found = [(schedule["cron"], schedule.get("timezone", "UTC")) for schedule in deployment["schedules"]]
-        expected = [(job.schedule.cron, job.schedule.timezone)] if job.schedule else []
-        if found != expected:
-            raise JobError(
-                f"{prefect_file}: {deployment['name']} is scheduled {found or 'never'}, its job file says "
-                f"{expected or 'never'}. Make them agree."
-            )
-    with get_client(sync_client=True) as client:
-        for pool in sorted({deployment["work_pool"]["name"] for deployment in described["deployments"]}):
-            try:
-                client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
-            except ObjectAlreadyExists:
-                continue
-    _apply_automations()
-    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(prefect_file)]
-    return subprocess.run(command, check=False).returncode
-
-
-def _apply_automations() -> None:
     for name, done in apply_automations().items():
         click.echo(f"automation {name}: {done}", err=True)
+    os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", HEARTBEAT_SECONDS)
+    serve_deployments(*(deployment for path, job in jobs.items() for deployment in _deployments(job, path)))
+
+
+def _deployments(job: Job, path: Path) -> list[RunnerDeployment]:
+    deployments: list[RunnerDeployment] = []
+    for entrypoint, when in DEPLOYED.items():
+        try:
+            schedule = when(job)
+        except NotDeployed:
+            continue
+        flow = flow_at(entrypoint)
+        options: dict[str, Any] = {"schedule": schedule} if schedule else {}
+        if flow is batch_inference:
+            options["concurrency_limit"] = ConcurrencyLimitConfig(limit=AT_ONCE)
+        deployment: RunnerDeployment = flow.to_deployment(  # type: ignore[assignment]
+            name=job.name,
+            description=f"{flow.description}\n\nOf the job file {path}.",
+            parameters={"job": freeze(str(path.resolve()))},
+            tags=[f"job:{job.name}"],
+            entrypoint_type=EntrypointType.MODULE_PATH,  # workers must find the flow by the name it is pickled with
+            **options,
+        )
+        deployments.append(deployment)
+    return deployments

@@ -91,6 +91,8 @@ def _start(home: Path) -> str:
         "PREFECT_SERVER_UI_API_URL": url,
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
+        # In memory, where Prefect keeps them by default, a restart loses them, and with them the slots they hold.
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     }
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     log = home / "overnight-server.log"

@@ -8,10 +8,12 @@ from typing import Any
 
 from prefect.client.orchestration import get_client
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
 from flows.backfill_plan import Step, summary
+from flows.doctor import Finding, counts
 from flows.job import Job
 from flows.ledger import Entry
 from tasks.artifacts import artifact_key
@@ -124,3 +126,14 @@ def show_cleaning(report: dict[str, Any]) -> None:
         console.print(f"left alone: {skipped['partition']}: {skipped['why']}", markup=False)
     done = "would be removed; --yes removes it" if report["dry_run"] else "removed"
     console.print(f"{report['job']}: {report['files']:,} files, {report['bytes']:,} bytes {done}", markup=False)
+
+
+def show_findings(findings: Sequence[Finding]) -> None:
+    """A line a finding, and below it what to do, on stdout."""
+    console = Console(highlight=False, soft_wrap=True)
+    colours = {"ok": "green", "warning": "yellow", "wrong": "red"}
+    for finding in findings:
+        console.print(f"[{colours[finding.level]}]{finding.level:<8}[/] {escape(f'{finding.what}: {finding.found}')}")
+        if finding.advice and finding.level != "ok":
+            console.print(f"         -> {finding.advice}", markup=False)
+    console.print(", ".join(f"{count} {level}" for level, count in counts(findings).items()))

@@ -42,16 +42,23 @@ class Guard:
         with _process_limited(self._seconds(len(block))):
             return self._timed(block, work)
 
-    def arrive(self, block: pa.Table) -> bool:
-        """Whether another worker died at this block. For Ray tasks, which Ray runs again from the beginning."""
-        if not len(block) or not (found := supervisor.find(self._run)):
-            return False
-        return bool(ray.get(found.arrive.remote(self._worker, self._stage, self._name(block))))
+    @contextlib.contextmanager
+    def at(self, block: pa.Table) -> Iterator[bool]:
+        """While the worker is at a block: whether another one died at it.
 
-    def leave(self) -> None:
-        """The worker is through with its block."""
-        if found := supervisor.find(self._run):
-            found.leave.remote(self._worker)
+        For Ray tasks, which Ray runs again from the beginning. Only a process that ends in the body never leaves.
+        """
+        if not len(block) or not (found := supervisor.find(self._run)):
+            yield False
+            return
+        again = bool(ray.get(found.arrive.remote(self._worker, self._name(block))))
+        if again:
+            supervisor.report(self._run, self._stage, "a worker died and its rows were run again")
+        try:
+            yield again
+        finally:
+            with contextlib.suppress(ray.exceptions.RayError):  # the run is over, and nobody asks any more
+                ray.get(found.leave.remote(self._worker))  # waited for: the process may end with its task
 
     def end_process(self, error: Exception) -> None:
         """Ends this process, which `error` has spoilt, so that a new one tries again. Returns if nobody would know."""

@@ -8,6 +8,7 @@ operator, writes and Prefect's tasks reserve nothing.
 CPU reservations are Ray's book-keeping, not threads, so they may shrink. GPUs, memory and custom resources may not.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -91,6 +92,11 @@ class Plan:
             for name, amount in pool.needs().items():
                 total[name] = total.get(name, 0) + amount * pool.minimum
         return total
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the pools take at most; parts of one count as a whole."""
+        return math.ceil(sum(pool.num_gpus * pool.maximum for pool in self.pools) - CENT / 2)
 
 
 def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]) -> Plan:

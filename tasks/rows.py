@@ -8,7 +8,8 @@ A block is a `pyarrow.Table`. Besides the columns that users see it has the hidd
     __<stage>_seconds, __<stage>_bytes       float64: this row's share of the stage's work and output; null: not reached
 
 Filtered and quarantined rows stay in the block until the write, so that every source row can be accounted for; their
-other columns are null. An END row closes a unit whose number of rows was not known beforehand: `__row` is that number.
+other columns are null, and a block without live rows has none but its identity and hidden columns. An END row closes a
+unit whose number of rows was not known beforehand: `__row` is that number.
 
 How arrays lie in a column is `tasks/arrays.py`'s business. This file knows nothing of files, models or Ray.
 """

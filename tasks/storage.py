@@ -152,7 +152,8 @@ class Location:
     def read_tail(self, count: int) -> bytes:
         """The last `count` bytes, or all where there are fewer: one request. Raises `FileNotFoundError`."""
         filesystem, path = self.open_filesystem()
-        return bytes(filesystem.cat_file(path, start=-count))
+        with worded("read", self):
+            return bytes(filesystem.cat_file(path, start=-count))
 
     def open(self) -> Any:
         """A seekable binary file for reading."""

@@ -6,25 +6,27 @@ The flow's own process owns it, so it outlives any worker and every attempt, and
 
 import contextlib
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tasks import rows
 from tasks.errors import TooManyQuarantined
 from tasks.quarantine_limit import QuarantineLimit
 from tasks.run_directory import Run
-from tasks.suspects import Reason, Suspects
+from tasks.suspects import Suspects
 
 
-class Supervisor:
+class Supervisor(Suspects):
     """What the actor knows. `incidents`: what happened to workers, by stage, for the receipt."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._limit: QuarantineLimit | None = None
-        self._suspects = Suspects()
         self._incidents: Counter[tuple[str, str]] = Counter()
 
     def allow(self, limit: int, already: int) -> None:
@@ -33,27 +35,6 @@ class Supervisor:
 
     def quarantined(self, units: list[int], numbers: list[int], sample: dict[str, str]) -> str | None:
         return self._limit.report(units, numbers, sample) if self._limit else None
-
-    def arrive(self, worker: str, stage: str, block: Hashable) -> bool:
-        again = self._suspects.arrive(worker, block)
-        if again:
-            self.happened(stage, "a worker died and its rows were run again")
-        return again
-
-    def leave(self, worker: str) -> None:
-        self._suspects.leave(worker)
-
-    def judge(self, worker: str, block: Hashable, count: int) -> tuple[list[tuple[int, int]], dict[int, Reason]]:
-        return self._suspects.judge(worker, block, count)
-
-    def begin(self, worker: str, block: Hashable, start: int, stop: int) -> None:
-        self._suspects.begin(worker, block, start, stop)
-
-    def end(self, worker: str) -> None:
-        self._suspects.end(worker)
-
-    def explain(self, worker: str, reason: Reason, is_certain: bool) -> None:
-        self._suspects.explain(worker, reason, is_certain)
 
     def happened(self, stage: str, what: str) -> None:
         self._incidents[stage, what] += 1
@@ -72,9 +53,6 @@ def supervised(run: Run) -> Iterator[None]:
 
     If it is lost, it starts again knowing nothing: what it knew saves time, and no row depends on it.
     """
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     again = {"max_restarts": -1, "max_task_retries": -1}
     actor = ray.remote(Supervisor).options(name=actor_name(run), num_cpus=0, scheduling_strategy=here, **again).remote()
@@ -93,8 +71,6 @@ def find(run: Run) -> Any:
 
 @lru_cache(maxsize=4)
 def _find(name: str) -> Any:
-    import ray
-
     if not ray.is_initialized():
         raise LookupError(name)
     try:
@@ -110,8 +86,6 @@ def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> No
         states = states & (before["__state"].to_numpy() != rows.QUARANTINED)
     if not states.any() or not (supervisor := find(run)):
         return
-    import ray
-
     new = block.filter(pa.array(states))
     first = {
         key: str(new[column][0].as_py())
@@ -135,7 +109,5 @@ def report(run: Run, stage: str, what: str) -> None:
 
 def incidents(run: Run) -> list[dict[str, Any]]:
     """What happened to workers so far: stage, what, times."""
-    import ray
-
     supervisor = find(run)
     return list(ray.get(supervisor.incidents.remote())) if supervisor else []

@@ -50,7 +50,8 @@ class Worker:
         self._predict = predictor.load()
 
     def __call__(self, block: pa.Table) -> pa.Table:
-        careful, self._careful_calls = self._careful_calls > 0, self._careful_calls - 1
+        careful = self._careful_calls > 0
+        self._careful_calls -= careful
         return self.run(block, careful)
 
     def run(self, block: pa.Table, careful: bool) -> pa.Table:
@@ -141,10 +142,10 @@ def try_model(predictor: Predictor, run: Run, sample: pa.Table) -> float | None:
     worker = Worker(predictor, run, "", False, [], [])
     if not len(sample):
         return None
-    careful = worker.guard.arrive(sample)
-    for _ in range(2):
-        started = time.perf_counter()
-        done = worker.run(sample, careful)
-        seconds = time.perf_counter() - started
+    with worker.guard.at(sample) as careful:
+        for _ in range(2):
+            started = time.perf_counter()
+            done = worker.run(sample, careful)
+            seconds = time.perf_counter() - started
     live = int((done["__state"].to_numpy() == rows.LIVE).sum())
     return seconds / live if live else None

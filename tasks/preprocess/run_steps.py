@@ -22,12 +22,11 @@ def run_steps(block: pa.Table, steps: tuple[Step, ...], run: Run, pace: float) -
     Each worker process builds a step once. pace: seconds a row, measured on a sample; 0 where nobody knows.
     """
     guard = Guard(run, "preprocess", "preprocess", pace)
-    careful = guard.arrive(block)
     holds_files = any(types.is_binary(kind) or types.is_large_binary(kind) for kind in block.schema.types)
     size = FILES_AT_ONCE if holds_files else max(len(block), 1)
-    for start in range(0, len(block), size):
-        yield guard.run(block[start : start + size], lambda piece: _apply(piece, steps, run), careful)
-    guard.leave()
+    with guard.at(block) as careful:
+        for start in range(0, len(block), size):
+            yield guard.run(block[start : start + size], lambda piece: _apply(piece, steps, run), careful)
 
 
 def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
@@ -41,7 +40,8 @@ def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
 def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
     """`block` after every step, tried before the stream starts."""
     guard = Guard(run, "preprocess", "preprocess sample", 0)
-    return guard.run(block, lambda piece: _apply(piece, steps, run), guard.arrive(block))
+    with guard.at(block) as careful:
+        return guard.run(block, lambda piece: _apply(piece, steps, run), careful)
 
 
 @lru_cache(maxsize=64)

@@ -32,13 +32,13 @@ from tasks.write.delta import DeltaSink
 from tasks.write.hook import probe
 from tasks.write.parquet import ParquetSink
 from tasks.write.progress import follow
-from tasks.write.publish import is_under_way, prepared, publish, repair
+from tasks.write.publish import Repaired, is_under_way, prepared, publish, repair
 from tasks.write.receipt import make_receipt
 from tasks.write.sink import as_paths
 from tasks.write.statistics import summary
 from tasks.write.verdict import verdict
 
-__all__ = ["Checks", "Sink", "is_under_way", "repair", "write"]
+__all__ = ["Checks", "Repaired", "Sink", "is_under_way", "repair", "write"]
 
 Sink = Annotated[ParquetSink | DeltaSink, Field(discriminator="kind")]
 SECONDS_A_PART = 60.0

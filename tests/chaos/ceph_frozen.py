@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flows.server import prefect_server
-from tests.chaos.runs import finish, started_runs, traced, wait_until
-from tests.chaos.test_storage import ROWS, STEPS, Bucket, Server, assert_as_undisturbed, assert_nothing_is_left_behind
+from tests.chaos.runs import finish, started_runs, traced_rows, wait_until, write_model
+from tests.chaos.test_storage import ROWS, Bucket, Server, assert_as_undisturbed, assert_nothing_is_left_behind
 
 FROZEN_SECONDS = 30
 CONFIGURATION = """
@@ -137,7 +137,7 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ceph-")))
         os.environ["PREFECT_HOME"] = str(folder / "prefect")
         (folder / "run").mkdir()
-        (folder / "run" / "slow_steps.py").write_text(STEPS)
+        write_model(folder / "run")
         (folder / "store").mkdir()
         store = stack.enter_context(ceph(folder / "store"))
         bucket = Bucket(store, "bucket")
@@ -145,7 +145,8 @@ def main() -> None:
         url = stack.enter_context(prefect_server())
         start = stack.enter_context(started_runs(folder / "run", url))
         began = time.monotonic()
-        process = start(bucket.job, store.environment)
+        bucket.write_job(folder / "run")
+        process = start(**store.environment)
         staged = chance.randint(2, 6)
         wait_until(lambda: sum(key.endswith(".part") for key in bucket.keys("out/_overnight/")) >= staged, process)
         store.disk.send_signal(signal.SIGSTOP)
@@ -156,7 +157,7 @@ def main() -> None:
         assert_as_undisturbed(receipt, bucket.published)
         assert_nothing_is_left_behind(bucket, receipt)
         assert receipt["rows_resumed"] == 0
-        repeated = len(traced(folder / "run")) - ROWS * 9 // 10
+        repeated = traced_rows(folder / "run") - ROWS * 9 // 10
         print(
             f"published {receipt['rows_out']} of {receipt['rows_in']} rows in {len(receipt['files'])} files, "
             f"{time.monotonic() - began:.0f} s: none lost, none doubled, one attempt, {repeated} rows tried twice"

@@ -1,14 +1,10 @@
-"""A slow job in a folder of its own, `overnight run` processes to disturb, and what must be true in the end."""
+"""A slow job in a folder of its own, what a server and a disk say of its runs, and what must be true in the end."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from tests.chaos.runs import Process, Start, started_runs, traced_rows, wait_for, wait_until, write_model
 from tests.flows.conftest import run_job
+from tests.prefect_api import ask
 
 __all__ = ["run_job"]  # a fixture here as well
 
-Start = Callable[..., subprocess.Popen[str]]
 ROWS, PER_FILE = 1200, 100
-SHORT_WAITS = {"PREFECT_RUNNER_POLL_FREQUENCY": "2", "PREFECT_WORKER_QUERY_SECONDS": "2"}
 TRIED_TWICE = 16  # a few rows are tried before the stream
-MODEL = '''
-import os
-import time
-
-
-class Slow:
-    """Doubles x, taking its time, and leaves a trace of every batch that it saw."""
-
-    def __call__(self, batch):
-        time.sleep(0.004 * len(batch["x"]))
-        with open(os.environ["TRACE"], "a") as trace:
-            trace.write("".join(f"{x}\\n" for x in batch["x"]))
-        return {"twice": batch["x"] * 2}
-'''
 
 
 @pytest.fixture
@@ -47,7 +29,7 @@ def job_folder(tmp_path: Path) -> Path:
     for i in range(ROWS // PER_FILE):
         rows = range(i * PER_FILE, (i + 1) * PER_FILE)
         pq.write_table(pa.table({"x": rows}), tmp_path / f"in/{i:02d}.parquet", row_group_size=40)
-    (tmp_path / "slow_model.py").write_text(MODEL)
+    write_model(tmp_path)
     job = {
         "name": "slow",
         "source": {"kind": "parquet", "path": "in"},
@@ -61,72 +43,23 @@ def job_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(prefect_api: str, job_folder: Path) -> Iterator[Start]:
-    """Starts `overnight run`, or what else is given, in a process group of its own, which ends with the test."""
-    started: list[subprocess.Popen[str]] = []
-
-    def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-        started.append(overnight(job_folder, *arguments, **{"PREFECT_API_URL": prefect_api, **environment}))
-        return started[-1]
-
-    yield run
-    for process in started:
-        end(process)
-
-
-def overnight(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """`overnight run job.yaml --json`, `overnight ARGUMENTS` or a worker ("worker"), in a process group of its own."""
-    arguments = arguments or ("run", "job.yaml", "--json")
-    command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments]
-    if arguments == ("worker",):
-        command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "overnight", "--type", "process"]
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        env={**os.environ, "TRACE": str(folder / "trace"), **SHORT_WAITS, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    """Kills what is left of a process group that a test started."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    process.communicate()
+    """Starts `overnight run`, or what else is given, in `job_folder`; it ends with the test."""
+    with started_runs(job_folder, prefect_api) as start:
+        yield start
 
 
 def parts(folder: Path) -> list[Path]:
     return list((folder / "out/_overnight/all/generations").glob("*/parts/*.part"))
 
 
-def wait_for_parts(process: subprocess.Popen[str], folder: Path, count: int) -> None:
+def wait_for_parts(process: Process, folder: Path, count: int) -> None:
     """Until so many parts are staged. Fails if the run ends before."""
-
-    def there() -> bool:
-        assert process.poll() is None, process.communicate()
-        return len(parts(folder)) >= count
-
-    wait_for(f"{count} parts", there)
+    wait_until(lambda: len(parts(folder)) >= count, process)
 
 
 def settled_rows(folder: Path) -> int:
     """Rows written in staged parts."""
     return sum(pq.read_metadata(part).num_rows for part in parts(folder))
-
-
-def traced_rows(folder: Path) -> int:
-    """Rows that the model has seen, in all attempts."""
-    return len((folder / "trace").read_text().splitlines()) if (folder / "trace").exists() else 0
-
-
-def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
-    stdout, stderr = process.communicate(timeout=240)
-    assert process.returncode == 0, stderr
-    return dict(json.loads(stdout))
 
 
 def assert_exact(receipt: dict[str, Any], folder: Path) -> None:
@@ -142,34 +75,6 @@ def assert_resumed(receipt: dict[str, Any], folder: Path, settled: int, traced: 
     """The last attempt took up the `settled` rows; the model, which had seen `traced`, then saw only the rest."""
     assert receipt["rows_resumed"] >= settled > 0
     assert traced_rows(folder) - traced <= ROWS * 9 // 10 - settled + TRIED_TWICE
-
-
-def ask(api: str, path: str, body: dict[str, Any] | None = None) -> Any:
-    """The Prefect server's answer: to a POST of `body`, else to a GET."""
-    request = urllib.request.Request(
-        f"{api}{path}",
-        data=None if body is None else json.dumps(body).encode(),
-        headers={"content-type": "application/json"},
-    )
-    for _ in range(20):
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            if error.code < 500:
-                raise
-        time.sleep(0.5)  # its database is busy
-    return pytest.fail(f"{path}: the server only fails")
-
-
-def wait_for(what: str, true: Callable[[], Any], seconds: float = 120) -> Any:
-    """What `true` returns once that is something. Fails after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := true():
-            return found
-        time.sleep(0.3)
-    return pytest.fail(f"not in {seconds} s: {what}")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`overnight run` in processes of their own, for tests that watch, disturb and compare them."""
+"""`overnight` in processes of its own, a model that takes its time, and waiting for what they do. No fixtures."""
 
 import contextlib
 import json
@@ -11,53 +11,77 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
+import pytest
 
 Process = subprocess.Popen[str]
 Start = Callable[..., Process]
 
+SHORT_WAITS = {"PREFECT_RUNNER_POLL_FREQUENCY": "2", "PREFECT_WORKER_QUERY_SECONDS": "2"}
+MODEL = '''
+import os
+import time
+
+
+class Slow:
+    """Doubles x, taking its time, and leaves a trace of every row that it saw."""
+
+    def __call__(self, batch):
+        time.sleep(0.004 * len(batch["x"]))
+        with open(os.environ["TRACE"], "a") as trace:
+            trace.write("".join(f"{x}\\n" for x in batch["x"]))
+        return {"twice": batch["x"] * 2}
+'''
+
+
+def write_model(folder: Path) -> None:
+    """`slow_model:Slow`, for the jobs of a folder."""
+    (folder / "slow_model.py").write_text(MODEL)
+
 
 @contextlib.contextmanager
 def started_runs(folder: Path, prefect_api: str) -> Iterator[Start]:
-    """A function that runs a job in `folder`, behind the command `before`; what it started ends with the body.
-
-    Steps and models find the file that they may leave traces in as TRACE in their environment.
-    """
+    """A function that starts what `overnight` does, for one server; what it started ends with the body."""
     started: list[Process] = []
 
-    def start(job: dict[str, Any], environment: dict[str, str] | None = None, before: Sequence[str] = ()) -> Process:
-        (folder / "job.yaml").write_text(yaml.safe_dump(job))
-        known = {"PREFECT_API_URL": prefect_api, "TRACE": str(folder / "trace")}
-        command = [sys.executable, "-c", "from flows.cli import main; main()", "run", "job.yaml", "--json"]
-        started.append(
-            subprocess.Popen(
-                [*before, *command],
-                cwd=folder,
-                env={**os.environ, **known, **(environment or {})},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-        )
+    def start(*arguments: str, before: Sequence[str] = (), **environment: str) -> Process:
+        environment = {"PREFECT_API_URL": prefect_api, **environment}
+        started.append(overnight(folder, *arguments, before=before, **environment))
         return started[-1]
 
     try:
         yield start
     finally:
         for process in started:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
+            end(process)
 
 
-def wait_until(happened: Callable[[], bool], process: Process) -> None:
-    """Fails if the run ends before, or it takes longer than four minutes."""
-    deadline = time.monotonic() + 240
-    while not happened():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.05)
+def overnight(folder: Path, *arguments: str, before: Sequence[str] = (), **environment: str) -> Process:
+    """`overnight run job.yaml --json`, `overnight ARGUMENTS` or a worker ("worker"), in a process group of its own.
+
+    Behind the command `before`. Steps and models find the file that they leave traces in as TRACE.
+    """
+    arguments = arguments or ("run", "job.yaml", "--json")
+    command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments]
+    if arguments == ("worker",):
+        command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "overnight", "--type", "process"]
+    return subprocess.Popen(
+        [*before, *command],
+        cwd=folder,
+        env={**os.environ, "TRACE": str(folder / "trace"), **SHORT_WAITS, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def end(process: Process) -> None:
+    """Kills what is left of a process group that a test started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.communicate()
 
 
 def finish(process: Process, code: int = 0) -> dict[str, Any]:
@@ -67,7 +91,26 @@ def finish(process: Process, code: int = 0) -> dict[str, Any]:
     return dict(json.loads(stdout))
 
 
-def traced(folder: Path) -> list[str]:
-    """The lines that steps and models left so far."""
-    trace = folder / "trace"
-    return trace.read_text().splitlines() if trace.exists() else []
+def traced_rows(folder: Path) -> int:
+    """Rows that steps and models have seen, in all attempts."""
+    return len((folder / "trace").read_text().splitlines()) if (folder / "trace").exists() else 0
+
+
+def wait_until(happened: Callable[[], Any], process: Process) -> None:
+    """Fails if the process ends before, or it takes longer than four minutes."""
+
+    def alive_and_happened() -> Any:
+        assert process.poll() is None, process.communicate()
+        return happened()
+
+    wait_for("what the test waits for", alive_and_happened, 240)
+
+
+def wait_for(what: str, true: Callable[[], Any], seconds: float = 120) -> Any:
+    """What `true` returns once that is something. Fails after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := true():
+            return found
+        time.sleep(0.1)
+    return pytest.fail(f"not in {seconds} s: {what}")

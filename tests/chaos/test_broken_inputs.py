@@ -4,15 +4,15 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from PIL import Image
 
-from tests.chaos.runs import Start, finish, started_runs
+from tests.chaos.runs import Start, finish
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -74,10 +74,10 @@ def images(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(prefect_api: str, tmp_path: Path) -> Iterator[Start]:
+def job_folder(tmp_path: Path) -> Path:
+    """Where `start` runs `job.yaml`."""
     (tmp_path / "meddling_steps.py").write_text(STEPS)
-    with started_runs(tmp_path, prefect_api) as start:
-        yield start
+    return tmp_path
 
 
 def without_privilege() -> tuple[str, ...]:
@@ -102,7 +102,8 @@ def test_each_of_ten_kinds_of_broken_input_is_decoded_or_quarantined_and_none_is
         "checks": {"max_quarantined": 0.05},
         "sink": {"kind": "parquet", "path": "out", "rows_per_part": 50},
     }
-    receipt = finish(start(job, before=without_privilege()))
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    receipt = finish(start(before=without_privilege()))
     tables = [pq.read_table(tmp_path / "out" / file) for file in receipt["files"]]
     rows = {row["row_id"]: (row["r"], row["g"], row["b"]) for table in tables for row in table.to_pylist()}
     assert len(rows) == sum(map(len, tables)) == 193

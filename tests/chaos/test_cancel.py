@@ -17,21 +17,18 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.conftest import (
-    Start,
-    ask,
     assert_exact,
     assert_resumed,
-    finish,
     newest_flow_run,
     settled_rows,
     start_deployed,
     states_of,
     task_runs,
-    traced_rows,
-    wait_for,
     wait_for_parts,
     wait_for_state,
 )
+from tests.chaos.runs import Start, finish, traced_rows, wait_for
+from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
 SECONDS = 30  # in which a cancelled run must have ended

@@ -12,8 +12,6 @@ import yaml
 
 from flows.automations import FOLDER, apply_automations
 from tests.chaos.conftest import (
-    Start,
-    ask,
     assert_exact,
     assert_resumed,
     kill_flow,
@@ -22,11 +20,11 @@ from tests.chaos.conftest import (
     start_deployed,
     states_of,
     task_runs,
-    traced_rows,
-    wait_for,
     wait_for_parts,
     wait_for_state,
 )
+from tests.chaos.runs import Start, traced_rows, wait_for
+from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
 

@@ -13,19 +13,17 @@ import yaml
 from tests.chaos.conftest import (
     ROWS,
     TRIED_TWICE,
-    Start,
-    ask,
     assert_exact,
     assert_resumed,
-    finish,
     parts,
     ray_process,
     ray_processes,
     settled_rows,
     task_runs,
-    traced_rows,
     wait_for_parts,
 )
+from tests.chaos.runs import Start, finish, traced_rows
+from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
 

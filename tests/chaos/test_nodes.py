@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from ray.cluster_utils import Cluster
 
-from tests.chaos.conftest import ROWS, TRIED_TWICE, Start, assert_exact, finish, traced_rows, wait_for_parts
+from tests.chaos.conftest import ROWS, TRIED_TWICE, assert_exact, wait_for_parts
+from tests.chaos.runs import Start, finish, traced_rows
 
 pytestmark = pytest.mark.chaos
 

@@ -12,18 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.conftest import (
-    Start,
-    ask,
-    assert_exact,
-    end,
-    finish,
-    newest_flow_run,
-    task_runs,
-    traced_rows,
-    wait_for,
-    wait_for_parts,
-)
+from tests.chaos.conftest import assert_exact, newest_flow_run, task_runs, wait_for_parts
+from tests.chaos.runs import Start, end, finish, traced_rows, wait_for
+from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
 SECONDS_AWAY = 20

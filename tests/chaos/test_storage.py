@@ -20,27 +20,14 @@ import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
-from tests.chaos.runs import Start, finish, started_runs, traced, wait_until
+from tests.chaos.runs import Start, finish, traced_rows, wait_until, write_model
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 ROWS, PER_FILE = 600, 10
 TRIED_ROWS = 150
-STEPS = '''
-import os
-import time
-
-
-class Slow:
-    """Doubles x, taking its time, and leaves a trace of every row. It runs between one file's read and the next."""
-
-    def __call__(self, batch):
-        time.sleep(0.004 * len(batch["x"]))
-        with open(os.environ["TRACE"], "a") as trace:
-            trace.write("".join(f"{x}\\n" for x in batch["x"]))
-        return {"twice": batch["x"] * 2}
-'''
 
 
 class Server:
@@ -95,9 +82,8 @@ class Bucket:
         for name, content in inputs().items():
             self.server.client.put_object(Bucket=self.name, Key=f"in/{name}", Body=content)
 
-    @property
-    def job(self) -> dict[str, Any]:
-        return job(f"s3://{self.name}/in", f"s3://{self.name}/out")
+    def write_job(self, folder: Path) -> None:
+        write_job(folder, f"s3://{self.name}/in", f"s3://{self.name}/out")
 
     def keys(self, prefix: str = "") -> list[str]:
         pages = self.server.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
@@ -134,22 +120,24 @@ def bucket(server: Server) -> Bucket:
 
 
 @pytest.fixture
-def start(prefect_api: str, tmp_path: Path) -> Iterator[Start]:
-    (tmp_path / "slow_steps.py").write_text(STEPS)
-    with started_runs(tmp_path, prefect_api) as start:
-        yield start
+def job_folder(tmp_path: Path) -> Path:
+    """Where `start` runs `job.yaml`."""
+    write_model(tmp_path)
+    return tmp_path
 
 
-def job(source: str, sink: str) -> dict[str, Any]:
-    return {
+def write_job(folder: Path, source: str, sink: str) -> None:
+    """The step that is slow runs between one file's read and the next."""
+    job = {
         "name": "slow",
         "source": {"kind": "parquet", "path": source},
         "preprocess": [
             {"kind": "filter_rows", "expression": "x % 10 != 3"},
-            {"kind": "python", "target": "slow_steps:Slow"},
+            {"kind": "python", "target": "slow_model:Slow"},
         ],
         "sink": {"kind": "parquet", "path": sink, "rows_per_part": 40, "target_file_size": 4000},
     }
+    (folder / "job.yaml").write_text(yaml.safe_dump(job))
 
 
 @pytest.fixture
@@ -171,7 +159,7 @@ def moment(doing: str, chance: random.Random, bucket: Bucket, folder: Path) -> C
     """Tells when to strike: in the middle of what the run is doing then."""
     count = chance.randint(2, 6)
     happened: dict[str, Callable[[], bool]] = {
-        "read": lambda: len(traced(folder)) >= 50 * count,
+        "read": lambda: traced_rows(folder) >= 50 * count,
         "staging": lambda: sum(key.endswith(".part") for key in bucket.keys("out/_overnight/")) >= count,
         "merging": lambda: len(bucket.keys("out/_publishing-")) >= count,
         "publish": lambda: len(bucket.keys("out/part-")) >= count,
@@ -188,7 +176,8 @@ def assert_nothing_is_left_behind(bucket: Bucket, receipt: dict[str, Any]) -> No
 def test_a_server_that_is_killed_and_comes_back_costs_only_time(
     doing: str, server: Server, bucket: Bucket, start: Start, tmp_path: Path, chance: random.Random
 ) -> None:
-    process = start(bucket.job, server.environment)
+    bucket.write_job(tmp_path)
+    process = start(**server.environment)
     wait_until(moment(doing, chance, bucket, tmp_path), process)
     server.kill()
     time.sleep(chance.uniform(1, 5))
@@ -197,15 +186,16 @@ def test_a_server_that_is_killed_and_comes_back_costs_only_time(
     receipt = finish(process)
     assert_as_undisturbed(receipt, bucket.published)
     assert_nothing_is_left_behind(bucket, receipt)
-    print("traced", len(traced(tmp_path)))
+    print("traced", traced_rows(tmp_path))
     assert receipt["rows_resumed"] == 0  # nothing began anew
-    assert len(traced(tmp_path)) <= ROWS * 9 // 10 + TRIED_ROWS
+    assert traced_rows(tmp_path) <= ROWS * 9 // 10 + TRIED_ROWS
 
 
 def test_a_server_that_freezes_for_half_a_minute_costs_only_time(
     server: Server, bucket: Bucket, start: Start, tmp_path: Path, chance: random.Random
 ) -> None:
-    process = start(bucket.job, server.environment)
+    bucket.write_job(tmp_path)
+    process = start(**server.environment)
     wait_until(moment(chance.choice(["read", "staging"]), chance, bucket, tmp_path), process)
     server.process.send_signal(signal.SIGSTOP)
     time.sleep(30)
@@ -214,13 +204,14 @@ def test_a_server_that_freezes_for_half_a_minute_costs_only_time(
     assert_as_undisturbed(receipt, bucket.published)
     assert_nothing_is_left_behind(bucket, receipt)
     assert receipt["rows_resumed"] == 0
-    assert len(traced(tmp_path)) <= ROWS * 9 // 10 + TRIED_ROWS
+    assert traced_rows(tmp_path) <= ROWS * 9 // 10 + TRIED_ROWS
 
 
 def test_a_server_that_stays_away_fails_the_run_in_words_and_the_next_run_resumes(
     server: Server, bucket: Bucket, start: Start, tmp_path: Path, chance: random.Random
 ) -> None:
-    process = start(bucket.job, {**server.environment, "OVERNIGHT_STORAGE_PATIENCE": "2"})
+    bucket.write_job(tmp_path)
+    process = start(**server.environment, OVERNIGHT_STORAGE_PATIENCE="2")
     wait_until(moment("staging", chance, bucket, tmp_path), process)
     server.kill()
     failure = finish(process, code=1)
@@ -229,11 +220,11 @@ def test_a_server_that_stays_away_fails_the_run_in_words_and_the_next_run_resume
     assert failure["stage"] in ("plan", "ingest", "preprocess", "write")  # wherever the last attempt met it
     assert "the storage did not recover: " in failure["error_message"]
     assert not [key for key in bucket.keys("out/") if not key.startswith("out/_overnight/")]
-    done = len(traced(tmp_path))
-    receipt = finish(start(bucket.job, server.environment))
+    done = traced_rows(tmp_path)
+    receipt = finish(start(**server.environment))
     assert_as_undisturbed(receipt, bucket.published)
     assert receipt["rows_resumed"] >= 80
-    assert len(traced(tmp_path)) - done <= (ROWS - receipt["rows_resumed"]) * 9 // 10 + TRIED_ROWS
+    assert traced_rows(tmp_path) - done <= (ROWS - receipt["rows_resumed"]) * 9 // 10 + TRIED_ROWS
 
 
 @pytest.fixture
@@ -261,7 +252,8 @@ def test_a_full_disk_publishes_nothing_says_what_to_do_and_costs_no_finished_wor
         (tmp_path / "in" / name).write_bytes(content)
     before, disk = small_disk
     (disk / "filler").write_bytes(b"x" * 1_990_000)
-    failure = finish(start(job("in", "disk/out"), before=before), code=1)
+    write_job(tmp_path, "in", "disk/out")
+    failure = finish(start(before=before), code=1)
     assert (failure["stage"], failure["error_type"]) == ("write", "StorageRefused")
     assert re.search(
         r"cannot write /.*/disk/out/_overnight/.*: no space left \([\d,]+ bytes free in /.*/disk/.*\)\. "
@@ -273,9 +265,9 @@ def test_a_full_disk_publishes_nothing_says_what_to_do_and_costs_no_finished_wor
     staged = list(disk.rglob("*.part"))
     assert staged
     settled = sum(pq.read_metadata(part).num_rows for part in staged)
-    done = len(traced(tmp_path))
+    done = traced_rows(tmp_path)
     (disk / "filler").unlink()
-    receipt = finish(start(job("in", "disk/out"), before=before))
+    receipt = finish(start(before=before))
     assert_as_undisturbed(receipt, lambda name: (disk / "out" / name).read_bytes())
     assert receipt["rows_resumed"] >= settled
-    assert len(traced(tmp_path)) - done <= (ROWS - receipt["rows_resumed"]) * 9 // 10 + TRIED_ROWS
+    assert traced_rows(tmp_path) - done <= (ROWS - receipt["rows_resumed"]) * 9 // 10 + TRIED_ROWS

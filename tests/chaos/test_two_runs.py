@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.chaos.conftest import ROWS, Start, finish, ray_process, settled_rows, wait_for_parts
+from tests.chaos.conftest import ROWS, ray_process, settled_rows, wait_for_parts
+from tests.chaos.runs import Start, finish
 
 pytestmark = pytest.mark.chaos
 

@@ -46,6 +46,7 @@ def test_every_call_outlasts_what_passes(store: FaultyS3, place: Location, fault
     calls: list[tuple[str, Any]] = [
         ("write", lambda: (place / "a").write_bytes(b"one")),
         ("read", (place / "a").read_bytes),
+        ("read the end", lambda: (place / "a").read_tail(2)),
         ("create", lambda: (place / "b").create(b"two")),
         ("open", lambda: (place / "b").open().read()),
         ("list", lambda: [file.path for file in place.files()]),
@@ -60,7 +61,7 @@ def test_every_call_outlasts_what_passes(store: FaultyS3, place: Location, fault
         assert store.faults == [], name
     assert outcomes == {
         "write": None, "read": b"one", "create": None, "open": b"two", "list": ["a", "b"], "names": ["a", "b"],
-        "exists": True, "remove": None,
+        "read the end": b"ne", "exists": True, "remove": None,
     }  # fmt: skip
     assert place.names() == ["b"]
 
@@ -143,6 +144,7 @@ def test_no_permission_is_told_at_once(store: FaultyS3, place: Location):
         (lambda: (place / "a").write_bytes(b"one"), "write"),
         (lambda: (place / "a").create(b"one"), "write"),
         ((place / "a").read_bytes, "read"),
+        (lambda: (place / "a").read_tail(2), "read"),
         ((place / "a").open, "read"),
         (place.names, "list"),
         ((place / "a").remove, "remove"),

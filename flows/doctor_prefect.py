@@ -1,0 +1,142 @@
+"""What `overnight doctor` looks at on the Prefect server: nothing is changed there."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+import prefect
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateName,
+)
+from prefect.settings import get_current_settings
+
+from flows.deploy import things_of
+from flows.doctor import Finding, Level
+from flows.job import Job
+from flows.prefect_file import PREFECT_FILE, PrefectFile
+from flows.server_things import Things, read_things
+from tasks.errors import JobError
+
+DEPLOY = "Run `overnight deploy`."
+
+
+def check_prefect(job: Job | None) -> Iterator[Finding]:
+    """The server, and on it what deployments/prefect.yaml describes."""
+    url = get_current_settings().api.url
+    if not url:
+        yield Finding("server", "ok", "PREFECT_API_URL is not set: `run` and `serve` start a server here when needed")
+        return
+    shown = urlsplit(url)._replace(netloc=urlsplit(url).netloc.rpartition("@")[2]).geturl()
+    with get_client(sync_client=True, httpx_settings={"timeout": 10}) as client:
+        if error := client.api_healthcheck():
+            told = f"{shown} does not answer: {type(error).__name__}: {error}".replace(url, shown)
+            yield Finding("server", "wrong", told, "Start it, or set PREFECT_API_URL to one that runs.")
+            return
+        yield from _server(client, shown)
+        try:
+            file = PrefectFile()
+        except JobError as error:
+            level: Level = "wrong" if PREFECT_FILE.is_file() else "warning"
+            yield Finding("deployments", level, str(error), f"Correct {PREFECT_FILE}, or run where it lies.")
+            return
+        things = read_things(client, file)
+        yield from _pools(client, file, things)
+        yield from _applied(file, things, job)
+        yield _late_runs(client, file)
+
+
+def _server(client: SyncPrefectClient, shown: str) -> Iterator[Finding]:
+    there, here = client.api_version(), prefect.__version__
+    if there == here:
+        yield Finding("server", "ok", f"{shown} answers, Prefect {there} as here")
+    else:
+        told = f"{shown} runs Prefect {there}, here is {here}"
+        yield Finding("server", "warning", told, "Install the same version in both places.")
+    try:
+        client.request("GET", "/ready")
+    except Exception as error:
+        told = f"the server does not reach its database: {error}"
+        yield Finding("database", "wrong", told, "See the server's log, and its database's address.")
+    else:
+        yield Finding("database", "ok", "the server reaches its database")
+
+
+def _pools(client: SyncPrefectClient, file: PrefectFile, things: Things) -> Iterator[Finding]:
+    for pool in file.work_pools:
+        found = things.get(("work pool", pool.name))
+        what = f"work pool {pool.name}"
+        if found is None:
+            yield Finding(what, "wrong", "is not on the server", DEPLOY)
+            continue
+        if found["paused"]:
+            yield Finding(what, "warning", "is paused: no run starts", "Resume it in the UI.")
+        differ = [] if found["concurrency_limit"] == pool.concurrency_limit else ["its concurrency limit"]
+        paused = []
+        for queue in pool.work_queues:
+            there = things.get(("work queue", f"{pool.name}/{queue.name}"))
+            if there is None or any(there[name] != getattr(queue, name) for name in ("priority", "concurrency_limit")):
+                differ.append(f"queue {queue.name}")
+            elif there["paused"]:
+                paused.append(queue.name)
+        if differ:
+            yield Finding(what, "wrong", f"other than {file.path} says: {', '.join(differ)}", DEPLOY)
+        else:
+            names = ", ".join(queue.name for queue in sorted(pool.work_queues, key=lambda queue: queue.priority))
+            yield Finding(
+                what, "ok", f"type {found['type']}, {found['concurrency_limit']} runs at once, queues {names}"
+            )
+        if paused:
+            yield Finding(what, "warning", f"paused queues: {', '.join(paused)}", "Resume them in the UI.")
+        yield _worker(client, pool.name, pool.type)
+
+
+def _worker(client: SyncPrefectClient, pool: str, kind: str) -> Finding:
+    workers = client.read_workers_for_work_pool(pool)
+    online = [worker for worker in workers if worker.status == "ONLINE"]
+    if online:
+        return Finding("worker", "ok", f"{len(online)} online for pool {pool}: {', '.join(w.name for w in online[:5])}")
+    beats = [worker.last_heartbeat_time for worker in workers if worker.last_heartbeat_time]
+    told = f"none is online for pool {pool}"
+    if beats:
+        told += f"; the last heartbeat was {(datetime.now(UTC) - max(beats)).total_seconds():.0f} s ago"
+    return Finding("worker", "wrong", told, f"`prefect worker start --pool {pool} --type {kind}`")
+
+
+def _applied(file: PrefectFile, things: Things, job: Job | None) -> Iterator[Finding]:
+    for kind in ("concurrency limit", "deployment", "automation"):
+        wanted = [name for of, name in things_of(file) if of == kind]
+        missing = [name for name in wanted if (kind, name) not in things]
+        asleep = [name for name in wanted if _is_asleep(things.get((kind, name), {}))]
+        if missing:
+            yield Finding(f"{kind}s", "wrong", f"not on the server: {', '.join(missing)}", DEPLOY)
+        if asleep:
+            yield Finding(f"{kind}s", "warning", f"paused: {', '.join(asleep)}", "Resume them in the UI.")
+        if not (missing or asleep):
+            yield Finding(f"{kind}s", "ok", f"{len(wanted)} described, all of them on the server")
+    if job and f"batch-inference/{job.name}" not in file.deployments:
+        told = f"{job.name} has none in {file.path}"
+        yield Finding("deployments", "warning", told, "Add an entry to run it on a schedule or from the UI.")
+
+
+def _is_asleep(thing: dict[str, object]) -> bool:
+    sleeping_schedule = any(str(schedule).endswith(", paused") for schedule in thing.get("schedules", []))  # type: ignore[attr-defined]
+    return bool(thing.get("paused") or sleeping_schedule) or False in (thing.get("enabled"), thing.get("active"))
+
+
+def _late_runs(client: SyncPrefectClient, file: PrefectFile) -> Finding:
+    late = client.read_flow_runs(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=sorted(file.flow_names))),
+        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(name=FlowRunFilterStateName(any_=["Late"]))),
+        limit=100,
+    )
+    if not late:
+        return Finding("late runs", "ok", "none")
+    since = min(run.expected_start_time for run in late if run.expected_start_time)
+    names = ", ".join(sorted({run.work_queue_name or "no queue" for run in late}))
+    told = f"{len(late)} runs should have started, the first at {since:%Y-%m-%d %H:%M} UTC, in {names}"
+    return Finding("late runs", "warning", told, "See the worker, and what holds the places of the pool.")

@@ -1,0 +1,135 @@
+"""What `overnight doctor` finds out about Ray: in a process of its own, which is ended when its time is up.
+
+`python -m flows.doctor_ray` connects as a run does and prints what is there as JSON.
+"""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from flows.doctor import Finding
+
+RAY_SECONDS = 60.0
+NODE_SECONDS = 20.0
+COMPARED = ("ray", "torch", "pyarrow", "transformers", "deltalake", "numpy")
+
+
+def check_ray() -> Iterator[Finding]:
+    """The cluster at RAY_ADDRESS, or the Ray that would start here."""
+    address = os.environ.get("RAY_ADDRESS", "")
+    where = f"the cluster at {address}" if address else "Ray in this process"
+    command = [sys.executable, "-m", "flows.doctor_ray"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RAY_SECONDS)
+    except subprocess.TimeoutExpired:
+        told = f"{where} did not answer in {RAY_SECONDS:.0f} s"
+        yield Finding("Ray", "wrong", told, "See `ray status` on its head, and whether RAY_ADDRESS is right.")
+        return
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    found: dict[str, Any] = json.loads(lines[-1]) if lines else {"error": done.stderr.strip()[-500:]}
+    if "error" in found:
+        advice = "See RAY_ADDRESS, RAY_AUTH_TOKEN and the versions." if address else "See the message."
+        yield Finding("Ray", "wrong", f"{where} cannot be used: {found['error']}", advice)
+        return
+    yield from judge(found, where)
+
+
+def judge(found: dict[str, Any], where: str) -> Iterator[Finding]:
+    """Findings about what `look` saw."""
+    total = found["total"]
+    size = f"{total.get('CPU', 0):g} CPUs, {total.get('GPU', 0):g} GPUs, "
+    size += f"{total.get('object_store_memory', 0) / 2**30:.1f} GiB of object store on {len(found['nodes'])} nodes"
+    if total.get("CPU"):
+        yield Finding("Ray", "ok", f"{where} works, Ray {found['versions']['ray']}: {size}")
+    else:
+        yield Finding("Ray", "wrong", f"{where} has no CPU to run on: {size}", "Start a Ray node with CPUs.")
+    silent = [node["host"] for node in found["nodes"] if node["versions"] is None]
+    if silent:
+        told = f"no answer in {NODE_SECONDS:.0f} s from {', '.join(silent)}"
+        yield Finding("Ray nodes", "warning", told, "See whether these nodes are well.")
+    for node in found["nodes"]:
+        differ = [
+            f"{name} {there}, here {found['versions'].get(name)}"
+            for name, there in (node["versions"] or {}).items()
+            if there != found["versions"].get(name)
+        ]
+        if differ:
+            told = f"{node['host']} has {'; '.join(differ)}"
+            yield Finding("Ray nodes", "wrong", told, "Install the same versions everywhere: see deployments/docker.")
+    declared = total.get("GPU", 0)
+    blind = [node["host"] for node in found["nodes"] if node["gpus"] and node["seen"] == 0]
+    if blind:
+        told = f"Ray declares GPUs on {', '.join(blind)}, and torch sees none there"
+        yield Finding("GPU", "wrong", told, "See the driver, and that torch is a CUDA build.")
+    elif declared:
+        yield Finding("GPU", "ok", f"torch sees a GPU wherever Ray declares some ({declared:g} in all)")
+    else:
+        yield Finding("GPU", "ok", "none: models run on CPUs")
+
+
+def look() -> dict[str, Any]:
+    """What the connected Ray has, by node."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    if address == "local" and "RAY_AUTH_MODE" not in os.environ:
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    ray.init(address, log_to_driver=False, logging_level="ERROR", **options)
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+
+    def ask(node: dict[str, Any], function: Any, **arguments: Any) -> Any:
+        here = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        remote = ray.remote(function).options(scheduling_strategy=here, max_retries=0, **arguments)
+        return remote.remote(COMPARED) if function is versions else remote.remote()
+
+    asked = [
+        (ask(node, versions, num_cpus=0), _gpus(node) and ask(node, seen_gpus, num_cpus=0, num_gpus=1))
+        for node in nodes
+    ]
+    waiting = [reference for pair in asked for reference in pair if reference]
+    ready, _ = ray.wait(waiting, num_returns=len(waiting), timeout=NODE_SECONDS)
+    told = [
+        {
+            "host": node["NodeManagerHostname"],
+            "versions": ray.get(known) if known in ready else None,
+            "gpus": _gpus(node),
+            "seen": ray.get(seen) if seen and seen in ready else None,  # None: they are in use
+        }
+        for node, (known, seen) in zip(nodes, asked, strict=True)
+    ]
+    return {"total": ray.cluster_resources(), "nodes": told, "versions": versions(COMPARED)}
+
+
+def _gpus(node: dict[str, Any]) -> float:
+    return float(node["Resources"].get("GPU", 0))
+
+
+def versions(packages: tuple[str, ...]) -> dict[str, str]:
+    """Of those that are installed, without the build's suffix."""
+    found = {}
+    for name in packages:
+        try:
+            found[name] = version(name).partition("+")[0]
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def seen_gpus() -> int:
+    import torch
+
+    return int(torch.cuda.device_count())
+
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps(look()), flush=True)
+    except Exception as error:
+        print(json.dumps({"error": f"{type(error).__name__}: {str(error).strip()[:500]}"}), flush=True)

@@ -1,0 +1,13 @@
+"""The types of the flow's parameters. Their bounds reach the form in the UI and the server, which refuses what breaks
+them before a run is there.
+
+Each is spelt as `Annotated`: of a bare `int = Field(ge=0)` Prefect 3.8 keeps neither bounds nor description.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+Day = Annotated[str, Field(pattern=r"^(all|[0-9]{4}-[0-9]{2}-[0-9]{2})?$", examples=["2026-11-19"])]
+RowLimit = Annotated[int, Field(ge=0)]
+Setting = Annotated[str, Field(pattern=r"^[^=\s]+=", examples=["inference.0.batch_size=8"])]

@@ -1,0 +1,117 @@
+"""deployments/prefect.yaml: what stands there, checked against the job files before anything is applied.
+
+`prefect deploy` reads `deployments`; pools, queues and limits stand under `definitions`, which it passes over.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from flows.job import Job, load_job, read_job, relative_paths
+from flows.schedules import DEPLOYED, NotDeployed, flow_at
+from tasks.errors import JobError
+
+PREFECT_FILE = Path("deployments/prefect.yaml")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class WorkQueue(_Strict):
+    """A line in which runs wait. priority: 1 goes first."""
+
+    name: str
+    priority: Annotated[int, Field(ge=1)]
+    concurrency_limit: Annotated[int | None, Field(ge=0)] = None
+
+
+class WorkPool(_Strict):
+    """What workers take runs from."""
+
+    name: str
+    type: str
+    concurrency_limit: Annotated[int | None, Field(ge=0)] = None
+    work_queues: list[WorkQueue] = []
+
+
+class ConcurrencyLimit(_Strict):
+    """Slots that all runs share."""
+
+    name: str
+    limit: Annotated[int, Field(ge=0)]
+
+
+class _Definitions(BaseModel):
+    """Other definitions are the anchors of the file."""
+
+    work_pools: list[WorkPool] = []
+    concurrency_limits: list[ConcurrencyLimit] = []
+
+
+class PrefectFile:
+    """What a prefect.yaml says. `deployments`: entries as they are written, by `flow/deployment`."""
+
+    def __init__(self, path: Path = PREFECT_FILE) -> None:
+        """Raises `JobError` for a file that is missing or wrong, and for jobs that a deployment refuses."""
+        if not path.is_file():
+            raise JobError(f"expected {path}, found nothing. Run in the project's directory.")
+        self.path = path
+        try:
+            described = yaml.safe_load(path.read_text())
+            definitions = _Definitions.model_validate(described.get("definitions") or {})
+        except (yaml.YAMLError, ValidationError) as error:
+            raise JobError(f"{path}: {error}") from None
+        self.work_pools = definitions.work_pools
+        self.concurrency_limits = definitions.concurrency_limits
+        self.deployments: dict[str, Mapping[str, Any]] = {}
+        for entry in described["deployments"]:
+            self.deployments[f"{flow_at(entry['entrypoint']).name}/{entry['name']}"] = entry
+            self._check(entry)
+        self._check_places()
+
+    @property
+    def flow_names(self) -> set[str]:
+        return {name.partition("/")[0] for name in self.deployments}
+
+    def _check(self, entry: Mapping[str, Any]) -> None:
+        if entry["entrypoint"] not in DEPLOYED:
+            return  # a flow of your own
+        job = deployable(Path(entry["parameters"]["job"]))
+        found = [(schedule["cron"], schedule.get("timezone", "UTC")) for schedule in entry["schedules"]]
+        try:
+            schedule = DEPLOYED[entry["entrypoint"]](job)
+        except NotDeployed as error:
+            raise JobError(
+                f"{self.path}: {entry['name']} has a deployment of {entry['entrypoint']}: {error}."
+            ) from None
+        expected = [(schedule.cron, schedule.timezone)] if schedule else []
+        if found != expected:
+            raise JobError(
+                f"{self.path}: {entry['name']} is scheduled {found or 'never'}, its job file says "
+                f"{expected or 'never'}. Make them agree."
+            )
+
+    def _check_places(self) -> None:
+        """Raises `JobError` for a deployment in a pool or queue that the file does not define."""
+        queues = {pool.name: [queue.name for queue in pool.work_queues] for pool in self.work_pools}
+        for name, entry in self.deployments.items():
+            pool, queue = entry["work_pool"]["name"], entry["work_pool"].get("work_queue_name", "default")
+            if queue not in [*queues.get(pool, []), *(["default"] if pool in queues else [])]:
+                raise JobError(
+                    f"{self.path}: {name} is for queue {queue} of pool {pool}; definitions.work_pools has {queues}."
+                )
+
+
+def deployable(job_path: Path) -> Job:
+    """The job, if it means the same wherever it runs. Raises `JobError` for relative paths."""
+    relative = relative_paths(read_job(job_path))
+    if relative:
+        raise JobError(
+            f"{job_path}: expected full paths or URIs in a deployment, found {', '.join(relative)}: a relative path is "
+            "another place on every machine. Write it in full, or begin it with ${ENV_VAR}."
+        )
+    return load_job(job_path)

@@ -1,0 +1,141 @@
+"""What a Prefect server has of what a prefect.yaml describes, as plain values; and what two such looks differ in."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.objects import DeploymentSchedule
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.exceptions import ObjectNotFound
+
+from flows.prefect_file import PrefectFile
+
+PAGE = 200
+OURS = "overnight"  # what limits and automations of ours are called, or begin with
+SHOWN = 60  # characters of a value
+
+Thing = tuple[str, str]  # kind and name
+Things = dict[Thing, dict[str, Any]]
+
+# Too long to be shown, or perhaps secret: that they changed is all that is told.
+_UNTOLD = frozenset({"form", "job_variables", "trigger", "actions"})
+
+
+@dataclass(frozen=True)
+class Change:
+    """What happened to one thing. `fields`: (field, old, new)."""
+
+    kind: str
+    name: str
+    done: str  # created, changed, unchanged, left alone
+    fields: tuple[tuple[str, Any, Any], ...] = ()
+
+    def __str__(self) -> str:
+        told = [
+            field if field in _UNTOLD else f"{field}: {_shown(old)} -> {_shown(new)}" for field, old, new in self.fields
+        ]
+        return f"{self.kind} {self.name}: {self.done}" + (f" ({'; '.join(told)})" if told else "")
+
+    def as_json(self) -> dict[str, Any]:
+        fields = {
+            field: {} if field in _UNTOLD else {"old": _plain(old), "new": _plain(new)}
+            for field, old, new in self.fields
+        }
+        return {"kind": self.kind, "name": self.name, "done": self.done, "fields": fields}
+
+
+def read_things(client: SyncPrefectClient, file: PrefectFile) -> Things:
+    """All that the file names, where it is there; and its like that the file does not name."""
+    things: Things = {}
+    for pool in file.work_pools:
+        try:
+            found = client.read_work_pool(pool.name)
+        except ObjectNotFound:
+            continue
+        things["work pool", pool.name] = {
+            "type": found.type,
+            "concurrency_limit": found.concurrency_limit,
+            "paused": found.is_paused,
+        }
+        for queue in client.read_work_queues(work_pool_name=pool.name):
+            things["work queue", f"{pool.name}/{queue.name}"] = {
+                "priority": queue.priority,
+                "concurrency_limit": queue.concurrency_limit,
+                "paused": queue.is_paused,
+            }
+    named = {limit.name for limit in file.concurrency_limits}
+    for limit in _paged(client.read_global_concurrency_limits):
+        if limit.name in named or limit.name.startswith(OURS):
+            things["concurrency limit", limit.name] = {"limit": limit.limit, "active": limit.active}
+    for name, deployment in read_deployments(client, file.flow_names).items():
+        things["deployment", name] = _deployment(deployment)
+    for automation in client.read_automations():
+        if automation.name.startswith(OURS):
+            content = automation.model_dump(mode="json", include={"description", "enabled", "trigger", "actions"})
+            content["trigger"].pop("id", None)
+            things["automation", automation.name] = content
+    return things
+
+
+def read_deployments(client: SyncPrefectClient, flow_names: Collection[str]) -> dict[str, DeploymentResponse]:
+    """The deployments of these flows, by `flow/deployment`."""
+    flows = {flow.id: flow.name for flow in _paged(client.read_flows) if flow.name in flow_names}
+    found = [deployment for deployment in _paged(client.read_deployments) if deployment.flow_id in flows]
+    return {f"{flows[deployment.flow_id]}/{deployment.name}": deployment for deployment in found}
+
+
+def changes(before: Things, after: Things, named: Collection[Thing]) -> list[Change]:
+    """What became of each thing, in the order of `after`; those that nobody names come last, as left alone."""
+    found = []
+    for kind, name in sorted(after, key=lambda thing: thing not in named):
+        old, new = before.get((kind, name)), after[kind, name]
+        if old is None:
+            found.append(Change(kind, name, "created"))
+            continue
+        fields = tuple((field, old.get(field), new[field]) for field in new if old.get(field) != new[field])
+        left = (kind, name) not in named and not fields
+        found.append(Change(kind, name, "left alone" if left else "changed" if fields else "unchanged", fields))
+    return found
+
+
+def _paged(read: Any) -> Iterator[Any]:
+    for page in count():
+        found = read(limit=PAGE, offset=page * PAGE)
+        yield from found
+        if len(found) < PAGE:
+            return
+
+
+def _deployment(found: DeploymentResponse) -> dict[str, Any]:
+    limit, options = found.global_concurrency_limit, found.concurrency_options
+    same = ("description", "version", "paused", "parameters", "entrypoint", "path", "pull_steps", "job_variables")
+    return {
+        **{name: getattr(found, name) for name in same},
+        "tags": sorted(found.tags),
+        "work_queue": f"{found.work_pool_name}/{found.work_queue_name}",
+        "concurrency_limit": limit.limit if limit else None,
+        "collision_strategy": options.collision_strategy.value if options else None,
+        "schedules": sorted(_schedule(schedule) for schedule in found.schedules),
+        "form": (found.parameter_openapi_schema, found.enforce_parameter_schema),
+    }
+
+
+def _schedule(found: DeploymentSchedule) -> str:
+    values = found.schedule.model_dump(mode="json", exclude_none=True)
+    when = " ".join(str(values[name]) for name in ("cron", "rrule", "interval", "timezone") if name in values)
+    return f"{found.slug}: {when}" + ("" if found.active else ", paused")
+
+
+def _shown(value: Any) -> str:
+    text = "none" if value in (None, []) else ", ".join(value) if _is_texts(value) else str(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

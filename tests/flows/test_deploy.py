@@ -1,0 +1,290 @@
+"""What `overnight deploy` makes of a server, and what of the server's it leaves alone."""
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows.automations import FOLDER, apply_automations
+from flows.deploy import _deployments
+from flows.deploy import deploy as deploy_here
+from flows.job import load_job
+from flows.prefect_file import PrefectFile
+from flows.schedules import NotDeployed, at_deadline
+from tasks.errors import JobError
+from tests.prefect_api import ask
+
+Deploy = Callable[..., list[dict[str, Any]]]
+PROJECT = FOLDER.parents[1]
+JOB = {
+    "name": "small",
+    "source": {"kind": "parquet", "path": "/in/date={partition}"},
+    "sink": {"kind": "parquet", "path": "/out"},
+    "schedule": {"cron": "0 2 * * *", "timezone": "Europe/Berlin", "deadline": "06:30"},
+}
+POOL = "/work_pools/overnight"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project's folder with the shipped prefect.yaml, cut down to one job."""
+    (tmp_path / "deployments").mkdir()
+    (tmp_path / "deployments/job.yaml").write_text(yaml.safe_dump(JOB))
+    shipped = yaml.safe_load((PROJECT / "deployments/prefect.yaml").read_text())
+    entry = next(entry for entry in shipped["deployments"] if entry["schedules"])
+    entry |= {"name": "small", "parameters": {"job": "deployments/job.yaml"}}
+    entry["schedules"][0]["timezone"] = "Europe/Berlin"
+    write(tmp_path, shipped | {"deployments": [entry]})
+    return tmp_path
+
+
+def read(project: Path) -> dict[str, Any]:
+    return dict(yaml.safe_load((project / "deployments/prefect.yaml").read_text()))
+
+
+def write(project: Path, content: dict[str, Any]) -> None:
+    (project / "deployments/prefect.yaml").write_text(yaml.safe_dump(content))
+
+
+def overnight(api: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments]
+    environment = {**os.environ, "PREFECT_API_URL": api}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+@pytest.fixture
+def deploy(prefect_api: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deploy]:
+    """Deploys the project, as JSON values; all that it can make is gone from the server afterwards."""
+    monkeypatch.chdir(project)
+    remove_all(prefect_api)
+    yield lambda: json.loads(json.dumps([change.as_json() for change in deploy_here()]))
+    remove_all(prefect_api)
+
+
+def remove_all(api: str) -> None:
+    limits = [found["name"] for found in ask(api, "/v2/concurrency_limits/filter", {})]
+    for path in [
+        *(f"/deployments/{found['id']}" for found in ask(api, "/deployments/filter", {})),
+        *(f"/automations/{found['id']}" for found in ask(api, "/automations/filter", {})),
+        *(f"/v2/concurrency_limits/{name}" for name in limits if name.startswith("overnight")),
+        *([POOL] if ask(api, "/work_pools/filter", {"work_pools": {"name": {"any_": ["overnight"]}}}) else []),
+    ]:
+        ask(api, path, method="DELETE")
+
+
+def done(changes: list[dict[str, Any]]) -> dict[str, str]:
+    return {f"{change['kind']} {change['name']}": change["done"] for change in changes}
+
+
+def fields(changes: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    [change] = [change for change in changes if change["name"] == name]
+    return dict(change["fields"])
+
+
+def test_a_first_deploy_makes_everything_and_a_second_changes_nothing(deploy: Deploy, prefect_api: str) -> None:
+    first = done(deploy())
+    assert set(first.values()) == {"created"}
+    assert set(first) == {
+        "work pool overnight",
+        "work queue overnight/daily",
+        "work queue overnight/default",
+        "work queue overnight/backfill",
+        "concurrency limit overnight-gpu",
+        "deployment batch-inference/small",
+        "automation overnight-crashed-run-starts-again",
+        "automation overnight-silent-run-has-crashed",
+    }
+    queues = {queue["name"]: queue for queue in ask(prefect_api, f"{POOL}/queues/filter", {})}
+    assert {name: queue["priority"] for name, queue in queues.items()} == {"daily": 1, "default": 10, "backfill": 20}
+    found = ask(prefect_api, "/deployments/name/batch-inference/small")
+    assert (found["work_pool_name"], found["work_queue_name"]) == ("overnight", "daily")
+    assert found["concurrency_options"]["collision_strategy"] == "ENQUEUE"
+    assert found["global_concurrency_limit"]["limit"] >= 1
+    second = done(deploy())
+    assert (set(second), set(second.values())) == (set(first), {"unchanged"})
+
+
+def test_no_setting_lets_backfills_starve_their_children_or_the_daily_runs() -> None:
+    file = PrefectFile(PROJECT / "deployments/prefect.yaml")
+    [pool] = file.work_pools
+    limits = {queue.name: queue.concurrency_limit for queue in pool.work_queues}
+    assert limits["default"] + limits["backfill"] < pool.concurrency_limit  # type: ignore[operator]
+    priorities = {queue.name: queue.priority for queue in pool.work_queues}
+    assert priorities["daily"] < min(priorities["default"], priorities["backfill"])
+    for name, entry in file.deployments.items():
+        if name.startswith("batch-inference/"):
+            assert entry["work_pool"]["work_queue_name"] == "daily"
+            assert entry["concurrency_limit"]["limit"] > limits["backfill"]  # type: ignore[operator]
+
+
+def test_what_differs_is_set_back_and_told_and_what_a_person_paused_or_made_stays(
+    deploy: Deploy, prefect_api: str, project: Path
+) -> None:
+    deploy()
+    queues = {queue["name"]: queue for queue in ask(prefect_api, f"{POOL}/queues/filter", {})}
+    small = ask(prefect_api, "/deployments/name/batch-inference/small")
+    automation = ask(prefect_api, "/automations/filter", {})[0]
+    ask(prefect_api, f"/work_queues/{queues['daily']['id']}", {"priority": 7, "is_paused": True}, "PATCH")
+    ask(prefect_api, POOL, {"concurrency_limit": 3, "is_paused": True}, "PATCH")
+    ask(prefect_api, "/v2/concurrency_limits/overnight-gpu", {"limit": 99}, "PATCH")
+    ask(prefect_api, "/v2/concurrency_limits/", {"name": "overnight-licences", "limit": 4}, "POST")
+    ask(prefect_api, f"/automations/{automation['id']}", {"enabled": False}, "PATCH")
+    ask(prefect_api, f"/deployments/{small['id']}", {"paused": True}, "PATCH")
+    schedule = small["schedules"][0]["id"]
+    ask(prefect_api, f"/deployments/{small['id']}/schedules/{schedule}", {"active": False}, "PATCH")
+    mine = {"schedule": {"cron": "5 5 * * 1", "timezone": "UTC"}, "active": True}
+    ask(prefect_api, f"/deployments/{small['id']}/schedules", [mine], "POST")
+    changed = deploy()
+    assert fields(changed, "overnight/daily") == {"priority": {"old": 7, "new": 1}}
+    assert fields(changed, "overnight") == {"concurrency_limit": {"old": 3, "new": 8}}
+    assert fields(changed, "overnight-gpu") == {"limit": {"old": 99, "new": 1}}
+    assert fields(changed, "batch-inference/small") == {}
+    told = done(changed)
+    assert told["concurrency limit overnight-licences"] == "left alone"
+    assert told[f"automation {automation['name']}"] == "unchanged"
+    assert ask(prefect_api, POOL)["is_paused"]
+    assert ask(prefect_api, f"/work_queues/{queues['daily']['id']}")["is_paused"]
+    assert not ask(prefect_api, f"/automations/{automation['id']}")["enabled"]
+    small = ask(prefect_api, "/deployments/name/batch-inference/small")
+    assert small["paused"]
+    assert {(found["schedule"]["cron"], found["active"]) for found in small["schedules"]} == {
+        ("0 2 * * *", False),
+        ("5 5 * * 1", True),
+    }
+
+
+def test_what_changes_in_the_files_is_told_field_by_field_and_what_they_no_longer_name_is_left_alone(
+    deploy: Deploy, prefect_api: str, project: Path
+) -> None:
+    deploy()
+    content = read(project)
+    unscheduled = {name: value for name, value in JOB.items() if name != "schedule"} | {"name": "other"}
+    (project / "deployments/other.yaml").write_text(yaml.safe_dump(unscheduled))
+    [entry] = content["deployments"]
+    other = entry | {"name": "other", "parameters": {"job": "deployments/other.yaml"}, "schedules": []}
+    write(project, content | {"deployments": [entry | {"tags": ["more", "overnight"]}, other]})
+    changed = deploy()
+    assert fields(changed, "batch-inference/small") == {
+        "tags": {"old": sorted(entry["tags"]), "new": ["more", "overnight"]}
+    }
+    assert done(changed)["deployment batch-inference/other"] == "created"
+    (project / "deployments/job.yaml").write_text(yaml.safe_dump(unscheduled | {"name": "small"}))
+    write(project, content | {"deployments": [entry | {"schedules": []}]})
+    changed = deploy()
+    assert done(changed)["deployment batch-inference/other"] == "left alone"
+    assert fields(changed, "batch-inference/small")["schedules"] == {
+        "old": ["daily: 0 2 * * * Europe/Berlin"],
+        "new": [],
+    }
+    assert ask(prefect_api, "/deployments/name/batch-inference/small")["schedules"] == []
+
+
+def test_a_person_reads_one_line_a_thing_and_of_prefect_deploy_only_its_failure(
+    deploy: Deploy, prefect_api: str, project: Path
+) -> None:
+    ask(prefect_api, "/v2/concurrency_limits/", {"name": "overnight-gpu", "limit": 99}, "POST")
+    said = overnight(prefect_api, project, "deploy")
+    assert said.returncode == 0, said.stderr
+    assert "concurrency limit overnight-gpu: changed (limit: 99 -> 1)" in said.stdout.splitlines()
+    assert all(line.split(": ")[1].split(" ")[0] in ("changed", "created") for line in said.stdout.splitlines())
+    content = read(project)
+    content["deployments"][0]["parameters"]["limit_rows"] = -1
+    write(project, content)
+    said = overnight(prefect_api, project, "deploy", "--json")
+    assert (said.returncode, said.stdout) == (1, "")
+    assert "`prefect deploy` failed with 1" in said.stderr
+    assert "-1 is less than the minimum of 0" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["deployments"][0]["schedules"][0].update(cron="0 3 * * *"), "Make them agree"),
+        (lambda c: c["deployments"][0]["work_pool"].update(work_queue_name="dialy"), "queue dialy of pool overnight"),
+        (lambda c: c["definitions"]["work_pools"][0]["work_queues"][0].update(priority=0), "greater than or equal"),
+        (lambda c: c["definitions"]["concurrency_limits"][0].update(limitt=1), "limitt"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_told_before_anything_is_applied(
+    project: Path, change: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = read(project)
+    change(content)
+    write(project, content)
+    monkeypatch.chdir(project)
+    with pytest.raises(JobError, match=message):
+        PrefectFile()
+
+
+def test_a_deadline_is_a_time_of_day_on_the_clock_of_the_job(project: Path) -> None:
+    job = load_job(project / "deployments/job.yaml")
+    schedule = at_deadline(job)
+    assert (schedule.cron, schedule.timezone) == ("30 6 * * *", "Europe/Berlin")
+    with pytest.raises(NotDeployed):
+        at_deadline(job.model_copy(update={"schedule": None}))
+
+
+def test_serve_makes_the_same_deployments_as_the_file(project: Path) -> None:
+    job = load_job(project / "deployments/job.yaml")
+    served = _deployments(job, project / "deployments/job.yaml")
+    assert [(found.flow_name, found.name) for found in served] == [("batch-inference", "small")]
+    assert served[0].schedules[0].schedule.cron == "0 2 * * *"  # type: ignore[index,union-attr]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"partition": "yesterday"},
+        {"partition": "2026-1-2"},
+        {"limit_rows": -1},
+        {"limit_rows": "many"},
+        {"settings": ["shuffle.seed"]},
+        {"settings": "shuffle.seed=1"},
+        {"force": "perhaps"},
+    ],
+)
+def test_the_server_refuses_a_bad_form_before_there_is_a_run(
+    deployed: str, prefect_api: str, bad: dict[str, Any]
+) -> None:
+    def runs() -> int:
+        return int(ask(prefect_api, "/flow_runs/count", {"deployments": {"id": {"any_": [deployed]}}}))
+
+    before = runs()
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        ask(prefect_api, f"/deployments/{deployed}/create_flow_run", {"parameters": bad})
+    assert caught.value.code in (409, 422)
+    assert runs() == before
+
+
+def test_the_server_takes_a_good_form(deployed: str, prefect_api: str) -> None:
+    for good in (
+        {},
+        {"partition": "all"},
+        {"partition": "2026-01-02", "force": True, "reason": "why", "limit_rows": 5, "settings": ["shuffle.seed=1"]},
+    ):
+        run = ask(prefect_api, f"/deployments/{deployed}/create_flow_run", {"parameters": good})
+        assert {name: run["parameters"][name] for name in good} == good
+        ask(prefect_api, f"/flow_runs/{run['id']}", method="DELETE")
+
+
+@pytest.fixture(scope="module")
+def deployed(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The id of a deployment as `serve` makes it."""
+    folder = tmp_path_factory.mktemp("deployed")
+    (folder / "job.yaml").write_text(yaml.safe_dump(JOB | {"name": "formed"}))
+    [deployment] = _deployments(load_job(folder / "job.yaml"), folder / "job.yaml")
+    return str(deployment.apply())
+
+
+def test_automations_that_are_not_there_are_missed(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match=f"in {tmp_path}/automations, found no such folder"):
+        apply_automations(tmp_path / "automations")

@@ -1,0 +1,272 @@
+"""`overnight doctor` on a real server, one that is stopped, buckets that refuse, and a Ray that is not there."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from flows.deploy import deploy
+from flows.doctor import Check, Finding, run_checks
+from flows.doctor_place import check_environment, check_storage, check_versions
+from flows.doctor_prefect import check_prefect
+from flows.doctor_ray import check_ray, judge
+from flows.job import load_job
+from tasks.patient_s3 import PatientS3
+from tests.flows.test_deploy import POOL, project, remove_all
+from tests.prefect_api import ask
+from tests.tasks.faulty_s3 import FaultyS3, faulty_s3
+
+__all__ = ["project"]  # a fixture here as well
+
+Levels = dict[str, str]
+
+
+def levels(findings: list[Finding]) -> Levels:
+    """The worst that was found of each thing."""
+    order = ("ok", "warning", "wrong")
+    worst: Levels = {}
+    for finding in findings:
+        worst[finding.what] = max(worst.get(finding.what, "ok"), finding.level, key=order.index)
+    return worst
+
+
+def of(findings: list[Finding], what: str) -> str:
+    return "\n".join(f"{finding.found} -> {finding.advice}" for finding in findings if finding.what == what)
+
+
+@pytest.fixture
+def deployed(prefect_api: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project that was deployed to the session's server; what that made is gone afterwards."""
+    monkeypatch.chdir(project)
+    remove_all(prefect_api)
+    deploy()
+    yield project
+    remove_all(prefect_api)
+
+
+@pytest.fixture
+def bucket(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, FaultyS3]]:
+    """A bucket with one input, and the way to it, which fails as the test says."""
+    name = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=name)
+    s3.put_object(Bucket=name, Key="in/date=2026-01-02/a.parquet", Body=b"x")
+    with faulty_s3(os.environ["AWS_ENDPOINT_URL"]) as way:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", way.url)
+        monkeypatch.setenv("OVERNIGHT_STORAGE_PATIENCE", "2")
+        PatientS3.clear_instance_cache()
+        yield name, way
+    PatientS3.clear_instance_cache()
+
+
+def write_job(folder: Path, source: str, sink: str, **more: Any) -> Path:
+    path = folder / "checked.yaml"
+    parts = {
+        "name": "checked",
+        "source": {"kind": "parquet", "path": source},
+        "sink": {"kind": "parquet", "path": sink},
+    }
+    path.write_text(yaml.safe_dump(parts | more))
+    return path
+
+
+def test_a_server_is_well_once_it_is_deployed_to_and_has_a_worker(deployed: Path, prefect_api: str) -> None:
+    found = list(check_prefect(None))
+    assert levels(found) == {
+        "server": "ok",
+        "database": "ok",
+        "work pool overnight": "ok",
+        "worker": "wrong",
+        "concurrency limits": "ok",
+        "deployments": "ok",
+        "automations": "ok",
+        "late runs": "ok",
+    }
+    assert "prefect worker start --pool overnight --type process" in of(found, "worker")
+    ask(prefect_api, f"{POOL}/workers/heartbeat", {"name": "nightly", "heartbeat_interval_seconds": 30})
+    found = list(check_prefect(None))
+    assert (levels(found)["worker"], "nightly" in of(found, "worker")) == ("ok", True)
+
+
+def test_what_is_paused_missing_or_late_on_the_server_is_told(deployed: Path, prefect_api: str) -> None:
+    queues = {queue["name"]: queue["id"] for queue in ask(prefect_api, f"{POOL}/queues/filter", {})}
+    ask(prefect_api, f"/work_queues/{queues['daily']}", {"is_paused": True}, "PATCH")
+    ask(prefect_api, f"/work_queues/{queues['backfill']}", {"priority": 30}, "PATCH")
+    automation = ask(prefect_api, "/automations/filter", {})[0]["id"]
+    ask(prefect_api, f"/automations/{automation}", method="DELETE")
+    small = ask(prefect_api, "/deployments/name/batch-inference/small")
+    ask(prefect_api, f"/deployments/{small['id']}", {"paused": True}, "PATCH")
+    run = ask(prefect_api, f"/deployments/{small['id']}/create_flow_run", {})["id"]
+    late = {"type": "SCHEDULED", "name": "Late", "state_details": {"scheduled_time": "2026-01-02T02:00:00Z"}}
+    ask(prefect_api, f"/flow_runs/{run}/set_state", {"state": late, "force": True})
+    found = list(check_prefect(None))
+    assert {what for what, level in levels(found).items() if level == "ok"} == {
+        "server",
+        "database",
+        "concurrency limits",
+    }
+    assert "queue backfill -> Run `overnight deploy`." in of(found, "work pool overnight")
+    assert "paused queues: daily" in of(found, "work pool overnight")
+    assert "not on the server: overnight-" in of(found, "automations")
+    assert "paused: batch-inference/small" in of(found, "deployments")
+    assert "1 runs should have started" in of(found, "late runs")
+    ask(prefect_api, f"/flow_runs/{run}", method="DELETE")
+
+
+def test_a_server_that_nothing_was_deployed_to_is_told_what_is_missing(
+    prefect_api: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    remove_all(prefect_api)
+    found = list(check_prefect(None))
+    wrong = {what for what, level in levels(found).items() if level == "wrong"}
+    assert wrong == {"work pool overnight", "concurrency limits", "deployments", "automations"}
+    assert all("overnight deploy" in of(found, what) for what in wrong)
+
+
+def test_a_server_that_is_stopped_is_told_once_and_without_its_password() -> None:
+    with temporary_settings({PREFECT_API_URL: "http://somebody:hunter2@127.0.0.1:9/api"}):
+        found = list(check_prefect(None))
+    assert levels(found) == {"server": "wrong"}
+    assert "http://127.0.0.1:9/api does not answer" in of(found, "server")
+    assert "hunter2" not in str(found)
+
+
+def test_storage_that_works_is_left_as_it_was(bucket: tuple[str, FaultyS3], tmp_path: Path, s3: Any) -> None:
+    name, _ = bucket
+    place = f"s3://{name}"
+    job = load_job(
+        write_job(tmp_path, f"{place}/in/date={{partition}}/", f"{place}/out", state=str(tmp_path / "state"))
+    )
+    found = list(check_storage(job))
+    assert levels(found) == {"source": "ok", "sink": "ok", "state": "ok"}, found
+    assert [item["Key"] for item in s3.list_objects_v2(Bucket=name)["Contents"]] == ["in/date=2026-01-02/a.parquet"]
+    assert not [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"), [("forbid", "no permission"), ("fill", "no space left"), ("fail", "the storage did not recover")]
+)
+def test_storage_that_refuses_is_told_in_words(
+    bucket: tuple[str, FaultyS3], tmp_path: Path, fault: str, told: str
+) -> None:
+    name, way = bucket
+    job = load_job(write_job(tmp_path, f"s3://{name}/in", f"s3://{name}/out"))
+    way.always = fault
+    found = list(check_storage(job))
+    assert levels(found) == {"source": "wrong", "sink": "wrong"}
+    assert told in of(found, "sink")
+    assert f"{name}/out" in of(found, "sink")
+    assert "published" not in str(found)
+
+
+def test_a_source_without_anything_is_a_warning(tmp_path: Path) -> None:
+    job = load_job(write_job(tmp_path, str(tmp_path / "nothing/{partition}"), str(tmp_path / "out")))
+    assert levels(list(check_storage(job))) == {"source": "warning", "sink": "ok"}
+
+
+def test_variables_are_named_and_their_values_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_job(tmp_path, "${DOCTOR_TEST_SOURCE}/in", "${DOCTOR_TEST_SINK}/out")
+    monkeypatch.setenv("DOCTOR_TEST_SOURCE", str(tmp_path / "hunter2"))
+    found = [*check_environment(path), *check_storage(load_job(path))]
+    assert levels(found) == {"environment": "wrong", "source": "warning"}
+    assert "DOCTOR_TEST_SINK not set" in of(found, "environment")
+    assert "hunter2" not in str(found)
+    monkeypatch.setenv("DOCTOR_TEST_SINK", "x")
+    assert levels(list(check_environment(path))) == {"environment": "ok"}
+
+
+def test_installed_packages_are_those_that_are_tested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert levels(list(check_versions())) == {"versions": "ok"}
+    (tmp_path / "constraints.txt").write_text("ray==1.0\nprefect==3.8.8\n")
+    monkeypatch.setattr("flows.doctor_place.CONSTRAINTS", tmp_path / "constraints.txt")
+    [found] = check_versions()
+    assert (found.level, "(tested: 1.0)" in found.found) == ("warning", True)
+
+
+def test_a_ray_that_nobody_answers_for_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    monkeypatch.setattr("flows.doctor_ray.RAY_SECONDS", 8.0)
+    [found] = check_ray()
+    assert found.level == "wrong"
+    assert "the cluster at 127.0.0.1:9" in found.found
+    assert "RAY_ADDRESS" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("node", "what", "level", "told"),
+    [
+        ({}, "Ray nodes", None, ""),
+        ({"versions": {"ray": "2.60.0", "torch": "2.0"}}, "Ray nodes", "wrong", "torch 2.0, here 2.13.0"),
+        ({"versions": None}, "Ray nodes", "warning", "no answer in 20 s from far"),
+        ({"gpus": 2.0, "seen": 0}, "GPU", "wrong", "declares GPUs on far, and torch sees none"),
+        ({"gpus": 2.0, "seen": 1}, "GPU", "ok", "2 in all"),
+        ({"gpus": 2.0, "seen": None}, "GPU", "ok", "2 in all"),
+    ],
+)
+def test_nodes_that_differ_from_here_are_told(node: dict[str, Any], what: str, level: str | None, told: str) -> None:
+    here = {"ray": "2.60.0", "torch": "2.13.0"}
+    seen = {"host": "far", "versions": here, "gpus": 0.0, "seen": None} | node
+    look = {"total": {"CPU": 4.0, "GPU": seen["gpus"]}, "nodes": [seen], "versions": here}
+    found = list(judge(look, "the cluster"))
+    assert levels(found).get(what) == level
+    assert told in of(found, what)
+
+
+def test_checks_run_at_once_and_none_is_waited_for_beyond_its_time() -> None:
+    def slow(seconds: float) -> Callable[[], Iterator[Finding]]:
+        def look() -> Iterator[Finding]:
+            yield Finding("slow", "ok", "begun")
+            time.sleep(seconds)
+            yield Finding("slow", "ok", "done")
+
+        return look
+
+    def broken() -> Iterator[Finding]:
+        raise ValueError("on purpose")
+
+    started = time.monotonic()
+    found = run_checks([Check("a", slow(1)), Check("b", slow(60), 1.5), Check("c", broken), Check("d", slow(1))])
+    assert time.monotonic() - started < 10
+    assert [finding.found for finding in found] == [
+        *("begun", "done"),
+        *("begun", "no answer in 2 s"),
+        "ValueError: on purpose",
+        *("begun", "done"),
+    ]
+    assert [finding.level for finding in found] == ["ok", "ok", "ok", "wrong", "wrong", "ok", "ok"]
+
+
+@pytest.mark.parametrize(("sink", "code"), [("out", 0), ("${DOCTOR_TEST_NOBODY}/out", 1)])
+def test_the_exit_status_says_whether_anything_is_wrong(tmp_path: Path, sink: str, code: int) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.parquet").touch()
+    path = write_job(tmp_path, "in", sink)
+    done = doctor(tmp_path, str(path), "--json")
+    assert done.returncode == code, done.stdout
+    found = {finding["what"]: finding["level"] for finding in json.loads(done.stdout)}
+    assert (found["Ray"], found["source"], found["server"]) == ("ok", "ok", "ok")
+    assert found["environment"] == ("wrong" if code else "ok")
+
+
+def test_a_job_file_that_is_wrong_is_bad_usage(tmp_path: Path) -> None:
+    assert doctor(tmp_path, str(tmp_path / "nothing.yaml")).returncode == 2
+
+
+def doctor(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Without a server: none is configured."""
+    command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", "doctor", *arguments]
+    unset = ("PREFECT_API_URL", "RAY_ADDRESS", "RAY_AUTH_MODE")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    environment["PREFECT_HOME"] = str(folder / "home")
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )

@@ -1,0 +1,175 @@
+"""Runs that take GPUs share the slots of one limit, and give them back however they end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from prefect import flow
+
+from flows.gpu_limit import LIMIT, gpus_held
+from tests.prefect_api import ask
+
+Hold = Callable[[int], subprocess.Popen[str]]
+HOLDER = """
+import sys
+from prefect import flow
+from flows.gpu_limit import gpus_held
+
+@flow
+def hold():
+    with gpus_held(int(sys.argv[1])):
+        print("held", flush=True)
+        sys.stdin.read()
+
+hold()
+"""
+RUN = """
+import json
+import ray
+from flows.batch_inference import batch_inference
+
+ray.init("local", num_cpus=2, num_gpus=3, include_dashboard=False, log_to_driver=False, namespace="prefect")
+print(json.dumps(batch_inference(job="job.yaml")))
+"""
+MODEL = """
+import json
+import os
+import urllib.request
+
+
+def slots_in_use(batch):
+    with urllib.request.urlopen(os.environ["PREFECT_API_URL"] + "/v2/concurrency_limits/overnight-gpu") as answer:
+        held = json.load(answer)["active_slots"]
+    return {"held": [held] * len(batch["x"])}
+"""
+
+
+@pytest.fixture
+def limit(prefect_api: str) -> Iterator[Callable[[int], None]]:
+    """Makes the limit, of a size."""
+    yield lambda size: ask(prefect_api, "/v2/concurrency_limits/", {"name": LIMIT, "limit": size})
+    ask(prefect_api, f"/v2/concurrency_limits/{LIMIT}", method="DELETE")
+
+
+@pytest.fixture
+def hold(prefect_api: str) -> Iterator[Hold]:
+    """Starts a process whose flow run takes so many GPUs, says `held`, and holds them until its input ends."""
+    started = []
+
+    def start(gpus: int) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-c", HOLDER, str(gpus)]
+        environment = {**os.environ, "PREFECT_API_URL": prefect_api}
+        started.append(
+            subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def in_use(api: str) -> int:
+    return int(ask(api, f"/v2/concurrency_limits/{LIMIT}")["active_slots"])
+
+
+def test_slots_are_held_while_a_run_takes_gpus_and_given_back_when_it_ends_or_fails(
+    prefect_api: str, limit: Callable[[int], None]
+) -> None:
+    @flow
+    def run(gpus: int, error: bool = False) -> int:
+        with gpus_held(gpus):
+            if error:
+                raise ValueError("on purpose")
+            return in_use(prefect_api)
+
+    limit(4)
+    assert [run(3), run(9), run(0)] == [3, 4, 0]  # more than there are: all
+    with pytest.raises(ValueError, match="on purpose"):
+        run(3, error=True)
+    assert in_use(prefect_api) == 0
+
+
+def test_where_there_is_no_limit_nothing_is_limited(prefect_api: str, capsys: pytest.CaptureFixture[str]) -> None:
+    @flow
+    def run() -> str:
+        with gpus_held(8):
+            return "ran"
+
+    assert run() == "ran"
+    assert LIMIT not in capsys.readouterr().err
+
+
+def test_a_run_waits_for_slots_and_gets_those_of_a_process_that_died(
+    prefect_api: str, limit: Callable[[int], None], hold: Hold
+) -> None:
+    limit(2)
+    first = hold(2)
+    assert first.stdout is not None
+    assert first.stdout.readline() == "held\n"
+    second = hold(1)
+    assert second.stdout is not None
+    os.set_blocking(second.stdout.fileno(), False)
+    time.sleep(8)
+    assert (second.poll(), second.stdout.readline()) == (None, "")
+    first.kill()
+    deadline = time.monotonic() + 150
+    while second.stdout.readline() != "held\n":
+        assert time.monotonic() < deadline, in_use(prefect_api)
+        assert second.poll() is None
+        time.sleep(0.5)
+    assert in_use(prefect_api) == 1
+    second.communicate("", timeout=60)
+    assert in_use(prefect_api) == 0
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_run_that_is_interrupted_holds_nothing_and_waits_no_longer(
+    prefect_api: str, limit: Callable[[int], None], hold: Hold, holds: bool
+) -> None:
+    limit(1)
+    process = hold(1)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    interrupted = process if holds else hold(1)
+    time.sleep(8)
+    interrupted.send_signal(signal.SIGINT)
+    assert interrupted.wait(30) != 0
+    assert in_use(prefect_api) == (0 if holds else 1)
+
+
+def test_a_job_holds_as_many_slots_as_its_plan_takes_gpus(
+    prefect_api: str, limit: Callable[[int], None], tmp_path: Path
+) -> None:
+    limit(3)
+    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "in.parquet")
+    (tmp_path / "asking_model.py").write_text(MODEL)
+    model = {"kind": "python", "target": "asking_model:slots_in_use", "num_gpus": 1, "workers": 2}
+    job = {
+        "name": "gpus",
+        "source": {"kind": "parquet", "path": "in.parquet"},
+        "inference": [model],
+        "sink": {"kind": "parquet", "path": "out"},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    environment = {**os.environ, "PREFECT_API_URL": prefect_api, "RAY_AUTH_MODE": "disabled"}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    receipt: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    [file] = receipt["files"]
+    assert pq.read_table(tmp_path / "out" / file)["held"].to_pylist() == [2, 2]
+    assert in_use(prefect_api) == 0
