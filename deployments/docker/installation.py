@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import shlex
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -37,14 +38,18 @@ class Installation:
         self.token = secrets.token_hex(16)
         words = {name: secrets.token_hex(16) for name in SECRETS} | {"RAY_AUTH_TOKEN": self.token}
         settings = words | {"S3_ACCESS_KEY": "overnight"} | {name: str(port) for name, port in self.ports.items()}
-        self._folder = tempfile.TemporaryDirectory(prefix="overnight-try-")
-        self._file = Path(self._folder.name) / "env"
+        self._file = Path(tempfile.mkdtemp(prefix="overnight-try-")) / "env"
         self._file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self.command = [*COMPOSE, "--project-name", PROJECT, "--env-file", str(self._file)]
 
     def compose(self, *arguments: str, seconds: float = 1200) -> str:
         """What the compose command prints. Raises `Broken`."""
-        command = [*COMPOSE, "--project-name", PROJECT, "--env-file", str(self._file), *arguments]
-        return _output(command, seconds)
+        return _output([*self.command, *arguments], seconds)
+
+    def remove(self) -> None:
+        """Containers, volumes, secrets. Raises `Broken`."""
+        self.compose("down", "--volumes", seconds=300)
+        shutil.rmtree(self._file.parent)
 
     def containers(self, service: str) -> list[str]:
         """The ids of a service's containers, in the order of their names."""

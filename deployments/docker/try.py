@@ -14,6 +14,7 @@ are bounded in time, and all of it by --minutes.
 import argparse
 import contextlib
 import json
+import shlex
 import signal
 import sys
 import time
@@ -22,7 +23,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from installation import ENGINE, PROJECT, Broken, Installation, wait_for
+from installation import Broken, Installation, wait_for
 
 JOB, JOB_FILE = "digits-on-s3", "deployments/jobs/digits-on-s3.yaml"
 RUN, BACKFILL = f"batch-inference/{JOB}", f"backfill/{JOB}"
@@ -66,6 +67,14 @@ class Trial:
 
     def _worker_is_online(self) -> bool:
         return any(worker["status"] == "ONLINE" for worker in self.it.ask("/work_pools/overnight/workers/filter", {}))
+
+    def doctor(self) -> str:
+        """`overnight doctor`, in the worker's container, finds nothing wrong."""
+        done = self.it.run("overnight", "doctor", JOB_FILE)
+        print(done.stdout, flush=True)
+        if done.returncode:
+            raise Broken(f"overnight doctor: exit {done.returncode} {done.stderr[-500:]}")
+        return "nothing wrong"
 
     def first_run(self) -> str:
         """What a person does first: a day of the demo, from the form."""
@@ -243,7 +252,16 @@ def main() -> None:
     trial = Trial(installation)
     steps: list[Callable[[], str]] = [
         *([] if chosen.no_build else [lambda: installation.compose("build", seconds=3000) and "built"]),
-        *(trial.up, trial.deploy, trial.first_run, trial.schedule, trial.backfill, trial.resume, trial.cancel),
+        *(
+            trial.up,
+            trial.deploy,
+            trial.doctor,
+            trial.first_run,
+            trial.schedule,
+            trial.backfill,
+            trial.resume,
+            trial.cancel,
+        ),
         *(trial.kill, trial.cut_off, trial.undisturbed, trial.metrics),
     ]
     results: list[tuple[str, str, bool, float]] = []
@@ -253,7 +271,7 @@ def main() -> None:
             results.append(attempted(name, step))
             if not results[-1][2] and name in ("build", "up", "deploy", "first_run"):
                 break  # nothing after it could hold
-            if name not in ("build", "up"):
+            if name not in ("build", "up", "deploy", "doctor"):
                 trial.show_status()
     except (KeyboardInterrupt, TimeoutError) as error:
         results.append(("all of it", f"ended by {type(error).__name__} {error}", False, 0))
@@ -263,7 +281,7 @@ def main() -> None:
             ports = ", ".join(
                 f"{name.removesuffix('_PORT').lower()} {port}" for name, port in installation.ports.items()
             )
-            print(f"left up: {ports}. Remove it: {ENGINE} compose --project-name {PROJECT} down --volumes")
+            print(f"left up: {ports}. Remove it: {shlex.join(installation.command)} down --volumes")
         else:
             remove(installation)
     print("\nwhat held")
@@ -289,7 +307,7 @@ def attempted(name: str, step: Callable[[], str]) -> tuple[str, str, bool, float
 
 def remove(installation: Installation) -> None:
     with contextlib.suppress(Exception):
-        installation.compose("down", "--volumes", seconds=300)
+        installation.remove()
     left = [service for service in ("ray-head", "prefect-worker", "store") if installation.containers(service)]
     print(f"removed{', except ' + ', '.join(left) if left else ''}", flush=True)
 
