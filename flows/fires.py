@@ -17,12 +17,12 @@ def fires(schedule: Schedule, after: datetime, until: datetime) -> list[datetime
     from prefect.server.schemas.schedules import CronSchedule
 
     cron = CronSchedule(cron=schedule.cron, timezone=schedule.timezone)
-    start = after - timedelta(days=1)  # begun in the hour in which the clock changes, it gives other times
+    start = after
     found: set[datetime] = set()
     while True:
         dates = asyncio.run(cron.get_dates(AT_ONCE, start, until))
         plain = [datetime.fromtimestamp(date.timestamp(), UTC) for date in dates]  # Prefect's own type travels badly
-        found.update(date for date in plain if after < date <= until)
+        found.update(date for date in plain if after < date <= until)  # where the clock changes, some are earlier
         if len(dates) < AT_ONCE:
             return sorted(found)
         start = plain[-1] + timedelta(seconds=1)

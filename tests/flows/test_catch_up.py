@@ -84,7 +84,8 @@ def test_none_runs_what_is_little_late_and_gives_no_day_a_run():
 @pytest.mark.parametrize("policy", ["all", "latest", "none"])
 def test_a_run_that_starts_in_time_or_before_it_runs(policy):
     for now in ("2026-11-18T02:30", "2026-11-18T03:00", "2026-11-17T20:00", "2020-01-01T00:00"):
-        assert picked_up(job(catch_up=policy), "2026-11-18T02:30", now) == ([], "")
+        made_ahead = ("2026-11-19T02:30", "2026-11-20T02:30")
+        assert picked_up(job(catch_up=policy), "2026-11-18T02:30", now, *made_ahead) == ([], "")
 
 
 @pytest.mark.parametrize(

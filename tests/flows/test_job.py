@@ -129,6 +129,8 @@ def test_the_schema_refuses_what_the_loader_refuses(write):
         ),
         ("schedule: {timezone: UTC}", r"schedule.cron: is missing; expected text like 0 2"),
         ("schedule: {cron: '0 2 * * *', deadline: '26:00'}", "schedule.deadline: expected text like 06:00"),
+        ("schedule: {cron: '0 2 * * *', notify: slack-webhook/a}", "there is no deadline; set one"),
+        ("schedule: {cron: '0 2 * * *', deadline: '06:00', notify: a}", "expected text like slack-webhook/team"),
         (
             "schedule: {cron: '0 2 * * *', catch_up: some}",
             "schedule.catch_up: expected one of all, latest, none, found",

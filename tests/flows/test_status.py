@@ -1,7 +1,7 @@
 """How partitions are shown: in the terminal at any width, and as artifacts in the Prefect UI."""
 
 import json
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ def test_two_years_take_a_line_a_month_and_years_of_nothing_take_one(shown: Any)
     assert sum(line.startswith("202") and "■" in line for line in shown(many)) == 24
     old = [entry("1970-01-05", "published"), *days("1970-01-06", ["missing"] * 18000), *days("2026-01-01", ["failed"])]
     lines = shown(old)
-    assert any("nothing in 590 months" in line for line in lines)
+    assert any("nothing in 591 months" in line for line in lines)
     assert len(lines) < 30
 
 
@@ -127,23 +127,25 @@ def artifact(api: str, key: str) -> Any:
 def test_a_run_shows_the_partitions_at_its_end_also_when_it_failed(
     run_job: RunJob, prefect_api: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "in/date=2026-01-02").mkdir(parents=True)
-    pq.write_table(pa.table({"x": range(5)}), tmp_path / "in/date=2026-01-02/a.parquet")
+    today = datetime.now(UTC).date()
+    good, bad = ((today - timedelta(number)).isoformat() for number in (2, 3))
+    (tmp_path / f"in/date={good}").mkdir(parents=True)
+    pq.write_table(pa.table({"x": range(5)}), tmp_path / f"in/date={good}/a.parquet")
     job = {
         "name": "shown",
         "source": {"kind": "parquet", "path": str(tmp_path / "in/date={partition}")},
         "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
     }
-    run_job(job, "2026-01-02", settings=["shuffle.kind=files"])
+    run_job(job, good, settings=["shuffle.kind=files"])
     rows = {row["partition"]: row for row in json.loads(artifact(prefect_api, "shown-partitions"))}
-    assert (rows["2026-01-02"]["status"], rows["2026-01-02"]["rows out"]) == ("🟡 stale", 5)  # by the job file it is
+    assert (rows[good]["status"], rows[good]["rows out"]) == ("🟡 stale", 5)  # by the job file it is
     with pytest.raises(OvernightError):
-        run_job(job, "2026-01-03")
+        run_job(job, bad)
     rows = {row["partition"]: row for row in json.loads(artifact(prefect_api, "shown-partitions"))}
-    assert rows["2026-01-03"]["status"] == "❌ failed"
-    assert rows["2026-01-03"]["why"].startswith("ingest: source.path")
-    assert len(rows) == 62
-    assert "❌ 3" in artifact(prefect_api, "shown-calendar")
+    assert rows[bad]["status"] == "❌ failed"
+    assert rows[bad]["why"].startswith("ingest: source.path")
+    assert list(rows) == [(today - timedelta(number)).isoformat() for number in (1, 2, 3)]
+    assert f"**{bad}** failed" in artifact(prefect_api, "shown-calendar")
 
 
 def test_one_partition_of_a_backfill_shows_nothing(prefect_api: str, tmp_path: Path) -> None:

@@ -155,6 +155,21 @@ def test_no_permission_is_told_at_once(store: FaultyS3, place: Location):
         assert len(store.seen) == len(set(store.seen)), "asked again"
 
 
+def test_of_several_files_one_that_may_not_be_read_is_told_and_one_that_is_not_there_is_none(
+    store: FaultyS3, place: Location
+):
+    (place / "a").write_bytes(b"1")
+    (place / "b").write_bytes(b"2")
+    store.seen.clear()
+    assert place.read_each(["a", "gone", "b"]) == {"a": b"1", "b": b"2"}
+    assert sorted(store.seen) == [f"GET /{place.template.removeprefix('s3://')}/{name}" for name in ("a", "b", "gone")]
+    store.faults = ["forbid"]
+    with pytest.raises(StorageRefused, match="no permission to read"):
+        place.read_each(["a", "b"])
+    store.faults = ["drop", "throttle"]
+    assert place.read_each(["a", "b"]) == {"a": b"1", "b": b"2"}
+
+
 def test_a_source_that_may_not_be_listed_fails_at_once_and_a_single_file_costs_its_row(
     store: FaultyS3, place: Location
 ):

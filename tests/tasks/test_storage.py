@@ -53,6 +53,14 @@ def test_what_is_not_there_says_so_and_may_be_removed(place: Location):
         missing.read_bytes()
 
 
+def test_several_files_are_read_at_once_whatever_their_names_and_without_those_that_are_not_there(place: Location):
+    names = {"a": b"1", "deep/b[0]*.json": b"2", "date=2026-01-02/c": b""}
+    for name, content in names.items():
+        (place / name).write_bytes(content)
+    assert place.read_each([*names, "gone", "deep/gone"]) == names
+    assert place.read_each([]) == {}
+
+
 def test_listing_is_sorted_whole_and_free_of_hidden_names(place: Location):
     for name in ("b/2.csv", "b/1.csv", "a.csv", "_x/c.csv", ".d.csv", "b/_e.csv"):
         (place / name).write_bytes(b"x")
