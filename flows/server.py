@@ -47,7 +47,7 @@ def prefect_server() -> Iterator[str]:
 
 
 def ui_address(api_url: str) -> str:
-    """Where a person looks: PREFECT_UI_URL, for an API that has another name in its own network, else beside the API."""
+    """Where a person looks: PREFECT_UI_URL, for an API with another name in its own network, else beside the API."""
     return os.environ.get("PREFECT_UI_URL", api_url.removesuffix("/").removesuffix("/api")).removesuffix("/")
 
 
