@@ -85,7 +85,7 @@ def batch_inference(
         tags(f"job:{loaded.name}", f"partition:{day}"),
     ):
         plan = make_plan(loaded.inference, *read_cluster())
-        with gpus_held(plan.gpus), supervised(run):
+        with supervised(run):
             receipt = retried(run, loaded.sink, loaded.max_attempts, partial(attempt, loaded, plan))
     look_back(loaded, run, partition)
     return receipt
@@ -96,11 +96,12 @@ def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     if published := published_already(run):
         return published
     rows = _done("ingest", ingest.submit(run, job.source, plan))
-    rows = _done("shuffle", shuffle.submit(run, job.shuffle, plan, rows))
-    rows = _done("preprocess", preprocess.submit(run, job.steps, plan, rows))
-    rows = _done("infer", infer.submit(run, job.inference, job.sink.keep, plan, rows))
-    receipt = _done("write", write.submit(run, job.sink, job.checks, {"settings": job.settings()}, rows))
-    return dict(receipt.result())
+    with gpus_held(plan.gpus):  # not before ingest, which may wait for inputs, nor between attempts
+        rows = _done("shuffle", shuffle.submit(run, job.shuffle, plan, rows))
+        rows = _done("preprocess", preprocess.submit(run, job.steps, plan, rows))
+        rows = _done("infer", infer.submit(run, job.inference, job.sink.keep, plan, rows))
+        receipt = _done("write", write.submit(run, job.sink, job.checks, {"settings": job.settings()}, rows))
+        return dict(receipt.result())
 
 
 def _done(stage: str, future: PrefectFuture[Any]) -> PrefectFuture[Any]:

@@ -104,7 +104,9 @@ def serve(job_paths: Sequence[Path]) -> None:
     for name, done in apply_automations().items():
         click.echo(f"automation {name}: {done}", err=True)
     os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", HEARTBEAT_SECONDS)
-    serve_deployments(*(deployment for path, job in jobs.items() for deployment in _deployments(job, path)))
+    deployments = [deployment for path, job in jobs.items() for deployment in _deployments(job, path)]
+    # Not paused in the end: what falls due until the next call is late, and caught up as the job says.
+    serve_deployments(*deployments, pause_on_shutdown=False)
 
 
 def _deployments(job: Job, path: Path) -> list[RunnerDeployment]:

@@ -19,7 +19,7 @@ from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_se
 
 from tasks.errors import OvernightError
 
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 BUSY_SECONDS = 60.0
 
 

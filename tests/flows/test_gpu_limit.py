@@ -154,22 +154,38 @@ def test_a_job_holds_as_many_slots_as_its_plan_takes_gpus(
     prefect_api: str, limit: Callable[[int], None], tmp_path: Path
 ) -> None:
     limit(3)
-    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "in.parquet")
-    (tmp_path / "asking_model.py").write_text(MODEL)
-    model = {"kind": "python", "target": "asking_model:slots_in_use", "num_gpus": 1, "workers": 2}
-    job = {
-        "name": "gpus",
-        "source": {"kind": "parquet", "path": "in.parquet"},
-        "inference": [model],
-        "sink": {"kind": "parquet", "path": "out"},
-    }
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
-    environment = {**os.environ, "PREFECT_API_URL": prefect_api, "RAY_AUTH_MODE": "disabled"}
-    done = subprocess.run(
-        [sys.executable, "-c", RUN], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_job(prefect_api, tmp_path)
     assert done.returncode == 0, done.stderr
     receipt: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     [file] = receipt["files"]
     assert pq.read_table(tmp_path / "out" / file)["held"].to_pylist() == [2, 2]
     assert in_use(prefect_api) == 0
+
+
+def test_a_job_that_waits_for_its_inputs_needs_no_slots(
+    prefect_api: str, limit: Callable[[int], None], tmp_path: Path
+) -> None:
+    limit(0)
+    done = run_job(prefect_api, tmp_path, wait_for={"file": "_SUCCESS", "timeout_minutes": 0.05})
+    assert done.returncode == 1
+    assert "_SUCCESS" in done.stderr.splitlines()[-1]
+
+
+def run_job(api: str, folder: Path, **source: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a job of two GPUs on a Ray that declares three."""
+    (folder / "in").mkdir()
+    pq.write_table(pa.table({"x": [1, 2]}), folder / "in/a.parquet")
+    (folder / "asking_model.py").write_text(MODEL)
+    model = {"kind": "python", "target": "asking_model:slots_in_use", "num_gpus": 1, "workers": 2}
+    job = {
+        "name": "gpus",
+        "source": {"kind": "parquet", "path": "in", **source},
+        "inference": [model],
+        "sink": {"kind": "parquet", "path": "out"},
+    }
+    (folder / "job.yaml").write_text(yaml.safe_dump(job))
+    environment = {**os.environ, "PREFECT_API_URL": api, "RAY_AUTH_MODE": "disabled"}
+    command = [sys.executable, "-c", RUN]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
