@@ -47,8 +47,8 @@ def prefect_server() -> Iterator[str]:
 
 
 def ui_address(api_url: str) -> str:
-    """Where a person looks, for an API's URL."""
-    return api_url.removesuffix("/").removesuffix("/api")
+    """Where a person looks: PREFECT_UI_URL, for an API with another name in its own network, else beside the API."""
+    return os.environ.get("PREFECT_UI_URL", api_url.removesuffix("/").removesuffix("/api")).removesuffix("/")
 
 
 def _running(home: Path) -> str | None:

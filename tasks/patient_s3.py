@@ -69,6 +69,17 @@ class PatientS3(S3FileSystem):
                 answer["Body"].close()
         raise AssertionError("unreachable: the last try returns or raises")
 
+    async def _pipe_file(self, path: str, *arguments: Any, **options: Any) -> Any:
+        """An object that is there already is a `FileExistsError`, also where a server answers 412 without naming the
+        condition: s3fs looks for that name, which AWS gives and others do not (ministack, for one).
+        """
+        try:
+            return await super()._pipe_file(path, *arguments, **options)
+        except OSError as error:
+            if options.get("mode") == "create" and status_of(error) == 412:
+                raise FileExistsError(f"{path} is there") from error
+            raise
+
 
 def patience_seconds() -> float:
     return float(os.environ.get("OVERNIGHT_STORAGE_PATIENCE") or PATIENCE_SECONDS)

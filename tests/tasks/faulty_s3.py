@@ -13,6 +13,7 @@ REFUSALS = {
     "throttle": (503, "SlowDown", "Please reduce your request rate."),
     "fail": (500, "InternalError", "We encountered an internal error."),
     "forbid": (403, "AccessDenied", "Access Denied"),
+    "exist": (412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold"),
     "fill": (507, "InsufficientStorage", "There is no space left."),
 }
 

@@ -89,6 +89,14 @@ def test_whose_a_created_object_is_is_known_although_the_answer_was_lost(
     assert (place / "lease").read_bytes() == (others or b"mine")
 
 
+def test_an_object_that_is_there_is_told_by_servers_that_do_not_name_the_condition(store: FaultyS3, place: Location):
+    """AWS and moto send `<Condition>If-None-Match</Condition>`, which s3fs looks for; ministack does not."""
+    (place / "file").write_bytes(b"theirs")
+    store.faults[:] = ["exist"]
+    with pytest.raises(FileExistsError):
+        (place / "file").create(b"mine")
+
+
 def test_a_body_that_breaks_off_is_read_again(store: FaultyS3, place: Location):
     content = os.urandom(2**20)
     (place / "a").write_bytes(content)

@@ -1,0 +1,180 @@
+"""An installation of docker-compose.yml under a name of its own, with ports and secrets of its own, for try.py.
+
+Only Python's standard library, a container engine and its compose command: COMPOSE, `docker compose` unless set.
+It knows the engine, the Prefect API and the pages that say whether something lives; not what is tried.
+"""
+
+import json
+import os
+import secrets
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = "overnight-try"
+COMPOSE = shlex.split(os.environ.get("COMPOSE", "docker compose"))
+ENGINE = os.environ.get("ENGINE", "podman" if "podman" in COMPOSE[0] else "docker")
+SECRETS = ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "S3_SECRET_KEY", "RAY_AUTH_TOKEN", "GRAFANA_PASSWORD")
+PORTS = ("PREFECT_PORT", "RAY_DASHBOARD_PORT", "S3_PORT", "S3_CONSOLE_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT")
+ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+
+
+class Broken(Exception):
+    """What was tried did not hold."""
+
+
+class Installation:
+    def __init__(self) -> None:
+        self.ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
+        self.token = secrets.token_hex(16)
+        words = {name: secrets.token_hex(16) for name in SECRETS} | {"RAY_AUTH_TOKEN": self.token}
+        settings = words | {"S3_ACCESS_KEY": "overnight"} | {name: str(port) for name, port in self.ports.items()}
+        self._file = Path(tempfile.mkdtemp(prefix="overnight-try-")) / "env"
+        self._file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self.command = [*COMPOSE, "--project-name", PROJECT, "--env-file", str(self._file)]
+
+    def compose(self, *arguments: str, seconds: float = 1200) -> str:
+        """What the compose command prints. Raises `Broken`."""
+        return _output([*self.command, *arguments], seconds)
+
+    def remove(self) -> None:
+        """Containers, volumes, secrets. Raises `Broken`."""
+        self.compose("down", "--volumes", seconds=300)
+        shutil.rmtree(self._file.parent)
+
+    def containers(self, service: str) -> list[str]:
+        """The ids of a service's containers, in the order of their names."""
+        found = _output(
+            [ENGINE, "ps", "--all", "--format", "{{.Names}} {{.ID}}"]
+            + [f"--filter=label=com.docker.compose.{what}" for what in (f"project={PROJECT}", f"service={service}")]
+        )
+        return [line.split()[1] for line in sorted(found.splitlines()) if line]
+
+    def engine(self, *arguments: str) -> str:
+        return _output([ENGINE, *arguments])
+
+    def run(self, *command: str, stdin: str = "", seconds: float = 300) -> subprocess.CompletedProcess[str]:
+        """A command in the container of the Prefect worker, in the project's folder."""
+        [worker] = self.containers("prefect-worker")
+        return subprocess.run(
+            [ENGINE, "exec", "--interactive", worker, *command],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+    def python(self, code: str, *arguments: str, seconds: float = 300) -> Any:
+        """The JSON document that a program prints, run there."""
+        done = self.run("python", "-", *arguments, stdin=code, seconds=seconds)
+        if done.returncode:
+            raise Broken(f"a program in the worker's container failed: {done.stderr[-1000:]}")
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def networks(self, container: str) -> list[str]:
+        return list(json.loads(self.engine("inspect", container))[0]["NetworkSettings"]["Networks"])
+
+    def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
+        """The Prefect API's answer; None where it is empty."""
+        url = f"http://127.0.0.1:{self.ports['PREFECT_PORT']}/api{path}"
+        return get(url, body=body, method=method)
+
+    def page(self, port: str, path: str) -> str:
+        """What a browser would get."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[port]}{path}", timeout=60) as answer:
+            return str(answer.read().decode())
+
+    def ray_nodes(self) -> int:
+        """How many Ray nodes live, as Ray's own dashboard counts them."""
+        url = f"http://127.0.0.1:{self.ports['RAY_DASHBOARD_PORT']}/nodes?view=summary"
+        answer = get(url, {"Authorization": f"Bearer {self.token}"})
+        return sum(node["raylet"].get("state") == "ALIVE" for node in answer["data"]["summary"])
+
+    def metric(self, expression: str) -> list[Any]:
+        """The result of a query to Prometheus."""
+        query = urllib.parse.urlencode({"query": expression})
+        answer = get(f"http://127.0.0.1:{self.ports['PROMETHEUS_PORT']}/api/v1/query?{query}")
+        return list(answer["data"]["result"])
+
+    def deployment(self, name: str) -> dict[str, Any]:
+        return dict(self.ask(f"/deployments/name/{name}"))
+
+    def start(self, name: str, **parameters: Any) -> str:
+        """Asks for a run of a deployment with what the form would send; the flow run's id."""
+        body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
+        return str(self.ask(f"/deployments/{self.deployment(name)['id']}/create_flow_run", body)["id"])
+
+    def wait_for_run(self, flow_run: str, seconds: float = 600, expected: str = "COMPLETED") -> dict[str, Any]:
+        """The flow run once it has ended as expected. A run that crashed may start again. Raises `Broken`."""
+
+        def ended() -> dict[str, Any] | None:
+            run = dict(self.ask(f"/flow_runs/{flow_run}"))
+            return run if run["state_type"] in set(ENDED) - ({"CRASHED"} - {expected}) else None
+
+        run = wait_for(f"the end of the flow run {flow_run}", ended, seconds)
+        if run["state_type"] != expected:
+            raise Broken(f"{run['name']}: expected {expected}, found {run['state_type']}: {run['state']['message']}")
+        return run
+
+    def states(self, flow_run: str) -> list[str]:
+        """The names of all states that a flow run has had, in order."""
+        states = self.ask(f"/flow_run_states/?flow_run_id={flow_run}")
+        return [state["name"] for state in sorted(states, key=lambda state: state["timestamp"])]
+
+    def logs(self, flow_run: str) -> list[str]:
+        body = {"logs": {"flow_run_id": {"any_": [flow_run]}}, "limit": 200, "sort": "TIMESTAMP_ASC"}
+        return [log["message"] for log in self.ask("/logs/filter", body)]
+
+
+def get(url: str, headers: dict[str, str] | None = None, body: Any = None, method: str | None = None) -> Any:
+    request = urllib.request.Request(
+        url,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"content-type": "application/json", **(headers or {})},
+        method=method,
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        content = answer.read()
+    return json.loads(content) if content else None
+
+
+def wait_for(what: str, true: Callable[[], Any], seconds: float) -> Any:
+    """What `true` returns once that is something; whoever does not answer yet is asked again. Raises `Broken`."""
+    deadline = time.monotonic() + seconds
+    problem = ""
+    while time.monotonic() < deadline:
+        try:
+            if found := true():
+                return found
+            problem = ""
+        except (OSError, KeyError, ValueError, subprocess.SubprocessError) as error:  # HTTP errors are of OSError
+            problem = f" ({error})"
+        time.sleep(1)
+    raise Broken(f"not in {seconds:.0f} s: {what}{problem}")
+
+
+def _output(command: Sequence[str], seconds: float = 120) -> str:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
+    if done.returncode:
+        raise Broken(f"{shlex.join(command[:8])} ... exit {done.returncode}: {done.stderr[-2000:]}")
+    return done.stdout
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
+        probe.bind(("127.0.0.1", 0))
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports

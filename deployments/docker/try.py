@@ -1,0 +1,320 @@
+"""Tries docker-compose.yml for real, and breaks it on purpose: `python deployments/docker/try.py`.
+
+Builds the image, brings up an installation of its own beside any other (its own name, ports on 127.0.0.1, secrets and
+volumes), deploys, and then: a schedule that fires, a run by hand, a backfill with a day that cannot pass, its resume, a
+backfill that is cancelled, a Ray worker killed in the middle of a run, and one cut off the network. After each it shows
+`overnight status` and reads every row back. In the end it says what held, and removes all it made.
+
+    COMPOSE=podman-compose python deployments/docker/try.py --no-build --keep
+
+Exit 0 if everything held. COMPOSE is `docker compose` unless set; the engine follows from it, or is ENGINE. The pieces
+are bounded in time, and all of it by --minutes.
+"""
+
+import argparse
+import contextlib
+import json
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from installation import Broken, Installation, wait_for
+
+JOB, JOB_FILE = "digits-on-s3", "deployments/jobs/digits-on-s3.yaml"
+RUN, BACKFILL = f"batch-inference/{JOB}", f"backfill/{JOB}"
+CLEAN = "2026-11-17"  # of the demo's days the one that every copy's predictions are compared with
+DAYS = [f"2026-10-0{day}" for day in range(1, 8)]
+POISONED = DAYS[3]
+KILLED, CUT_OFF, COPIES = "2026-10-10", "2026-10-11", 15
+SMALL_STEPS = ["sink.rows_per_part=50", "inference.0.batch_size=10"]  # so that there is a middle to break a run in
+PARTS_BEFORE = 8
+SCHEDULER_SECONDS = timedelta(seconds=75)  # it looks once a minute
+NODES = 4  # the head, two workers, the Prefect worker's own
+DATA = (Path(__file__).with_name("try_data.py")).read_text()
+
+
+class Trial:
+    """The steps, in order. Each raises `Broken` or returns what it saw, in a few words."""
+
+    def __init__(self, installation: Installation) -> None:
+        self.it = installation
+        self.failed_backfill = ""
+
+    def data(self, verb: str, *arguments: str) -> dict[str, Any]:
+        return dict(self.it.python(DATA, verb, *arguments))
+
+    def up(self) -> str:
+        self.it.compose("up", "--detach", "--no-build")
+        wait_for("the Prefect API", lambda: self.it.ask("/health"), 300)
+        wait_for(f"{NODES} Ray nodes", lambda: self.it.ray_nodes() == NODES, 300)
+        wait_for("the container of the Prefect worker", lambda: self.it.run("true").returncode == 0, 300)
+        if "<html" not in self.it.page("PREFECT_PORT", "/").lower():
+            raise Broken("the Prefect server has no UI")
+        return f"{NODES} Ray nodes, the Prefect UI"
+
+    def deploy(self) -> str:
+        done = self.it.run("overnight", "deploy")
+        if done.returncode:
+            raise Broken(f"overnight deploy: exit {done.returncode}: {done.stderr[-1000:]}")
+        wait_for("a worker that is online", self._worker_is_online, 180)
+        found = self.it.ask("/deployments/filter", {})
+        return f"{len(found)} deployments"
+
+    def _worker_is_online(self) -> bool:
+        return any(worker["status"] == "ONLINE" for worker in self.it.ask("/work_pools/overnight/workers/filter", {}))
+
+    def doctor(self) -> str:
+        """`overnight doctor`, in the worker's container, finds nothing wrong."""
+        done = self.it.run("overnight", "doctor", JOB_FILE)
+        print(done.stdout, flush=True)
+        if done.returncode:
+            raise Broken(f"overnight doctor: exit {done.returncode} {done.stderr[-500:]}")
+        return "nothing wrong"
+
+    def first_run(self) -> str:
+        """What a person does first: a day of the demo, from the form."""
+        seconds = self._run(CLEAN, reason="the first run")
+        self.data("make", *[word for day in DAYS for word in (day, "1")])
+        self.data("make", KILLED, str(COPIES), CUT_OFF, str(COPIES))
+        return f"{self._exact(CLEAN)}, {seconds:.0f} s"
+
+    def schedule(self) -> str:
+        """The daily schedule, moved to a moment ahead, fires; its run takes the day before the scheduled time."""
+        deployment = self.it.deployment(RUN)
+        [schedule] = deployment["schedules"]
+        place = f"/deployments/{deployment['id']}/schedules/{schedule['id']}"
+        moment = (datetime.now(UTC) + SCHEDULER_SECONDS + timedelta(minutes=1)).replace(second=0, microsecond=0)
+        day = (moment.date() - timedelta(days=1)).isoformat()
+        self.data("make", day, "1")
+        cron = {"cron": f"{moment.minute} {moment.hour} * * *", "timezone": "UTC"}
+        self.it.ask(place, {"schedule": cron, "active": True}, "PATCH")
+        scheduled = {"expected_start_time": {"before_": (moment + timedelta(seconds=1)).isoformat()}}
+        query = {"deployments": {"id": {"any_": [deployment["id"]]}}, "flow_runs": scheduled}
+
+        def fired() -> str | None:
+            runs = self.it.ask("/flow_runs/filter", query)
+            return next((str(run["id"]) for run in runs if run["auto_scheduled"]), None)
+
+        flow_run = wait_for("a run that the schedule made", fired, 240)
+        run = self.it.wait_for_run(flow_run)
+        self.it.ask(place, {"schedule": schedule["schedule"], "active": True}, "PATCH")
+        late = datetime.fromisoformat(run["start_time"]) - moment
+        if day not in run["name"]:
+            raise Broken(f"the run is named {run['name']}: expected the day {day}")
+        return f"{self._exact(day)}, begun {late.total_seconds():.0f} s after its time"
+
+    def backfill(self) -> str:
+        """Seven days, one of which cannot pass its checks: six are published, and the backfill says that it failed."""
+        self.data("poison", POISONED)
+        begun = time.monotonic()
+        flow_run = self.it.start(BACKFILL, start=DAYS[0], end=DAYS[-1], order="newest", max_concurrent=2)
+        run = self.it.wait_for_run(flow_run, 1200, expected="FAILED")
+        seconds = time.monotonic() - begun
+        self.failed_backfill = flow_run[-8:]
+        if POISONED not in run["state"]["message"]:
+            raise Broken(f"expected {POISONED} in the backfill's message, found {run['state']['message']}")
+        self._statuses(dict.fromkeys(DAYS, "published") | {POISONED: "failed"})
+        for day in DAYS:
+            if day != POISONED:
+                self._exact(day)
+        return f"6 of 7 published, every row once, {seconds:.0f} s"
+
+    def resume(self) -> str:
+        """The day is put right; the resume runs it, and nothing else."""
+        before = {day: self.data("rows", day) for day in DAYS if day != POISONED}
+        self.data("cure", POISONED)
+        self.it.wait_for_run(self.it.start(BACKFILL, resume=self.failed_backfill), 600)
+        self._statuses(dict.fromkeys(DAYS, "published"))
+        if again := [day for day, rows in before.items() if self.data("rows", day) != rows]:
+            raise Broken(f"the resume ran {', '.join(again)} again, which were published")
+        return f"{self._exact(POISONED)}; the other six untouched"
+
+    def cancel(self) -> str:
+        """A backfill of all seven days once more is cancelled: it ends, with its children, and what was there stays."""
+        flow_run = self.it.start(BACKFILL, start=DAYS[0], end=DAYS[-1], select=["all"], reason="to be cancelled")
+        wait_for("its first child", lambda: self._runs_under_way() > 1, 300)
+        time.sleep(5)
+        begun = time.monotonic()
+        state = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
+        self.it.ask(f"/flow_runs/{flow_run}/set_state", state)
+        self.it.wait_for_run(flow_run, 180, expected="CANCELLED")
+        wait_for("the end of its children", lambda: self._runs_under_way() == 0, 120)
+        seconds = time.monotonic() - begun
+        for day in DAYS:
+            self._exact(day)
+        return f"cancelled with its children in {seconds:.0f} s, every row of all days once"
+
+    def _runs_under_way(self) -> int:
+        states = {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}
+        return int(self.it.ask("/flow_runs/count", {"flow_runs": {"state": states}}))
+
+    def kill(self) -> str:
+        """A Ray worker's container is killed in the middle of a run."""
+        worker = self.it.containers("ray-worker")[0]
+
+        def disturb() -> None:
+            self.it.engine("kill", worker)
+
+        seen = self._disturbed(KILLED, disturb)
+        self.it.engine("start", worker)
+        self._whole_again()
+        return seen
+
+    def cut_off(self) -> str:
+        """A Ray worker loses the network in the middle of a run, and has it back after the run."""
+        worker = self.it.containers("ray-worker")[-1]
+        [network] = self.it.networks(worker)
+
+        def disturb() -> None:
+            self.it.engine("network", "disconnect", network, worker)
+
+        seen = self._disturbed(CUT_OFF, disturb)
+        self.it.engine("network", "connect", "--alias", "ray-worker", network, worker)
+        self._whole_again()
+        return seen
+
+    def _disturbed(self, day: str, disturb: Callable[[], None]) -> str:
+        begun = time.monotonic()
+        flow_run = self.it.start(RUN, partition=day, settings=SMALL_STEPS)
+        staged = self.data("parts", day, str(PARTS_BEFORE))["parts"]
+        disturb()
+        disturbed = time.monotonic()
+        self.it.wait_for_run(flow_run, 900)
+        states = [name for name in self.it.states(flow_run) if name in ("Crashed", "AwaitingRetry", "Retrying")]
+        attempts = sum("attempt" in line and "failed" in line for line in self.it.logs(flow_run)) + 1
+        rows = self._exact(day)
+        whole, after = time.monotonic() - begun, time.monotonic() - disturbed
+        return (
+            f"{rows}; {staged} parts were staged, {attempts} attempts{', ' if states else ''}{', '.join(states)}; "
+            f"{whole:.0f} s in all, {after:.0f} s after it"
+        )
+
+    def undisturbed(self) -> str:
+        """The same run again with nothing in its way, to compare the times with."""
+        seconds = self._run(KILLED, force=True, settings=SMALL_STEPS, reason="to compare")
+        return f"{self._exact(KILLED)}, {seconds:.0f} s"
+
+    def _whole_again(self) -> None:
+        wait_for(f"{NODES} Ray nodes", lambda: self.it.ray_nodes() == NODES, 300)
+
+    def metrics(self) -> str:
+        """Prometheus has every Ray node and Prefect; Grafana answers."""
+        wait_for("all nodes in Prometheus", lambda: len(self.it.metric('up{job="ray"} == 1')) == NODES, 120)
+        wait_for("Prefect in Prometheus", lambda: self.it.metric('up{job="prefect"} == 1'), 60)
+        board = json.loads((Path(__file__).parents[1] / "grafana/dashboards/overnight.json").read_text())
+        expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+        shown = sum(bool(self.it.metric(f"last_over_time(({expression})[2h:1m])")) for expression in expressions)
+        self.it.engine(
+            "exec", *self.it.containers("grafana"), "wget", "-q", "-O", "-", "http://127.0.0.1:3000/api/health"
+        )
+        return f"{NODES} nodes and Prefect; {shown} of the dashboard's {len(expressions)} expressions have data"
+
+    def _run(self, day: str, **parameters: Any) -> float:
+        begun = time.monotonic()
+        self.it.wait_for_run(self.it.start(RUN, partition=day, **parameters))
+        return time.monotonic() - begun
+
+    def _exact(self, day: str) -> str:
+        found = self.data("rows", day)
+        resumed = f" ({found['rows_resumed']} resumed)" if found["rows_resumed"] else ""
+        return f"{day}: {found['rows_out']} rows, each once{resumed}"
+
+    def _statuses(self, expected: dict[str, str]) -> None:
+        """What `overnight status` says of these days."""
+        days = sorted(expected)
+        done = self.it.run("overnight", "status", JOB_FILE, "--start", days[0], "--end", days[-1], "--json")
+        if done.returncode:
+            raise Broken(f"overnight status: exit {done.returncode}: {done.stderr[-500:]}")
+        found = {entry["partition"]: entry["status"] for entry in json.loads(done.stdout)}
+        if found != expected:
+            raise Broken(f"overnight status: expected {expected}, found {found}")
+
+    def show_status(self) -> None:
+        done = self.it.run("overnight", "status", JOB_FILE)
+        print(done.stdout or done.stderr[-500:], flush=True)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    options.add_argument("--no-build", action="store_true", help="take the image as it is")
+    options.add_argument("--keep", action="store_true", help="leave it up, and say how to remove it")
+    options.add_argument("--minutes", type=int, default=60, help="for all of it (default: %(default)s)")
+    chosen = options.parse_args()
+    signal.signal(signal.SIGALRM, _out_of_time)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.alarm(chosen.minutes * 60)
+    installation = Installation()
+    trial = Trial(installation)
+    steps: list[Callable[[], str]] = [
+        *([] if chosen.no_build else [lambda: installation.compose("build", seconds=3000) and "built"]),
+        *(
+            trial.up,
+            trial.deploy,
+            trial.doctor,
+            trial.first_run,
+            trial.schedule,
+            trial.backfill,
+            trial.resume,
+            trial.cancel,
+        ),
+        *(trial.kill, trial.cut_off, trial.undisturbed, trial.metrics),
+    ]
+    results: list[tuple[str, str, bool, float]] = []
+    try:
+        for step in steps:
+            name = "build" if step.__name__ == "<lambda>" else step.__name__
+            results.append(attempted(name, step))
+            if not results[-1][2] and name in ("build", "up", "deploy", "first_run"):
+                break  # nothing after it could hold
+            if name not in ("build", "up", "deploy", "doctor"):
+                trial.show_status()
+    except (KeyboardInterrupt, TimeoutError) as error:
+        results.append(("all of it", f"ended by {type(error).__name__} {error}", False, 0))
+    finally:
+        signal.alarm(0)
+        if chosen.keep:
+            ports = ", ".join(
+                f"{name.removesuffix('_PORT').lower()} {port}" for name, port in installation.ports.items()
+            )
+            print(f"left up: {ports}. Remove it: {shlex.join(installation.command)} down --volumes")
+        else:
+            remove(installation)
+    print("\nwhat held")
+    for name, said, held, seconds in results:
+        print(f"  {'held' if held else 'DID NOT HOLD':<13}{name:<12} {seconds:5.0f} s  {said}")
+    sys.exit(0 if results and all(held for _, _, held, _ in results) else 1)
+
+
+def attempted(name: str, step: Callable[[], str]) -> tuple[str, str, bool, float]:
+    """(name, what was seen, whether it held, seconds)."""
+    print(f"\n== {name}: {(step.__doc__ or '').strip()}".rstrip(": "), flush=True)
+    begun = time.monotonic()
+    try:
+        said, held = step(), True
+    except TimeoutError:
+        raise
+    except Exception as error:  # the next step may hold all the same
+        said, held = f"{'' if isinstance(error, Broken) else type(error).__name__ + ': '}{error}", False
+    seconds = time.monotonic() - begun
+    print(f"{'held' if held else 'DID NOT HOLD'} after {seconds:.0f} s: {said}", flush=True)
+    return name, said, held, seconds
+
+
+def remove(installation: Installation) -> None:
+    with contextlib.suppress(Exception):
+        installation.remove()
+    left = [service for service in ("ray-head", "prefect-worker", "store") if installation.containers(service)]
+    print(f"removed{', except ' + ', '.join(left) if left else ''}", flush=True)
+
+
+def _out_of_time(*_: Any) -> None:
+    raise TimeoutError("the minutes are over (--minutes)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What lies in deployments/, checked against the schemas of those who read it."""

@@ -1,0 +1,144 @@
+"""deployments/kubernetes/ against Kubernetes' own schemas.
+
+A RayCluster's schema is KubeRay's, which no package carries: its pods are checked as pods, its own fields by name.
+"""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "deployments/kubernetes"
+VERSION = "1.33"  # of Kubernetes
+LISTED = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
+OBJECTS = [found for name in LISTED for found in yaml.safe_load_all((FOLDER / name).read_text())]
+OURS = [found for found in OBJECTS if not found["apiVersion"].startswith("ray.io/")]
+[RAY_CLUSTER] = [found for found in OBJECTS if found["kind"] == "RayCluster"]
+SPEC = RAY_CLUSTER["spec"]
+GROUPS = {group["groupName"]: group for group in SPEC["workerGroupSpecs"]}
+PODS = {"head": SPEC["headGroupSpec"]["template"]} | {name: group["template"] for name, group in GROUPS.items()}
+[WORKER] = [found for found in OBJECTS if found["kind"] == "Deployment"]
+
+
+def names(found: dict[str, Any]) -> str:
+    return f"{found['kind']}/{found['metadata']['name']}"
+
+
+def validate(found: dict[str, Any]) -> None:
+    kubernetes_validate.validate(found, VERSION, strict=True)
+
+
+def as_pod(template: dict[str, Any]) -> dict[str, Any]:
+    """A PodTemplate object that holds the template of a pod."""
+    return {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "pod"}, "template": template}
+
+
+def containers() -> list[Any]:
+    pods = PODS | {"prefect-worker": WORKER["spec"]["template"]}
+    return [
+        pytest.param(pod, container, id=f"{name}/{container['name']}")
+        for name, pod in pods.items()
+        for container in pod["spec"]["containers"]
+    ]
+
+
+def test_every_file_of_objects_is_listed() -> None:
+    others = {"kustomization.yaml", "image-paths.yaml"}
+    assert {file.name for file in FOLDER.iterdir()} == {*LISTED, *others}
+
+
+@pytest.mark.parametrize("found", OURS, ids=names)
+def test_an_object_is_valid(found: dict[str, Any]) -> None:
+    validate(found)
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_a_pod_of_the_ray_cluster_is_valid(name: str) -> None:
+    validate(as_pod(PODS[name]))
+
+
+def test_the_validator_sees_a_wrong_key() -> None:
+    wrong = copy.deepcopy(PODS["gpu"])
+    wrong["spec"]["containers"][0]["livenessprobe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError, match="livenessprobe"):
+        validate(as_pod(wrong))
+
+
+def test_the_ray_cluster_has_the_fields_that_kuberay_knows() -> None:
+    assert RAY_CLUSTER["apiVersion"] == "ray.io/v1"
+    known = {"rayVersion", "authOptions", "enableInTreeAutoscaling", "autoscalerOptions"}
+    assert SPEC.keys() == known | {"headGroupSpec", "workerGroupSpecs"}
+    options = {"version", "upscalingMode", "idleTimeoutSeconds", "resources", "securityContext"}
+    assert SPEC["autoscalerOptions"].keys() == options
+    assert SPEC["headGroupSpec"].keys() == {"rayStartParams", "template"}
+    for group in GROUPS.values():
+        assert group.keys() == {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
+        assert 0 <= group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    for group in (SPEC["headGroupSpec"], *GROUPS.values()):
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+
+
+def test_ray_is_the_version_that_the_image_has() -> None:
+    assert f"ray=={SPEC['rayVersion']}" in (ROOT / "constraints.txt").read_text().splitlines()
+
+
+def test_the_head_does_no_work_and_gpu_nodes_come_only_when_they_are_needed() -> None:
+    assert SPEC["enableInTreeAutoscaling"] is True
+    assert SPEC["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+    assert GROUPS["gpu"]["minReplicas"] == GROUPS["gpu"]["replicas"] == 0
+    [container] = GROUPS["gpu"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+
+
+def test_the_worker_joins_the_cluster_with_its_token() -> None:
+    [container] = WORKER["spec"]["template"]["spec"]["containers"]
+    environment = {variable["name"]: variable for variable in container["env"]}
+    name = RAY_CLUSTER["metadata"]["name"]
+    assert environment["RAY_ADDRESS"]["value"] == f"{name}-head-svc:6379"
+    assert environment["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"] == {"name": name, "key": "auth_token"}
+
+
+@pytest.mark.parametrize(("pod", "container"), containers())
+def test_a_container_has_no_rights_it_does_not_need(pod: dict[str, Any], container: dict[str, Any]) -> None:
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+    assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+@pytest.mark.parametrize(("pod", "container"), containers())
+def test_a_container_says_what_it_needs_and_whether_it_lives(pod: dict[str, Any], container: dict[str, Any]) -> None:
+    assert container["resources"]["requests"].keys() >= {"cpu", "memory"}
+    assert "memory" in container["resources"]["limits"]
+    assert container.keys() >= {"startupProbe", "livenessProbe"}
+    assert container["image"] == WORKER["spec"]["template"]["spec"]["containers"][0]["image"]
+
+
+@pytest.mark.parametrize("found", OBJECTS, ids=names)
+def test_no_file_holds_a_secret(found: dict[str, Any]) -> None:
+    assert found["kind"] != "Secret"
+    for variable in variables(found):
+        if any(word in variable["name"] for word in ("KEY", "TOKEN", "PASSWORD", "SECRET")):
+            assert "value" not in variable
+            assert variable["valueFrom"].keys() == {"secretKeyRef"}
+
+
+def variables(found: Any) -> list[dict[str, Any]]:
+    """All environment variables anywhere below."""
+    if isinstance(found, list):
+        return [variable for item in found for variable in variables(item)]
+    if isinstance(found, dict):
+        return [*found.get("env", []), *(variable for value in found.values() for variable in variables(value))]
+    return []
+
+
+@pytest.mark.parametrize("budget", [found for found in OBJECTS if found["kind"] == "PodDisruptionBudget"], ids=names)
+def test_a_disruption_budget_is_for_pods_that_are_there(budget: dict[str, Any]) -> None:
+    ray = {"ray.io/cluster": RAY_CLUSTER["metadata"]["name"]}  # the operator's labels
+    pods = [WORKER["spec"]["template"]["metadata"]["labels"]]
+    pods += [ray | {"ray.io/node-type": kind} for kind in ("head", "worker")]
+    chosen = budget["spec"]["selector"]["matchLabels"].items()
+    assert any(chosen <= labels.items() for labels in pods)
