@@ -18,6 +18,7 @@ from collections import deque
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import aiohttp  # noqa: F401 - first: aiobotocore asks for a part of it, which is there before it is complete
 from s3fs import S3FileSystem
 from s3fs.utils import FileExpired
 
