@@ -34,8 +34,9 @@ class Slow:
 
 
 @pytest.fixture
-def job_folder(tmp_path: Path) -> Path:
-    """Twelve days of twenty rows, and a model that takes about a second for each day."""
+def job_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Twelve days of twenty rows, and a model that takes about a second for each day; the test looks from there too."""
+    monkeypatch.chdir(tmp_path)
     for number, day in enumerate(DAYS):
         place = tmp_path / f"in/date={day}"
         place.mkdir(parents=True)

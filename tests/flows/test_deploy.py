@@ -236,8 +236,11 @@ def test_a_deadline_is_a_time_of_day_on_the_clock_of_the_job(project: Path) -> N
 def test_serve_makes_the_same_deployments_as_the_file(project: Path) -> None:
     job = load_job(project / "deployments/job.yaml")
     served = _deployments(job, project / "deployments/job.yaml")
-    assert [(found.flow_name, found.name) for found in served] == [("batch-inference", "small")]
-    assert served[0].schedules[0].schedule.cron == "0 2 * * *"  # type: ignore[index,union-attr]
+    assert [(found.flow_name, found.name) for found in served] == [
+        (flow, "small") for flow in ("batch-inference", "backfill", "freshness")
+    ]
+    crons = [[schedule.schedule.cron for schedule in found.schedules or []] for found in served]  # type: ignore[union-attr]
+    assert crons == [["0 2 * * *"], [], ["30 6 * * *"]]
 
 
 @pytest.mark.parametrize(
@@ -281,7 +284,7 @@ def deployed(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The id of a deployment as `serve` makes it."""
     folder = tmp_path_factory.mktemp("deployed")
     (folder / "job.yaml").write_text(yaml.safe_dump(JOB | {"name": "formed"}))
-    [deployment] = _deployments(load_job(folder / "job.yaml"), folder / "job.yaml")
+    deployment, *_ = _deployments(load_job(folder / "job.yaml"), folder / "job.yaml")
     return str(deployment.apply())
 
 
