@@ -18,7 +18,7 @@ from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
 
-DAYS = [f"2026-04-{day:02d}" for day in range(1, 13)]
+DAYS = [f"2026-04-{day:02d}" for day in range(1, 9)]
 ROWS = 20
 MODEL = '''
 import time
@@ -35,7 +35,7 @@ class Slow:
 
 @pytest.fixture
 def job_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Twelve days of twenty rows, and a model that takes about a second for each day; the test looks from there too."""
+    """Eight days of twenty rows, and a model that takes about a second for each day; the test looks from there too."""
     monkeypatch.chdir(tmp_path)
     for number, day in enumerate(DAYS):
         place = tmp_path / f"in/date={day}"
