@@ -105,7 +105,7 @@ def record(folder: Path, day: str = "2025-11-18") -> dict[str, Any]:
 
 def test_a_late_partition_is_told_once_over_three_checks(prefect_api: str, webhook: Webhook, tmp_path: Path) -> None:
     job = write_job(tmp_path, "late", timezone="Europe/Berlin")
-    failure = {"stage": "ingest", "error_message": "found none"}
+    failure = {"job": "late", "stage": "ingest", "error_message": "found none", "failed_at": "2025-11-19T02:00:01.000Z"}
     write_json(Location(f"{tmp_path}/out/_overnight/date=2025-11-18/failure.json"), failure)
     deadline = DEADLINE - timedelta(hours=1)
     assert [check(job, deadline).name for _ in range(3)] == ["Completed"] * 3
@@ -141,6 +141,8 @@ def test_what_is_published_is_fresh_and_what_is_not_due_is_not_late(webhook: Web
     receipt = {
         "job": "fresh",
         "generation": "g",
+        "fingerprint": "of other settings",
+        "finished_at": "2025-11-19T02:10:00.000Z",
         "ingredients": {"settings": {}, "models": [], "steps": [], "format_version": 1},
     }
     write_json(Location(f"{tmp_path}/out/_overnight/date=2025-11-18/receipt.json"), receipt)
