@@ -117,7 +117,7 @@ def backfill(
             _run_all(loaded, job, request, steps, max_concurrent, stop_on_failure, tell)
         finally:
             _show_outcomes(loaded, request, steps, outcomes)
-            show_partitions(load_job(Path(job)))
+            show_partitions(load_job(Path(job)), request.start, request.end)
     if failed := [outcome for outcome in outcomes if outcome.status != "published"]:
         raise BackfillFailed(
             f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {failed[0].error}. "

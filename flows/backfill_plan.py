@@ -37,7 +37,7 @@ class Step:
 
     @property
     def why(self) -> list[str]:
-        return [*self.entry.why] or ["published, and asked for again" if self.force else f"it is {self.entry.status}"]
+        return [*self.entry.why] or ["published, and asked for again" if self.force else "never run"]
 
     def as_json(self) -> dict[str, Any]:
         """As `--dry-run --json` and the plan's artifact say it."""

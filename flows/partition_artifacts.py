@@ -6,6 +6,7 @@ They show what the ledger says at the end of a run or a backfill, and nothing re
 import contextlib
 from calendar import monthcalendar as weeks_of
 from collections.abc import Iterator, Sequence
+from datetime import date
 from pathlib import Path
 
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
@@ -43,9 +44,9 @@ def _show(job_path: Path, backfill: str) -> None:
 
 
 @dispensable()
-def show_partitions(job: Job) -> None:
-    """Brings both artifacts up to date."""
-    entries = read_ledger(job, newest=IN_CALENDAR)
+def show_partitions(job: Job, start: date | None = None, end: date | None = None) -> None:
+    """Brings both artifacts up to date; with the newest partitions of the range, or of all."""
+    entries = read_ledger(job, start, end, newest=IN_CALENDAR)
     create_table_artifact(
         key=artifact_key(job.name, "partitions"),
         description=f"The newest {LISTED} partitions of {job.name}" if job.is_dated else f"The partition of {job.name}",

@@ -195,7 +195,7 @@ def test_a_partition_that_a_run_holds_is_left_to_it(folder: Path) -> None:
 def test_a_dry_run_runs_nothing_and_keeps_nothing(run: Backfill, folder: Path) -> None:
     plan = run(dry_run=True)
     assert [(step["partition"], step["status"], step["why"]) for step in plan] == [
-        (day, "missing", ["it is missing"]) for day in DAYS
+        (day, "missing", ["never run"]) for day in DAYS
     ]
     assert not (folder / "out").exists()
 
