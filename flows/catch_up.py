@@ -5,7 +5,7 @@ days there are three late runs, which all start, and the later days have none. E
 before it begins, at what fell due until somebody picked it up:
 
     latest   the newest gets a run if it has none, and the others end as Completed, named Skipped
-    all      each gets a run if it has none, oldest first; a deployment runs one at a time
+    all      each gets a run if it has none, oldest first; the deployment's limit says how many run at a time
     none     a run that is picked up more than an hour late is Skipped
 
 Runs are made by the scheduler's own route, with its key for that time: late runs that look at once make one, and its
