@@ -83,7 +83,7 @@ def backfill(
     resume: str = "",
     *,
     job: str,
-) -> list[dict[str, Any]]:
+) -> Any:
     """Runs the partitions of a range of dates that are missing, failed or stale; each publishes for itself.
 
     Args:
@@ -99,7 +99,8 @@ def backfill(
         resume: The id of an earlier backfill: what of it is not done is run, with its own range and settings.
         job: The job file, as a path where the flow runs. Set by the deployment.
     """
-    after_crashes(load_job(Path(job)).max_attempts)
+    if state := after_crashes(load_job(Path(job)).max_attempts):
+        return state
     own_id = backfill_id(prefect.runtime.flow_run.id)
     loaded, request, steps = planned(
         Path(job), resume or own_id, start, end, select, order, settings, reason, is_resumed=bool(resume)

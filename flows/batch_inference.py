@@ -69,8 +69,7 @@ def batch_inference(
         job: The job file, as a path where the flow runs. Set by the deployment.
     """
     loaded = load_job(Path(job), settings)
-    after_crashes(loaded.max_attempts)
-    if state := skipped(loaded, partition):
+    if state := after_crashes(loaded.max_attempts) or skipped(loaded, partition):
         return state
     taken = own_partition(loaded, partition)
     day = taken.partition

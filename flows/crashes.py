@@ -5,13 +5,14 @@ the run to Crashed, and an automation (`deployments/automations`) schedules the 
 """
 
 import contextlib
+from collections.abc import Sequence
 from uuid import UUID
 
 import prefect.runtime
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import State, StateType
-from prefect.states import Crashed
+from prefect.states import Cancelled, Crashed
 
 from tasks.errors import OvernightError
 
@@ -20,24 +21,30 @@ class TooManyCrashes(OvernightError):
     """The flow's process died each time that the run was started."""
 
 
-def after_crashes(max_attempts: int) -> None:
+def after_crashes(max_attempts: int) -> State | None:
     """Where this start of the run follows a crash: ends the task runs that died with it.
 
-    Raises `TooManyCrashes` if the run has crashed `max_attempts` times in a row. A person may then start it again.
+    Returns the state in which the run is to end at once, where somebody had cancelled it: a process that is stopped
+    before it can end well crashes, and the automation starts it again all the same. Raises `TooManyCrashes` if the run
+    has crashed `max_attempts` times in a row; a person may then start it again.
     """
     if prefect.runtime.flow_run.run_count < 2:
-        return
+        return None
     run_id = UUID(prefect.runtime.flow_run.id)
     with get_client(sync_client=True) as client:
-        crashes = _crashes_in_a_row(client.read_flow_run_states(run_id))
+        states = sorted(client.read_flow_run_states(run_id), key=lambda state: state.timestamp)
+        crashes = crashes_in_a_row(states)
         if crashes:
             _end_task_runs(client, run_id)
+    if was_cancelled(states):
+        return Cancelled(message="It was cancelled, and its process died of that.")
     if crashes >= max_attempts:
         raise TooManyCrashes(
             f"the process of this run died {crashes} times, and max_attempts of the job is {max_attempts}. See the "
             "logs of the machine that ran it: most often its memory is too small. What was staged is kept: retry the "
             "run, or run the partition anew, and it is taken up."
         )
+    return None
 
 
 def end_dead_run(flow_run: str) -> None:
@@ -53,15 +60,30 @@ def end_dead_run(flow_run: str) -> None:
             client.set_flow_run_state(found.id, state, force=True)
 
 
-def _crashes_in_a_row(states: list[State]) -> int:
-    """Crashes since the run last ended otherwise."""
+def crashes_in_a_row(states: Sequence[State]) -> int:
+    """Crashes since the run last ended otherwise; `states` in order of time."""
     count = 0
-    for state in sorted(states, key=lambda state: state.timestamp):
+    for state in states:
         if state.is_crashed():
             count += 1
         elif state.is_final():
             count = 0
     return count
+
+
+def was_cancelled(states: Sequence[State]) -> bool:
+    """Whether somebody cancelled the run and nobody asked for it again since; `states` in order of time.
+
+    Asked for again is what is scheduled after it ended as Cancelled. After a crash the automation schedules it.
+    """
+    cancelled, before = False, None
+    for state in states:
+        if state.is_cancelling() or state.is_cancelled():
+            cancelled = True
+        elif state.is_scheduled() and before and before.is_cancelled():
+            cancelled = False
+        before = state
+    return cancelled
 
 
 def _end_task_runs(client: SyncPrefectClient, run_id: UUID) -> None:
