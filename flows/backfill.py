@@ -34,7 +34,7 @@ from flows.backfill_plan import (
     write_record,
 )
 from flows.cancel import cancellable, stoppable
-from flows.children import Child, Outcome, run_deployed, run_in_process
+from flows.children import Child, Outcome, run_child
 from flows.crashes import after_crashes
 from flows.job import Job, load_job
 from flows.parameters import Setting
@@ -154,7 +154,7 @@ def _run_all(
                         ray.enter_context(OvernightTaskRunner())  # for all of them; each alone would start its own
                         is_warm = True
                     context = contextvars.copy_context()  # a thread has none of its own
-                    under_way.add(pool.submit(context.run, run_in_process if is_ours else run_deployed, child))
+                    under_way.add(pool.submit(context.run, run_child, child, not is_ours))
                 done, under_way = wait(under_way, SECONDS_BETWEEN, FIRST_COMPLETED)
                 for outcome in [future.result() for future in done]:
                     if outcome.seconds:

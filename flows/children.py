@@ -14,7 +14,7 @@ import prefect.runtime
 from prefect import Task
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType, FlowRunFilterTags
-from prefect.client.schemas.objects import FlowRun, StateType, TaskRun
+from prefect.client.schemas.objects import FlowRun, State, StateType, TaskRun
 from prefect.exceptions import ObjectNotFound
 from prefect.flow_engine import run_flow
 from prefect.states import Cancelled, Cancelling, Pending, Scheduled
@@ -71,19 +71,14 @@ class Outcome:
     error: OvernightError | None = None
 
 
-def run_in_process(child: Child) -> Outcome:
-    """Runs the partition here, on the Ray that is there."""
-    with get_client(sync_client=True) as client:
-        flow_run = client.create_flow_run(
-            batch_inference,
-            parameters={**child.parameters},
-            state=Pending(),
-            tags=child.tags,
-            parent_task_run_id=_shown(client, child).id,
-        )
+def run_child(child: Child, is_deployed: bool) -> Outcome:
+    """Runs the partition, here on the Ray that is there or as a run of the job's deployment.
+
+    However it ends, and where nobody can tell, that is its own outcome: it stops no other.
+    """
     try:
-        receipt: dict[str, Any] = run_flow(batch_inference, flow_run=flow_run)  # type: ignore[assignment]
-        return Outcome(child.partition, "published", receipt["seconds"])
+        seconds = _run_deployed(child) if is_deployed else _run_here(child)
+        return Outcome(child.partition, "published", seconds)
     except INTERRUPTIONS:
         return Outcome(child.partition, "cancelled", error=RunCancelled())
     except Exception as error:
@@ -91,29 +86,41 @@ def run_in_process(child: Child) -> Outcome:
         return Outcome(child.partition, known.status, error=known)
 
 
-def run_deployed(child: Child) -> Outcome:
-    """Runs the partition as a run of `batch-inference/<job>` and waits; the ledger says how it ended.
+def _run_here(child: Child) -> float:
+    """The seconds that it took. Raises what ended it otherwise."""
+    with get_client(sync_client=True) as client:
+        flow_run = client.create_flow_run(
+            batch_inference,
+            parameters=child.parameters,
+            state=Pending(),
+            tags=child.tags,
+            parent_task_run_id=_shown(client, child).id,
+        )
+    receipt: dict[str, Any] = run_flow(batch_inference, flow_run=flow_run)  # type: ignore[assignment]
+    return float(receipt["seconds"])
+
+
+def _run_deployed(child: Child) -> float:
+    """The seconds that it took, as the ledger says. Raises what ended it otherwise.
 
     A run of the same backfill that is under way already is waited for instead. When the backfill stops, so does it.
     """
     with get_client(sync_client=True) as client:
         flow_run = _under_way(client, child) or _started(client, child)
-        while not _has_ended(client, flow_run.id):
+        while not (state := _ended(client, flow_run.id)):
             if is_stopping():
                 _cancel(client, flow_run.id)
-                return Outcome(child.partition, "cancelled", error=RunCancelled())
+                raise RunCancelled()
             time.sleep(SECONDS_BETWEEN)
-        state = client.read_flow_run(flow_run.id).state
+    if state.is_cancelled():
+        raise RunCancelled()
     day = parse_day(child.partition)
     [entry] = [entry for entry in read_ledger(child.job, day, day) if entry.partition == child.partition]
-    if state and state.is_completed():
-        return Outcome(child.partition, "published", (entry.receipt or {}).get("seconds"))
-    if state and state.is_cancelled():
-        return Outcome(child.partition, "cancelled", error=RunCancelled())
-    message = entry.why[0] if entry.status == "failed" and entry.why else state and state.message
+    if state.is_completed() and entry.receipt:
+        return float(entry.receipt["seconds"])
     failure = entry.failure or {}
-    error = StageFailed(failure.get("error_message", message), failure.get("stage"), failure.get("error_type", ""))
-    return Outcome(child.partition, "failed", error=error)
+    message = failure.get("error_message") or "; ".join(entry.why) or state.message or state.name
+    raise StageFailed(str(message), failure.get("stage"), failure.get("error_type", ""))
 
 
 def _started(client: SyncPrefectClient, child: Child) -> FlowRun:
@@ -156,12 +163,21 @@ def _shown(client: SyncPrefectClient, child: Child) -> TaskRun:
     )
 
 
-def _has_ended(client: SyncPrefectClient, run_id: UUID) -> bool:
-    """A run that crashed has not, as long as it may be started again."""
-    state = client.read_flow_run(run_id).state
-    if state and state.is_crashed():
-        return (datetime.now(UTC) - state.timestamp).total_seconds() > RESTART_SECONDS
-    return bool(state and state.is_final())
+def _ended(client: SyncPrefectClient, run_id: UUID) -> State | None:
+    """The state in which a run has ended, None before. One that crashed may be started again for a while.
+
+    Raises `ObjectNotFound` for a run that somebody deleted.
+    """
+    try:
+        state = client.read_flow_run(run_id).state
+    except ObjectNotFound:
+        raise
+    except Exception:
+        return None  # the server is away: it is asked again
+    if state is None or not state.is_final():
+        return None
+    waited = (datetime.now(UTC) - state.timestamp).total_seconds()
+    return None if state.is_crashed() and waited < RESTART_SECONDS else state
 
 
 def _cancel(client: SyncPrefectClient, run_id: UUID) -> None:
@@ -171,5 +187,5 @@ def _cancel(client: SyncPrefectClient, run_id: UUID) -> None:
         state = client.read_flow_run(run_id).state
         is_at_work = bool(state and (state.is_running() or state.is_pending()))
         client.set_flow_run_state(run_id, Cancelling() if is_at_work else Cancelled(), force=not is_at_work)
-        while time.monotonic() < deadline and not _has_ended(client, run_id):
+        while time.monotonic() < deadline and not _ended(client, run_id):
             time.sleep(0.5)
