@@ -21,9 +21,12 @@ from tests.prefect_api import ask
 
 Hold = Callable[[int], subprocess.Popen[str]]
 HOLDER = """
+import signal
 import sys
 from prefect import flow
 from flows.gpu_limit import gpus_held
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts the tests may ignore it
 
 @flow
 def hold():
