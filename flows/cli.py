@@ -17,6 +17,11 @@ for handler in ("CONSOLE", "CONSOLE_FLOW_RUNS", "CONSOLE_TASK_RUNS"):
 job_argument = click.argument("job_path", metavar="JOB.yaml", type=click.Path(path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, all else on stderr.")
 
+reason_option = click.option("--reason", metavar="T", default="", help="Why, for the receipt.")
+settings_option = click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Override a setting of the job file."
+)
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="overnight")
@@ -28,7 +33,7 @@ def main() -> None:
 @job_argument
 @click.option("--partition", metavar="D", help="YYYY-MM-DD; default: yesterday in the job's time zone.")
 @click.option("--force", is_flag=True, help="Run again although the partition is published.")
-@click.option("--reason", metavar="T", default="", help="Why, for the receipt.")
+@reason_option
 @click.option(
     "--limit-rows",
     metavar="N",
@@ -36,7 +41,7 @@ def main() -> None:
     default=None,
     help="A sample, published to a scratch place.",
 )
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Override a setting of the job file.")
+@settings_option
 @json_option
 def run(
     job_path: Path,
@@ -95,8 +100,8 @@ def run(
 @click.option("--max-concurrent", metavar="N", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--stop-on-failure", is_flag=True, help="Begin no other partition once one has failed.")
 @click.option("--dry-run", is_flag=True, help="Say what would run, why, and how long it would take.")
-@click.option("--reason", metavar="T", default="", help="Why, for the receipts.")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Override a setting of the job file.")
+@reason_option
+@settings_option
 @click.option("--resume", metavar="ID", default="", help="Run what an earlier backfill has not done.")
 @json_option
 def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:

@@ -6,11 +6,12 @@ Nothing here is expanded: `{partition}` and `${ENV_VAR}` stay as they are writte
 import os
 import re
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, available_timezones
 
+from cronsim import CronSim, CronSimError
 from prefect.client.schemas.schedules import CronSchedule
 from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
@@ -64,8 +65,9 @@ class Schedule(Leaf):
     @classmethod
     def _cron(cls, cron: str) -> str:
         try:
-            CronSchedule(cron=cron)
-        except ValidationError:
+            CronSchedule(cron=cron)  # what Prefect's scheduler takes
+            CronSim(cron, datetime.min)  # what tells a schedule's days: no @daily, no 30th of February
+        except (ValidationError, CronSimError):
             raise ValueError(f"expected five cron fields, for example '0 2 * * *', found {cron!r}") from None
         return cron
 

@@ -123,6 +123,8 @@ def test_the_schema_refuses_what_the_loader_refuses(write):
         ),
         ("inference: [{kind: python, target: 'a:B', name: 3d}]", "inference.0.name: expected text that matches"),
         ("schedule: {cron: '0 25 * * *'}", "schedule.cron: expected five cron fields, .*, found '0 25"),
+        ("schedule: {cron: '@daily'}", "schedule.cron: expected five cron fields, .*, found '@daily'"),
+        ("schedule: {cron: '0 0 30 2 *'}", "schedule.cron: expected five cron fields, .*, found '0 0 30 2"),
         (
             "schedule: {cron: '0 2 * * *', timezone: Berlin}",
             "schedule.timezone: expected an IANA name .*, found 'Berlin'",
