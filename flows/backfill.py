@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import prefect.runtime
-from prefect import flow, get_run_logger, tags
+from prefect import flow, get_run_logger
 from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
 from pydantic import Field
 
@@ -112,13 +112,12 @@ def backfill(
         write_record(loaded, request, steps)
     get_run_logger().info("backfill %s of %s: %d partitions to run", request.id, loaded.name, len(steps))
     outcomes: list[Outcome] = []
-    with tags(f"job:{loaded.name}", f"backfill:{request.id}"):
-        try:
-            tell = _teller(loaded, len(steps), outcomes)
-            _run_all(loaded, job, request, steps, max_concurrent, stop_on_failure, tell)
-        finally:
-            _show_outcomes(loaded, request, steps, outcomes)
-            show_partitions(load_job(Path(job)), request.start, request.end)
+    try:
+        tell = _teller(loaded, len(steps), outcomes)
+        _run_all(loaded, job, request, steps, max_concurrent, stop_on_failure, tell)
+    finally:
+        _show_outcomes(loaded, request, steps, outcomes)
+        show_partitions(load_job(Path(job)), request.start, request.end)
     if failed := [outcome for outcome in outcomes if outcome.status != "published"]:
         raise BackfillFailed(
             f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {failed[0].error}. "

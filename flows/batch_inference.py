@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import prefect.runtime
-from prefect import flow, get_run_logger, tags
+from prefect import flow, get_run_logger
 from prefect.futures import PrefectFuture
 
 from flows.attempt import describe_run, fresh_receipt, opened, published_already, retried
@@ -78,11 +78,7 @@ def batch_inference(
         get_run_logger().info("%s/%s is published and not stale: left as it is", loaded.name, day)
         look_back(loaded, run, partition)
         return published
-    with (
-        partitions_shown(Path(job), run.backfill),
-        opened(loaded, run, force) as run,
-        tags(f"job:{loaded.name}", f"partition:{day}"),
-    ):
+    with partitions_shown(Path(job), run.backfill), opened(loaded, run, force) as run:
         plan = make_plan(loaded.inference, *read_cluster())
         with supervised(run):
             receipt = retried(run, loaded.sink, loaded.max_attempts, partial(attempt, loaded, plan))

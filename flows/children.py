@@ -17,6 +17,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, Fl
 from prefect.client.schemas.objects import FlowRun, State, StateType, TaskRun
 from prefect.exceptions import ObjectNotFound
 from prefect.flow_engine import run_flow
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Cancelled, Cancelling, Pending, Scheduled
 
 from flows.batch_inference import batch_inference
@@ -96,7 +97,10 @@ def _run_here(child: Child) -> float:
             tags=child.tags,
             parent_task_run_id=_shown(client, child).id,
         )
-    receipt: dict[str, Any] = run_flow(batch_inference, flow_run=flow_run)  # type: ignore[assignment]
+    # Heartbeats are for the automations of deployments; each run's take up to a second to stop.
+    silent = {} if prefect.runtime.deployment.id else {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+    with temporary_settings(silent):
+        receipt: dict[str, Any] = run_flow(batch_inference, flow_run=flow_run)  # type: ignore[assignment]
     return float(receipt["seconds"])
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from prefect import Flow, tags
+from prefect import Flow
 from prefect.client.orchestration import get_client
 from prefect.flow_engine import run_flow
 from prefect.states import Pending
@@ -57,7 +57,7 @@ def _run(flow: Flow[..., Any], parameters: dict[str, Any], job: Job, labels: Seq
     """What the flow returns, run in this process."""
     try:
         labels = [f"job:{job.name}", *labels]
-        with prefect_server() as url, tags(*labels):
+        with prefect_server() as url:
             click.echo(f"Prefect UI: {ui_address(url)}", err=True)
             with get_client(sync_client=True) as client:
                 # Made here, not by calling the flow: so that its id is known before anybody can cancel it.

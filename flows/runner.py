@@ -195,12 +195,16 @@ class OvernightTaskRunner(RayTaskRunner[R]):
 
     @staticmethod
     def _run_prefect_task(*args: Any, **kwargs: Any) -> Any:
+        is_well = False
         try:
-            return RayTaskRunner._run_prefect_task(*args, **kwargs)
+            state = RayTaskRunner._run_prefect_task(*args, **kwargs)
+            is_well = state.is_completed()
+            return state
         finally:
             for worker in (EventsWorker, APILogWorker):
                 worker.drain_all(timeout=FLUSH_SECONDS, at_exit=False)
-            gc.collect()  # an idle worker would hold a failed stream's actors, and their CPUs, in a cycle
+            if not is_well:
+                gc.collect()  # an idle worker would hold a failed stream's actors, and their CPUs, in a cycle
 
 
 @contextlib.contextmanager

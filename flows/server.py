@@ -91,6 +91,8 @@ def _start(home: Path) -> str:
         "PREFECT_SERVER_UI_API_URL": url,
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
+        # Longer than the 25 s for which Prefect's client keeps a connection: one that closes as it is used costs 2 s.
+        "PREFECT_SERVER_API_KEEPALIVE_TIMEOUT": "30",
         # In memory, where Prefect keeps them by default, a restart loses them, and with them the slots they hold.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     }

@@ -35,6 +35,8 @@ SECONDS_BETWEEN_WARNINGS = 60.0
 MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four in a large batch
 MAX_TRIES = 6  # of the sample, which may hold two such rows
 
+_passed: dict[tuple[str, str, str, pa.Schema], float] = {}  # seconds a row of what was tried in this process
+
 
 @task(
     name="infer",
@@ -110,7 +112,13 @@ def _sample(run: Run) -> pa.Table:
 
 
 def _try(run: Run, model: Predictor, pool: Pool, sample: pa.Table) -> float | None:
-    """`try_model` in a process with the reservation of a worker, which ends with it and frees its device."""
+    """`try_model` in a process with the reservation of a worker, which ends with it and frees its device.
+
+    Once: a model that took rows of these columns in an earlier partition of a backfill takes them again.
+    """
+    tried = (run.job, run.fingerprint, pool.label, sample.schema)
+    if tried in _passed:
+        return _passed[tried]
     remote = ray.remote(**pool.remote_arguments(), max_calls=1, max_retries=MAX_TRIES - 1)(try_model)
     label = f"inference {pool.label}"
     try:
@@ -124,6 +132,8 @@ def _try(run: Run, model: Predictor, pool: Pool, sample: pa.Table) -> float | No
         ) from error
     except ray.exceptions.RayTaskError as error:
         raise find_cause(error) or JobError(f"{label}: {error.cause}", "infer") from None
+    if found:
+        _passed[tried] = found
     return found
 
 
