@@ -33,6 +33,7 @@ POISONED = DAYS[3]
 KILLED, CUT_OFF, COPIES = "2026-10-10", "2026-10-11", 15
 SMALL_STEPS = ["sink.rows_per_part=50", "inference.0.batch_size=10"]  # so that there is a middle to break a run in
 PARTS_BEFORE = 8
+UNTIL_WHOLE_SECONDS = 360  # after a disturbance; a call to a silent node lasts 420 s unless Ray is told otherwise
 SCHEDULER_SECONDS = timedelta(seconds=75)  # it looks once a minute
 NODES = 4  # the head, two workers, the Prefect worker's own
 DATA = (Path(__file__).with_name("try_data.py")).read_text()
@@ -184,7 +185,7 @@ class Trial:
         staged = self.data("parts", day, str(PARTS_BEFORE))["parts"]
         disturb()
         disturbed = time.monotonic()
-        self.it.wait_for_run(flow_run, 900)
+        self.it.wait_for_run(flow_run, UNTIL_WHOLE_SECONDS)
         states = [name for name in self.it.states(flow_run) if name in ("Crashed", "AwaitingRetry", "Retrying")]
         attempts = sum("attempt" in line and "failed" in line for line in self.it.logs(flow_run)) + 1
         rows = self._exact(day)

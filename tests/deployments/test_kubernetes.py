@@ -4,6 +4,9 @@ A RayCluster's schema is KubeRay's, which no package carries: its pods are check
 """
 
 import copy
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ OURS = [found for found in OBJECTS if not found["apiVersion"].startswith("ray.io
 SPEC = RAY_CLUSTER["spec"]
 GROUPS = {group["groupName"]: group for group in SPEC["workerGroupSpecs"]}
 PODS = {"head": SPEC["headGroupSpec"]["template"]} | {name: group["template"] for name, group in GROUPS.items()}
+KEEP_ALIVE = ("RAY_grpc_client_keepalive_time_ms", "RAY_grpc_client_keepalive_timeout_ms")
 [WORKER] = [found for found in OBJECTS if found["kind"] == "Deployment"]
 
 
@@ -100,6 +104,32 @@ def test_the_worker_joins_the_cluster_with_its_token() -> None:
     name = RAY_CLUSTER["metadata"]["name"]
     assert environment["RAY_ADDRESS"]["value"] == f"{name}-head-svc:6379"
     assert environment["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"] == {"name": name, "key": "auth_token"}
+
+
+@pytest.mark.parametrize(("pod", "container"), containers())
+def test_a_container_gives_a_silent_node_up_as_those_of_the_compose_file_do(
+    pod: dict[str, Any], container: dict[str, Any]
+) -> None:
+    [settings] = [found for found in OBJECTS if found["kind"] == "ConfigMap"]
+    assert {"configMapRef": {"name": settings["metadata"]["name"]}} in container["envFrom"]
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    nodes = [services[name] for name in ("ray-head", "ray-worker", "ray-gpu-worker", "prefect-worker")]
+    for name in KEEP_ALIVE:
+        assert {node["environment"][name] for node in nodes} == {settings["data"][name]}
+
+
+def test_pings_are_no_oftener_than_a_ray_that_is_not_told_of_them_takes() -> None:
+    [settings] = [found for found in OBJECTS if found["kind"] == "ConfigMap"]
+    assert int(settings["data"][KEEP_ALIVE[0]]) >= 60_000
+
+
+@pytest.mark.parametrize("name", KEEP_ALIVE)
+def test_ray_reads_the_keep_alive_under_this_name(name: str) -> None:
+    """A name that Ray does not know is ignored without a word."""
+    program = f"from ray._raylet import Config; print(Config.{name.removeprefix('RAY_')}())"
+    environment = os.environ | {name: "61234"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "61234"
 
 
 @pytest.mark.parametrize(("pod", "container"), containers())
