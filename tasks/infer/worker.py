@@ -7,7 +7,11 @@ when there are several models, and drops heavy inputs behind the last one.
 import gc
 import sys
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
+import psutil
 import pyarrow as pa
 
 from tasks import arrays, rows, supervisor
@@ -19,6 +23,17 @@ from tasks.patiently import patiently
 from tasks.run_directory import Run
 
 CAREFUL_CALLS = 8  # of a worker started again: more than Ray Data has under way with one, and sends to it again
+
+
+Prepare = Callable[[pa.Table], Iterator[pa.Table]]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a model took on a sample: seconds a row once warm, and the bytes of memory of its process alone."""
+
+    seconds_a_row: float
+    memory: int
 
 
 class Worker:
@@ -49,10 +64,15 @@ class Worker:
         self._made: set[str] = set()
         self._predict = predictor.load()
 
-    def __call__(self, block: pa.Table) -> pa.Table:
+    def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         careful = self._careful_calls > 0
         self._careful_calls -= careful
-        return self.run(block, careful)
+        for piece in rows.of_length(self.pieces(block), self._predictor.rows_per_call()):
+            yield self.run(piece, careful)
+
+    def pieces(self, block: pa.Table) -> Iterator[pa.Table]:
+        """The rows to work on."""
+        yield block
 
     def run(self, block: pa.Table, careful: bool) -> pa.Table:
         """`block` with the model's columns. careful: its rows may have killed a worker before."""
@@ -89,6 +109,17 @@ class Worker:
         columns = {self._prefix + name: values for name, values in returned.items()}
         self._made.update(columns)
         return columns
+
+
+class PreparingWorker(Worker):
+    """Also does the preprocessing of its rows: no pixel crosses from one process to another."""
+
+    def __init__(self, prepare: Prepare, **settings: Any):
+        super().__init__(**settings)
+        self._prepare = prepare
+
+    def pieces(self, block: pa.Table) -> Iterator[pa.Table]:
+        return self._prepare(block)
 
 
 def _was_restarted() -> bool:
@@ -133,8 +164,8 @@ def _rank(column: pa.ChunkedArray) -> int:
     return 2
 
 
-def try_model(predictor: Predictor, run: Run, sample: pa.Table) -> float | None:
-    """Loads the model and runs `sample` through it, as the stage's worker would; seconds a row once warm.
+def try_model(predictor: Predictor, run: Run, sample: pa.Table) -> Trial | None:
+    """Loads the model and runs `sample` through it, as the stage's worker would.
 
     Rows that fail by themselves are skipped: None if all did. Raises `JobError` for a model that cannot be loaded and
     `ContractError` for one that breaks its contract. A row that ends the process is found when Ray runs this again.
@@ -148,4 +179,4 @@ def try_model(predictor: Predictor, run: Run, sample: pa.Table) -> float | None:
             done = worker.run(sample, careful)
             seconds = time.perf_counter() - started
     live = int((done["__state"].to_numpy() == rows.LIVE).sum())
-    return seconds / live if live else None
+    return Trial(seconds / live, psutil.Process().memory_full_info().uss) if live else None
