@@ -40,7 +40,7 @@ MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four 
 MAX_TRIES = 6  # of the sample, which may hold two such rows
 
 SECONDS_A_WORKER = 10.0  # of work for which starting one more worker is worth it
-SECONDS_A_TASK = 1.0
+SECONDS_A_TASK = 0.5  # which a death costs; Ray's own work a task is some 10 ms
 ROWS_A_TASK = 256
 
 _passed: dict[tuple[str, str, str, pa.Schema], Trial] = {}  # what was tried in this process
@@ -74,10 +74,13 @@ def infer(
     prepare: Prepare | None = dataset.context.get_config(PREPARE, None)
     earlier: list[str] = []
     measured: list[float] = []
-    for model, planned in zip(models, plan.pools, strict=True):
-        trial = _try(run, model, planned, sample)
+    for place, (written, planned) in enumerate(zip(models, plan.pools, strict=True), 1):
+        trial = _try(run, written, planned, sample)
         seconds = trial.seconds_a_row if trial else None
-        pool = _sized(planned, trial, plan, _seconds_to_do(run, sample, seconds))
+        found = {"batch_size": trial.batch_size} if trial and trial.batch_size else {}
+        model = written.model_copy(update=found)
+        of_both = seconds + _seconds_to_prepare(sample) if seconds else None
+        pool = _sized(planned, trial, plan, _rows_left(run) * of_both if of_both else math.inf)
         if prepare and pool.maximum < planned.maximum:  # memory holds fewer workers than there are CPUs to prepare rows
             dataset = _prepared_apart(dataset, prepare)
             prepare = None
@@ -89,13 +92,13 @@ def infer(
                 "predictor": model,
                 "run": run,
                 "prefix": prefix,
-                "drop_heavy": model is models[-1],
+                "drop_heavy": place == len(models),
                 "earlier": list(earlier),
                 "keep": keep,
                 "pace": seconds or 0.0,
                 **({"prepare": prepare} if prepare else {}),
             },
-            batch_size=rows_a_task(model.rows_per_call(), seconds),
+            batch_size=rows_a_task(model.rows_per_call(), of_both if prepare else seconds),
             batch_format="pyarrow",
             compute=ray.data.ActorPoolStrategy(min_size=pool.minimum, max_size=pool.maximum, initial_size=pool.initial),
             max_restarts=MAX_RESTARTS,
@@ -110,7 +113,7 @@ def infer(
 
 
 def rows_a_task(rows_per_call: int, seconds_a_row: float | None) -> int:
-    """Rows that a worker is handed at once: calls that fill about a second, so that Ray's work a task is little."""
+    """Rows that a worker is handed at once: calls that fill half a second, so that Ray's work a task is little."""
     rows = SECONDS_A_TASK / seconds_a_row if seconds_a_row else rows_per_call
     return rows_per_call * int(np.clip(rows / rows_per_call, 1, max(ROWS_A_TASK // rows_per_call, 1)))
 
@@ -124,13 +127,15 @@ def _sized(pool: Pool, trial: Trial | None, plan: Plan, seconds_to_do: float) ->
     return replace(pool, maximum=most, initial=int(np.clip(seconds_to_do / SECONDS_A_WORKER, 1, most)))
 
 
-def _seconds_to_do(run: Run, sample: pa.Table, seconds_a_row: float | None) -> float:
-    """Of one CPU, for the rows that are left; infinite where nobody knows."""
-    rows_left = sum(math.inf if count is None else count for count, _ in read_summaries(run.order))
-    if seconds_a_row is None:
-        return math.inf
-    prepared = sample["__preprocess_seconds"].drop_null().to_numpy()
-    return rows_left * (seconds_a_row + (float(prepared.mean()) if len(prepared) else 0.0))
+def _rows_left(run: Run) -> float:
+    """Infinite where nobody knows."""
+    return sum(math.inf if count is None else count for count, _ in read_summaries(run.order))
+
+
+def _seconds_to_prepare(sample: pa.Table) -> float:
+    """A row, as measured on the sample; 0 where nothing is to be done."""
+    seconds = sample["__preprocess_seconds"].drop_null().to_numpy()
+    return float(seconds.mean()) if len(seconds) else 0.0
 
 
 def _prepared_apart(dataset: ray.data.Dataset, prepare: Prepare) -> ray.data.Dataset:
