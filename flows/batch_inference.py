@@ -95,7 +95,7 @@ def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
         rows = _done("shuffle", shuffle.submit(run, job.shuffle, plan, rows))
         rows = _done("preprocess", preprocess.submit(run, job.steps, plan, rows))
         rows = _done("infer", infer.submit(run, job.inference, job.sink.keep, plan, rows))
-        receipt = _done("write", write.submit(run, job.sink, job.checks, {"settings": job.settings()}, rows))
+        receipt = _done("write", write.submit(run, job.sink, job.checks, plan, {"settings": job.settings()}, rows))
         return dict(receipt.result())
 
 

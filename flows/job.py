@@ -165,8 +165,13 @@ class Job(Leaf):
 
     @property
     def steps(self) -> list[Step]:
-        """`preprocess`, begun by decoding where images come from files and the job leaves that out."""
-        if self.source.kind != "images" or any(step.kind == "decode_image" for step in self.preprocess):
+        """`preprocess`, begun by decoding where images come from files and the job leaves that out.
+
+        What resizes them decodes them itself.
+        """
+        first = self.preprocess[0] if self.preprocess else None
+        decodes = first is not None and first.kind == "resize_image" and first.column == "image"
+        if self.source.kind != "images" or decodes or any(step.kind == "decode_image" for step in self.preprocess):
             return self.preprocess
         return [TypeAdapter(Step).validate_python({"kind": "decode_image"}), *self.preprocess]
 

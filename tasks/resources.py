@@ -5,6 +5,9 @@ measured on Ray 2.60, keep a plan moving: the workers' CPUs and one Ray task of 
 together; and a Ray task that reserves nothing has its number limited instead. Reading and preprocessing run as one
 operator, writes and Prefect's tasks reserve nothing.
 
+One model that asks for nothing gets a worker a CPU, and its workers prepare their own rows ("beside the model"): no
+worker waits for another kind of worker, and no pixel crosses a process. Reads, which mostly wait, take what is left.
+
 CPU reservations are Ray's book-keeping, not threads, so they may shrink. GPUs, memory and custom resources may not.
 """
 
@@ -20,7 +23,13 @@ CENT = 0.01
 EVERY = 2**31  # workers that fit
 WRITES_AT_ONCE = 2
 TASK_RETRIES = 12  # of a Ray task that reads and prepares: a row that kills its worker does so three times
-SECONDS_A_ROW = "overnight.seconds_a_row"  # in the dataset's context: the models' time, measured on a sample
+READ_CPUS = 0.1  # of a read beside workers that prepare their own rows: it waits more than it works
+WORKERS_A_READ = 4  # that one read feeds, beside the model
+MEMORY_SHARE = 0.9  # of a node's memory that measured workers may fill
+BESIDE_CPUS = 1 - READ_CPUS  # of such a worker
+# In the dataset's context:
+SECONDS_A_ROW = "overnight.seconds_a_row"  # the models' time, measured on a sample
+PREPARE = "overnight.prepare"  # preprocessing that the model's workers do themselves
 
 
 class Needs(Protocol):
@@ -46,13 +55,14 @@ class Needs(Protocol):
 
 @dataclass(frozen=True)
 class Pool:
-    """The workers of one model: between `minimum` and `maximum` of them, each reserving this much."""
+    """The workers of one model: from `minimum` to `maximum` of them, `initial` at first, each reserving this much."""
 
     label: str
     minimum: int
     maximum: int
     num_cpus: float
     num_gpus: float
+    initial: int = 1
     memory: int | None = None
     accelerator_type: str | None = None
     resources: Mapping[str, float] = field(default_factory=dict)
@@ -84,6 +94,12 @@ class Plan:
     task_concurrency: int | None
     pools: tuple[Pool, ...]
     notes: tuple[str, ...]
+    cpus: float = 1.0  # of the cluster
+    is_beside: bool = False  # the model's workers prepare their own rows
+
+    @property
+    def gpu_workers(self) -> int:
+        return sum(pool.initial for pool in self.pools if pool.num_gpus)
 
     def needs(self) -> dict[str, float]:
         """What must be free for the stream to move: every pool at its minimum and one Ray task."""
@@ -105,6 +121,8 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
     nodes: Ray's resources of each node alive. limits: what the cluster may autoscale to, empty where it does not say.
     Raises `PlanError` naming the stage, its need and what was found.
     """
+    if plan := make_plan_beside(models, nodes, limits):
+        return plan
     total = _sum(nodes)
     more = {name: amount - total.get(name, 0) for name, amount in limits.items() if amount > total.get(name, 0)}
     if more:  # nodes that may come; how they are cut nobody knows yet
@@ -156,13 +174,33 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
             maximum=maximum,
             num_cpus=claim,
             num_gpus=model.num_gpus,
+            initial=maximum,
             memory=model.memory,
             accelerator_type=model.accelerator_type,
             resources=model.resources,
         )
         for model, minimum, maximum, claim in zip(models, least, most, claims, strict=True)
     ]
-    return Plan(task_cpus, at_once, tuple(pools), tuple(notes))
+    return Plan(task_cpus, at_once, tuple(pools), tuple(notes), cpus)
+
+
+def make_plan_beside(
+    models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]
+) -> Plan | None:
+    """The plan of one model that asks for nothing, whose workers prepare their own rows; None for any other job."""
+    if len(models) != 1 or models[0].workers is not None or models[0].num_cpus is not None or _fixed_needs(models[0]):
+        return None
+    most = max(sum(int(node.get("CPU", 0)) for node in nodes), int(limits.get("CPU", 0)))
+    if not most:
+        return None
+    pool = Pool(models[0].name or models[0].kind, 1, most, BESIDE_CPUS, 0, initial=most)
+    note = f"one model that asks for nothing: up to {most} workers, one a CPU, which prepare their own rows"
+    return Plan(READ_CPUS, max(2, math.ceil(most / WORKERS_A_READ)), (pool,), (note,), cpus=most, is_beside=True)
+
+
+def workers_in_memory(memory: int, nodes: Sequence[Mapping[str, float]]) -> int:
+    """How many processes of so many bytes the nodes hold in the memory that Ray says is for them; at least one."""
+    return max(sum(int(MEMORY_SHARE * node.get("memory", 0) // memory) for node in nodes), 1) if memory else EVERY
 
 
 def _sum(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:

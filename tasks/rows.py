@@ -15,7 +15,7 @@ How arrays lie in a column is `tasks/arrays.py`'s business. This file knows noth
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +68,19 @@ def joined(blocks: Iterable[pa.Table]) -> pa.Table:
     """One block of many, whose columns may differ; without any, an empty one."""
     blocks = list(blocks)
     return pa.concat_tables(blocks, promote_options="permissive") if blocks else HIDDEN.empty_table()
+
+
+def of_length(blocks: Iterable[pa.Table], length: int) -> Iterator[pa.Table]:
+    """The same rows in blocks of `length`, the last one shorter; holds little more than one at a time."""
+    held: list[pa.Table] = []
+    for block in blocks:
+        held.append(block)
+        while sum(map(len, held)) >= length:
+            whole = joined(held)
+            yield whole[:length]
+            held = [whole[length:]] if len(whole) > length else []
+    if held:
+        yield joined(held)
 
 
 def with_hidden(data: pa.Table, units: np.ndarray, row_numbers: np.ndarray) -> pa.Table:

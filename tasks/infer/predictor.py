@@ -58,6 +58,10 @@ class Predictor(Leaf):
             return self.batch_size
         return 64 if self.num_gpus else 16
 
+    def finds_batch_size(self) -> bool:
+        """Whether the best size is looked for on the sample: where it is left open, and a batch is what a call gets."""
+        return self.batch_size == "auto" and self.rows_per_call() == self.forward_batch_size()
+
     def fingerprint(self) -> dict[str, str]:
         """What the result depends on besides the settings: file name -> sha256 of model files or code."""
         return {}

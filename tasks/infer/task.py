@@ -1,8 +1,11 @@
 """Infer: waits until the plan's resources are free, tries each model on a few rows, and adds a pool of workers each."""
 
+import math
 import time
+from dataclasses import replace
 from typing import Annotated
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import ray
@@ -13,7 +16,7 @@ from pydantic import Field
 
 from tasks import rows
 from tasks.artifacts import artifact_key, dispensable, markdown_table
-from tasks.cluster import missing_now
+from tasks.cluster import missing_now, read_cluster
 from tasks.errors import JobError, StageFailed, find_cause
 from tasks.infer.image_classification import ImageClassification
 from tasks.infer.image_embedding import ImageEmbedding
@@ -21,8 +24,9 @@ from tasks.infer.predictor import Predictor
 from tasks.infer.python import PythonPredictor
 from tasks.infer.text_embedding import TextEmbedding
 from tasks.infer.text_generation import TextGeneration
-from tasks.infer.worker import Worker, drop_heavy, try_model
-from tasks.resources import SECONDS_A_ROW, Plan, Pool
+from tasks.infer.worker import Prepare, PreparingWorker, Trial, Worker, drop_heavy, try_model
+from tasks.reading_order import read_summaries
+from tasks.resources import PREPARE, SECONDS_A_ROW, TASK_RETRIES, Plan, Pool, workers_in_memory
 from tasks.run_directory import Run
 
 AnyPredictor = Annotated[
@@ -35,7 +39,11 @@ SECONDS_BETWEEN_WARNINGS = 60.0
 MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four in a large batch
 MAX_TRIES = 6  # of the sample, which may hold two such rows
 
-_passed: dict[tuple[str, str, str, pa.Schema], float] = {}  # seconds a row of what was tried in this process
+SECONDS_A_WORKER = 10.0  # of work for which starting one more worker is worth it
+SECONDS_A_TASK = 0.5  # which a death costs; Ray's own work a task is some 10 ms
+ROWS_A_TASK = 256
+
+_passed: dict[tuple[str, str, str, pa.Schema], Trial] = {}  # what was tried in this process
 
 
 @task(
@@ -63,35 +71,75 @@ def infer(
             max_retries=3,
         )
     sample = _sample(run)
+    prepare: Prepare | None = dataset.context.get_config(PREPARE, None)
     earlier: list[str] = []
     measured: list[float] = []
-    for model, pool in zip(models, plan.pools, strict=True):
-        seconds = _try(run, model, pool, sample)
-        measured += [seconds / pool.minimum] if seconds else []
+    for place, (written, planned) in enumerate(zip(models, plan.pools, strict=True), 1):
+        trial = _try(run, written, planned, sample)
+        seconds = trial.seconds_a_row if trial else None
+        found = {"batch_size": trial.batch_size} if trial and trial.batch_size else {}
+        model = written.model_copy(update=found)
+        of_both = seconds + _seconds_to_prepare(sample) if seconds else None
+        pool = _sized(planned, trial, plan, _rows_left(run) * of_both if of_both else math.inf)
+        if prepare and pool.maximum < planned.maximum:  # memory holds fewer workers than there are CPUs to prepare rows
+            dataset = _prepared_apart(dataset, prepare)
+            prepare = None
+        measured += [seconds / pool.initial] if seconds else []
         prefix = f"{model.name}_" if len(models) > 1 else ""
         dataset = dataset.map_batches(
-            Worker,
+            PreparingWorker if prepare else Worker,
             fn_constructor_kwargs={
                 "predictor": model,
                 "run": run,
                 "prefix": prefix,
-                "drop_heavy": model is models[-1],
+                "drop_heavy": place == len(models),
                 "earlier": list(earlier),
                 "keep": keep,
                 "pace": seconds or 0.0,
+                **({"prepare": prepare} if prepare else {}),
             },
-            batch_size=model.rows_per_call(),
+            batch_size=rows_a_task(model.rows_per_call(), of_both if prepare else seconds),
             batch_format="pyarrow",
-            concurrency=(pool.minimum, pool.maximum),
+            compute=ray.data.ActorPoolStrategy(min_size=pool.minimum, max_size=pool.maximum, initial_size=pool.initial),
             max_restarts=MAX_RESTARTS,
             max_task_retries=MAX_RESTARTS,
             **pool.remote_arguments(),
         )
         earlier.append(prefix)
-        _describe(run, model, pool, seconds)
+        _describe(run, model, pool, trial)
     if measured:
         dataset.context.set_config(SECONDS_A_ROW, sum(measured))
     return dataset
+
+
+def rows_a_task(rows_per_call: int, seconds_a_row: float | None) -> int:
+    """Rows that a worker is handed at once: calls that fill half a second, so that Ray's work a task is little."""
+    rows = SECONDS_A_TASK / seconds_a_row if seconds_a_row else rows_per_call
+    return rows_per_call * int(np.clip(rows / rows_per_call, 1, max(ROWS_A_TASK // rows_per_call, 1)))
+
+
+def _sized(pool: Pool, trial: Trial | None, plan: Plan, seconds_to_do: float) -> Pool:
+    """The pool with no more workers than memory holds and, where there may be fewer, than there is work for."""
+    if not plan.is_beside:
+        return pool
+    held = workers_in_memory(trial.memory if trial else 0, read_cluster()[0])
+    most = max(min(pool.maximum, held), 1)
+    return replace(pool, maximum=most, initial=int(np.clip(seconds_to_do / SECONDS_A_WORKER, 1, most)))
+
+
+def _rows_left(run: Run) -> float:
+    """Infinite where nobody knows."""
+    return sum(math.inf if count is None else count for count, _ in read_summaries(run.order))
+
+
+def _seconds_to_prepare(sample: pa.Table) -> float:
+    """A row, as measured on the sample; 0 where nothing is to be done."""
+    seconds = sample["__preprocess_seconds"].drop_null().to_numpy()
+    return float(seconds.mean()) if len(seconds) else 0.0
+
+
+def _prepared_apart(dataset: ray.data.Dataset, prepare: Prepare) -> ray.data.Dataset:
+    return dataset.map_batches(prepare, batch_size=None, batch_format="pyarrow", num_cpus=1, max_retries=TASK_RETRIES)
 
 
 def wait_until_free(plan: Plan) -> None:
@@ -111,7 +159,7 @@ def _sample(run: Run) -> pa.Table:
     return sample.filter(pa.array(sample["__state"].to_numpy() == rows.LIVE))
 
 
-def _try(run: Run, model: Predictor, pool: Pool, sample: pa.Table) -> float | None:
+def _try(run: Run, model: Predictor, pool: Pool, sample: pa.Table) -> Trial | None:
     """`try_model` in a process with the reservation of a worker, which ends with it and frees its device.
 
     Once: a model that took rows of these columns in an earlier partition of a backfill takes them again.
@@ -122,7 +170,7 @@ def _try(run: Run, model: Predictor, pool: Pool, sample: pa.Table) -> float | No
     remote = ray.remote(**pool.remote_arguments(), max_calls=1, max_retries=MAX_TRIES - 1)(try_model)
     label = f"inference {pool.label}"
     try:
-        found: float | None = ray.get(remote.remote(model, run, sample))
+        found: Trial | None = ray.get(remote.remote(model, run, sample))
     except ray.exceptions.WorkerCrashedError as error:
         raise StageFailed(
             f"{label}: its process ended {MAX_TRIES} times while {len(sample)} rows were tried: the model crashes, or "
@@ -138,7 +186,7 @@ def _try(run: Run, model: Predictor, pool: Pool, sample: pa.Table) -> float | No
 
 
 @dispensable()
-def _describe(run: Run, model: Predictor, pool: Pool, seconds: float | None) -> None:
+def _describe(run: Run, model: Predictor, pool: Pool, trial: Trial | None) -> None:
     create_markdown_artifact(
         key=artifact_key(run.job, f"model-{pool.label}"),
         description=f"Model and resources of {pool.label}",
@@ -148,7 +196,8 @@ def _describe(run: Run, model: Predictor, pool: Pool, seconds: float | None) -> 
                 "batch size used": model.forward_batch_size(),
                 "workers used": f"{pool.minimum} to {pool.maximum}" if pool.maximum > pool.minimum else pool.minimum,
                 "CPUs a worker": pool.num_cpus,
-                "seconds a row, measured on a sample": f"{seconds:.4f}" if seconds else "no row of the sample passed",
+                "seconds a row, measured on a sample": f"{trial.seconds_a_row:.4f}" if trial else "no row passed",
+                "memory of a worker, measured": f"{trial.memory / 2**30:.2f} GiB" if trial else "no row passed",
             }
         ),
     )

@@ -4,7 +4,8 @@ In: `text_column`, strings. Out: `embedding`, float32 N x D. Pooling, normalisat
 files beside the model say (`pooling.py`); a model without them gives the mean over its tokens, not normalised.
 
 A window of batches is sorted by length, so that little is spent on padding: 45 to 84 texts a second for MiniLM on news
-texts, two cores. Padding is on the right whatever the tokenizer prefers, so that no row depends on its neighbours.
+texts, two cores. `batch_size: auto` makes batches of about as many tokens instead of as many texts. Padding is on the
+right whatever the tokenizer prefers, so that no row depends on its neighbours.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from tasks.infer.checkpoint import Dtype, Model
 from tasks.infer.pooling import SentenceSettings, pool, sentence_settings
 from tasks.infer.predictor import Batch, Predict, Predictor
 from tasks.infer.texts import texts
+from tasks.infer.token_batches import CPU_TOKENS, DEVICE_TOKENS, token_batches
 
 BATCHES_PER_WINDOW = 32
 
@@ -52,6 +54,8 @@ class TextEmbedding(Predictor):
         auto_class = AutoModelForTextEncoding if config.is_encoder_decoder else AutoModel
         model, _ = checkpoint.weights(auto_class, self.dtype, optional="pooler", **place)
         model = model.to(device)
+        tokens = CPU_TOKENS if device.type == "cpu" else DEVICE_TOKENS
+        budget = tokens if self.batch_size == "auto" else None
         tokenize = _tokenize_function(tokenizer, config, settings)
 
         def embed(encoded: list[dict[str, list[int]]]) -> np.ndarray:
@@ -61,14 +65,11 @@ class TextEmbedding(Predictor):
 
         def predict(batch: Batch) -> dict:
             encoded = tokenize(texts(batch[self.text_column], self.text_column))
-            longest_first = np.argsort([-len(one["input_ids"]) for one in encoded], kind="stable")
-            size = self.forward_batch_size()
+            lengths = [len(one["input_ids"]) for one in encoded]
+            batches = list(token_batches(lengths, budget, self.forward_batch_size()))
             with torch.inference_mode():
-                made = [
-                    embed([encoded[row] for row in longest_first[start : start + size]])
-                    for start in range(0, len(encoded), size)
-                ]
-            return {"embedding": np.concatenate(made)[np.argsort(longest_first)]}
+                made = [embed([encoded[row] for row in places]) for places in batches]
+            return {"embedding": np.concatenate(made)[np.argsort(np.concatenate(batches))]}
 
         return predict
 

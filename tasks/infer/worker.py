@@ -7,7 +7,11 @@ when there are several models, and drops heavy inputs behind the last one.
 import gc
 import sys
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
+import psutil
 import pyarrow as pa
 
 from tasks import arrays, rows, supervisor
@@ -18,7 +22,24 @@ from tasks.infer.predictor import Predictor
 from tasks.patiently import patiently
 from tasks.run_directory import Run
 
+TRIAL_SECONDS, LARGEST_BATCH = 3.0, 512
+WORTH_IT = 0.05  # by how much a larger batch must be quicker
 CAREFUL_CALLS = 8  # of a worker started again: more than Ray Data has under way with one, and sends to it again
+
+
+Prepare = Callable[[pa.Table], Iterator[pa.Table]]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a model took on a sample: seconds a row once warm, the bytes of memory of its process alone, and rows.
+
+    batch_size: rows at once with the best throughput; None where that was not looked for.
+    """
+
+    seconds_a_row: float
+    memory: int
+    batch_size: int | None
 
 
 class Worker:
@@ -49,10 +70,15 @@ class Worker:
         self._made: set[str] = set()
         self._predict = predictor.load()
 
-    def __call__(self, block: pa.Table) -> pa.Table:
+    def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         careful = self._careful_calls > 0
         self._careful_calls -= careful
-        return self.run(block, careful)
+        for piece in rows.of_length(self.pieces(block), self._predictor.rows_per_call()):
+            yield self.run(piece, careful)
+
+    def pieces(self, block: pa.Table) -> Iterator[pa.Table]:
+        """The rows to work on."""
+        yield block
 
     def run(self, block: pa.Table, careful: bool) -> pa.Table:
         """`block` with the model's columns. careful: its rows may have killed a worker before."""
@@ -66,7 +92,7 @@ class Worker:
         while True:
             size = min(self._rows_at_once or len(live), len(live))
             try:
-                return rows.stacked([self._call(live[start : start + size]) for start in range(0, len(live), size)])
+                return rows.stacked([self.predict(live[start : start + size]) for start in range(0, len(live), size)])
             except Exception as error:
                 if is_device_failure(error):
                     self.guard.end_process(error)
@@ -77,7 +103,8 @@ class Worker:
             supervisor.report(self._run, "infer", what)
             _release_memory()
 
-    def _call(self, live: pa.Table) -> dict[str, arrays.Column]:
+    def predict(self, live: pa.Table) -> dict[str, arrays.Column]:
+        """The model's columns for `live`, in one call. Raises what the model raises, and `ContractError`."""
         wanted = self._predictor.inputs()
         for name in wanted or ():
             if name not in live.column_names:
@@ -89,6 +116,17 @@ class Worker:
         columns = {self._prefix + name: values for name, values in returned.items()}
         self._made.update(columns)
         return columns
+
+
+class PreparingWorker(Worker):
+    """Also does the preprocessing of its rows: no pixel crosses from one process to another."""
+
+    def __init__(self, prepare: Prepare, **settings: Any):
+        super().__init__(**settings)
+        self._prepare = prepare
+
+    def pieces(self, block: pa.Table) -> Iterator[pa.Table]:
+        return self._prepare(block)
 
 
 def _was_restarted() -> bool:
@@ -133,8 +171,8 @@ def _rank(column: pa.ChunkedArray) -> int:
     return 2
 
 
-def try_model(predictor: Predictor, run: Run, sample: pa.Table) -> float | None:
-    """Loads the model and runs `sample` through it, as the stage's worker would; seconds a row once warm.
+def try_model(predictor: Predictor, run: Run, sample: pa.Table) -> Trial | None:
+    """Loads the model and runs `sample` through it, as the stage's worker would; then finds its best batch size.
 
     Rows that fail by themselves are skipped: None if all did. Raises `JobError` for a model that cannot be loaded and
     `ContractError` for one that breaks its contract. A row that ends the process is found when Ray runs this again.
@@ -143,9 +181,36 @@ def try_model(predictor: Predictor, run: Run, sample: pa.Table) -> float | None:
     if not len(sample):
         return None
     with worker.guard.at(sample) as careful:
-        for _ in range(2):
-            started = time.perf_counter()
-            done = worker.run(sample, careful)
-            seconds = time.perf_counter() - started
-    live = int((done["__state"].to_numpy() == rows.LIVE).sum())
-    return seconds / live if live else None
+        done = worker.run(sample, careful)
+    good = sample.filter(pa.array(done["__state"].to_numpy() == rows.LIVE))
+    if not len(good):
+        return None
+    seconds = _seconds_a_row(worker, good)  # warm by now
+    size, seconds = _best_batch(worker, good, seconds) if predictor.finds_batch_size() else (None, seconds)
+    return Trial(seconds, psutil.Process().memory_full_info().uss, size)
+
+
+def _best_batch(worker: Worker, good: pa.Table, seconds: float) -> tuple[int, float]:
+    """The batch size with the fewest seconds a row, and these. Larger ones are tried while that pays and fits."""
+    best, until = len(good), time.perf_counter() + TRIAL_SECONDS
+    size = best
+    while 2 * size <= LARGEST_BATCH and time.perf_counter() + 4 * size * seconds < until:
+        size *= 2
+        batch = pa.concat_tables([good] * -(-size // len(good)))[:size]
+        try:
+            worker.predict(batch)  # warms up: kernels are chosen by shape
+            found = _seconds_a_row(worker, batch)
+        except Exception as error:
+            if is_out_of_memory(error):
+                break
+            raise
+        if found > seconds * (1 - WORTH_IT):
+            break
+        best, seconds = size, found
+    return best, seconds
+
+
+def _seconds_a_row(worker: Worker, batch: pa.Table) -> float:
+    started = time.perf_counter()
+    worker.predict(batch)
+    return (time.perf_counter() - started) / len(batch)

@@ -31,7 +31,7 @@ class Images(Source):
 
     extensions: ClassVar[tuple[str, ...]] = (
         *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp"),
-        *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif"),
+        *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif", ".heic", ".heif"),
     )
 
     def units(self, files: list[File]) -> pa.Table:

@@ -20,8 +20,11 @@ from tasks.errors import ContractError, RowError
 from tasks.preprocess.step import PreprocessStep
 
 # Without the formats that Pillow hands to other programs (EPS) or recognises without a signature.
-FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "PNG", "PPM", "QOI", "TIFF", "WEBP")
+FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "ICO", "JPEG", "JPEG2000", "PNG", "PPM", "QOI", "TIFF", "WEBP")
 ORIENTATION = 0x0112
+MAX_IMAGE_PIXELS = 178_956_970
+
+MaxImagePixels = Annotated[PositiveInt, Field(description="Larger images are quarantined before they are decoded.")]
 
 
 class DecodeImage(PreprocessStep):
@@ -29,16 +32,10 @@ class DecodeImage(PreprocessStep):
 
     kind: Literal["decode_image"] = "decode_image"
     column: Annotated[str, Field(description="The column with the encoded images.")] = "image"
-    max_image_pixels: Annotated[
-        PositiveInt, Field(description="Larger images are quarantined before they are decoded.")
-    ] = 178_956_970
+    max_image_pixels: MaxImagePixels = MAX_IMAGE_PIXELS
 
     def build(self) -> rows.Work:
-        from PIL import Image, ImageFile
-
-        ImageFile.LOAD_TRUNCATED_IMAGES = False  # some libraries switch it on, and half an image turns grey
-        if Image.MAX_IMAGE_PIXELS is not None:
-            Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, self.max_image_pixels)
+        allow_pixels(self.max_image_pixels)
 
         def decode(table: pa.Table) -> rows.Outcome:
             if self.column not in table.column_names:
@@ -64,6 +61,17 @@ class DecodeImage(PreprocessStep):
             return rows.Outcome({self.column: _column(images)}, failed=failed)
 
         return decode
+
+
+def allow_pixels(max_image_pixels: int) -> None:
+    """Makes Pillow, in this process, decode images of so many pixels, and none that is cut off."""
+    from PIL import Image, ImageFile
+    from pillow_heif import register_heif_opener
+
+    register_heif_opener()
+    ImageFile.LOAD_TRUNCATED_IMAGES = False  # some libraries switch it on, and half an image turns grey
+    if Image.MAX_IMAGE_PIXELS is not None:
+        Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, max_image_pixels)
 
 
 def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray:

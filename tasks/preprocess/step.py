@@ -1,11 +1,15 @@
 """What a preprocess step declares, and its two moments: build once a worker, then work on one table after another."""
 
+from typing import ClassVar
+
 from tasks.leaf import Leaf
 from tasks.rows import Work
 
 
 class PreprocessStep(Leaf):
-    """A leaf adds `kind`, its settings and `build`."""
+    """A leaf adds `kind`, its settings and `build`. `rows_at_once`: how many files it may be given, at most."""
+
+    rows_at_once: ClassVar[int] = 16  # decoded, a few photos fill as much as many encoded
 
     def build(self) -> Work:
         """What is called with each table of live rows; see `tasks/rows.py` for what it may return and raise."""

@@ -1,5 +1,7 @@
 """Preprocess: one CPU operator that runs the job's steps block by block, beside the read."""
 
+from functools import partial
+
 import pyarrow as pa
 import ray
 import ray.data
@@ -13,7 +15,7 @@ from tasks.errors import StageFailed, explain
 from tasks.preprocess.preview import preview
 from tasks.preprocess.run_steps import run_steps, try_steps
 from tasks.preprocess.steps import Step
-from tasks.resources import TASK_RETRIES, Plan
+from tasks.resources import PREPARE, TASK_RETRIES, Plan
 from tasks.run_directory import Run
 from tasks.staging import parquet_bytes
 
@@ -29,7 +31,9 @@ SAMPLE_ROWS = 8
     persist_result=False,
 )
 def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Dataset) -> ray.data.Dataset:
-    """The dataset with the steps' work added. Runs a handful of rows, so that a wrong setting fails now.
+    """The dataset with the steps' work added, or left to the model's workers where the plan says so.
+
+    Runs a handful of rows, so that a wrong setting fails now.
 
     Raises `ContractError` where a setting does not fit the columns.
     """
@@ -48,9 +52,12 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
         )
     if not steps:
         return dataset
+    prepare = partial(run_steps, steps=tuple(steps), run=run, pace=_pace(sample))
+    if plan.is_beside:
+        dataset.context.set_config(PREPARE, prepare)
+        return dataset
     return dataset.map_batches(
-        run_steps,
-        fn_kwargs={"steps": tuple(steps), "run": run, "pace": _pace(sample)},
+        prepare,
         batch_size=None,
         batch_format="pyarrow",
         num_cpus=plan.task_cpus,

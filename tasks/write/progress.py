@@ -9,6 +9,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import ray.data
@@ -16,7 +17,12 @@ from ray.data._internal.execution.execution_callback import ExecutionCallback
 
 from tasks.errors import StageFailed
 
-OPERATORS = {"ingest": "Ingest", "preprocess": "run_steps", "infer": "Worker", "write": "Write"}
+OPERATORS = {
+    "ingest": ("Ingest",),
+    "preprocess": ("run_steps", "PreparingWorker"),
+    "infer": ("Worker",),
+    "write": ("Write",),
+}
 SECONDS_BETWEEN = 1.0
 
 
@@ -54,26 +60,38 @@ def describe_wait(executor: Any) -> tuple[str, str]:
 
 
 def _stages(operator: Any) -> list[str]:
-    return [stage for stage, mark in OPERATORS.items() if mark in operator.name]
+    return [stage for stage, marks in OPERATORS.items() if any(mark in operator.name for mark in marks)]
+
+
+@dataclass
+class Streamed:
+    """Seconds that a stream took, and of these until the first rows came to the write; 0 where none came."""
+
+    seconds: float = 0.0
+    start_seconds: float = 0.0
 
 
 @contextlib.contextmanager
 def follow(
     dataset: ray.data.Dataset, tell: Callable[[dict[str, int], bool], None], stall_timeout_seconds: float | None = None
-) -> Iterator[None]:
+) -> Iterator[Streamed]:
     """Calls `tell(rows finished by stage, whether all is done)` about once a second while the body runs `dataset`.
 
     The body raises `StageFailed`, of type Stalled, when no row moved for `stall_timeout_seconds`; None: no limit.
     """
     seen: dict[str, int] = {}
     stop = threading.Event()
-    last: tuple[float, Any] = (time.monotonic(), None)
+    began = time.monotonic()
+    last: tuple[float, Any] = (began, None)
+    streamed = Streamed()
 
     class Watch(ExecutionCallback):  # Ray instantiates it without arguments, hence here
         def on_execution_step(self, executor: Any) -> None:
             nonlocal last
             seen.update(read_topology(executor))
             now, moved = time.monotonic(), _moved(executor)
+            if not streamed.start_seconds and (seen.get("infer") or seen.get("write")):
+                streamed.start_seconds = now - began
             if moved != last[1]:
                 last = (now, moved)
             elif stall_timeout_seconds and now - last[0] >= stall_timeout_seconds:
@@ -97,9 +115,10 @@ def follow(
     thread.start()
     finished = False
     try:
-        yield
+        yield streamed
         finished = True
     finally:
+        streamed.seconds = time.monotonic() - began
         stop.set()
         thread.join()
         with contextlib.suppress(Exception):

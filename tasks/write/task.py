@@ -1,6 +1,5 @@
 """Write: runs the stream that the other tasks laid out, stages its rows, audits them and publishes."""
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -23,15 +22,16 @@ from tasks import reading_order, settled, staging, supervisor
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.errors import STREAM_STAGES, detached, explain
 from tasks.manifest import read_manifest
-from tasks.resources import SECONDS_A_ROW, WRITES_AT_ONCE
+from tasks.resources import SECONDS_A_ROW, WRITES_AT_ONCE, Plan
 from tasks.run_directory import Run
 from tasks.write.audit import audit
+from tasks.write.bottleneck import Capacity, bottleneck
 from tasks.write.checks import Checks
 from tasks.write.datasink import StagingDatasink
 from tasks.write.delta import DeltaSink
 from tasks.write.hook import probe
 from tasks.write.parquet import ParquetSink
-from tasks.write.progress import follow
+from tasks.write.progress import Streamed, follow
 from tasks.write.publish import Repaired, is_under_way, prepared, publish, repair
 from tasks.write.receipt import make_receipt
 from tasks.write.sink import as_paths
@@ -50,19 +50,18 @@ SECONDS_A_PART = 60.0
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-def write(run: Run, sink: Sink, checks: Checks, facts: Mapping[str, Any], dataset: ray.data.Dataset) -> dict[str, Any]:
+def write(
+    run: Run, sink: Sink, checks: Checks, plan: Plan, facts: Mapping[str, Any], dataset: ray.data.Dataset
+) -> dict[str, Any]:
     """Streams every pending row into staged parts, verifies them against the manifest and publishes; the receipt.
 
     Raises `CheckFailed` where the audit or a check refuses, and whatever stopped the stream, with its true stage.
     """
-    started = time.perf_counter()
     if checks.python:
         probe(checks.python)
     manifest, inputs = read_manifest(run.manifest, ["path", "size", "first_row", "rows"])
     summaries = reading_order.read_summaries(run.order)
-    if summaries:
-        _stream(run, sink, checks, manifest, summaries, dataset)
-    streamed = time.perf_counter() - started
+    streamed = _stream(run, sink, checks, manifest, summaries, dataset) if summaries else Streamed()
     records = staging.read_records(run.parts)
     merged = settled.merge([record.ranges for record in records])
     totals = audit(manifest, merged, str(run.parts))
@@ -75,13 +74,18 @@ def write(run: Run, sink: Sink, checks: Checks, facts: Mapping[str, Any], datase
             "incidents": supervisor.incidents(run),
         }
         files = as_paths(run, [file.name for file in ready.files])
-        receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed)
+        receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed.seconds)
+        capacity = Capacity(plan.cpus, plan.gpu_workers)
+        receipt["performance"] = bottleneck(
+            receipt["stages"], capacity, streamed.seconds, streamed.start_seconds or 0.0
+        )
         receipt |= verdict(run, checks, receipt, [file.place for file in ready.files])
         for warning in receipt["warnings"]:
             get_run_logger().warning(warning)
         publish(run, sink, ready, errors, receipt)
     _describe(run, receipt, errors.slice(0, 100).to_pylist())
     get_run_logger().info("published %s rows of %s/%s", receipt["rows_out"], run.job, run.partition)
+    get_run_logger().info(receipt["performance"]["advice"])
     return receipt
 
 
@@ -92,7 +96,7 @@ def _stream(
     manifest: Any,
     summaries: list[tuple[int | None, int]],
     dataset: ray.data.Dataset,
-) -> None:
+) -> Streamed:
     known = manifest["rows"].null_count == 0
     total = int(np.sum(manifest["rows"].to_numpy())) if known else None
     left = sum(count or 0 for count, _ in summaries) if known else None
@@ -106,7 +110,7 @@ def _stream(
     datasink = StagingDatasink(run, sink.compression, sink.rows_per_part or _rows_per_part(dataset))
     failure = None
     try:
-        with follow(dataset, _progress_artifacts(run, left), run.stall_timeout_seconds):
+        with follow(dataset, _progress_artifacts(run, left), run.stall_timeout_seconds) as streamed:
             dataset.write_datasink(
                 datasink, ray_remote_args={"num_cpus": 0, "max_retries": 3}, concurrency=WRITES_AT_ONCE
             )
@@ -114,6 +118,7 @@ def _stream(
         failure = explain(error, "write")
     if failure is not None:
         raise detached(failure)
+    return streamed
 
 
 def _progress_artifacts(run: Run, total: int | None) -> Callable[[dict[str, int], bool], None]:
@@ -153,7 +158,7 @@ def _describe(run: Run, receipt: dict[str, Any], errors: list[dict[str, Any]]) -
     create_markdown_artifact(
         key=artifact_key(run.job, "receipt"),
         description=f"Receipt of {run.job}/{run.partition}",
-        markdown=markdown_table({**shown, **stages, "files": len(receipt["files"])}),
+        markdown=markdown_table({**shown, **stages, **receipt["performance"], "files": len(receipt["files"])}),
     )
     create_table_artifact(
         key=artifact_key(run.job, "quarantine"),

@@ -287,7 +287,11 @@ def test_several_models_need_names_of_their_own(write):
 
 
 def test_images_are_decoded_first_unless_the_job_does_it_itself(write):
-    assert [step.kind for step in load_job(write(WHOLE)).steps] == ["decode_image", "resize_image"]
+    assert [step.kind for step in load_job(write(WHOLE)).steps] == ["resize_image"]
+    without = WHOLE.replace("[{kind: resize_image, size: 224}]", "[]")
+    assert [step.kind for step in load_job(write(without)).steps] == ["decode_image"]
+    other = WHOLE.replace("{kind: resize_image", "{kind: resize_image, column: thumbnail")
+    assert [step.kind for step in load_job(write(other)).steps] == ["decode_image", "resize_image"]
     own = WHOLE.replace("[{kind: resize_image", "[{kind: decode_image, max_image_pixels: 99}, {kind: resize_image")
     assert load_job(write(own)).steps[0].max_image_pixels == 99
     table = load_job(write(SMALL.replace("images", "csv")))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tasks.errors import PlanError
 from tasks.placement import Room
-from tasks.resources import Plan, make_plan
+from tasks.resources import Plan, make_plan, workers_in_memory
 
 Node = Mapping[str, float]
 
@@ -58,6 +58,7 @@ def hold_rules(plan: Plan, models: Sequence[Model], nodes: Sequence[Node]) -> No
         if model.num_cpus is not None:
             assert pool.num_cpus == model.num_cpus
         assert pool.num_gpus == model.num_gpus
+    assert all(pool.minimum <= pool.initial <= pool.maximum for pool in plan.pools)
     assert all(pool.num_cpus != plan.task_cpus or not plan.task_cpus for pool in plan.pools), "would be fused"
 
 
@@ -118,10 +119,31 @@ def test_one_node_of_any_size_runs_any_number_of_models(cpus: int, asked: list[M
 
 
 def test_models_that_ask_for_nothing_use_the_whole_machine():
-    assert make_plan([Model()], [node(16)], {}).pools[0].maximum == 15
+    assert make_plan([Model()], [node(16)], {}).pools[0].maximum == 16
     assert [pool.maximum for pool in make_plan([Model(), Model()], [node(16)], {}).pools] == [8, 7]
     assert make_plan([Model(workers=(1, 4))], [node(16)], {}).pools[0].maximum == 4
     assert make_plan([Model(workers=(2, 4))], [node(2)], {}).pools[0].minimum == 2
+
+
+def test_the_only_model_prepares_its_own_rows_with_a_worker_a_cpu_unless_it_asks_for_something():
+    plan = make_plan([Model()], [node(4), node(2.5), {"GPU": 1}], {})
+    assert (plan.is_beside, plan.pools[0].maximum, plan.pools[0].initial) == (True, 6, 6)
+    assert plan.needs()["CPU"] == pytest.approx(1)
+    asking = [
+        *([Model(workers=4)], [Model(num_cpus=1)], [Model(num_gpus=1)], [Model(memory=2**30)], []),
+        *([Model(resources={"special": 1})], [Model(), Model()]),
+    ]
+    for models in asking:
+        assert not make_plan(models, [node(8, GPU=1, memory=2**33, special=1)], {}).is_beside
+
+
+def test_memory_limits_how_many_workers_there_are():
+    gib = 2**30
+    assert workers_in_memory(5 * gib, [node(16, memory=16 * gib)]) == 2
+    assert workers_in_memory(5 * gib, [node(16, memory=17 * gib)]) == 3
+    assert workers_in_memory(5 * gib, [node(16, memory=11 * gib)] * 2) == 2
+    assert workers_in_memory(5 * gib, [node(1, memory=gib)]) == 1, "the trial has shown that one fits"
+    assert workers_in_memory(0, [node(1)]) > 1000
 
 
 def test_a_pool_that_asks_for_every_core_gets_it_and_reading_is_limited_in_number():
@@ -194,10 +216,10 @@ def test_workers_on_many_small_nodes_leave_room_for_a_task_on_one():
 def test_what_the_cluster_may_grow_to_counts():
     plan = make_plan([Model(workers=(1, 8), num_gpus=1)], [node(4)], {"CPU": 64, "GPU": 4})
     assert (plan.pools[0].minimum, plan.pools[0].maximum) == (1, 4)
-    assert make_plan([Model()], [node(2)], {"CPU": 64}).pools[0].maximum > 32
+    assert make_plan([Model()], [node(2)], {"CPU": 64}).pools[0].maximum == 64
     with pytest.raises(PlanError, match="needs 1 x 2 GPU"):
         make_plan([Model(num_gpus=2)], [node(4)], {"CPU": 64, "GPU": 1})
-    assert make_plan([Model()], [node(8)], {"CPU": 2}).pools[0].maximum == 7
+    assert make_plan([Model()], [node(8)], {"CPU": 2}).pools[0].maximum == 8
 
 
 def test_a_large_cluster_is_planned_in_a_moment():

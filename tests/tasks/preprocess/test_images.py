@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from tasks import arrays, rows
 from tasks.errors import ContractError
-from tasks.preprocess.decode_image import DecodeImage
+from tasks.preprocess.decode_image import MAX_IMAGE_PIXELS, DecodeImage, allow_pixels
+from tasks.preprocess.fast_decode import decode_scaled
 from tasks.preprocess.resize_image import ResizeImage
 from tests.tasks.blocks import source_block
 
@@ -199,8 +200,10 @@ def test_a_missing_or_unfit_column_is_the_settings_fault_not_the_rows():
         decode(b"", column="photo")
     with pytest.raises(ContractError, match=r"found string"):
         rows.apply(block_of(["a"], pa.string()), "preprocess", DecodeImage().build())
-    with pytest.raises(ContractError, match=r"Put decode_image before it"):
-        rows.apply(block_of([b"a"]), "preprocess", ResizeImage(size=4).build())
+    with pytest.raises(ContractError, match=r"decoded or as files, in column 'image', found string"):
+        rows.apply(block_of(["a"], pa.string()), "preprocess", ResizeImage(size=4).build())
+    with pytest.raises(ContractError, match=r"decode: fast expects image files .*, found decoded images"):
+        rows.apply(block_of([smooth(8, 8)], None), "preprocess", ResizeImage(size=4, decode="fast").build())
 
 
 def resize(*images: np.ndarray, **settings) -> np.ndarray:
@@ -248,7 +251,71 @@ def test_a_row_that_is_no_rgb_image_fails_alone():
     assert block["__state"][0].as_py() == rows.LIVE
 
 
-@pytest.mark.parametrize("settings", [{"size": 0}, {"size": (4,)}, {"size": 4, "resample": "cubic"}, {"sise": 4}])
+def from_files(*encoded: bytes | None, **settings) -> pa.Table:
+    return rows.apply(block_of(list(encoded)), "preprocess", ResizeImage(**settings).build())
+
+
+def test_files_are_decoded_on_the_way_and_a_broken_one_fails_alone():
+    files = [encode(smooth(50, 80)), b"", encode(smooth(40, 40), "JPEG"), encode(smooth(60, 60), "JPEG")[:-300]]
+    for how in ("exact", "fast"):
+        block = from_files(*files, size=32, decode=how)
+        assert block["__state"].to_pylist() == [rows.LIVE, rows.QUARANTINED, rows.LIVE, rows.QUARANTINED]
+        assert "the file is empty" in reason(block, 1)
+        assert "expected a whole JPEG image of 60 x 60" in reason(block, 3)
+    at_once = arrays.to_numpy(from_files(files[0], files[2], size=32)["image"])
+    apart = rows.apply(decode(files[0], files[2]), "preprocess", ResizeImage(size=32).build())
+    assert np.array_equal(at_once, arrays.to_numpy(apart["image"]))
+    assert "max_image_pixels = 99 pixels" in reason(from_files(files[2], size=32, decode="fast", max_image_pixels=99))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("shape", [(300, 480), (480, 300), (40, 30)])
+def test_fast_decoding_shows_the_same_picture(orientation, shape):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = encode(smooth(*shape), "JPEG", quality=95, exif=exif)
+    fast, exact = (
+        arrays.to_numpy(from_files(file, size=(64, 96), decode=how)["image"]).astype(int) for how in ("fast", "exact")
+    )
+    assert np.abs(fast - exact).mean() < 2
+    assert fast.shape == (1, 64, 96, 3)
+
+
+def test_a_jpeg_is_scaled_while_it_is_decoded():
+    def shape(height: int, width: int) -> tuple[int, ...]:
+        encoded = pa.py_buffer(encode(smooth(1600, 2400), "JPEG"))
+        return decode_scaled(encoded, height, width, MAX_IMAGE_PIXELS).shape
+
+    assert shape(200, 200) == (200, 300, 3)
+    assert shape(201, 201) == (400, 600, 3)
+    assert shape(1600, 1600) == (1600, 2400, 3)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF", "AVIF", "HEIF", "CMYK", "grey"])
+def test_fast_decoding_takes_every_format(kind):
+    image = Image.fromarray(smooth(90, 120))
+    file = {"CMYK": lambda: encode(image.convert("CMYK"), "JPEG"), "grey": lambda: encode(image.convert("L"), "JPEG")}
+    allow_pixels(MAX_IMAGE_PIXELS)  # registers HEIF with Pillow, here to write one
+    encoded = file.get(kind, lambda: encode(image, kind))()
+    fast, exact = (
+        arrays.to_numpy(from_files(encoded, size=48, decode=how)["image"]).astype(int) for how in ("fast", "exact")
+    )
+    assert np.abs(fast - exact).mean() < 3
+
+
+def test_fast_decoding_changes_what_a_model_sees_by_little(shared_data):
+    photos = [path.read_bytes() for path in sorted((shared_data / "photos").rglob("*.jpg"))]
+    fast, exact = (arrays.to_numpy(from_files(*photos, size=224, decode=how)["image"]) for how in ("fast", "exact"))
+    assert np.abs(fast.astype(int) - exact).mean() < 8  # of 255; the largest difference is in fine texture
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"size": 0}, {"size": (4,)}, {"size": 4, "resample": "cubic"}, {"sise": 4}),
+        {"size": 4, "decode": "fast", "resample": "box"},
+    ],
+)
 def test_wrong_settings_fail_at_construction(settings):
     with pytest.raises(ValidationError):
         ResizeImage(**settings)

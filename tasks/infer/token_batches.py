@@ -1,0 +1,26 @@
+"""Batches of sequences that are alike in length, so that little is spent on padding.
+
+A window of sequences is sorted, longest first, so that a batch that does not fit shows at once. A batch takes as many
+as fill a budget of tokens, padding included: short texts go many at a time, long ones few, and each batch is about the
+same work. Sorting within a window and a budget of tokens are fairseq's and sentence-transformers' way.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+CPU_TOKENS, DEVICE_TOKENS = 2_048, 65_536  # of a batch: what a core's caches, or a device, are filled by
+
+
+def token_batches(lengths: Sequence[int], tokens: int | None, rows: int) -> Iterator[np.ndarray]:
+    """The places (int64) of each batch's sequences, all of them once, longest first.
+
+    tokens: how many a batch may have with its padding; None: batches of `rows` sequences.
+    """
+    order = np.argsort([-length for length in lengths], kind="stable")
+    start = 0
+    while start < len(order):
+        longest = max(lengths[order[start]], 1)
+        count = rows if tokens is None else max(tokens // longest, 1)
+        yield order[start : start + count]
+        start += count

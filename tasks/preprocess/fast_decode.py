@@ -1,0 +1,74 @@
+"""JPEG files scaled while they are decoded, for `decode: fast`: almost down to the size that is wanted.
+
+libjpeg-turbo scales in its DCT, by eighths and never below what covers the target, here with its fast DCT and plain
+chroma upsampling. Other formats, and a JPEG that is not as usual (CMYK, damaged, too large), are decoded as
+`decode_image.py` decodes them, which also says what is wrong with them.
+"""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+
+from tasks.preprocess.covering import covering_size
+from tasks.preprocess.decode_image import ORIENTATION, decode_image
+
+JPEG_START = b"\xff\xd8\xff"
+EXIF_START = b"Exif\x00\x00"
+EXIF_WITHIN = 65_536  # bytes: a segment of a JPEG is no longer, and EXIF data come first
+
+
+def decode_scaled(encoded: pa.Buffer | None, height: int, width: int, max_image_pixels: int) -> np.ndarray:
+    """One image file as uint8 H x W x 3, RGB, that covers height x width if the file's image does.
+
+    Raises `RowError` as `decode_image` does.
+    """
+    image = None if encoded is None else _scaled_jpeg(memoryview(encoded).cast("B"), height, width, max_image_pixels)
+    return decode_image(encoded, max_image_pixels) if image is None else image
+
+
+def _scaled_jpeg(encoded: memoryview, height: int, width: int, max_image_pixels: int) -> np.ndarray | None:
+    """A JPEG upright, at least as large as what covers the target; None where the exact decoder is to look at it."""
+    import simplejpeg
+
+    if encoded[:3] != JPEG_START:
+        return None
+    try:
+        found_height, found_width, colours, _ = simplejpeg.decode_jpeg_header(encoded)
+        if colours not in ("YCbCr", "Gray", "RGB") or found_height * found_width > max_image_pixels:
+            return None
+        orientation = _orientation(encoded)
+        target = (width, height) if orientation > 4 else (height, width)
+        least_height, least_width = covering_size(found_height, found_width, *target)
+        if found_height < least_height:  # it is to grow: every pixel counts, and there are few
+            return None
+        image = simplejpeg.decode_jpeg(
+            encoded, "RGB", fastdct=True, fastupsample=True, min_height=least_height, min_width=least_width
+        )
+    except ValueError:
+        return None
+    return _upright(image, orientation)
+
+
+def _orientation(encoded: memoryview) -> int:
+    """EXIF's orientation, 1 to 8; 1 where there is none, or none that can be read."""
+    from PIL import Image
+
+    if EXIF_START not in bytes(encoded[:EXIF_WITHIN]):
+        return 1
+    try:
+        with Image.open(io.BytesIO(encoded), formats=["JPEG"]) as image:
+            found = int(image.getexif().get(ORIENTATION, 1))
+    except Exception:  # as in decode_image: unreadable EXIF data say nothing about the pixels
+        return 1
+    return found if 1 <= found <= 8 else 1
+
+
+def _upright(image: np.ndarray, orientation: int) -> np.ndarray:
+    if orientation > 4:
+        image = image.transpose(1, 0, 2)
+    if orientation in (2, 3, 6, 7):
+        image = image[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        image = image[::-1]
+    return image

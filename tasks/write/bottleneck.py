@@ -1,0 +1,93 @@
+"""What bounded a run: which stage, how busy CPUs and GPUs were, how near it came to its machine, and what would help.
+
+From what every stage measured of its own work. A stage's *demand* is the share of its own capacity that its work took
+while the stream ran: worker seconds / (workers x seconds). What runs on shared CPUs demands them together. The stage
+that demands most is the bound; where nothing demands half, starting up (or waiting for storage) was.
+
+The machine's *limit* is the rate at which the measured work would fill what the plan gave it, with nothing in between:
+all CPUs for work on CPUs, and all model workers' devices for the model. Rates are source rows a second.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+READING, DECODING, MODEL, WRITING, START = "reading", "preprocessing", "the model", "writing", "start-up"
+ENOUGH = 0.5  # of its capacity: what demands less bounds nothing
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What a stream could use: CPUs of the cluster, and the models' workers with a GPU (0: the models run on CPUs)."""
+
+    cpus: float
+    gpu_workers: int
+
+
+def bottleneck(
+    stages: Mapping[str, Mapping[str, float]], capacity: Capacity, stream_seconds: float, start_seconds: float
+) -> dict[str, Any]:
+    """The receipt's `performance`: bounded_by, cpus_busy, gpus_busy (None without GPUs), rates, limit and advice.
+
+    stages: worker seconds and rows by stage. stream_seconds: from the stream's start to its end. start_seconds: of
+    these, until the first rows were through the model. Fractions are of 1.
+    """
+    rows = stages["ingest"]["rows"]
+    working = max(stream_seconds - start_seconds, 1e-3)
+    seconds = {stage: found["seconds"] for stage, found in stages.items()}
+    on_gpu = capacity.gpu_workers > 0
+    cpu_seconds = seconds["ingest"] + seconds["preprocess"] + (0.0 if on_gpu else seconds["infer"])
+    cpus_busy = min(cpu_seconds / (capacity.cpus * working), 1.0)
+    gpus_busy = min(seconds["infer"] / (capacity.gpu_workers * working), 1.0) if on_gpu else None
+    least = max(cpu_seconds / capacity.cpus, seconds["infer"] / capacity.gpu_workers if on_gpu else 0.0)
+    bound = _bound(seconds, cpus_busy, gpus_busy, start_seconds, working)
+    rate = rows / stream_seconds if stream_seconds else 0.0
+    limit = rows / least if least else None
+    return {
+        "bounded_by": bound,
+        "cpus_busy": round(cpus_busy, 3),
+        "gpus_busy": None if gpus_busy is None else round(gpus_busy, 3),
+        "start_seconds": round(start_seconds, 3),
+        "rows_per_second": round(rate, 3),
+        "rows_per_second_streaming": round(rows / working, 3),
+        "limit_rows_per_second": None if limit is None else round(limit, 3),
+        "fraction_of_limit": None if limit is None else round(rows / working / limit, 3),
+        "advice": _advice(bound, seconds, gpus_busy, start_seconds, stream_seconds),
+    }
+
+
+def _bound(
+    seconds: Mapping[str, float], cpus_busy: float, gpus_busy: float | None, start_seconds: float, working: float
+) -> str:
+    if start_seconds > working:
+        return START
+    on_cpu = {READING: seconds["ingest"], DECODING: seconds["preprocess"]}
+    if gpus_busy is None:
+        on_cpu[MODEL] = seconds["infer"]
+    elif gpus_busy >= max(cpus_busy, ENOUGH):
+        return MODEL
+    if cpus_busy >= ENOUGH:
+        return max(on_cpu, key=lambda stage: on_cpu[stage])
+    return READING if seconds["ingest"] > max(seconds["preprocess"], seconds["infer"]) else WRITING
+
+
+def _advice(
+    bound: str, seconds: Mapping[str, float], gpus_busy: float | None, start_seconds: float, stream_seconds: float
+) -> str:
+    idle = "" if gpus_busy is None else f" the GPUs waited {1 - gpus_busy:.0%} of the time;"
+    work = sum(seconds[stage] for stage in ("ingest", "preprocess", "infer")) or 1.0
+    if bound == START:
+        return f"bound by start-up: {start_seconds:.0f} of {stream_seconds:.0f} s; larger partitions waste less of it"
+    if bound == DECODING:
+        share = seconds["preprocess"] / work
+        return f"preprocess-bound ({share:.0%} of the work):{idle} add CPUs, or set decode: fast for JPEG files"
+    if bound == READING:
+        return f"read-bound:{idle} put the data nearer, or into larger files"
+    if bound == WRITING:
+        return (
+            f"bound by nothing that is measured, most likely by writing or by waiting:{idle} look at the sink's storage"
+        )
+    where = "GPUs" if gpus_busy is not None else "CPUs, or a GPU"
+    return (
+        f"model-bound ({seconds['infer'] / work:.0%} of the work): add {where}, or set dtype: bfloat16 where it holds"
+    )

@@ -1,0 +1,84 @@
+"""The model's worker: batches of the size asked for, rows that it prepares itself, and the trial before the stream."""
+
+import time
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tasks import rows
+from tasks.infer.predictor import Batch, Predict, Predictor
+from tasks.infer.task import rows_a_task
+from tasks.infer.worker import PreparingWorker, Worker, try_model
+from tasks.preprocess.derive_columns import DeriveColumns
+from tasks.preprocess.run_steps import run_steps
+from tests.tasks.blocks import source_block
+from tests.tasks.runs import make_run
+
+
+class Counting(Predictor):
+    """Adds the size of its batch. Calls of more than `most` rows are out of memory; small ones pay for the call."""
+
+    kind: Literal["counting"] = "counting"
+    most: int = 1000
+
+    def load(self) -> Predict:
+        def predict(batch: Batch) -> dict:
+            count = len(batch["x"])
+            if count > self.most:
+                raise MemoryError(f"no room for {count} rows")
+            time.sleep(0.03)  # what a call costs, whatever its size
+            return {"count": np.full(count, count), "sum": batch["x"] + 1}
+
+        return predict
+
+
+def block(count: int) -> pa.Table:
+    return source_block(0, 0, pa.table({"row_id": [f"a#{i}" for i in range(count)], "x": np.arange(count)}))
+
+
+def counts(tables: list[pa.Table]) -> list[int]:
+    return [found for table in tables for found in table["count"].to_pylist()]
+
+
+def test_a_task_of_many_rows_goes_to_the_model_in_batches(tmp_path: Path) -> None:
+    worker = Worker(Counting(batch_size=4), make_run(tmp_path), "", True, [], [])
+    assert counts(list(worker(block(10)))) == [4] * 8 + [2] * 2
+
+
+def test_rows_that_a_worker_prepares_come_in_batches_all_the_same(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    steps = (DeriveColumns(columns={"x": "x * 10"}),)
+
+    def prepare(table: pa.Table):
+        for start in range(0, len(table), 3):
+            yield from run_steps(table[start : start + 3], steps, run, 0)
+
+    settings = {"prefix": "", "drop_heavy": True, "earlier": [], "keep": []}
+    worker = PreparingWorker(prepare, predictor=Counting(batch_size=4), run=run, **settings)
+    made = list(worker(block(10)))
+    assert counts(made) == [4] * 8 + [2] * 2
+    assert rows.joined(made)["sum"].to_pylist() == [10 * x + 1 for x in range(10)]
+    assert rows.joined(made)["__row"].to_pylist() == list(range(10))
+
+
+def test_the_trial_takes_the_largest_batch_that_pays_and_fits(tmp_path: Path) -> None:
+    run, sample = make_run(tmp_path), block(8)
+    assert try_model(Counting(), run, sample).batch_size >= 32
+    assert try_model(Counting(most=20), run, sample).batch_size == 16
+    assert try_model(Counting(batch_size=4), run, sample).batch_size is None
+    assert try_model(Counting(), run, block(0)) is None
+
+
+def test_the_trial_measures_memory_of_its_own_process(tmp_path: Path) -> None:
+    assert 50 * 2**20 < try_model(Counting(batch_size=4), make_run(tmp_path), block(8)).memory < 8 * 2**30
+
+
+@pytest.mark.parametrize(
+    ("rows_per_call", "seconds", "expected"),
+    [(16, 0.003, 160), (16, 1.0, 16), (64, 0.0001, 256), (512, 0.0001, 512), (32, None, 32)],
+)
+def test_a_task_is_as_many_calls_as_fill_half_a_second(rows_per_call: int, seconds: float | None, expected: int):
+    assert rows_a_task(rows_per_call, seconds) == expected

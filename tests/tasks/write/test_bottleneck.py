@@ -1,0 +1,44 @@
+"""The sentence about what bounded a run, for runs whose bound is known."""
+
+import pytest
+
+from tasks.write.bottleneck import Capacity, bottleneck
+
+
+def stages(ingest: float, preprocess: float, infer: float, rows: int = 1000) -> dict[str, dict[str, float]]:
+    seconds = {"ingest": ingest, "shuffle": 0.0, "preprocess": preprocess, "infer": infer, "write": 100.0}
+    return {stage: {"seconds": found, "rows": rows, "bytes": 0} for stage, found in seconds.items()}
+
+
+@pytest.mark.parametrize(
+    ("found", "capacity", "start", "bound", "advice"),
+    [
+        (stages(2, 130, 50), Capacity(2, 0), 5, "preprocessing", "preprocess-bound (71% of the work): add CPUs"),
+        (stages(2, 50, 130), Capacity(2, 0), 5, "the model", "model-bound (71% of the work): add CPUs, or a GPU"),
+        (stages(130, 2, 50), Capacity(2, 0), 5, "reading", "read-bound"),
+        (stages(1, 1, 1), Capacity(2, 0), 60, "start-up", "60 of 100 s"),
+        (stages(1, 1, 1), Capacity(2, 0), 5, "writing", "look at the sink's storage"),
+        (stages(2, 1400, 28), Capacity(16, 1), 0, "preprocessing", "the GPUs waited 72% of the time; add CPUs"),
+        (stages(2, 200, 95), Capacity(16, 1), 0, "the model", "add GPUs"),
+        (stages(50, 2, 20), Capacity(16, 1), 0, "reading", "the GPUs waited 80% of the time; put the data nearer"),
+    ],
+)
+def test_what_demands_most_of_its_capacity_is_the_bound(
+    found: dict[str, dict[str, float]], capacity: Capacity, start: float, bound: str, advice: str
+):
+    made = bottleneck(found, capacity, 100, start)
+    assert made["bounded_by"] == bound
+    assert advice in made["advice"]
+
+
+def test_rates_and_the_limit_are_rows_a_second():
+    made = bottleneck(stages(0, 100, 60), Capacity(2, 0), 100, 0)
+    assert (made["rows_per_second"], made["limit_rows_per_second"], made["fraction_of_limit"]) == (10, 12.5, 0.8)
+    assert (made["cpus_busy"], made["gpus_busy"]) == (0.8, None)
+    made = bottleneck(stages(0, 160, 50), Capacity(16, 1), 100, 0)
+    assert (made["cpus_busy"], made["gpus_busy"], made["limit_rows_per_second"]) == (0.1, 0.5, 20)
+
+
+def test_a_run_with_nothing_left_to_do_has_a_verdict_too():
+    made = bottleneck(stages(0, 0, 0, rows=0), Capacity(2, 0), 0, 0)
+    assert (made["rows_per_second"], made["limit_rows_per_second"], made["fraction_of_limit"]) == (0, None, None)
