@@ -36,7 +36,7 @@ class Judge:
     first_texts: np.ndarray | None = field(default=None, repr=False)
 
     def difference(self, out: Path, result: str) -> float | None:
-        """The greatest difference; None for a limit. Raises `Disagreement` if rows or results are not as they should be."""
+        """The greatest difference; None for a limit. Raises `Disagreement` if rows or results are not as expected."""
         table = results(out)
         order = self._numbers(table)
         if not np.array_equal(np.sort(order), np.arange(self.rows)):

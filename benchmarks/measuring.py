@@ -1,8 +1,7 @@
-"""One contender measured: seconds, the machine's CPU seconds, the peak of its processes' memory, when its first rows came.
+"""One contender measured: seconds, the machine's CPU seconds, the peak of its memory, when its first rows came.
 
-CPU seconds are those of the whole machine while it ran, from /proc/stat, less what the machine used in the seconds before
-it, and less what this process used: so helpers that no process waits for count too, such as a Prefect server. Memory is
-PSS, summed over all processes that have the run's mark in their environment, wherever their parent is: shared pages
+CPU seconds are those of the whole machine while it ran, from /proc/stat, less what the machine used in the seconds
+before it, and less what this process used: so services that the contender calls count too. Memory is PSS, summed over all processes that have the run's mark in their environment, wherever their parent is: shared pages
 count once. It is looked at every two seconds, for looking is not free.
 """
 
@@ -29,6 +28,8 @@ class Measured:
     peak_bytes: int
     first_output_seconds: float | None
     steady_rows_per_second: float | None
+    steady_from: float | None  # between which times, in seconds since 1970, that rate was taken
+    steady_to: float | None
     status: int
     error: str  # the end of what it said on stderr
 
@@ -72,13 +73,16 @@ def measure(
             watch.stop()
             end(mark)
             process.wait()
+    steady = steady_rate(noted(progress), rows)
     cpu = busy_seconds() - busy - (time.process_time() - own) - background * seconds
     return Measured(
         seconds=seconds,
         cpu_seconds=max(cpu, 0.0),
         peak_bytes=watch.peak_bytes,
         first_output_seconds=watch.first_output_seconds,
-        steady_rows_per_second=steady_rate(noted(progress), rows),
+        steady_rows_per_second=steady[0] if steady else None,
+        steady_from=steady[1] if steady else None,
+        steady_to=steady[2] if steady else None,
         status=status,
         error=log.read_text(errors="replace")[-20_000:],
     )
@@ -183,8 +187,11 @@ def noted(progress: Path) -> list[tuple[float, float]]:
     return sorted((float(when), float(rows)) for when, rows in pairs)
 
 
-def steady_rate(notes: list[tuple[float, float]], rows: int) -> float | None:
-    """Rows a second between a fifth of all rows and nine tenths; None with fewer than ten notes in between."""
+def steady_rate(notes: list[tuple[float, float]], rows: int) -> tuple[float, float, float] | None:
+    """Rows a second between a fifth of all rows and nine tenths, and from when to when that was.
+
+    None with fewer than ten notes in between: their number, not the clock, would then decide the rate.
+    """
     done, inside = 0.0, []
     for when, count in notes:
         done += count
@@ -192,4 +199,5 @@ def steady_rate(notes: list[tuple[float, float]], rows: int) -> float | None:
             inside.append((when, done))
     if len(inside) < 10 or inside[-1][0] <= inside[0][0]:
         return None
-    return (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])
+    (begin, first), (finish, last) = inside[0], inside[-1]
+    return (last - first) / (finish - begin), begin, finish

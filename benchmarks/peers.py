@@ -33,7 +33,10 @@ from measuring import Measured, measure
 from workloads import WORKLOADS, System, Workload, make
 
 CONTENDERS = Path(__file__).with_name("contenders")
-HEAD = "| system | rows/s | steady rows/s | ratio to {} | CPU s per 1,000 rows | peak memory, MB | first output, s | difference |"
+HEAD = (
+    "| system | rows/s | steady rows/s | ratio to {} | CPU s per 1,000 rows | peak memory, MB | first output, s "
+    "| difference |"
+)
 
 
 def main() -> None:
@@ -175,7 +178,7 @@ def number(value: float | None) -> str:
 
 
 def environment() -> dict[str, str]:
-    """A contender's: ours, without a Ray or a Prefect API that happen to be there, and with the contenders importable."""
+    """Ours, without a Ray or a Prefect API that happen to be there, and with what contenders share importable."""
     kept = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "PREFECT_API_URL")}
     paths = [str(CONTENDERS), str(CONTENDERS.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}

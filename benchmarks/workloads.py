@@ -45,10 +45,10 @@ class Workload:
 
 def photos(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
     files = sorted((SHARED / "photos").glob("*.jpg"))
-    _link(files, folder / "images", rows)
+    link(files, folder / "images", rows)
     real = workload.name == "real"
     shape = VISION["real" if real else "tiny"]
-    return {"size": 224, **_vision_model(folder / "model", shape, 224, 16 if real else 32)}
+    return {"size": 224, **vision_model(folder / "model", shape, 224, 16 if real else 32)}
 
 
 def cifar(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def cifar(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
     small.mkdir()
     for file in sorted((SHARED / "cifar10").glob("*/*.jpg")):
         Image.open(file).convert("RGB").save(small / f"{file.parent.name}-{file.stem}.png")
-    _link(sorted(small.glob("*.png")), folder / "images", rows)
-    return {"size": 32, **_vision_model(folder / "model", VISION["tiny"], 32, 8)}
+    link(sorted(small.glob("*.png")), folder / "images", rows)
+    return {"size": 32, **vision_model(folder / "model", VISION["tiny"], 32, 8)}
 
 
 def cifar_on_s3(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def table(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
     return {"table": str(place)}
 
 
-def _link(files: list[Path], folder: Path, rows: int) -> None:
+def link(files: list[Path], folder: Path, rows: int) -> None:
     """`rows` files below `folder`, 1,000 a folder, named NUMBER_NAME for the file that each is."""
     originals = folder.with_name("originals")
     originals.mkdir()
@@ -122,7 +122,7 @@ def _link(files: list[Path], folder: Path, rows: int) -> None:
         os.link(originals / file.name, place / f"{row:06d}_{file.name}")
 
 
-def _vision_model(folder: Path, shape: dict[str, int], size: int, patch: int) -> dict[str, Any]:
+def vision_model(folder: Path, shape: dict[str, int], size: int, patch: int) -> dict[str, Any]:
     """CLIP's vision tower with random weights, and its image processor."""
     import torch
     from transformers import CLIPImageProcessor, CLIPVisionConfig, CLIPVisionModelWithProjection
@@ -154,10 +154,8 @@ ON_S3 = tuple(
 TEXTS = (
     System("overnight", "texts_overnight", ("float32",), "float32", "Overnight, float32"),
     System("overnight-bfloat16", "texts_overnight", ("bfloat16",), "bfloat16", "Overnight, bfloat16"),
-    System("sentence-transformers", "texts_sentence_transformers", (), "float32", "sentence-transformers encode"),
-    System(
-        "sentence-transformers-pool", "texts_sentence_transformers", ("pool",), "float32", "the same, a process a core"
-    ),
+    System("encode", "texts_sentence_transformers", (), "float32", "sentence-transformers encode"),
+    System("encode-pool", "texts_sentence_transformers", ("pool",), "float32", "the same, a process a core"),
     System("arrival-order", "texts_arrival_order", (), "float32", "batches in arrival order"),
 )
 TABLE = (

@@ -17,7 +17,7 @@ class Photos(Dataset):
         self.paths, self.size, self.batch = paths, size, batch
 
     def __len__(self) -> int:
-        return -(-len(self.paths) // self.batch)
+        return (len(self.paths) + self.batch - 1) // self.batch
 
     def __getitem__(self, number: int) -> tuple[list[str], torch.Tensor]:
         if number >= len(self):

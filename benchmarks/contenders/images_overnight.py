@@ -19,6 +19,6 @@ if __name__ == "__main__":
             "name": "benchmark-images",
             "source": {"kind": "images", "path": told["images"]},
             "preprocess": [resize],
-            "inference": [{"kind": "image_embedding", "model": told["model"], "num_gpus": told.get("gpus", 0)}],
+            "inference": [{"kind": "image_embedding", "model": told["model"], **told.get("overnight_model", {})}],
         },
     )

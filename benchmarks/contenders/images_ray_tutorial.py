@@ -2,7 +2,7 @@
 
 https://docs.ray.io/en/latest/ray-overview/examples/e2e-multimodal-ai-workloads/notebooks/01-Batch-Inference.html:
 `read_images` decodes at full size, a function is mapped row by row, and an actor runs the processor and the model on
-batches of 64. The tutorial gives each of its actors a GPU; here one actor takes one CPU.
+batches of 64. The tutorial gives each of its actors a GPU; without one, one actor takes one CPU.
 """
 
 import ray

@@ -1,9 +1,10 @@
 """Spark, local: binary files, decoded in a Pandas UDF (simplejpeg, OpenCV), then `predict_batch_udf`.
 
-The documented way: the function that makes the predictor loads the model once a Python worker, which is kept; tensors
-are flat arrays of float32 columns, here of uint8 values.
+The documented way: the function that makes the predictor loads the model once a Python worker, which is kept, and a
+tensor crosses as a flat array, here of bytes.
 """
 
+import os
 import shutil
 import sys
 
@@ -43,6 +44,7 @@ def make_decode(size: int):
 
 if __name__ == "__main__":
     told, out = settings()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     size = told["size"]
     spark = (
         SparkSession.builder.master(f"local[{told['cpus']}]")

@@ -11,8 +11,7 @@ def network() -> torch.nn.Module:
     """16 -> 64 -> 32 -> 1, with the same random weights wherever it is made."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        sizes = (16, 64, 32, 1)
-        layers = [torch.nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False)]
+        layers = [torch.nn.Linear(inner, outer) for inner, outer in ((16, 64), (64, 32), (32, 1))]
     relu = torch.nn.ReLU()
     return torch.nn.Sequential(layers[0], relu, layers[1], relu, layers[2]).eval()
 

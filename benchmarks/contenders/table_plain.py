@@ -15,9 +15,8 @@ def work(told: dict, out: str, worker: int) -> None:
     pa.set_cpu_count(1)
     model = MLP()
     for file in share(sorted(Path(told["table"]).glob("*.parquet")), worker, told["cpus"]):
-        with pq.ParquetWriter(
-            Path(out) / file.name, pq.read_schema(file).append(pa.field("score", pa.float32()))
-        ) as writer:
+        schema = pq.read_schema(file).append(pa.field("score", pa.float32()))
+        with pq.ParquetWriter(Path(out) / file.name, schema) as writer:
             for batch in pq.ParquetFile(file).iter_batches(batch_size=16_384):
                 score = model({name: batch[name].to_numpy() for name in FEATURES})["score"]
                 writer.write_batch(batch.append_column("score", pa.array(score)))

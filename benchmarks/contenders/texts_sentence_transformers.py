@@ -1,4 +1,4 @@
-"""sentence-transformers' `encode`, which sorts by length itself. `python texts_sentence_transformers.py DATA OUT [pool]`.
+"""sentence-transformers' `encode`, which sorts by length itself. A third argument `pool` spreads it over processes.
 
 All threads in one process and batches of 32 are its defaults; `pool` gives each core a process, as its documentation
 advises for many texts.
