@@ -9,6 +9,7 @@ is looked at every two seconds, for looking is not free.
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BACKGROUND_SECONDS = 3.0
+BUSY_CPUS = 0.1  # beyond it, a warning
 LOOK_SECONDS, MEMORY_SECONDS = 0.1, 2.0
 MARK = "OVERNIGHT_BENCHMARK"
 Follow = Callable[[Path, threading.Event], None]
@@ -52,6 +54,8 @@ def measure(
     progress.mkdir(parents=True)
     environment = {**environment, MARK: mark, "BENCHMARK_PROGRESS": str(progress)}
     background = idle_cpu_rate()
+    if background > BUSY_CPUS:
+        print(f"{background:.2f} CPUs are busy with other work: the figures will mean little", file=sys.stderr)
     log = out.with_name(out.name + "-log")
     watch, stop = Watch(mark, out), threading.Event()
     follower = threading.Thread(target=follow, args=(progress, stop), daemon=True) if follow else None
@@ -166,7 +170,7 @@ class Watch:
                         found = os.stat(f"{folder}/{name}")
                     except FileNotFoundError:
                         continue
-                    if found.st_size > 4 and "/manifest" not in folder:
+                    if found.st_size > 4:
                         self.first_output_seconds = time.time() - self._began
                         return
 
