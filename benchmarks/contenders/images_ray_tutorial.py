@@ -2,9 +2,9 @@
 
 https://docs.ray.io/en/latest/ray-overview/examples/e2e-multimodal-ai-workloads/notebooks/01-Batch-Inference.html:
 `read_images` decodes at full size, a function is mapped row by row, and an actor runs the processor and the model on
-batches of 64. Three things differ: `mode="RGB"`, for there are grey photos, on which it fails as published; no `padding`,
-which only texts have and image processors now refuse; and without a GPU, of which each of its actors takes one, there is
-one actor that takes a CPU.
+batches of 64. Three things differ: `mode="RGB"`, for there are grey photos, on which it fails as published; no
+`padding`, which is for texts and which image processors refuse by now; and where there is no GPU, of which each of its
+actors takes one, there is one actor with a CPU.
 """
 
 import ray
