@@ -1,0 +1,125 @@
+"""Whether a contender did all of the work: every row once, and results that agree with a reference's.
+
+    exact, fast, squash   images: embeddings as `contenders/images_reference.py` makes them, for those pixels
+    near                  images: pixels of its own; near enough to `exact`
+    float32, bfloat16     texts: embeddings as the first float32 contender of this sitting made them
+    score                 the table: the same model on all rows at once
+    rows                  a limit: no results, only which rows it went through
+
+A difference is the greatest over all rows: of images in units of the typical distance from the mean of all, so that a
+model whose embeddings are all alike cannot hide a mistake, and each row also has to be nearest to its own original; of
+texts the Euclidean distance of vectors of length 1; of scores the absolute one.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+class Disagreement(Exception):
+    """A contender left rows out, doubled some, or found something else."""
+
+
+@dataclass
+class Judge:
+    """Judges the results of one workload; keeps what the first float32 contender of texts found."""
+
+    workload: str
+    data: Path
+    rows: int
+    tolerance: dict[str, float]
+    reference: Path | None = None
+    first_texts: np.ndarray | None = field(default=None, repr=False)
+
+    def difference(self, out: Path, result: str) -> float | None:
+        """The greatest difference; None for a limit. Raises `Disagreement` if rows or results are not as expected."""
+        table = results(out)
+        order = self._numbers(table)
+        if not np.array_equal(np.sort(order), np.arange(self.rows)):
+            found, distinct = len(order), len(np.unique(order))
+            raise Disagreement(f"expected {self.rows} rows, each once, found {found}, {distinct} of them distinct")
+        if result == "rows":
+            return None
+        if result == "score":
+            worst = self._score_difference(table)
+        elif result in ("float32", "bfloat16"):
+            worst = self._text_difference(vectors(table["embedding"])[np.argsort(order)], result)
+        else:
+            worst = self._image_difference(table, result)
+        if not worst <= self.tolerance[result]:
+            raise Disagreement(f"expected results within {self.tolerance[result]:g} of {result}, found {worst:.3g}")
+        return worst
+
+    def _numbers(self, table: pa.Table) -> np.ndarray:
+        """The number of each row's source, from its `id` or from the name of its file."""
+        if "id" in table.column_names:
+            return table["id"].to_numpy()
+        return np.array([int(name.split("_")[0]) for name in names(table)])
+
+    def _image_difference(self, table: pa.Table, result: str) -> float:
+        assert self.reference is not None
+        reference = pq.read_table(self.reference)
+        expected = vectors(reference["exact" if result == "near" else result]).astype(np.float64)
+        row_of = {name: row for row, name in enumerate(reference["name"].to_pylist())}
+        originals = np.array([row_of[name.partition("_")[2].rpartition(".")[0]] for name in names(table)])
+        found = vectors(table["embedding"]).astype(np.float64)
+        typical = np.linalg.norm(expected - expected.mean(0), axis=1).mean()
+        alike, first = np.unique(found.round(3), axis=0, return_index=True)  # originals repeat, and so do results
+        del alike
+        distances = np.linalg.norm(found[first][:, None] - expected[None], axis=2)
+        strangers = distances.argmin(1) != originals[first]
+        if self.workload != "cifar" and strangers.any():
+            name = names(table)[first[strangers.argmax()]]
+            raise Disagreement(f"expected each row nearest to its own original, found {name} nearer to another")
+        return float((np.linalg.norm(found - expected[originals], axis=1) / typical).max())
+
+    def _text_difference(self, found: np.ndarray, result: str) -> float:
+        if self.first_texts is None:
+            if result != "float32":
+                raise Disagreement("expected a float32 contender before the others, to compare with")
+            self.first_texts = found
+        return float(np.linalg.norm(found - self.first_texts, axis=1).max())
+
+    def _score_difference(self, table: pa.Table) -> float:
+        import torch
+
+        sys.path.insert(0, str(Path(__file__).with_name("contenders")))
+        from mlp import FEATURES, network  # type: ignore[import-not-found]
+
+        features = np.stack([table[name].to_numpy() for name in FEATURES], axis=1)
+        with torch.inference_mode():
+            expected = network()(torch.from_numpy(features)).squeeze(1).numpy()
+        return float(np.abs(table["score"].to_numpy() - expected).max())
+
+
+def results(out: Path) -> pa.Table:
+    """All that a contender published below `out`. Raises `Disagreement` where that is nothing."""
+    files = [file for file in sorted(out.rglob("*.parquet")) if not hidden(file.relative_to(out))]
+    tables = [pq.ParquetFile(file).read() for file in files]
+    if not sum(map(len, tables)):
+        raise Disagreement("expected Parquet files with rows, found none")
+    return pa.concat_tables([table for table in tables if len(table)], promote_options="permissive")
+
+
+def hidden(path: Path) -> bool:
+    return any(part.startswith(("_", ".")) for part in path.parts)
+
+
+def names(table: pa.Table) -> list[str]:
+    column = "row_id" if "row_id" in table.column_names else "path"
+    return [path.rpartition("/")[2] for path in table[column].to_pylist()]
+
+
+def vectors(column: pa.ChunkedArray) -> np.ndarray:
+    """N x D of a column of lists, of whatever type of list."""
+    array = column.combine_chunks()
+    if isinstance(array, pa.ExtensionArray):  # Ray's tensors
+        return np.asarray(
+            array.to_numpy_ndarray() if hasattr(array, "to_numpy_ndarray") else np.stack(list(column.to_numpy()))
+        )
+    flat = array.flatten().to_numpy(zero_copy_only=False)
+    return flat.reshape(len(array), -1)

@@ -1,0 +1,43 @@
+"""Daft's native runner: its own download, decoder and resize in Rust, and the model as a class UDF.
+
+As its documentation on models says: `@daft.cls` with an instance a core and a batch method. Daft's `resize` gives
+exactly the size asked for, so images are squashed, not cropped: `resize` takes no size by row.
+"""
+
+import daft
+import numpy as np
+from daft import DataType, col
+from daft.functions import decode_image, download, resize
+from data import settings
+
+
+def build(told: dict) -> daft.DataFrame:
+    @daft.cls(max_concurrency=told["cpus"])
+    class Embed:
+        def __init__(self, folder: str) -> None:
+            from vision_model import VisionModel
+
+            self.model = VisionModel(folder)
+
+        @daft.method.batch(return_dtype=DataType.fixed_size_list(DataType.float32(), told["dimensions"]), batch_size=16)
+        def __call__(self, images: daft.Series) -> np.ndarray:
+            flat = images.to_arrow().storage.flatten().to_numpy()
+            return self.model(flat.reshape(-1, told["size"], told["size"], 3))
+
+    files = daft.from_glob_path(told["images"].rstrip("/") + "/**/*")
+    image = decode_image(download(col("path")), mode="RGB")
+    image = resize(image, told["size"], told["size"])
+    return files.select("path", Embed(told["model"])(image).alias("embedding"))
+
+
+if __name__ == "__main__":
+    told, out = settings()
+    if told["images"].startswith("s3://"):
+        import os
+
+        key, secret = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
+        s3 = daft.io.S3Config(
+            endpoint_url=os.environ["AWS_ENDPOINT_URL"], key_id=key, access_key=secret, region_name="us-east-1"
+        )
+        daft.set_planning_config(default_io_config=daft.io.IOConfig(s3=s3))
+    build(told).write_parquet(str(out))

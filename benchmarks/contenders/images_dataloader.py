@@ -1,0 +1,39 @@
+"""PyTorch's DataLoader by hand: worker processes decode and collate uint8 batches, this process runs the model.
+
+As PyTorch's tuning guide says: a worker a core, one thread a worker, and batches through shared memory. Workers are
+cheap to start because this process imports the model only after they began (`fork`, their default here).
+"""
+
+import torch
+from data import Results, image_paths, settings
+from fast_decode import decode_files
+from torch.utils.data import DataLoader, Dataset
+
+
+class Photos(Dataset):
+    """Items are whole batches: one copy into shared memory instead of one an image and a collation."""
+
+    def __init__(self, paths: list[str], size: int, batch: int) -> None:
+        self.paths, self.size, self.batch = paths, size, batch
+
+    def __len__(self) -> int:
+        return (len(self.paths) + self.batch - 1) // self.batch
+
+    def __getitem__(self, number: int) -> tuple[list[str], torch.Tensor]:
+        if number >= len(self):
+            raise IndexError
+        paths = self.paths[number * self.batch : (number + 1) * self.batch]
+        return paths, torch.from_numpy(decode_files(paths, self.size))
+
+
+if __name__ == "__main__":
+    told, out = settings()
+    torch.set_num_threads(1)
+    photos = Photos(image_paths(told["images"]), told["size"], 16)
+    batches = iter(DataLoader(photos, batch_size=None, num_workers=told["cpus"], prefetch_factor=4))
+    from vision_model import VisionModel
+
+    model, results = VisionModel(told["model"]), Results(out / "results.parquet")
+    for paths, images in batches:
+        results.add(paths, model(images.numpy()))
+    results.close()

