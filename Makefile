@@ -5,7 +5,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test chaos lint stop clean
+.PHONY: help install demo test slow chaos lint stop clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -15,8 +15,11 @@ install: .venv/installed ## make .venv and install Overnight with what the demo 
 demo: .venv/installed ## make real data, train a model, run the jobs, say where everything is; again: show, then force
 	@$(BIN)/python demo/run.py
 
-test: lint ## lint, then the tests without the faults; PYTEST_ARGS="-k resume" narrows them
-	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m "not chaos" $(PYTEST_ARGS)
+test: lint ## lint, then the tests, without the slow ones and the faults; PYTEST_ARGS="-k resume" narrows them
+	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m "not slow and not chaos" $(PYTEST_ARGS)
+
+slow: .venv/installed-dev ## the tests that take more than about ten seconds each
+	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m "slow and not chaos" $(PYTEST_ARGS)
 
 chaos: .venv/installed-dev ## kill, stop and cut off everything that a run needs, with nothing else busy on the machine
 	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m chaos $(PYTEST_ARGS)
