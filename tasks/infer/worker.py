@@ -182,7 +182,7 @@ def try_model(predictor: Predictor, run: Run, sample: pa.Table) -> Trial | None:
         return None
     with worker.guard.at(sample) as careful:
         done = worker.run(sample, careful)
-    good = sample.filter(pa.array(done["__state"].to_numpy() == rows.LIVE))
+    good = rows.visible(sample.filter(pa.array(done["__state"].to_numpy() == rows.LIVE)))
     if not len(good):
         return None
     seconds = _seconds_a_row(worker, good)  # warm by now
