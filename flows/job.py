@@ -26,7 +26,9 @@ from tasks.shuffle.task import Shuffle
 from tasks.write.task import Checks, Sink
 
 # How the work is spread and stored, never what comes out; everything else makes another generation.
-WORKER_SETTINGS = {"batch_size", "workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources"}
+WORKER_SETTINGS = {
+    *("batch_size", "workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources", "prepare"),
+}
 SOURCE_ACCESS = {"anonymous", "allow_empty", "on_changed", "wait_for"}
 SINK_CONTENT = {"partition_column", "keep"}
 PATHS = (("source", "path"), ("sink", "path"), ("state",))

@@ -5,8 +5,8 @@ measured on Ray 2.60, keep a plan moving: the workers' CPUs and one Ray task of 
 together; and a Ray task that reserves nothing has its number limited instead. Reading and preprocessing run as one
 operator, writes and Prefect's tasks reserve nothing.
 
-One model that asks for nothing gets a worker a CPU, and its workers prepare their own rows ("beside the model"): no
-worker waits for another kind of worker, and no pixel crosses a process. Reads, which mostly wait, take what is left.
+A model with `prepare: beside` gets a worker a CPU, and its workers prepare their own rows: no worker waits for another
+kind of worker, and no pixel crosses a process. Reads, which mostly wait, take what is left.
 
 CPU reservations are Ray's book-keeping, not threads, so they may shrink. GPUs, memory and custom resources may not.
 """
@@ -51,6 +51,8 @@ class Needs(Protocol):
     def accelerator_type(self) -> str | None: ...
     @property
     def resources(self) -> dict[str, float]: ...
+    @property
+    def prepare(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -121,8 +123,8 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
     nodes: Ray's resources of each node alive. limits: what the cluster may autoscale to, empty where it does not say.
     Raises `PlanError` naming the stage, its need and what was found.
     """
-    if plan := make_plan_beside(models, nodes, limits):
-        return plan
+    if any(model.prepare == "beside" for model in models):
+        return make_plan_beside(models, nodes, limits)
     total = _sum(nodes)
     more = {name: amount - total.get(name, 0) for name, amount in limits.items() if amount > total.get(name, 0)}
     if more:  # nodes that may come; how they are cut nobody knows yet
@@ -174,7 +176,7 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
             maximum=maximum,
             num_cpus=claim,
             num_gpus=model.num_gpus,
-            initial=maximum,
+            initial=minimum,
             memory=model.memory,
             accelerator_type=model.accelerator_type,
             resources=model.resources,
@@ -186,16 +188,17 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
 
 def make_plan_beside(
     models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]
-) -> Plan | None:
-    """The plan of one model that asks for nothing, whose workers prepare their own rows; None for any other job."""
-    if len(models) != 1 or models[0].workers is not None or models[0].num_cpus is not None or _fixed_needs(models[0]):
-        return None
+) -> Plan:
+    """The plan of one model whose workers prepare their own rows. Raises `PlanError` for another number of models."""
+    if len(models) > 1:
+        raise PlanError(f"prepare: beside is for the only model of a job, found {len(models)} models.")
     most = max(sum(int(node.get("CPU", 0)) for node in nodes), int(limits.get("CPU", 0)))
     if not most:
-        return None
+        raise PlanError("prepare: beside needs a node with a whole CPU, found none. Set prepare: apart.")
     pool = Pool(models[0].name or models[0].kind, 1, most, BESIDE_CPUS, 0, initial=most)
-    note = f"one model that asks for nothing: up to {most} workers, one a CPU, which prepare their own rows"
-    return Plan(READ_CPUS, max(2, math.ceil(most / WORKERS_A_READ)), (pool,), (note,), cpus=most, is_beside=True)
+    note = f"prepare: beside: up to {most} workers, one a CPU"
+    reads = max(2, math.ceil(most / WORKERS_A_READ))
+    return Plan(READ_CPUS, reads, (pool,), (note,), cpus=most, is_beside=True)
 
 
 def workers_in_memory(memory: int, nodes: Sequence[Mapping[str, float]]) -> int:

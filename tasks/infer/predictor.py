@@ -37,11 +37,25 @@ class Predictor(Leaf):
     memory: Annotated[int | None, Field(gt=0, description="Bytes of memory that a worker reserves.")] = None
     accelerator_type: Annotated[str | None, Field(description="A Ray accelerator type, for example A100.")] = None
     resources: Annotated[dict[str, float], Field(description="Custom Ray resources that a worker reserves.")] = {}
+    prepare: Annotated[
+        Literal["apart", "beside"],
+        Field(
+            description="Where rows are preprocessed: in Ray tasks of their own, or beside the model, in its workers; "
+            "then there is a worker a CPU. For the only model of a job, on CPUs."
+        ),
+    ] = "apart"
 
     @model_validator(mode="after")
     def _workers_in_order(self) -> "Predictor":
         if isinstance(self.workers, tuple) and self.workers[0] > self.workers[1]:
             raise ValueError(f"workers: expected [min, max], found {list(self.workers)}")
+        return self
+
+    @model_validator(mode="after")
+    def _beside_has_a_worker_a_cpu(self) -> "Predictor":
+        reserves = ("workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources")
+        if self.prepare == "beside" and (asked := [name for name in reserves if getattr(self, name)]):
+            raise ValueError(f"prepare: beside gives every CPU a worker. Leave out {', '.join(asked)}")
         return self
 
     def inputs(self) -> list[str] | None:

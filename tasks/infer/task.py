@@ -98,7 +98,7 @@ def infer(
                 "pace": seconds or 0.0,
                 **({"prepare": prepare} if prepare else {}),
             },
-            batch_size=rows_a_task(model.rows_per_call(), of_both if prepare else seconds),
+            batch_size=rows_a_task(model.rows_per_call(), of_both) if prepare else model.rows_per_call(),
             batch_format="pyarrow",
             compute=ray.data.ActorPoolStrategy(min_size=pool.minimum, max_size=pool.maximum, initial_size=pool.initial),
             max_restarts=MAX_RESTARTS,

@@ -119,11 +119,17 @@ def test_every_picture_is_published_with_its_model_s_answer(run_job: RunJob, pic
     assert json.loads((sink / "_overnight/date=2026-01-02/receipt.json").read_text()) == receipt
 
 
-def test_a_broken_file_costs_one_row_and_says_why(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("prepare", ["apart", "beside"])
+def test_a_broken_file_costs_one_row_and_says_why(
+    run_job: RunJob, pictures: Path, tmp_path: Path, prepare: str
+) -> None:
     (pictures / "cat/empty.png").write_bytes(b"")
     (pictures / "dog/text.jpg").write_text("no picture")
     job = image_job(pictures, tmp_path / "out", checks={"max_quarantined": 0.2})
+    job["inference"][0]["prepare"] = prepare
     receipt = run_job(job, "2026-01-02")
+    assert receipt["performance"]["advice"]
+    assert receipt["performance"]["rows_per_second"] > 0
     lost = {row["row_id"]: row for row in quarantine(tmp_path / "out", "date=2026-01-02")}
     assert_settled(receipt)
     assert (receipt["rows_out"], receipt["rows_quarantined"]) == (12, 2)

@@ -31,6 +31,7 @@ class Model:
     resources: dict[str, float] = field(default_factory=dict)
     name: str | None = None
     kind: str = "python"
+    prepare: str = "apart"
 
 
 def node(cpus: float, **more: float) -> Node:
@@ -119,22 +120,23 @@ def test_one_node_of_any_size_runs_any_number_of_models(cpus: int, asked: list[M
 
 
 def test_models_that_ask_for_nothing_use_the_whole_machine():
-    assert make_plan([Model()], [node(16)], {}).pools[0].maximum == 16
+    assert make_plan([Model()], [node(16)], {}).pools[0].maximum == 15
     assert [pool.maximum for pool in make_plan([Model(), Model()], [node(16)], {}).pools] == [8, 7]
     assert make_plan([Model(workers=(1, 4))], [node(16)], {}).pools[0].maximum == 4
     assert make_plan([Model(workers=(2, 4))], [node(2)], {}).pools[0].minimum == 2
 
 
-def test_the_only_model_prepares_its_own_rows_with_a_worker_a_cpu_unless_it_asks_for_something():
-    plan = make_plan([Model()], [node(4), node(2.5), {"GPU": 1}], {})
+def test_a_model_that_prepares_its_own_rows_gets_a_worker_a_cpu():
+    beside = Model(prepare="beside")
+    plan = make_plan([beside], [node(4), node(2.5), {"GPU": 1}], {})
     assert (plan.is_beside, plan.pools[0].maximum, plan.pools[0].initial) == (True, 6, 6)
     assert plan.needs()["CPU"] == pytest.approx(1)
-    asking = [
-        *([Model(workers=4)], [Model(num_cpus=1)], [Model(num_gpus=1)], [Model(memory=2**30)], []),
-        *([Model(resources={"special": 1})], [Model(), Model()]),
-    ]
-    for models in asking:
-        assert not make_plan(models, [node(8, GPU=1, memory=2**33, special=1)], {}).is_beside
+    assert make_plan([beside], [node(2)], {"CPU": 64}).pools[0].maximum == 64
+    assert not make_plan([Model()], [node(4)], {}).is_beside
+    with pytest.raises(PlanError, match="the only model of a job, found 2 models"):
+        make_plan([Model(), beside], [node(8)], {})
+    with pytest.raises(PlanError, match="needs a node with a whole CPU"):
+        make_plan([beside], [node(0.5), node(0.5)], {})
 
 
 def test_memory_limits_how_many_workers_there_are():
@@ -216,10 +218,10 @@ def test_workers_on_many_small_nodes_leave_room_for_a_task_on_one():
 def test_what_the_cluster_may_grow_to_counts():
     plan = make_plan([Model(workers=(1, 8), num_gpus=1)], [node(4)], {"CPU": 64, "GPU": 4})
     assert (plan.pools[0].minimum, plan.pools[0].maximum) == (1, 4)
-    assert make_plan([Model()], [node(2)], {"CPU": 64}).pools[0].maximum == 64
+    assert make_plan([Model()], [node(2)], {"CPU": 64}).pools[0].maximum > 32
     with pytest.raises(PlanError, match="needs 1 x 2 GPU"):
         make_plan([Model(num_gpus=2)], [node(4)], {"CPU": 64, "GPU": 1})
-    assert make_plan([Model()], [node(8)], {"CPU": 2}).pools[0].maximum == 8
+    assert make_plan([Model()], [node(8)], {"CPU": 2}).pools[0].maximum == 7
 
 
 def test_a_large_cluster_is_planned_in_a_moment():

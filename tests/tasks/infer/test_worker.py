@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
 from tasks import rows
 from tasks.infer.predictor import Batch, Predict, Predictor
@@ -74,6 +75,12 @@ def test_the_trial_takes_the_largest_batch_that_pays_and_fits(tmp_path: Path) ->
 
 def test_the_trial_measures_memory_of_its_own_process(tmp_path: Path) -> None:
     assert 50 * 2**20 < try_model(Counting(batch_size=4), make_run(tmp_path), block(8)).memory < 8 * 2**30
+
+
+@pytest.mark.parametrize("asked", [{"workers": 2}, {"num_gpus": 1}, {"num_cpus": 1}, {"resources": {"NPU": 1}}])
+def test_a_worker_a_cpu_leaves_nothing_to_ask_for(asked: dict) -> None:
+    with pytest.raises(ValidationError, match=f"gives every CPU a worker. Leave out {next(iter(asked))}"):
+        Counting(prepare="beside", **asked)
 
 
 @pytest.mark.parametrize(
