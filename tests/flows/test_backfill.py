@@ -91,6 +91,7 @@ def record_of(folder: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text()))
 
 
+@pytest.mark.slow
 def test_one_failure_does_not_stop_the_rest_and_a_resume_runs_only_what_is_not_done(
     run: Backfill, folder: Path
 ) -> None:
@@ -111,6 +112,7 @@ def test_one_failure_does_not_stop_the_rest_and_a_resume_runs_only_what_is_not_d
     assert run(resume=record_of(folder)["id"]) == []
 
 
+@pytest.mark.slow
 def test_it_stops_after_a_failure_if_asked_to(run: Backfill, folder: Path) -> None:
     spoil(folder, DAYS[2])
     with pytest.raises(OvernightError, match="1 of 4 partitions failed"):
@@ -118,6 +120,7 @@ def test_it_stops_after_a_failure_if_asked_to(run: Backfill, folder: Path) -> No
     assert statuses(folder) == ["missing", "missing", "failed", "published"]
 
 
+@pytest.mark.slow
 def test_all_runs_published_partitions_again_once_and_says_why_in_their_receipts(run: Backfill, folder: Path) -> None:
     run()
     entries = run(select=["all"], reason="new weights")
@@ -130,6 +133,7 @@ def test_all_runs_published_partitions_again_once_and_says_why_in_their_receipts
     assert [len(found) for found in generations(folder).values()] == [2] * 4
 
 
+@pytest.mark.slow
 def test_overridden_settings_hold_for_all_of_a_backfill_and_when_it_is_resumed(run: Backfill, folder: Path) -> None:
     spoil(folder, DAYS[3])
     with pytest.raises(OvernightError):
@@ -145,6 +149,7 @@ def test_overridden_settings_hold_for_all_of_a_backfill_and_when_it_is_resumed(r
     assert "twice: x * 20 -> x * 2" in ledger(folder)[DAYS[0]].why[0]
 
 
+@pytest.mark.slow
 def test_several_partitions_run_at_the_same_time(run: Backfill, folder: Path) -> None:
     run(max_concurrent=2)
     receipts = sorted((entry.receipt or {} for entry in ledger(folder).values()), key=lambda found: found["started_at"])
@@ -152,6 +157,7 @@ def test_several_partitions_run_at_the_same_time(run: Backfill, folder: Path) ->
     assert any(later["started_at"] < earlier["finished_at"] for earlier, later in pairwise(receipts))
 
 
+@pytest.mark.slow
 def test_each_partition_is_a_flow_run_below_the_backfills(run: Backfill, folder: Path) -> None:
     run(end=date(2026, 2, 28))
     label = f"backfill:{record_of(folder)['id']}"
@@ -165,6 +171,7 @@ def test_each_partition_is_a_flow_run_below_the_backfills(run: Backfill, folder:
     assert parent.state_name == "Completed"
 
 
+@pytest.mark.slow
 def test_the_plan_follows_the_ledger(run: Backfill, folder: Path) -> None:
     spoil(folder, DAYS[1])
     with pytest.raises(OvernightError):

@@ -185,6 +185,7 @@ def names(runs: list[FlowRun]) -> list[tuple[str, str]]:
     return [(run.name.partition("/")[2], run.state.name if run.state else "") for run in runs]
 
 
+@pytest.mark.slow
 def test_five_days_down_all(client: SyncPrefectClient, tmp_path: Path) -> None:
     down = Down(client, tmp_path, "all")
     down.run_until_nothing_is_due()
@@ -194,6 +195,7 @@ def test_five_days_down_all(client: SyncPrefectClient, tmp_path: Path) -> None:
     assert receipt["scheduled_for"] == f"{NIGHTS[3]:%Y-%m-%dT%H}:00:00.000Z"
 
 
+@pytest.mark.slow
 def test_five_days_down_latest(client: SyncPrefectClient, tmp_path: Path) -> None:
     down = Down(client, tmp_path, "latest")
     first, *_ = down.runs()
@@ -210,6 +212,7 @@ def test_five_days_down_latest(client: SyncPrefectClient, tmp_path: Path) -> Non
     assert down.published() == [PARTITIONS[0], PARTITIONS[-1]]
 
 
+@pytest.mark.slow
 def test_five_days_down_none(client: SyncPrefectClient, tmp_path: Path) -> None:
     down = Down(client, tmp_path, "none")
     down.run_until_nothing_is_due()

