@@ -232,6 +232,7 @@ def test_a_job_without_dates_has_no_backfill(run: Backfill, folder: Path) -> Non
         run()
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_partitions_of_its_range_and_exits_1_where_one_failed(
     overnight: Any, folder: Path
 ) -> None:

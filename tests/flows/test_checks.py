@@ -54,6 +54,7 @@ def numbers(folder: Path, day: str, *values: int | None, **columns: Any) -> None
     pq.write_table(pa.table({"x": values, **columns}), place, row_group_size=5)
 
 
+@pytest.mark.slow
 def test_a_failed_check_publishes_nothing_and_a_loosened_one_publishes_what_was_staged(
     run_job: RunJob, tmp_path: Path
 ) -> None:

@@ -265,6 +265,7 @@ def traced(tmp_path: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_after_clean_a_resume_repeats_nothing_and_a_published_partition_is_as_it_was(
     run_job: RunJob, traced: dict[str, Any], tmp_path: Path
 ) -> None:

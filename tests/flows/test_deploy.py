@@ -162,6 +162,7 @@ def test_what_differs_is_set_back_and_told_and_what_a_person_paused_or_made_stay
     }
 
 
+@pytest.mark.slow
 def test_what_changes_in_the_files_is_told_field_by_field_and_what_they_no_longer_name_is_left_alone(
     deploy: Deploy, prefect_api: str, project: Path
 ) -> None:
@@ -188,6 +189,7 @@ def test_what_changes_in_the_files_is_told_field_by_field_and_what_they_no_longe
     assert ask(prefect_api, "/deployments/name/batch-inference/small")["schedules"] == []
 
 
+@pytest.mark.slow
 def test_a_person_reads_one_line_a_thing_and_of_prefect_deploy_only_its_failure(
     deploy: Deploy, prefect_api: str, project: Path
 ) -> None:

@@ -246,6 +246,7 @@ def test_checks_run_at_once_and_none_is_waited_for_beyond_its_time() -> None:
 
 
 @pytest.mark.parametrize(("sink", "code"), [("out", 0), ("${DOCTOR_TEST_NOBODY}/out", 1)])
+@pytest.mark.slow
 def test_the_exit_status_says_whether_anything_is_wrong(tmp_path: Path, sink: str, code: int) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.parquet").touch()

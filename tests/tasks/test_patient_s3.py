@@ -198,6 +198,7 @@ def test_a_source_that_may_not_be_listed_fails_at_once_and_a_single_file_costs_i
     assert 4 < time.monotonic() - started < 60
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_and_one_that_freezes_cost_only_time(s3: Any, monkeypatch: pytest.MonkeyPatch):
     """With a server of its own, which keeps nothing: the bucket is made anew."""
     monkeypatch.setenv("OVERNIGHT_STORAGE_PATIENCE", "60")
