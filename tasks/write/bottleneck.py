@@ -80,7 +80,8 @@ def _advice(
         return f"bound by start-up: {start_seconds:.0f} of {stream_seconds:.0f} s; larger partitions waste less of it"
     if bound == DECODING:
         share = seconds["preprocess"] / work
-        return f"preprocess-bound ({share:.0%} of the work):{idle} add CPUs, or, for JPEG files, decode: fast if it is not set yet"
+        help_ = "add CPUs, or, for JPEG files, decode: fast if it is not set yet"
+        return f"preprocess-bound ({share:.0%} of the work):{idle} {help_}"
     if bound == READING:
         return f"read-bound:{idle} put the data nearer, or into larger files"
     if bound == WRITING:
