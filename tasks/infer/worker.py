@@ -103,6 +103,11 @@ class Worker:
             supervisor.report(self._run, "infer", what)
             _release_memory()
 
+    @property
+    def is_short_of_memory(self) -> bool:
+        """Whether a call was too large for the device."""
+        return self._rows_at_once is not None
+
     def predict(self, live: pa.Table) -> dict[str, arrays.Column]:
         """The model's columns for `live`, in one call. Raises what the model raises, and `ContractError`."""
         wanted = self._predictor.inputs()
@@ -181,12 +186,16 @@ def try_model(predictor: Predictor, run: Run, sample: pa.Table) -> Trial | None:
     if not len(sample):
         return None
     with worker.guard.at(sample) as careful:
-        done = worker.run(sample, careful)
+        for _ in range(2):  # the first one warms up
+            started = time.perf_counter()
+            done = worker.run(sample, careful)
+            seconds = time.perf_counter() - started
     good = rows.visible(sample.filter(pa.array(done["__state"].to_numpy() == rows.LIVE)))
     if not len(good):
         return None
-    seconds = _seconds_a_row(worker, good)  # warm by now
-    size, seconds = _best_batch(worker, good, seconds) if predictor.finds_batch_size() else (None, seconds)
+    size, seconds = None, seconds / len(good)
+    if predictor.finds_batch_size() and not worker.is_short_of_memory:
+        size, seconds = _best_batch(worker, good, seconds)
     return Trial(seconds, psutil.Process().memory_full_info().uss, size)
 
 
@@ -200,10 +209,9 @@ def _best_batch(worker: Worker, good: pa.Table, seconds: float) -> tuple[int, fl
         try:
             worker.predict(batch)  # warms up: kernels are chosen by shape
             found = _seconds_a_row(worker, batch)
-        except Exception as error:
-            if is_out_of_memory(error):
-                break
-            raise
+        except Exception:  # out of memory, mostly; whatever it is, the sizes up to here do without
+            _release_memory()
+            break
         if found > seconds * (1 - WORTH_IT):
             break
         best, seconds = size, found
