@@ -162,6 +162,12 @@ def measured(block: pa.Table, rows: np.ndarray, stage: str, seconds: float, size
     return block
 
 
+def seconds_a_row(block: pa.Table, stage: str) -> float:
+    """What a stage's work took for a row of `block`; 0 where no row reached it."""
+    seconds = block[f"__{stage}_seconds"].drop_null().to_numpy()
+    return float(seconds.mean()) if len(seconds) else 0.0
+
+
 def call(function: Callable[[dict[str, np.ndarray]], Any], rows: pa.Table, stage: str, what: str) -> dict[str, Column]:
     """User code on writable arrays, and what it returned, checked: a dict with one value a row in every column.
 

@@ -40,10 +40,10 @@ MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four 
 MAX_TRIES = 6  # of the sample, which may hold two such rows
 
 SECONDS_A_WORKER = 10.0  # of work for which starting one more worker is worth it
-SECONDS_A_TASK = 0.5  # which a death costs; Ray's own work a task is some 10 ms
+SECONDS_A_TASK = 0.5  # which a death costs
 ROWS_A_TASK = 256
 
-_passed: dict[tuple[str, str, str, pa.Schema], Trial] = {}  # what was tried in this process
+_passed: dict[tuple[str, str, pa.Schema], Trial] = {}  # what was tried in this process
 
 
 @task(
@@ -79,7 +79,7 @@ def infer(
         seconds = trial.seconds_a_row if trial else None
         found = {"batch_size": trial.batch_size} if trial and trial.batch_size else {}
         model = written.model_copy(update=found)
-        of_both = seconds + _seconds_to_prepare(sample) if seconds else None
+        of_both = seconds + rows.seconds_a_row(sample, "preprocess") if seconds else None
         pool = _sized(planned, trial, plan, _rows_left(run) * of_both if of_both else math.inf)
         if prepare and pool.maximum < planned.maximum:  # memory holds fewer workers than there are CPUs to prepare rows
             dataset = _prepared_apart(dataset, prepare)
@@ -114,8 +114,8 @@ def infer(
 
 def rows_a_task(rows_per_call: int, seconds_a_row: float | None) -> int:
     """Rows that a worker is handed at once: calls that fill half a second, so that Ray's work a task is little."""
-    rows = SECONDS_A_TASK / seconds_a_row if seconds_a_row else rows_per_call
-    return rows_per_call * int(np.clip(rows / rows_per_call, 1, max(ROWS_A_TASK // rows_per_call, 1)))
+    count = SECONDS_A_TASK / seconds_a_row if seconds_a_row else rows_per_call
+    return rows_per_call * int(np.clip(count / rows_per_call, 1, max(ROWS_A_TASK // rows_per_call, 1)))
 
 
 def _sized(pool: Pool, trial: Trial | None, plan: Plan, seconds_to_do: float) -> Pool:
@@ -130,12 +130,6 @@ def _sized(pool: Pool, trial: Trial | None, plan: Plan, seconds_to_do: float) ->
 def _rows_left(run: Run) -> float:
     """Infinite where nobody knows."""
     return sum(math.inf if count is None else count for count, _ in read_summaries(run.order))
-
-
-def _seconds_to_prepare(sample: pa.Table) -> float:
-    """A row, as measured on the sample; 0 where nothing is to be done."""
-    seconds = sample["__preprocess_seconds"].drop_null().to_numpy()
-    return float(seconds.mean()) if len(seconds) else 0.0
 
 
 def _prepared_apart(dataset: ray.data.Dataset, prepare: Prepare) -> ray.data.Dataset:
@@ -164,7 +158,7 @@ def _try(run: Run, model: Predictor, pool: Pool, sample: pa.Table) -> Trial | No
 
     Once: a model that took rows of these columns in an earlier partition of a backfill takes them again.
     """
-    tried = (run.job, run.fingerprint, pool.label, sample.schema)
+    tried = (run.fingerprint, model.model_dump_json(), sample.schema)
     if tried in _passed:
         return _passed[tried]
     remote = ray.remote(**pool.remote_arguments(), max_calls=1, max_retries=MAX_TRIES - 1)(try_model)

@@ -2,14 +2,14 @@
 
 A window of sequences is sorted, longest first, so that a batch that does not fit shows at once. A batch takes as many
 as fill a budget of tokens, padding included: short texts go many at a time, long ones few, and each batch is about the
-same work. Sorting within a window and a budget of tokens are fairseq's and sentence-transformers' way.
+same work. Budgets of tokens are fairseq's way (https://arxiv.org/abs/1904.01038).
 """
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-CPU_TOKENS, DEVICE_TOKENS = 2_048, 65_536  # of a batch: what a core's caches, or a device, are filled by
+CPU_TOKENS, DEVICE_TOKENS = 2_048, 65_536  # of a batch; chosen, not measured
 
 
 def token_batches(lengths: Sequence[int], tokens: int | None, rows: int) -> Iterator[np.ndarray]:

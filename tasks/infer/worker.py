@@ -190,12 +190,13 @@ def try_model(predictor: Predictor, run: Run, sample: pa.Table) -> Trial | None:
             started = time.perf_counter()
             done = worker.run(sample, careful)
             seconds = time.perf_counter() - started
-    good = rows.visible(sample.filter(pa.array(done["__state"].to_numpy() == rows.LIVE)))
-    if not len(good):
-        return None
-    size, seconds = None, seconds / len(good)
-    if predictor.finds_batch_size() and not worker.is_short_of_memory:
-        size, seconds = _best_batch(worker, good, seconds)
+        good = rows.visible(sample.filter(pa.array(done["__state"].to_numpy() == rows.LIVE)))
+        if not len(good):
+            return None
+        size, seconds = None, seconds / len(good)
+        # Not where a process died at this before: it may have been of a batch too large.
+        if predictor.finds_batch_size() and not careful and not worker.is_short_of_memory:
+            size, seconds = _best_batch(worker, good, seconds)
     return Trial(seconds, psutil.Process().memory_full_info().uss, size)
 
 
@@ -207,7 +208,7 @@ def _best_batch(worker: Worker, good: pa.Table, seconds: float) -> tuple[int, fl
         size *= 2
         batch = pa.concat_tables([good] * -(-size // len(good)))[:size]
         try:
-            worker.predict(batch)  # warms up: kernels are chosen by shape
+            _seconds_a_row(worker, batch)  # warms up: kernels are chosen by shape
             found = _seconds_a_row(worker, batch)
         except Exception:  # out of memory, mostly; whatever it is, the sizes up to here do without
             _release_memory()
@@ -219,6 +220,12 @@ def _best_batch(worker: Worker, good: pa.Table, seconds: float) -> tuple[int, fl
 
 
 def _seconds_a_row(worker: Worker, batch: pa.Table) -> float:
+    """Of one call, within the time that the guard gives one."""
+
+    def work(piece: pa.Table) -> pa.Table:
+        worker.predict(piece)
+        return piece
+
     started = time.perf_counter()
-    worker.predict(batch)
+    worker.guard.run(batch, work, False)
     return (time.perf_counter() - started) / len(batch)

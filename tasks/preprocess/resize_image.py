@@ -5,7 +5,7 @@ algorithm is that of torchvision's `Resize` and `CenterCrop` and of the processo
 the image so that it covers the target (for a square: the shorter edge becomes `size`, the longer one
 `size * longer // shorter`), smaller images upwards too; then the middle is cut out, `(height - target) // 2` from the
 top, likewise from the left (transformers rounds down there, torchvision to even). With `decode: fast` it is that of
-`fast_decode.py` and OpenCV's area average: about twice as quick on photos, with other pixels (6 of 255 on average).
+`fast_decode.py` and OpenCV's area average: about twice as quick on photos, with other pixels (5 of 255 on average).
 """
 
 from collections.abc import Callable

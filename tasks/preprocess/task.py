@@ -52,7 +52,7 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
         )
     if not steps:
         return dataset
-    prepare = partial(run_steps, steps=tuple(steps), run=run, pace=_pace(sample))
+    prepare = partial(run_steps, steps=tuple(steps), run=run, pace=rows.seconds_a_row(sample, "preprocess"))
     if plan.is_beside:
         dataset.context.set_config(PREPARE, prepare)
         return dataset
@@ -79,9 +79,3 @@ def _try(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Dataset) -> 
             "preprocess",
             "WorkerCrashedError",
         ) from error
-
-
-def _pace(sample: pa.Table) -> float:
-    """Seconds that the steps took for a row of the sample; 0 where no row reached them."""
-    seconds = sample["__preprocess_seconds"].drop_null().to_numpy()
-    return float(seconds.mean()) if len(seconds) else 0.0
