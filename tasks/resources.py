@@ -29,7 +29,9 @@ MEMORY_SHARE = 0.9  # of a node's memory that measured workers may fill
 BESIDE_CPUS = 1 - READ_CPUS  # of such a worker
 # In the dataset's context:
 SECONDS_A_ROW = "overnight.seconds_a_row"  # the models' time, measured on a sample
-PREPARE = "overnight.prepare"  # preprocessing that the model's workers do themselves
+READ = "overnight.read"  # makes rows of units
+MIXED = "overnight.mixed"  # whether rows come in another order than that of their units
+PREPARE = "overnight.prepare"  # preprocessing, and reading if the dataset is of numbers, in the model's workers
 
 
 class Needs(Protocol):

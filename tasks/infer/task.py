@@ -26,7 +26,7 @@ from tasks.infer.text_embedding import TextEmbedding
 from tasks.infer.text_generation import TextGeneration
 from tasks.infer.worker import Prepare, PreparingWorker, Trial, Worker, drop_heavy, try_model
 from tasks.reading_order import read_summaries
-from tasks.resources import PREPARE, SECONDS_A_ROW, TASK_RETRIES, Plan, Pool, workers_in_memory
+from tasks.resources import MIXED, PREPARE, SECONDS_A_ROW, TASK_RETRIES, Plan, Pool, workers_in_memory
 from tasks.run_directory import Run
 
 AnyPredictor = Annotated[
@@ -98,7 +98,7 @@ def infer(
                 "pace": seconds or 0.0,
                 **({"prepare": prepare} if prepare else {}),
             },
-            batch_size=rows_a_task(model.rows_per_call(), of_both) if prepare else model.rows_per_call(),
+            batch_size=_a_task(run, dataset, model.rows_per_call(), of_both) if prepare else model.rows_per_call(),
             batch_format="pyarrow",
             compute=ray.data.ActorPoolStrategy(min_size=pool.minimum, max_size=pool.maximum, initial_size=pool.initial),
             max_restarts=MAX_RESTARTS,
@@ -110,6 +110,15 @@ def infer(
     if measured:
         dataset.context.set_config(SECONDS_A_ROW, sum(measured))
     return dataset
+
+
+def _a_task(run: Run, dataset: ray.data.Dataset, rows_per_call: int, seconds_a_row: float | None) -> int:
+    """How much a worker that prepares its own rows is handed at once: rows, or blocks of the order with as many."""
+    count = rows_a_task(rows_per_call, seconds_a_row)
+    if dataset.context.get_config(MIXED, False):
+        return count
+    summaries = read_summaries(run.order)
+    return max(round(count * len(summaries) / max(_rows_left(run), 1)), 1)
 
 
 def rows_a_task(rows_per_call: int, seconds_a_row: float | None) -> int:

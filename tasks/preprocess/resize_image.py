@@ -59,6 +59,7 @@ class ResizeImage(PreprocessStep):
         allow_pixels(self.max_image_pixels)
         if self.decode == "fast":
             import cv2
+            import simplejpeg  # noqa: F401 - now, not while the first row is timed
 
             cv2.setNumThreads(1)  # a worker is one thread; there are as many workers as CPUs
 

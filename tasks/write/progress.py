@@ -18,7 +18,7 @@ from ray.data._internal.execution.execution_callback import ExecutionCallback
 from tasks.errors import StageFailed
 
 OPERATORS = {
-    "ingest": ("Ingest",),
+    "ingest": ("Ingest", "PreparingWorker"),
     "preprocess": ("run_steps", "PreparingWorker"),
     "infer": ("Worker",),
     "write": ("Write",),
