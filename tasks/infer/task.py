@@ -40,8 +40,8 @@ MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four 
 MAX_TRIES = 6  # of the sample, which may hold two such rows
 
 SECONDS_A_WORKER = 10.0  # of work for which starting one more worker is worth it
-SECONDS_A_TASK = 0.5  # which a death costs
-ROWS_A_TASK = 256
+SECONDS_A_TASK = 1.0  # which a death costs
+ROWS_A_TASK = 512
 
 _passed: dict[tuple[str, str, pa.Schema], Trial] = {}  # what was tried in this process
 
@@ -122,7 +122,7 @@ def _a_task(run: Run, dataset: ray.data.Dataset, rows_per_call: int, seconds_a_r
 
 
 def rows_a_task(rows_per_call: int, seconds_a_row: float | None) -> int:
-    """Rows that a worker is handed at once: calls that fill half a second, so that Ray's work a task is little."""
+    """Rows that a worker is handed at once: calls that fill a second, so that Ray's work a task is little."""
     count = SECONDS_A_TASK / seconds_a_row if seconds_a_row else rows_per_call
     return rows_per_call * int(np.clip(count / rows_per_call, 1, max(ROWS_A_TASK // rows_per_call, 1)))
 
