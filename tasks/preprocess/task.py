@@ -15,8 +15,8 @@ from tasks.errors import StageFailed, explain
 from tasks.preprocess.preview import preview
 from tasks.preprocess.run_steps import Read, Work, read_and_run, run_steps, try_first_rows
 from tasks.preprocess.steps import Step
-from tasks.reading_order import read_summaries
-from tasks.resources import MIXED, PREPARE, READ, TASK_RETRIES, Plan
+from tasks.reading_order import read_block, read_summaries
+from tasks.resources import PREPARE, READ, TASK_RETRIES, UNREAD, Plan
 from tasks.run_directory import Run
 from tasks.staging import parquet_bytes
 
@@ -52,12 +52,12 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
             markdown=preview(rows.visible(sample)),
         )
     work = partial(run_steps, steps=tuple(steps), run=run, pace=rows.seconds_a_row(sample, "preprocess"))
-    if plan.is_beside and not dataset.context.get_config(MIXED, False):
+    if plan.is_beside and _has_a_row_a_unit(run):
         return _unread(run, dataset, work if steps else None)
+    if not steps:
+        return dataset
     if plan.is_beside:
         dataset.context.set_config(PREPARE, work)
-        return dataset
-    if not steps:
         return dataset
     return dataset.map_batches(
         work,
@@ -69,12 +69,21 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
     )
 
 
+def _has_a_row_a_unit(run: Run) -> bool:
+    """Whether a unit is a file that is one row; others may be too large for one worker, and are light to hand on."""
+    if not read_summaries(run.order):
+        return False
+    counts = read_block(run.order, 0)["rows"]
+    return counts.null_count == 0 and bool((counts.to_numpy() == 1).all())
+
+
 def _unread(run: Run, dataset: ray.data.Dataset, work: Work | None) -> ray.data.Dataset:
     """The numbers of the reading order's blocks, for workers that read and preprocess their own rows."""
     read = dataset.context.get_config(READ)
     numbers = [pa.table({"block": [block]}) for block in range(len(read_summaries(run.order)))]
     with ray.data.DataContext.current(dataset.context):
-        unread = ray.data.from_arrow(numbers) if numbers else dataset
+        unread = ray.data.from_arrow(numbers)
+    unread.context.set_config(UNREAD, True)
     unread.context.set_config(PREPARE, partial(read_and_run, run=run, read=read, work=work))
     return unread
 

@@ -8,7 +8,7 @@ from prefect.cache_policies import NO_CACHE
 from pydantic import Field
 
 from tasks import reading_order
-from tasks.resources import MIXED, Plan
+from tasks.resources import Plan
 from tasks.run_directory import Run
 from tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles, ShuffleRows
 
@@ -28,6 +28,5 @@ def shuffle(run: Run, shuffle: Shuffle, plan: Plan, dataset: ray.data.Dataset) -
     if not isinstance(shuffle, ShuffleRows) or one_row_each:
         return dataset
     mixed = dataset.random_shuffle(seed=shuffle.seed, num_cpus=plan.task_cpus)
-    mixed.context.set_config(MIXED, True)
     mixed.context.execution_options.preserve_order = True  # else the seed mixes blocks in order of arrival
     return mixed

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from tasks import rows
 from tasks.infer.predictor import Batch, Predict, Predictor
 from tasks.infer.task import rows_a_task
-from tasks.infer.worker import PreparingWorker, Worker, try_model
+from tasks.infer.trial import Trying
+from tasks.infer.worker import PreparingWorker, Worker
 from tasks.preprocess.derive_columns import DeriveColumns
 from tasks.preprocess.run_steps import run_steps
 from tests.tasks.blocks import source_block
@@ -67,14 +68,14 @@ def test_rows_that_a_worker_prepares_come_in_batches_all_the_same(tmp_path: Path
 
 def test_the_trial_takes_the_largest_batch_that_pays_and_fits(tmp_path: Path) -> None:
     run, sample = make_run(tmp_path), block(8)
-    assert try_model(Counting(), run, sample).batch_size >= 32
-    assert try_model(Counting(most=20), run, sample).batch_size == 16
-    assert try_model(Counting(batch_size=4), run, sample).batch_size is None
-    assert try_model(Counting(), run, block(0)) is None
+    assert Trying(Counting(), run).on(sample).batch_size >= 32
+    assert Trying(Counting(most=20), run).on(sample).batch_size == 16
+    assert Trying(Counting(batch_size=4), run).on(sample).batch_size is None
+    assert Trying(Counting(), run).on(block(0)) is None
 
 
 def test_the_trial_measures_memory_of_its_own_process(tmp_path: Path) -> None:
-    assert 50 * 2**20 < try_model(Counting(batch_size=4), make_run(tmp_path), block(8)).memory < 8 * 2**30
+    assert 50 * 2**20 < Trying(Counting(batch_size=4), make_run(tmp_path)).on(block(8)).memory < 8 * 2**30
 
 
 @pytest.mark.parametrize("asked", [{"workers": 2}, {"num_gpus": 1}, {"num_cpus": 1}, {"resources": {"NPU": 1}}])
