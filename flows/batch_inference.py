@@ -95,7 +95,8 @@ def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     with gpus_held(plan.gpus):  # not before ingest, which may wait for inputs, nor between attempts
         rows = _done("shuffle", shuffle.submit(run, job.shuffle, plan, rows))
         rows = _done("preprocess", preprocess.submit(run, job.steps, plan, rows))
-        rows = _done("infer", infer.submit(run, job.inference, job.sink.keep, plan, trials, rows))
+        sink = job.sink
+        rows = _done("infer", infer.submit(run, job.inference, sink.keep, sink.rows_per_part, plan, trials, rows))
         receipt = _done("write", write.submit(run, job.sink, job.checks, plan, {"settings": job.settings()}, rows))
         return dict(receipt.result())
 

@@ -56,11 +56,17 @@ _passed: dict[tuple[str, str, pa.Schema], Trial] = {}  # what was tried in this 
     persist_result=False,
 )
 def infer(
-    run: Run, models: list[AnyPredictor], keep: list[str], plan: Plan, begun: list[Any], dataset: ray.data.Dataset
+    run: Run,
+    models: list[AnyPredictor],
+    keep: list[str],
+    rows_per_part: int | None,
+    plan: Plan,
+    begun: list[Any],
+    dataset: ray.data.Dataset,
 ) -> ray.data.Dataset:
     """The dataset with every model's columns added and heavy inputs dropped, except those that `keep` names.
 
-    begun: of `begin_trials`.
+    rows_per_part: as the job asks, if it does: a worker is handed no more at once. begun: of `begin_trials`.
 
     Raises `JobError` for a model that cannot be loaded and `ContractError` for one that breaks its contract.
     """
@@ -104,7 +110,9 @@ def infer(
                 "pace": seconds or 0.0,
                 **({"prepare": prepare} if prepare else {}),
             },
-            batch_size=_a_task(run, dataset, model, of_both) if plan.is_beside else model.rows_per_call(),
+            batch_size=_a_task(run, dataset, model, of_both, rows_per_part)
+            if plan.is_beside
+            else model.rows_per_call(),
             batch_format="pyarrow",
             compute=ray.data.ActorPoolStrategy(min_size=pool.minimum, max_size=pool.maximum, initial_size=pool.initial),
             max_restarts=MAX_RESTARTS,
@@ -119,19 +127,21 @@ def infer(
     return dataset
 
 
-def _a_task(run: Run, dataset: ray.data.Dataset, model: Predictor, seconds_a_row: float | None) -> int:
+def _a_task(
+    run: Run, dataset: ray.data.Dataset, model: Predictor, seconds_a_row: float | None, rows_per_part: int | None
+) -> int:
     """How much a worker that prepares its own rows is handed at once: rows, or blocks of the order with as many."""
-    count = rows_a_task(model.rows_per_call(), seconds_a_row)
+    count = rows_a_task(model.rows_per_call(), seconds_a_row, rows_per_part or ROWS_A_TASK)
     if not dataset.context.get_config(UNREAD, False):
         return count
     summaries = read_summaries(run.order)
     return max(round(count * len(summaries) / max(_rows_left(run), 1)), 1)
 
 
-def rows_a_task(rows_per_call: int, seconds_a_row: float | None) -> int:
+def rows_a_task(rows_per_call: int, seconds_a_row: float | None, most: int) -> int:
     """Rows that a worker is handed at once: calls that fill a second, so that Ray's work a task is little."""
     count = SECONDS_A_TASK / seconds_a_row if seconds_a_row else rows_per_call
-    return rows_per_call * int(np.clip(count / rows_per_call, 1, max(ROWS_A_TASK // rows_per_call, 1)))
+    return rows_per_call * int(np.clip(count / rows_per_call, 1, max(min(most, ROWS_A_TASK) // rows_per_call, 1)))
 
 
 def _sized(pool: Pool, trial: Trial | None, plan: Plan, seconds_to_do: float) -> Pool:

@@ -16,7 +16,6 @@ from tests.chaos.conftest import (
     assert_exact,
     assert_resumed,
     parts,
-    ray_process,
     ray_processes,
     settled_rows,
     task_runs,
@@ -49,11 +48,11 @@ def test_a_killed_flow_is_taken_up_where_its_staged_parts_end(start: Start, job_
     assert "RUNNING" not in {state for run in runs for state in task_runs(prefect_api, run["id"]).values()}
 
 
-@pytest.mark.parametrize("title", ["write", "MapWorker(MapBatches(Worker))"])
+@pytest.mark.parametrize("title", ["write", "MapWorker"])
 def test_a_killed_worker_costs_no_row_and_no_run(start: Start, job_folder: Path, prefect_api: str, title: str) -> None:
     process = start()
     wait_for_parts(process, job_folder, random.randint(2, 5))
-    os.kill(ray_process(title, job_folder / "trace"), signal.SIGKILL)
+    os.kill(ray_processes(title, job_folder / "trace")[0], signal.SIGKILL)
     receipt = finish(process)
     assert_exact(receipt, job_folder)
     if title == "write":
@@ -70,26 +69,29 @@ def slowly(batch):
     time.sleep(0.004 * len(batch["x"]))
     return {"half": batch["x"] / 2}
 """
-MODEL_WORKER = "MapWorker(MapBatches(Worker))"
+MODEL_WORKERS = {"apart": "MapWorker(MapBatches(Worker))", "beside": "MapWorker(MapBatches(PreparingWorker))"}
 KILLS = 10
 UNDER_WAY = 120  # rows that are with the model, or behind it and not in a part yet, when something dies
 
 
-def test_a_series_of_kills_at_random_moments_costs_no_row(start: Start, job_folder: Path) -> None:
+@pytest.mark.parametrize("prepare", MODEL_WORKERS)
+def test_a_series_of_kills_at_random_moments_costs_no_row(start: Start, job_folder: Path, prepare: str) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     chance = random.Random(seed)
     (job_folder / "slow_step.py").write_text(SLOW_STEP)
     job = yaml.safe_load((job_folder / "job.yaml").read_text())
     job["preprocess"].append({"kind": "python", "target": "slow_step:slowly"})
+    job["inference"][0]["prepare"] = prepare
     (job_folder / "job.yaml").write_text(yaml.safe_dump(job | {"max_attempts": KILLS + 1}))
-    titles = ["run_steps", MODEL_WORKER, "ray::write", "the flow"]
+    worker = MODEL_WORKERS[prepare]
+    titles = [*(["run_steps"] if prepare == "apart" else []), worker, "ray::write", "the flow"]
     process, killed, deadline = start(), dict.fromkeys(titles, 0), time.monotonic() + 240
     while sum(killed.values()) < KILLS and len(parts(job_folder)) < ROWS // 40 and time.monotonic() < deadline:
         time.sleep(chance.uniform(0.2, 1.5))
         assert process.poll() is None, process.communicate()
         there = {title: ray_processes(title, job_folder / "trace") for title in titles} | {"the flow": [process.pid]}
-        if not (there[MODEL_WORKER] and parts(job_folder)):
+        if not (there[worker] and parts(job_folder)):
             continue  # the stream has not begun
         title = chance.choice([title for title in titles if there[title]])
         with contextlib.suppress(ProcessLookupError):

@@ -85,8 +85,11 @@ def test_a_worker_a_cpu_leaves_nothing_to_ask_for(asked: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows_per_call", "seconds", "expected"),
-    [(16, 0.003, 320), (16, 2.0, 16), (64, 0.0001, 512), (1024, 0.0001, 1024), (32, None, 32)],
+    ("rows_per_call", "seconds", "most", "expected"),
+    [
+        *((16, 0.003, 512, 320), (16, 2.0, 512, 16), (64, 0.0001, 512, 512), (1024, 0.0001, 512, 1024)),
+        *((32, None, 512, 32), (20, 0.003, 40, 40), (20, 0.003, 10, 20), (20, 0.0001, 10_000, 500)),
+    ],
 )
-def test_a_task_is_as_many_calls_as_fill_a_second(rows_per_call: int, seconds: float | None, expected: int):
-    assert rows_a_task(rows_per_call, seconds) == expected
+def test_a_task_is_as_many_calls_as_fill_a_second(rows_per_call: int, seconds: float | None, most: int, expected: int):
+    assert rows_a_task(rows_per_call, seconds, most) == expected
