@@ -7,8 +7,10 @@ import signal
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
+from PIL import Image
 
 from tests.chaos.conftest import (
     ROWS,
@@ -21,7 +23,7 @@ from tests.chaos.conftest import (
     task_runs,
     wait_for_parts,
 )
-from tests.chaos.runs import Start, finish, traced_rows
+from tests.chaos.runs import Start, finish, started_runs, traced_rows
 from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
@@ -59,6 +61,42 @@ def test_a_killed_worker_costs_no_row_and_no_run(start: Start, job_folder: Path,
         assert receipt["rows_resumed"] > 0
         newest = ask(prefect_api, "/task_runs/filter", {"sort": "EXPECTED_START_TIME_DESC", "limit": 12})
         assert "CRASHED" in [run["state_type"] for run in newest]
+
+
+SLOW_SIGHT = """
+import time
+
+
+def grey(batch):
+    time.sleep(0.01 * len(batch["image"]))
+    return {"grey": batch["image"][:, 0, 0, 0]}
+"""
+
+
+def test_a_killed_worker_that_reads_its_own_files_costs_no_row(prefect_api: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(600):
+        Image.new("RGB", (16, 16), (number % 250,) * 3).save(tmp_path / f"in/{number:03d}.png")
+    (tmp_path / "in/300.png").write_bytes(b"no picture")
+    (tmp_path / "slow_sight.py").write_text(SLOW_SIGHT)
+    job = {
+        "name": "sight",
+        "source": {"kind": "images", "path": "in"},
+        "preprocess": [{"kind": "resize_image", "size": 8}],
+        "inference": [{"kind": "python", "target": "slow_sight:grey", "batch_size": 10}],
+        "sink": {"kind": "parquet", "path": "out", "rows_per_part": 40},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    with started_runs(tmp_path, prefect_api) as start:
+        process = start()
+        wait_for_parts(process, tmp_path, 2)
+        os.kill(ray_processes("MapWorker(MapBatches(PreparingWorker))", tmp_path / "trace")[0], signal.SIGKILL)
+        receipt = finish(process)
+    found = [row for file in receipt["files"] for row in pq.read_table(tmp_path / "out" / file).to_pylist()]
+    wanted = [(f"{number:03d}.png", number % 250) for number in range(600) if number != 300]
+    assert sorted((row["row_id"], row["grey"]) for row in found) == wanted
+    assert receipt["rows_quarantined"] == 1
+    assert [incident["stage"] for incident in receipt["incidents"]], "the receipt says that a worker died"
 
 
 SLOW_STEP = """
