@@ -13,23 +13,25 @@ from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from pydantic import Field
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tasks import rows
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.cluster import missing_now, read_cluster
-from tasks.errors import JobError, StageFailed, find_cause
+from tasks.infer.explanation import Choice, explanation
 from tasks.infer.image_classification import ImageClassification
 from tasks.infer.image_embedding import ImageEmbedding
 from tasks.infer.predictor import Predictor
 from tasks.infer.python import PythonPredictor
 from tasks.infer.text_embedding import TextEmbedding
 from tasks.infer.text_generation import TextGeneration
-from tasks.infer.trial import Trial, Trying
+from tasks.infer.trial import Trial
+from tasks.infer.trials import begin_trials, tried
 from tasks.infer.worker import Prepare, PreparingWorker, Worker, drop_heavy
 from tasks.reading_order import read_summaries
 from tasks.resources import PREPARE, SECONDS_A_ROW, TASK_RETRIES, UNREAD, Plan, Pool, workers_in_memory
 from tasks.run_directory import Run
+
+__all__ = ["AnyPredictor", "begin_trials", "infer"]
 
 AnyPredictor = Annotated[
     ImageClassification | ImageEmbedding | TextEmbedding | TextGeneration | PythonPredictor,
@@ -39,14 +41,10 @@ AnyPredictor = Annotated[
 WAIT_SECONDS = 0.5  # Ray keeps a reservation for about a second after its task has ended
 SECONDS_BETWEEN_WARNINGS = 60.0
 MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four in a large batch
-MAX_TRIES = 6  # of the sample, which may hold two such rows
 
 SECONDS_A_WORKER = 10.0  # of work for which starting one more worker is worth it
 SECONDS_A_TASK = 1.0  # which a death costs
 ROWS_A_TASK = 512
-
-_begun: set[tuple[str, str]] = set()  # what was tried early by this process, a flow's
-_passed: dict[tuple[str, str, pa.Schema], Trial] = {}  # what was tried in this process
 
 
 @task(
@@ -86,8 +84,9 @@ def infer(
     prepare: Prepare | None = dataset.context.get_config(PREPARE, None)
     earlier: list[str] = []
     measured: list[float] = []
+    choices: list[Choice] = []
     for place, (written, planned, trying) in enumerate(zip(models, plan.pools, begun, strict=True), 1):
-        trial = _try(run, written, planned, sample, trying)
+        trial = tried(run, written, planned, sample, trying)
         seconds = trial.seconds_a_row if trial else None
         found = {"batch_size": trial.batch_size} if trial and trial.batch_size else {}
         model = written.model_copy(update=found)
@@ -98,6 +97,7 @@ def infer(
             prepare = None
         measured += [seconds / pool.initial] if seconds else []
         prefix = f"{model.name}_" if len(models) > 1 else ""
+        at_once = _a_task(run, dataset, model, of_both, rows_per_part) if plan.is_beside else model.rows_per_call()
         dataset = dataset.map_batches(
             PreparingWorker if prepare else Worker,
             fn_constructor_kwargs={
@@ -110,9 +110,7 @@ def infer(
                 "pace": seconds or 0.0,
                 **({"prepare": prepare} if prepare else {}),
             },
-            batch_size=_a_task(run, dataset, model, of_both, rows_per_part)
-            if plan.is_beside
-            else model.rows_per_call(),
+            batch_size=at_once,
             batch_format="pyarrow",
             compute=ray.data.ActorPoolStrategy(min_size=pool.minimum, max_size=pool.maximum, initial_size=pool.initial),
             max_restarts=MAX_RESTARTS,
@@ -120,9 +118,10 @@ def infer(
             **pool.remote_arguments(),
         )
         earlier.append(prefix)
-        _describe(run, model, pool, trial)
+        choices.append(Choice(written, model, pool, trial, at_once))
     if measured:
         dataset.context.set_config(SECONDS_A_ROW, sum(measured))
+    _describe(run, explanation(plan, choices, sample, prepare is not None, dataset.context.get_config(UNREAD, False)))
     wait_until_free(plan)
     return dataset
 
@@ -179,75 +178,10 @@ def _sample(run: Run) -> pa.Table:
     return sample.filter(pa.array(sample["__state"].to_numpy() == rows.LIVE))
 
 
-def begin_trials(run: Run, models: list[AnyPredictor], plan: Plan) -> list[Any]:
-    """A process for each model that loads it while inputs are listed and preprocessing is tried; None for some.
-
-    Not where a model takes more than a CPU's time: a device may be another run's until this one's turn comes. Nor where
-    it was tried before in this process: the next partition of a backfill does without. Each ends with its last handle.
-    """
-    begun = []
-    for model, pool in zip(models, plan.pools, strict=True):
-        is_free = not (pool.num_gpus or pool.memory or pool.accelerator_type or pool.resources)
-        key = (run.fingerprint, model.model_dump_json())
-        begun.append(_begin(model, run, {"num_cpus": 0, **_beside_cpus()}) if is_free and key not in _begun else None)
-        _begun.add(key)
-    return begun
-
-
-def _beside_cpus() -> dict[str, Any]:
-    """A node that is there for work: one with the most CPUs."""
-    node = max(ray.nodes(), key=lambda node: node["Alive"] * node["Resources"].get("CPU", 0))
-    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)}
-
-
-def _begin(model: Predictor, run: Run, reserves: dict[str, Any]) -> Any:
-    again = {"max_restarts": MAX_TRIES - 1, "max_task_retries": MAX_TRIES - 1}
-    actor = ray.remote(Trying).options(**reserves, **again).remote(model, run)
-    actor.loaded.remote()
-    return actor
-
-
-def _try(run: Run, model: Predictor, pool: Pool, sample: pa.Table, begun: Any) -> Trial | None:
-    """`Trying.on` in a process that ends with it and frees its device; with a worker's reservation if not `begun`.
-
-    Once: a model that took rows of these columns in an earlier partition of a backfill takes them again.
-    """
-    tried = (run.fingerprint, model.model_dump_json(), sample.schema)
-    if tried in _passed:
-        return _passed[tried]
-    trying = begun or _begin(model, run, pool.remote_arguments())
-    label = f"inference {pool.label}"
-    try:
-        found: Trial | None = ray.get(trying.on.remote(sample))
-    except ray.exceptions.RayActorError as error:
-        raise StageFailed(
-            f"{label}: its process ended {MAX_TRIES} times while {len(sample)} rows were tried: the model crashes, or "
-            "takes longer than row_timeout_seconds, whatever the row.",
-            "infer",
-            "WorkerCrashedError",
-        ) from error
-    except ray.exceptions.RayTaskError as error:
-        raise find_cause(error) or JobError(f"{label}: {error.cause}", "infer") from None
-    finally:
-        ray.kill(trying)
-    if found:
-        _passed[tried] = found
-    return found
-
-
 @dispensable()
-def _describe(run: Run, model: Predictor, pool: Pool, trial: Trial | None) -> None:
+def _describe(run: Run, explained: dict[str, Any]) -> None:
     create_markdown_artifact(
-        key=artifact_key(run.job, f"model-{pool.label}"),
-        description=f"Model and resources of {pool.label}",
-        markdown=markdown_table(
-            {
-                **{name: value for name, value in model.model_dump().items() if value is not None},
-                "batch size used": model.forward_batch_size(),
-                "workers used": f"{pool.minimum} to {pool.maximum}" if pool.maximum > pool.minimum else pool.minimum,
-                "CPUs a worker": pool.num_cpus,
-                "seconds a row, measured on a sample": f"{trial.seconds_a_row:.4f}" if trial else "no row passed",
-                "memory of a worker, measured": f"{trial.memory / 2**30:.2f} GiB" if trial else "no row passed",
-            }
-        ),
+        key=artifact_key(run.job, "plan"),
+        description=f"How {run.job}/{run.partition} is run, and why",
+        markdown=markdown_table(explained),
     )

@@ -16,9 +16,11 @@ from ray.data.datasource import ReadTask
 
 from tasks import rows
 from tasks.errors import explain
+from tasks.ingest.ahead import ahead
 from tasks.ingest.source import Source
 from tasks.reading_order import read_block, read_summaries
 from tasks.run_directory import Run
+from tasks.storage import is_local
 from tasks.storage_errors import worded
 from tasks.supervisor import report_quarantined
 
@@ -72,8 +74,11 @@ def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | No
 
 
 def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: str) -> Iterator[pa.Table]:
-    with worded("read", source.location(partition)):
-        yield from source.read(units, schema)
+    location = source.location(partition)
+    with worded("read", location):
+        blocks = source.read(units, schema)
+        # Not from a local disk: its files are in memory, mostly, and a second thread would take the CPU from the first.
+        yield from blocks if is_local(location.open_filesystem()[0]) else ahead(blocks)
 
 
 def _columns(table: pa.Table, *names: str) -> Iterable[tuple]:

@@ -1,0 +1,74 @@
+"""What was chosen for a run and what for: the text of the artifact `<job>-plan`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tasks import rows
+from tasks.infer.predictor import Predictor
+from tasks.infer.trial import Trial
+from tasks.resources import Plan, Pool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A model as the job file has it, as it is used, its workers, what was measured, and rows or blocks a Ray task."""
+
+    written: Predictor
+    used: Predictor
+    pool: Pool
+    trial: Trial | None
+    at_once: int
+
+
+def explanation(
+    plan: Plan, choices: Sequence[Choice], sample: pa.Table, is_beside: bool, is_unread: bool
+) -> dict[str, Any]:
+    """Name -> what was chosen, and why. is_unread: the model's workers read, too."""
+    costs = [
+        f"{_milliseconds(rows.seconds_a_row(sample, 'ingest'))} to read",
+        f"{_milliseconds(rows.seconds_a_row(sample, 'preprocess'))} to prepare",
+        *(f"{_cost(choice)} {choice.pool.label}" for choice in choices),
+    ]
+    several = len(choices) > 1
+    told: dict[str, Any] = {
+        "a row costs, measured on a sample": ", ".join(costs),
+        "rows are read": "in the model's workers" if is_unread else _tasks(plan),
+        "rows are prepared": "in the model's workers (prepare: beside)" if is_beside else _tasks(plan),
+    }
+    for choice in choices:
+        label = f"{choice.pool.label}: " if several else ""
+        told |= {f"{label}{name}": value for name, value in _of_model(choice, plan, is_unread).items()}
+    return told | {f"note {number}": note for number, note in enumerate(plan.notes, 1)}
+
+
+def _of_model(choice: Choice, plan: Plan, is_unread: bool) -> dict[str, Any]:
+    pool, trial = choice.pool, choice.trial
+    chosen = "found on the sample" if choice.used is not choice.written and trial and trial.batch_size else "by default"
+    is_pinned = choice.written.batch_size != "auto"
+    reserved = ", ".join(f"{amount:g} {name}" for name, amount in pool.needs().items()) or "nothing"
+    return {
+        "model": getattr(choice.used, "model", None) or getattr(choice.used, "target", choice.used.name),
+        "workers": f"{pool.minimum} to {pool.maximum}, {pool.initial} at first"
+        if pool.maximum > pool.minimum
+        else pool.minimum,
+        "a worker reserves": reserved,
+        "memory of a worker": f"{trial.memory / 2**30:.2f} GiB, measured" if trial else "not measured: no row passed",
+        "batch size": f"{choice.used.forward_batch_size()}, {'as the job says' if is_pinned else chosen}",
+        "handed to a worker at once": f"{choice.at_once} {'blocks of files' if is_unread else 'rows'}",
+    }
+
+
+def _tasks(plan: Plan) -> str:
+    limit = f", {plan.task_concurrency} at most" if plan.task_concurrency else ""
+    return f"in Ray tasks of {plan.task_cpus:g} CPU{limit}"
+
+
+def _cost(choice: Choice) -> str:
+    return _milliseconds(choice.trial.seconds_a_row) if choice.trial else "nothing known of"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.2f} ms"

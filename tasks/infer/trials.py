@@ -1,0 +1,75 @@
+"""Trials seen from outside: the processes in which models are loaded and tried, begun early where that is free."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from tasks.errors import JobError, StageFailed, find_cause
+from tasks.infer.predictor import Predictor
+from tasks.infer.trial import Trial, Trying
+from tasks.resources import Plan, Pool
+from tasks.run_directory import Run
+
+MAX_TRIES = 6  # of the sample, which may hold two rows that end the process
+
+_begun: set[tuple[str, str]] = set()  # what was begun early by this process, a flow's
+_passed: dict[tuple[str, str, pa.Schema], Trial] = {}  # what was tried by this process, an infer task's
+
+
+def begin_trials(run: Run, models: Sequence[Predictor], plan: Plan) -> list[Any]:
+    """A process for each model that loads it while inputs are listed and preprocessing is tried; None for some.
+
+    Not where a model takes more than a CPU's time: a device may be another run's until this one's turn comes. Nor where
+    it was tried before in this process: the next partition of a backfill does without. Each ends with its last handle.
+    """
+    begun = []
+    for model, pool in zip(models, plan.pools, strict=True):
+        is_free = not (pool.num_gpus or pool.memory or pool.accelerator_type or pool.resources)
+        key = (run.fingerprint, model.model_dump_json())
+        begun.append(_begin(model, run, {"num_cpus": 0, **_beside_cpus()}) if is_free and key not in _begun else None)
+        _begun.add(key)
+    return begun
+
+
+def _beside_cpus() -> dict[str, Any]:
+    """A node that is there for work: one with the most CPUs."""
+    node = max(ray.nodes(), key=lambda node: node["Alive"] * node["Resources"].get("CPU", 0))
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)}
+
+
+def _begin(model: Predictor, run: Run, reserves: dict[str, Any]) -> Any:
+    again = {"max_restarts": MAX_TRIES - 1, "max_task_retries": MAX_TRIES - 1}
+    actor = ray.remote(Trying).options(**reserves, **again).remote(model, run)
+    actor.loaded.remote()
+    return actor
+
+
+def tried(run: Run, model: Predictor, pool: Pool, sample: pa.Table, begun: Any) -> Trial | None:
+    """`Trying.on` in a process that ends with it and frees its device; with a worker's reservation if not `begun`.
+
+    Once: a model that took rows of these columns in an earlier partition of a backfill takes them again.
+    """
+    key = (run.fingerprint, model.model_dump_json(), sample.schema)
+    if key in _passed:
+        return _passed[key]
+    trying = begun or _begin(model, run, pool.remote_arguments())
+    label = f"inference {pool.label}"
+    try:
+        found: Trial | None = ray.get(trying.on.remote(sample))
+    except ray.exceptions.RayActorError as error:
+        raise StageFailed(
+            f"{label}: its process ended {MAX_TRIES} times while {len(sample)} rows were tried: the model crashes, or "
+            "takes longer than row_timeout_seconds, whatever the row.",
+            "infer",
+            "WorkerCrashedError",
+        ) from error
+    except ray.exceptions.RayTaskError as error:
+        raise find_cause(error) or JobError(f"{label}: {error.cause}", "infer") from None
+    finally:
+        ray.kill(trying)
+    if found:
+        _passed[key] = found
+    return found

@@ -1,0 +1,34 @@
+"""Reading ahead: the same items, one of them early, and every error."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tasks.ingest.ahead import ahead
+
+
+def test_the_next_item_is_made_while_the_caller_has_one() -> None:
+    made = [threading.Event() for _ in range(4)]
+
+    def items() -> Iterator[int]:
+        for number, event in enumerate(made):
+            event.set()
+            yield number
+
+    found = ahead(items())
+    assert next(found) == 0
+    assert made[1].wait(10), "the second is on its way"
+    assert not made[2].wait(0.2), "and no other, which would take memory"
+    assert list(found) == [1, 2, 3]
+
+
+def test_an_error_comes_where_its_item_would_have_come() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise OSError("gone")
+
+    found = ahead(items())
+    assert next(found) == 1
+    with pytest.raises(OSError, match="gone"):
+        next(found)
