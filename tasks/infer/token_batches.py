@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-# Of a batch. On CPUs, of 512 to 8,192 the best for MiniLM and news texts, in float32 and bfloat16; a device's is chosen.
+# Of a batch. On CPUs the best of 512 to 8,192 for MiniLM and news texts, float32 and bfloat16; for devices, chosen.
 CPU_TOKENS, DEVICE_TOKENS = 2_048, 65_536
 
 

@@ -1,7 +1,7 @@
 """JPEG files scaled while they are decoded, for `decode: fast`: almost down to the size that is wanted.
 
-libjpeg-turbo scales in its DCT, by eighths and never below what covers the target, here with its fast DCT and plain
-chroma upsampling. Other formats, and a JPEG that is not as usual (CMYK, damaged, too large), are decoded as
+libjpeg-turbo scales in its DCT, by eighths and never below what covers the target; an image that is no larger has the
+very pixels of the exact way. Other formats, and a JPEG that is not as usual (CMYK, damaged, too large), are decoded as
 `decode_image.py` decodes them, which also says what is wrong with them.
 """
 
@@ -42,9 +42,7 @@ def _scaled_jpeg(encoded: memoryview, height: int, width: int, max_image_pixels:
         least_height, least_width = covering_size(found_height, found_width, *target)
         if found_height < least_height:  # it is to grow: every pixel counts, and there are few
             return None
-        image = simplejpeg.decode_jpeg(
-            encoded, "RGB", fastdct=True, fastupsample=True, min_height=least_height, min_width=least_width
-        )
+        image = simplejpeg.decode_jpeg(encoded, "RGB", min_height=least_height, min_width=least_width)
     except ValueError:
         return None
     return _upright(image, orientation)

@@ -1,0 +1,40 @@
+"""What the plan's artifact says."""
+
+import numpy as np
+import pyarrow as pa
+
+from tasks import rows
+from tasks.infer.explanation import Choice, explanation
+from tasks.infer.python import PythonPredictor
+from tasks.infer.trial import Trial
+from tasks.resources import make_plan
+from tests.tasks.blocks import source_block
+
+
+def test_it_says_what_a_row_costs_where_it_is_prepared_and_what_a_worker_gets() -> None:
+    sample = source_block(0, 0, pa.table({"row_id": ["a", "b"], "x": [1, 2]}))
+    sample = rows.measured(sample, np.arange(2), "preprocess", 0.004, 0)
+    written = PythonPredictor(target="my_models:Digits")
+    plan = make_plan([written], [{"CPU": 4}], {})
+    [pool] = plan.pools
+    used = written.model_copy(update={"batch_size": 64})
+    found = explanation(plan, [Choice(written, used, pool, Trial(0.001, 2**30, 64), 320)], sample, True, False)
+    assert found["a row costs, measured on a sample"] == "0.00 ms to read, 2.00 ms to prepare, 1.00 ms python"
+    assert found["rows are prepared"] == "in the model's workers (prepare: beside)"
+    assert found["rows are read"].startswith("in Ray tasks of 0.1 CPU")
+    assert found["workers"] == "1 to 4, 4 at first"
+    assert found["memory of a worker"] == "1.00 GiB, measured"
+    assert found["batch size"] == "64, found on the sample"
+    assert found["handed to a worker at once"] == "320 rows"
+    assert "one a CPU" in found["note 1"]
+
+
+def test_two_models_are_told_apart_and_what_the_job_pins_is_said_to_be_so() -> None:
+    models = [PythonPredictor(target="m:A", name="a", batch_size=8), PythonPredictor(target="m:B", name="b")]
+    plan = make_plan(models, [{"CPU": 4}], {})
+    choices = [Choice(model, model, pool, None, 8) for model, pool in zip(models, plan.pools, strict=True)]
+    found = explanation(plan, choices, source_block(0, 0, pa.table({"row_id": ["a"]})), False, False)
+    assert found["a: batch size"] == "8, as the job says"
+    assert found["b: batch size"] == "16, by default"
+    assert found["b: memory of a worker"] == "not measured: no row passed"
+    assert "nothing known of b" in found["a row costs, measured on a sample"]
