@@ -158,6 +158,8 @@ def _rows_left(run: Run) -> float:
 
 
 def _prepared_apart(dataset: ray.data.Dataset, prepare: Prepare) -> ray.data.Dataset:
+    """The rows after preprocessing, by Ray tasks on what CPUs the workers leave."""
+    dataset.context.set_config(UNREAD, False)
     return dataset.map_batches(prepare, batch_size=None, batch_format="pyarrow", num_cpus=1, max_retries=TASK_RETRIES)
 
 
