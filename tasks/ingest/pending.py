@@ -1,28 +1,53 @@
 """What is left to read: units that staged parts do not settle whole, and what of them is settled."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
-from tasks import settled
-from tasks.manifest import read_units
-from tasks.reading_order import PENDING
+from tasks import reading_order, rows, settled
+from tasks.manifest import iterate_units
+from tasks.reading_order import PENDING, stream_order
 from tasks.storage import Location
 
 
-def pending_units(manifest: Location, counts: pa.Table, merged: pa.Table) -> pa.Table:
-    """The units with rows that no staged part settles (schema `PENDING`), in manifest order.
+def write_pending(order: Location, manifest: Location, counts: pa.Table, merged: pa.Table) -> int:
+    """Writes the order file of what is left, in manifest order; how many units that are.
 
-    `counts` has the columns `rows` and `first_row` of all units, `merged` is of `settled.merge`. Of the units that are
-    settled whole, no more is read than that.
+    `counts` has the columns `rows`, `first_row` and `size` of all units, `merged` is of `settled.merge`. Of the units
+    that are settled whole no more is read than that, and of the others a row group at a time.
     """
+    left, skipped = units_left(counts, merged)
+    sizes, rows_each = counts["size"].to_numpy()[left], counts["rows"].combine_chunks().take(pa.array(left))
+    rows_left = None if rows_each.null_count else rows_each.to_numpy() - reading_order.rows_in(skipped)
+    stream_order(
+        order,
+        pending_tables(manifest, left, skipped),
+        reading_order.pack(sizes),
+        sizes,
+        rows_left,
+        settled.rows_in_state(merged, rows.QUARANTINED),
+    )
+    return len(left)
+
+
+def units_left(counts: pa.Table, merged: pa.Table) -> tuple[np.ndarray, pa.Array]:
+    """The numbers of the units with rows that no staged part settles (int64), and what of each is settled."""
     expected = settled.rows_of_units(counts, merged)
     unit, start, stop = (settled.ranges_only(merged)[name].to_numpy() for name in ("unit", "start", "stop"))
     done = np.zeros(len(counts), np.int64)
     np.add.at(done, unit, stop - start)
     is_left = (expected < 0) | (done < expected)
     left, of_left = np.flatnonzero(is_left), is_left[unit]
-    skipped = leftovers(left, unit[of_left], start[of_left], stop[of_left])
-    return read_units(manifest, left).append_column("settled", skipped).cast(PENDING)
+    return left, leftovers(left, unit[of_left], start[of_left], stop[of_left])
+
+
+def pending_tables(manifest: Location, left: np.ndarray, skipped: pa.Array) -> Iterator[pa.Table]:
+    """The units left (schema `PENDING`), in manifest order, as `units_left` tells them."""
+    place = 0
+    for units in iterate_units(manifest, left):
+        yield units.append_column("settled", skipped[place : place + len(units)]).cast(PENDING)
+        place += len(units)
 
 
 def leftovers(units: np.ndarray, unit: np.ndarray, start: np.ndarray, stop: np.ndarray) -> pa.Array:
