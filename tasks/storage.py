@@ -106,6 +106,7 @@ class Location:
         if is_local(filesystem) and not filesystem.exists(root):
             raise FileNotFoundError(f"there is no directory {self}")
         root, is_empty = root.rstrip("/"), True
+        scheme = "" if is_local(filesystem) else filesystem.unstrip_protocol(root).removesuffix(root)
         for full, size, version, changed in entries(filesystem, root):
             is_empty = False
             path = full[len(root) :].lstrip("/") or full.rsplit("/", 1)[-1]
@@ -113,8 +114,7 @@ class Location:
                 continue  # a name that ends in a slash stands for a directory on object stores
             if extensions and not path.lower().endswith(extensions):
                 continue
-            uri = full if is_local(filesystem) else filesystem.unstrip_protocol(full)
-            yield File(path, uri, size, version, changed)
+            yield File(path, scheme + full, size, version, changed)
         if is_empty and not is_local(filesystem):
             filesystem.ls(root.split("/", 1)[0])  # a bucket that is missing or forbidden says so
 
