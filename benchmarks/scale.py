@@ -65,12 +65,13 @@ class MadeUpS3(PatientS3):
         folder = int(prefix.strip("/") or 0)
         first, stop = (folder * FOLDER, (folder + 1) * FOLDER) if prefix else (0, self.count)
         first, stop = int(after.strip("/") or 0) * FOLDER if after else first, min(stop, self.count)
-        if keys.get("Delimiter"):
+        is_of_folders = keys.get("Delimiter") and not prefix
+        if is_of_folders:
             first, stop = 0, -(-self.count // FOLDER)
         first = int(keys.get("ContinuationToken", first))
         some = range(first, min(first + PAGE, stop))
         answer = {"IsTruncated": some.stop < stop, "NextContinuationToken": str(some.stop)}
-        if keys.get("Delimiter"):
+        if is_of_folders:
             return answer | {"CommonPrefixes": [{"Prefix": f"{PREFIX}{number:05d}/"} for number in some]}
         return answer | {"Contents": [_object(number) for number in some]}
 

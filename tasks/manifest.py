@@ -95,6 +95,8 @@ class ManifestWriter:
             metadata["schema"] = base64.b64encode(schema.serialize().to_pybytes())
         self._writer.write_table(self._waiting)
         self._writer.add_key_value_metadata(metadata)
+
+    def close(self) -> None:
         self._writer.close()
 
 
@@ -102,7 +104,11 @@ class ManifestWriter:
 def begin_manifest(location: Location) -> Iterator[ManifestWriter]:
     """A manifest that is there when the body ends well, whole, and else is not."""
     with location.writing() as file:
-        yield ManifestWriter(file)
+        manifest = ManifestWriter(file)
+        try:
+            yield manifest
+        finally:
+            manifest.close()  # else it would write to the closed file when it is collected
 
 
 def write_manifest(location: Location, units: pa.Table, inputs: str, schema: pa.Schema | None) -> None:

@@ -19,6 +19,7 @@ from tasks.storage import Location
 TARGET_BLOCK_BYTES = 8 * 2**20
 MINIMUM_BLOCKS = 16
 MAXIMUM_BLOCKS = 4096
+UNITS_AT_ONCE = 2**20
 
 PENDING = UNITS.append(pa.field("settled", pa.list_(pa.int64())))
 
@@ -33,9 +34,16 @@ def pack(sizes: np.ndarray) -> np.ndarray:
     weights = np.maximum(np.asarray(sizes, np.float64), 1)
     total = weights.sum()
     count = int(np.clip(total / TARGET_BLOCK_BYTES, min(MINIMUM_BLOCKS, len(sizes)), MAXIMUM_BLOCKS))
-    middles = np.cumsum(weights) - weights / 2
-    blocks = np.minimum((middles / total * count).astype(np.int64), count - 1)
-    return np.unique(blocks, return_inverse=True)[1].astype(np.int64)
+    blocks, before = np.empty(len(weights), np.int64), 0.0
+    for start in range(0, len(weights), UNITS_AT_ONCE):  # of ten million units each array beside them is 80 MB
+        some = weights[start : start + UNITS_AT_ONCE]
+        ends = np.cumsum(np.append(before, some))[1:]
+        blocks[start : start + len(some)] = (ends - some / 2) / total * count
+        before = ends[-1]
+    np.minimum(blocks, count - 1, out=blocks)
+    np.cumsum(blocks[1:] != blocks[:-1], out=blocks[1:])
+    blocks[0] = 0
+    return blocks
 
 
 def write_order(location: Location, pending: pa.Table, blocks: np.ndarray, quarantined: int = 0) -> None:
@@ -60,7 +68,7 @@ def stream_order(
 
     sizes, rows_left: of each unit, the second without what is settled; None where nobody knows all of them.
     """
-    bounds = np.flatnonzero(np.diff(blocks, prepend=-1))
+    bounds = np.append(np.zeros(min(len(blocks), 1), np.int64), np.flatnonzero(blocks[1:] != blocks[:-1]) + 1)
     rows = [None] * len(bounds) if rows_left is None else np.add.reduceat(rows_left, bounds, dtype=int).tolist()
     bytes_each = np.add.reduceat(sizes, bounds).tolist() if len(bounds) else []
     about = {"blocks": json.dumps(list(zip(rows, bytes_each, strict=True))), "quarantined": str(quarantined)}
@@ -83,8 +91,9 @@ def _cut(tables: Iterator[pa.Table], lengths: Iterable[int]) -> Iterator[pa.Tabl
 def rows_in(ranges: pa.Array) -> np.ndarray:
     """The number of rows (int64) in each unit's ranges `[start, stop, start, stop, ...]`."""
     bounds, units = pc.list_flatten(ranges).to_numpy(), pc.list_parent_indices(ranges).to_numpy()
-    lengths = bounds[1::2] - bounds[::2]
-    return np.bincount(units[::2], weights=lengths, minlength=len(ranges)).astype(np.int64)
+    found = np.zeros(len(ranges), np.int64)
+    np.add.at(found, units[::2], bounds[1::2] - bounds[::2])
+    return found
 
 
 def read_summaries(location: Location) -> list[tuple[int | None, int]]:

@@ -20,6 +20,7 @@ from typing import Any
 from tasks.entries import Entry, entry_of
 from tasks.errors import InputError
 
+KEYS_A_PAGE = 1000  # more S3 does not give
 RANGES_AT_ONCE = 8
 PAGES_AHEAD = 24  # of a range; an object is about 400 bytes here, so 8 x 24 pages are 80 MB at most
 KEYS_A_RANGE, PREFIXES_A_RANGE = 8_000, 250
@@ -148,7 +149,9 @@ class _Listing:
                     last, stop = page[-1].name if page else "", f"{self.bucket}/{piece.stop}"
                     page = [entry for entry in page if f"{self.bucket}/{piece.start}" < entry.name < stop]
                 piece.pages.put(page)
-                if self.is_over.is_set() or (piece.stop and last >= stop):
+                if self.is_over.is_set():
+                    return
+                if piece.stop and last >= stop:
                     break
             self.prefixes_done += piece.prefixes
             piece.pages.put(None)
@@ -158,9 +161,8 @@ class _Listing:
     def _answers(self, prefix: str, **arguments: str) -> Iterator[dict[str, Any]]:
         """The answers to a listing's requests, one page after another."""
         while True:
-            answer = self.filesystem.call_s3(
-                "list_objects_v2", Bucket=self.bucket, Prefix=prefix, **arguments, **self.filesystem.req_kw
-            )
+            about = {"Bucket": self.bucket, "Prefix": prefix, "MaxKeys": KEYS_A_PAGE, **self.filesystem.req_kw}
+            answer = self.filesystem.call_s3("list_objects_v2", **about, **arguments)
             yield answer
             if not answer.get("IsTruncated"):
                 return
@@ -177,7 +179,7 @@ def _entries_of(piece: list[Entry] | _Range) -> Iterator[Entry]:
 
 
 def _make_room(pages: Queue[Any]) -> None:
-    """So that who waits for room, twice at most, goes on and sees that it is over."""
+    """So that who waits for room goes on, and sees that it is over before it puts anything else."""
     with suppress(Empty):
         while True:
             pages.get_nowait()

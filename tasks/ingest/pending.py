@@ -18,16 +18,15 @@ def write_pending(order: Location, manifest: Location, counts: pa.Table, merged:
     that are settled whole no more is read than that, and of the others a row group at a time.
     """
     left, skipped = units_left(counts, merged)
-    sizes, rows_each = counts["size"].to_numpy()[left], counts["rows"].combine_chunks().take(pa.array(left))
-    rows_left = None if rows_each.null_count else rows_each.to_numpy() - reading_order.rows_in(skipped)
-    stream_order(
-        order,
-        pending_tables(manifest, left, skipped),
-        reading_order.pack(sizes),
-        sizes,
-        rows_left,
-        settled.rows_in_state(merged, rows.QUARANTINED),
-    )
+    sizes, rows_left = counts["size"].to_numpy(), counts["rows"].combine_chunks()
+    if len(left) < len(counts):
+        sizes, rows_left = sizes[left], rows_left.take(pa.array(left))
+    settled_rows = reading_order.rows_in(skipped)
+    known = None if rows_left.null_count else np.subtract(rows_left.to_numpy(), settled_rows, out=settled_rows)
+    quarantined = settled.rows_in_state(merged, rows.QUARANTINED)
+    tables = pending_tables(manifest, left, skipped)
+    stream_order(order, tables, reading_order.pack(sizes), sizes, known, quarantined)
+    pa.default_memory_pool().release_unused()  # else the worker keeps it for its next task
     return len(left)
 
 
@@ -55,6 +54,8 @@ def leftovers(units: np.ndarray, unit: np.ndarray, start: np.ndarray, stop: np.n
 
     Ranges come sorted by unit and start, each of one of `units`; those that meet become one.
     """
+    if not len(unit):
+        return pa.nulls(len(units), pa.list_(pa.int64()))
     first = np.ones(len(unit), bool)
     first[1:] = (unit[1:] != unit[:-1]) | (start[1:] != stop[:-1])
     last = np.append(first[1:], True)[: len(unit)]

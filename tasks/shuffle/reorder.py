@@ -18,16 +18,17 @@ UNITS_AT_ONCE = 2**20
 def reorder(place: Location, shuffle: NoShuffle | ShuffleFiles | ShuffleBlocks) -> bool:
     """Puts the units in the order that `shuffle` gives them; whether each is known to be one row."""
     order = shuffle.order(reading_order.read_order(place, ["path", "size"]))
-    pending = reading_order.read_order(place, ["size", "rows", "settled"])
-    sizes = pending["size"].to_numpy()[order]
+    pending = reading_order.read_order(place, ["rows", "settled"])
     rows_left, one_row_each = None, False
     if not pending["rows"].null_count:
-        rows_each = pending["rows"].to_numpy()
-        one_row_each = bool((rows_each == 1).all())
-        rows_left = (rows_each - reading_order.rows_in(pending["settled"].combine_chunks()))[order]
+        rows_left = pending["rows"].to_numpy()
+        one_row_each = bool((rows_left == 1).all())
+        rows_left = (rows_left - reading_order.rows_in(pending["settled"].combine_chunks()))[order]
     del pending
+    sizes = reading_order.read_order(place, ["size"])["size"].to_numpy()[order]
     quarantined = reading_order.read_quarantined(place)
     reading_order.stream_order(place, _in_order(place, order), reading_order.pack(sizes), sizes, rows_left, quarantined)
+    pa.default_memory_pool().release_unused()  # else the worker keeps it for its next task
     return one_row_each
 
 
