@@ -100,7 +100,7 @@ def test_who_stops_taking_ends_the_listing(s3: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_error_in_the_midst_of_a_listing_is_raised_not_swallowed(s3: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(s3_listing, "KEYS_A_PAGE", 5)
+    monkeypatch.setattr(s3_listing, "KEYS_A_PAGE", 15)  # one for all folders, two for each
     bucket = bucket_of(s3, {f"in/{number % 12:02d}/{number}" for number in range(200)})
     with faulty_s3(os.environ["AWS_ENDPOINT_URL"]) as store:
         monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
