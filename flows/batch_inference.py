@@ -21,7 +21,7 @@ from flows.partition_artifacts import partitions_shown
 from flows.runner import OvernightTaskRunner
 from tasks.cluster import read_cluster
 from tasks.errors import OvernightError, explain
-from tasks.infer.task import infer
+from tasks.infer.task import begin_trials, infer
 from tasks.ingest.task import ingest
 from tasks.preprocess.task import preprocess
 from tasks.resources import Plan, make_plan
@@ -90,11 +90,13 @@ def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     """The five tasks in order, each through Ray; the receipt. A task's own error is raised as soon as it fails."""
     if published := published_already(run):
         return published
+    trials = begin_trials(run, job.inference, plan) if not job.source.wait_for else [None] * len(job.inference)
     rows = _done("ingest", ingest.submit(run, job.source, plan))
     with gpus_held(plan.gpus):  # not before ingest, which may wait for inputs, nor between attempts
         rows = _done("shuffle", shuffle.submit(run, job.shuffle, plan, rows))
         rows = _done("preprocess", preprocess.submit(run, job.steps, plan, rows))
-        rows = _done("infer", infer.submit(run, job.inference, job.sink.keep, plan, rows))
+        sink = job.sink
+        rows = _done("infer", infer.submit(run, job.inference, sink.keep, sink.rows_per_part, plan, trials, rows))
         receipt = _done("write", write.submit(run, job.sink, job.checks, plan, {"settings": job.settings()}, rows))
         return dict(receipt.result())
 

@@ -5,8 +5,9 @@ measured on Ray 2.60, keep a plan moving: the workers' CPUs and one Ray task of 
 together; and a Ray task that reserves nothing has its number limited instead. Reading and preprocessing run as one
 operator, writes and Prefect's tasks reserve nothing.
 
-A model with `prepare: beside` gets a worker a CPU, and its workers prepare their own rows: no worker waits for another
-kind of worker, and no pixel crosses a process. Reads, which mostly wait, take what is left.
+The only model of a job, on CPUs and without reservations of its own, gets a worker a CPU, and its workers prepare their
+own rows (`prepare: beside`): no worker waits for another kind of worker, and no pixel crosses a process. Reads that are
+left to Ray tasks mostly wait, and take what is left.
 
 CPU reservations are Ray's book-keeping, not threads, so they may shrink. GPUs, memory and custom resources may not.
 """
@@ -29,7 +30,9 @@ MEMORY_SHARE = 0.9  # of a node's memory that measured workers may fill
 BESIDE_CPUS = 1 - READ_CPUS  # of such a worker
 # In the dataset's context:
 SECONDS_A_ROW = "overnight.seconds_a_row"  # the models' time, measured on a sample
+READ = "overnight.read"  # makes rows of units
 PREPARE = "overnight.prepare"  # preprocessing that the model's workers do themselves
+UNREAD = "overnight.unread"  # whether they read as well: the dataset is of numbers of blocks
 
 
 class Needs(Protocol):
@@ -123,7 +126,7 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
     nodes: Ray's resources of each node alive. limits: what the cluster may autoscale to, empty where it does not say.
     Raises `PlanError` naming the stage, its need and what was found.
     """
-    if any(model.prepare == "beside" for model in models):
+    if any(model.prepare == "beside" for model in models) or _may_be_beside(models, nodes):
         return make_plan_beside(models, nodes, limits)
     total = _sum(nodes)
     more = {name: amount - total.get(name, 0) for name, amount in limits.items() if amount > total.get(name, 0)}
@@ -186,6 +189,12 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
     return Plan(task_cpus, at_once, tuple(pools), tuple(notes), cpus)
 
 
+def _may_be_beside(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]]) -> bool:
+    if len(models) != 1 or models[0].prepare != "auto" or not any(node.get("CPU", 0) >= 1 for node in nodes):
+        return False
+    return models[0].workers is None and models[0].num_cpus is None and not _fixed_needs(models[0])
+
+
 def make_plan_beside(
     models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]
 ) -> Plan:
@@ -196,7 +205,7 @@ def make_plan_beside(
     if not most:
         raise PlanError("prepare: beside needs a node with a whole CPU, found none. Set prepare: apart.")
     pool = Pool(models[0].name or models[0].kind, 1, most, BESIDE_CPUS, 0, initial=most)
-    note = f"prepare: beside: up to {most} workers, one a CPU"
+    note = f"up to {most} workers, one a CPU, prepare their own rows (prepare: beside)"
     reads = max(2, math.ceil(most / WORKERS_A_READ))
     return Plan(READ_CPUS, reads, (pool,), (note,), cpus=most, is_beside=True)
 

@@ -1,6 +1,7 @@
-"""Overnight as its users run it: a job file and `overnight run`. `python images_overnight.py DATA OUT [fast|exact]`.
+"""Overnight as its users run it: a job file and `overnight run`.
 
-The third argument is `decode` of the step `resize_image`; without it the job leaves that key out.
+`python images_overnight.py DATA OUT [DECODE [PREPARE]]`, the step's and the predictor's settings as a job file has
+them; without one the job leaves its key out.
 """
 
 import sys
@@ -13,12 +14,15 @@ if __name__ == "__main__":
     resize = {"kind": "resize_image", "size": told["size"]}
     if len(sys.argv) > 3:
         resize["decode"] = sys.argv[3]
+    model = {"kind": "image_embedding", "model": told["model"], **told.get("overnight_model", {})}
+    if len(sys.argv) > 4:
+        model["prepare"] = sys.argv[4]
     run(
         out,
         {
             "name": "benchmark-images",
             "source": {"kind": "images", "path": told["images"]},
             "preprocess": [resize],
-            "inference": [{"kind": "image_embedding", "model": told["model"], **told.get("overnight_model", {})}],
+            "inference": [model],
         },
     )

@@ -38,12 +38,13 @@ class Predictor(Leaf):
     accelerator_type: Annotated[str | None, Field(description="A Ray accelerator type, for example A100.")] = None
     resources: Annotated[dict[str, float], Field(description="Custom Ray resources that a worker reserves.")] = {}
     prepare: Annotated[
-        Literal["apart", "beside"],
+        Literal["auto", "apart", "beside"],
         Field(
-            description="Where rows are preprocessed: in Ray tasks of their own, or beside the model, in its workers; "
-            "then there is a worker a CPU. For the only model of a job, on CPUs."
+            description="Where rows are preprocessed: in Ray tasks of their own (apart), or in the model's workers, of "
+            "which there is then one a CPU (beside). auto: beside for the only model of a job, if it is to run on CPUs "
+            "and reserves nothing."
         ),
-    ] = "apart"
+    ] = "auto"
 
     @model_validator(mode="after")
     def _workers_in_order(self) -> "Predictor":

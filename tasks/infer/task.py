@@ -3,7 +3,7 @@
 import math
 import time
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from pydantic import Field
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tasks import rows
 from tasks.artifacts import artifact_key, dispensable, markdown_table
@@ -24,9 +25,10 @@ from tasks.infer.predictor import Predictor
 from tasks.infer.python import PythonPredictor
 from tasks.infer.text_embedding import TextEmbedding
 from tasks.infer.text_generation import TextGeneration
-from tasks.infer.worker import Prepare, PreparingWorker, Trial, Worker, drop_heavy, try_model
+from tasks.infer.trial import Trial, Trying
+from tasks.infer.worker import Prepare, PreparingWorker, Worker, drop_heavy
 from tasks.reading_order import read_summaries
-from tasks.resources import PREPARE, SECONDS_A_ROW, TASK_RETRIES, Plan, Pool, workers_in_memory
+from tasks.resources import PREPARE, SECONDS_A_ROW, TASK_RETRIES, UNREAD, Plan, Pool, workers_in_memory
 from tasks.run_directory import Run
 
 AnyPredictor = Annotated[
@@ -40,9 +42,10 @@ MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four 
 MAX_TRIES = 6  # of the sample, which may hold two such rows
 
 SECONDS_A_WORKER = 10.0  # of work for which starting one more worker is worth it
-SECONDS_A_TASK = 0.5  # which a death costs
-ROWS_A_TASK = 256
+SECONDS_A_TASK = 1.0  # which a death costs
+ROWS_A_TASK = 512
 
+_begun: set[tuple[str, str]] = set()  # what was tried early by this process, a flow's
 _passed: dict[tuple[str, str, pa.Schema], Trial] = {}  # what was tried in this process
 
 
@@ -53,13 +56,22 @@ _passed: dict[tuple[str, str, pa.Schema], Trial] = {}  # what was tried in this 
     persist_result=False,
 )
 def infer(
-    run: Run, models: list[AnyPredictor], keep: list[str], plan: Plan, dataset: ray.data.Dataset
+    run: Run,
+    models: list[AnyPredictor],
+    keep: list[str],
+    rows_per_part: int | None,
+    plan: Plan,
+    begun: list[Any],
+    dataset: ray.data.Dataset,
 ) -> ray.data.Dataset:
     """The dataset with every model's columns added and heavy inputs dropped, except those that `keep` names.
 
+    rows_per_part: as the job asks, if it does: a worker is handed no more at once. begun: of `begin_trials`.
+
     Raises `JobError` for a model that cannot be loaded and `ContractError` for one that breaks its contract.
     """
-    wait_until_free(plan)
+    if not begun or not all(begun):
+        wait_until_free(plan)
     if not models:
         return dataset.map_batches(
             drop_heavy,
@@ -74,8 +86,8 @@ def infer(
     prepare: Prepare | None = dataset.context.get_config(PREPARE, None)
     earlier: list[str] = []
     measured: list[float] = []
-    for place, (written, planned) in enumerate(zip(models, plan.pools, strict=True), 1):
-        trial = _try(run, written, planned, sample)
+    for place, (written, planned, trying) in enumerate(zip(models, plan.pools, begun, strict=True), 1):
+        trial = _try(run, written, planned, sample, trying)
         seconds = trial.seconds_a_row if trial else None
         found = {"batch_size": trial.batch_size} if trial and trial.batch_size else {}
         model = written.model_copy(update=found)
@@ -98,7 +110,9 @@ def infer(
                 "pace": seconds or 0.0,
                 **({"prepare": prepare} if prepare else {}),
             },
-            batch_size=rows_a_task(model.rows_per_call(), of_both) if prepare else model.rows_per_call(),
+            batch_size=_a_task(run, dataset, model, of_both, rows_per_part)
+            if plan.is_beside
+            else model.rows_per_call(),
             batch_format="pyarrow",
             compute=ray.data.ActorPoolStrategy(min_size=pool.minimum, max_size=pool.maximum, initial_size=pool.initial),
             max_restarts=MAX_RESTARTS,
@@ -109,13 +123,25 @@ def infer(
         _describe(run, model, pool, trial)
     if measured:
         dataset.context.set_config(SECONDS_A_ROW, sum(measured))
+    wait_until_free(plan)
     return dataset
 
 
-def rows_a_task(rows_per_call: int, seconds_a_row: float | None) -> int:
-    """Rows that a worker is handed at once: calls that fill half a second, so that Ray's work a task is little."""
+def _a_task(
+    run: Run, dataset: ray.data.Dataset, model: Predictor, seconds_a_row: float | None, rows_per_part: int | None
+) -> int:
+    """How much a worker that prepares its own rows is handed at once: rows, or blocks of the order with as many."""
+    count = rows_a_task(model.rows_per_call(), seconds_a_row, rows_per_part or ROWS_A_TASK)
+    if not dataset.context.get_config(UNREAD, False):
+        return count
+    summaries = read_summaries(run.order)
+    return max(round(count * len(summaries) / max(_rows_left(run), 1)), 1)
+
+
+def rows_a_task(rows_per_call: int, seconds_a_row: float | None, most: int) -> int:
+    """Rows that a worker is handed at once: calls that fill a second, so that Ray's work a task is little."""
     count = SECONDS_A_TASK / seconds_a_row if seconds_a_row else rows_per_call
-    return rows_per_call * int(np.clip(count / rows_per_call, 1, max(ROWS_A_TASK // rows_per_call, 1)))
+    return rows_per_call * int(np.clip(count / rows_per_call, 1, max(min(most, ROWS_A_TASK) // rows_per_call, 1)))
 
 
 def _sized(pool: Pool, trial: Trial | None, plan: Plan, seconds_to_do: float) -> Pool:
@@ -153,19 +179,47 @@ def _sample(run: Run) -> pa.Table:
     return sample.filter(pa.array(sample["__state"].to_numpy() == rows.LIVE))
 
 
-def _try(run: Run, model: Predictor, pool: Pool, sample: pa.Table) -> Trial | None:
-    """`try_model` in a process with the reservation of a worker, which ends with it and frees its device.
+def begin_trials(run: Run, models: list[AnyPredictor], plan: Plan) -> list[Any]:
+    """A process for each model that loads it while inputs are listed and preprocessing is tried; None for some.
+
+    Not where a model takes more than a CPU's time: a device may be another run's until this one's turn comes. Nor where
+    it was tried before in this process: the next partition of a backfill does without. Each ends with its last handle.
+    """
+    begun = []
+    for model, pool in zip(models, plan.pools, strict=True):
+        is_free = not (pool.num_gpus or pool.memory or pool.accelerator_type or pool.resources)
+        key = (run.fingerprint, model.model_dump_json())
+        begun.append(_begin(model, run, {"num_cpus": 0, **_beside_cpus()}) if is_free and key not in _begun else None)
+        _begun.add(key)
+    return begun
+
+
+def _beside_cpus() -> dict[str, Any]:
+    """A node that is there for work: one with the most CPUs."""
+    node = max(ray.nodes(), key=lambda node: node["Alive"] * node["Resources"].get("CPU", 0))
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)}
+
+
+def _begin(model: Predictor, run: Run, reserves: dict[str, Any]) -> Any:
+    again = {"max_restarts": MAX_TRIES - 1, "max_task_retries": MAX_TRIES - 1}
+    actor = ray.remote(Trying).options(**reserves, **again).remote(model, run)
+    actor.loaded.remote()
+    return actor
+
+
+def _try(run: Run, model: Predictor, pool: Pool, sample: pa.Table, begun: Any) -> Trial | None:
+    """`Trying.on` in a process that ends with it and frees its device; with a worker's reservation if not `begun`.
 
     Once: a model that took rows of these columns in an earlier partition of a backfill takes them again.
     """
     tried = (run.fingerprint, model.model_dump_json(), sample.schema)
     if tried in _passed:
         return _passed[tried]
-    remote = ray.remote(**pool.remote_arguments(), max_calls=1, max_retries=MAX_TRIES - 1)(try_model)
+    trying = begun or _begin(model, run, pool.remote_arguments())
     label = f"inference {pool.label}"
     try:
-        found: Trial | None = ray.get(remote.remote(model, run, sample))
-    except ray.exceptions.WorkerCrashedError as error:
+        found: Trial | None = ray.get(trying.on.remote(sample))
+    except ray.exceptions.RayActorError as error:
         raise StageFailed(
             f"{label}: its process ended {MAX_TRIES} times while {len(sample)} rows were tried: the model crashes, or "
             "takes longer than row_timeout_seconds, whatever the row.",
@@ -174,6 +228,8 @@ def _try(run: Run, model: Predictor, pool: Pool, sample: pa.Table) -> Trial | No
         ) from error
     except ray.exceptions.RayTaskError as error:
         raise find_cause(error) or JobError(f"{label}: {error.cause}", "infer") from None
+    finally:
+        ray.kill(trying)
     if found:
         _passed[tried] = found
     return found

@@ -6,12 +6,9 @@ when there are several models, and drops heavy inputs behind the last one.
 
 import gc
 import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
-import psutil
 import pyarrow as pa
 
 from tasks import arrays, rows, supervisor
@@ -22,24 +19,10 @@ from tasks.infer.predictor import Predictor
 from tasks.patiently import patiently
 from tasks.run_directory import Run
 
-TRIAL_SECONDS, LARGEST_BATCH = 3.0, 512
-WORTH_IT = 0.05  # by how much a larger batch must be quicker
 CAREFUL_CALLS = 8  # of a worker started again: more than Ray Data has under way with one, and sends to it again
 
 
 Prepare = Callable[[pa.Table], Iterator[pa.Table]]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What a model took on a sample: seconds a row once warm, the bytes of memory of its process alone, and rows.
-
-    batch_size: rows at once with the best throughput; None where that was not looked for.
-    """
-
-    seconds_a_row: float
-    memory: int
-    batch_size: int | None
 
 
 class Worker:
@@ -58,12 +41,13 @@ class Worker:
         earlier: list[str],
         keep: list[str],
         pace: float = 0.0,
+        is_trial: bool = False,
     ):
         self._predictor, self._run, self._prefix = predictor, run, prefix
         self._drop_heavy, self._earlier, self._keep = drop_heavy, tuple(earlier), set(keep)
         self._label = f"inference {predictor.name or predictor.kind}"  # type: ignore[attr-defined]
         self.guard = Guard(run, "infer", self._label, pace)
-        self._careful_calls = CAREFUL_CALLS if _was_restarted() else 0
+        self._careful_calls = CAREFUL_CALLS if not is_trial and _was_restarted() else 0
         if self._careful_calls:
             supervisor.report(run, "infer", f"{self._label}: a worker died and was started again")
         self._rows_at_once: int | None = None
@@ -101,7 +85,7 @@ class Worker:
             self._rows_at_once = size // 2
             what = f"{self._label}: out of memory with {size} rows at once, {self._rows_at_once} from then on"
             supervisor.report(self._run, "infer", what)
-            _release_memory()
+            release_memory()
 
     @property
     def is_short_of_memory(self) -> bool:
@@ -142,7 +126,7 @@ def _was_restarted() -> bool:
     return bool(context and context.get_actor_id() and context.was_current_actor_reconstructed)
 
 
-def _release_memory() -> None:
+def release_memory() -> None:
     """Gives back what a failed call still holds, for the smaller ones that follow."""
     gc.collect()
     if torch := sys.modules.get("torch"):
@@ -174,58 +158,3 @@ def _rank(column: pa.ChunkedArray) -> int:
         for cell in chunk.drop_null()[:1]:
             return len(cell["shape"])
     return 2
-
-
-def try_model(predictor: Predictor, run: Run, sample: pa.Table) -> Trial | None:
-    """Loads the model and runs `sample` through it, as the stage's worker would; then finds its best batch size.
-
-    Rows that fail by themselves are skipped: None if all did. Raises `JobError` for a model that cannot be loaded and
-    `ContractError` for one that breaks its contract. A row that ends the process is found when Ray runs this again.
-    """
-    worker = Worker(predictor, run, "", False, [], [])
-    if not len(sample):
-        return None
-    with worker.guard.at(sample) as careful:
-        for _ in range(2):  # the first one warms up
-            started = time.perf_counter()
-            done = worker.run(sample, careful)
-            seconds = time.perf_counter() - started
-        good = rows.visible(sample.filter(pa.array(done["__state"].to_numpy() == rows.LIVE)))
-        if not len(good):
-            return None
-        size, seconds = None, seconds / len(good)
-        # Not where a process died at this before: it may have been of a batch too large.
-        if predictor.finds_batch_size() and not careful and not worker.is_short_of_memory:
-            size, seconds = _best_batch(worker, good, seconds)
-    return Trial(seconds, psutil.Process().memory_full_info().uss, size)
-
-
-def _best_batch(worker: Worker, good: pa.Table, seconds: float) -> tuple[int, float]:
-    """The batch size with the fewest seconds a row, and these. Larger ones are tried while that pays and fits."""
-    best, until = len(good), time.perf_counter() + TRIAL_SECONDS
-    size = best
-    while 2 * size <= LARGEST_BATCH and time.perf_counter() + 4 * size * seconds < until:
-        size *= 2
-        batch = pa.concat_tables([good] * -(-size // len(good)))[:size]
-        try:
-            _seconds_a_row(worker, batch)  # warms up: kernels are chosen by shape
-            found = _seconds_a_row(worker, batch)
-        except Exception:  # out of memory, mostly; whatever it is, the sizes up to here do without
-            _release_memory()
-            break
-        if found > seconds * (1 - WORTH_IT):
-            break
-        best, seconds = size, found
-    return best, seconds
-
-
-def _seconds_a_row(worker: Worker, batch: pa.Table) -> float:
-    """Of one call, within the time that the guard gives one."""
-
-    def work(piece: pa.Table) -> pa.Table:
-        worker.predict(piece)
-        return piece
-
-    started = time.perf_counter()
-    worker.guard.run(batch, work, False)
-    return (time.perf_counter() - started) / len(batch)

@@ -41,7 +41,7 @@ class ManifestDatasource(Datasource):
     ) -> list[ReadTask]:
         return [
             ReadTask(
-                partial(read_units, self._source, self._run, self._schema, block),
+                partial(_read_block, self._source, self._run, self._schema, block),
                 BlockMetadata(num_rows=count, size_bytes=size, exec_stats=None),
                 per_task_row_limit=per_task_row_limit,
             )
@@ -49,9 +49,12 @@ class ManifestDatasource(Datasource):
         ]
 
 
-def read_units(source: Source, run: Run, schema: pa.Schema | None, block: int) -> Iterator[pa.Table]:
-    """Blocks of one order block's rows, timed and without what is settled."""
-    units = read_block(run.order, block)
+def _read_block(source: Source, run: Run, schema: pa.Schema | None, block: int) -> Iterator[pa.Table]:
+    return read_units(read_block(run.order, block), source, run, schema)
+
+
+def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | None) -> Iterator[pa.Table]:
+    """Blocks of the rows of `units` (schema `reading_order.PENDING`), timed and without what is settled."""
     settled = {unit: ranges for unit, ranges in _columns(units, "unit", "settled") if ranges}
     started = time.perf_counter()
     try:

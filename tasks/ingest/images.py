@@ -17,7 +17,7 @@ from tasks.ingest.tables import is_damage
 from tasks.ingest.versioned import read_whole
 from tasks.storage import File
 
-FILES_AT_ONCE = 64
+FILES_AT_ONCE = 128
 BYTES_AT_ONCE = 16 * 2**20
 
 

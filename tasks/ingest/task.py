@@ -1,5 +1,6 @@
 """Ingest: takes or reuses the generation's manifest, subtracts what is settled, and plans the read."""
 
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -14,15 +15,16 @@ from tasks import settled
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.ingest.arrival import wait_for_arrival
 from tasks.ingest.csv import Csv
-from tasks.ingest.datasource import ManifestDatasource
+from tasks.ingest.datasource import ManifestDatasource, read_units
 from tasks.ingest.images import Images
 from tasks.ingest.jsonl import Jsonl
 from tasks.ingest.listing import list_inputs, stream_inputs
 from tasks.ingest.parquet import Parquet
 from tasks.ingest.pending import write_pending
 from tasks.ingest.taking import FIRST_UNITS, take_manifest
-from tasks.manifest import read_manifest, read_schema, read_units
-from tasks.resources import TASK_RETRIES, Plan
+from tasks.manifest import read_manifest, read_schema
+from tasks.manifest import read_units as units_of
+from tasks.resources import READ, TASK_RETRIES, Plan
 from tasks.run_directory import Run
 from tasks.staging import read_records
 
@@ -49,15 +51,17 @@ def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
         take_manifest(run.manifest, source, run.partition, run.limit_rows)
     units, _ = read_manifest(run.manifest, ["size", "first_row", "rows"])
     left = write_pending(run.order, run.manifest, units, settled.merge([r.ranges for r in read_records(run.parts)]))
-    some = read_units(run.manifest, np.union1d(np.arange(len(units))[:FIRST_UNITS], np.arange(len(units))[-1:]))
+    some = units_of(run.manifest, np.union1d(np.arange(len(units))[:FIRST_UNITS], np.arange(len(units))[-1:]))
     _describe(run, units, some, left)
+    schema = read_schema(run.manifest)
     dataset = ray.data.read_datasource(
-        ManifestDatasource(source, run, read_schema(run.manifest)),
+        ManifestDatasource(source, run, schema),
         override_num_blocks=1,  # no splitting of blocks behind the read
         num_cpus=plan.task_cpus,
         concurrency=plan.task_concurrency,
         ray_remote_args={"max_retries": TASK_RETRIES},
     )
+    dataset.context.set_config(READ, partial(read_units, source=source, run=run, schema=schema))
     dataset.context.raise_original_map_exception = True  # wrapped, an error loses its cause on its way to the driver
     dataset.context.enable_progress_bars = False
     return dataset

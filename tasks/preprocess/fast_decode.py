@@ -15,7 +15,7 @@ from tasks.preprocess.decode_image import ORIENTATION, decode_image
 
 JPEG_START = b"\xff\xd8\xff"
 EXIF_START = b"Exif\x00\x00"
-EXIF_WITHIN = 65_536  # bytes: a segment of a JPEG is no longer, and EXIF data come first
+APP0, APP1, APP15, COMMENT = 0xE0, 0xE1, 0xEF, 0xFE
 
 
 def decode_scaled(encoded: pa.Buffer | None, height: int, width: int, max_image_pixels: int) -> np.ndarray:
@@ -54,7 +54,7 @@ def _orientation(encoded: memoryview) -> int:
     """EXIF's orientation, 1 to 8; 1 where there is none, or none that can be read."""
     from PIL import Image
 
-    if EXIF_START not in bytes(encoded[:EXIF_WITHIN]):
+    if not _has_exif(encoded):
         return 1
     try:
         with Image.open(io.BytesIO(encoded), formats=["JPEG"]) as image:
@@ -62,6 +62,22 @@ def _orientation(encoded: memoryview) -> int:
     except Exception:  # as in decode_image: unreadable EXIF data say nothing about the pixels
         return 1
     return found if 1 <= found <= 8 else 1
+
+
+def _has_exif(encoded: memoryview) -> bool:
+    """Whether a segment before the image's own is one of EXIF data (ITU-T T.81, B.1.1.4)."""
+    at = 2
+    while at + 10 <= len(encoded) and encoded[at] == 0xFF:
+        marker = encoded[at + 1]
+        if marker == 0xFF:  # a fill byte
+            at += 1
+        elif marker == APP1 and encoded[at + 4 : at + 10] == EXIF_START:
+            return True
+        elif APP0 <= marker <= APP15 or marker == COMMENT:
+            at += 2 + int.from_bytes(encoded[at + 2 : at + 4], "big")
+        else:
+            return False
+    return False
 
 
 def _upright(image: np.ndarray, orientation: int) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""What a Ray task of the preprocess operator does with a block."""
+"""What a Ray task of the preprocess operator, or a model's worker that prepares its own rows, does with a block."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import pyarrow as pa
@@ -10,8 +10,19 @@ from tasks import rows
 from tasks.guard import Guard
 from tasks.patiently import patiently
 from tasks.preprocess.steps import Step
+from tasks.reading_order import read_block, read_summaries
 from tasks.run_directory import Run
 from tasks.supervisor import report_quarantined
+
+Read = Callable[[pa.Table], Iterator[pa.Table]]  # units in, blocks of their rows out
+Work = Callable[[pa.Table], Iterator[pa.Table]]  # a block of rows in, blocks of the same rows out
+
+
+def read_and_run(numbers: pa.Table, run: Run, read: Read, work: Work | None) -> Iterator[pa.Table]:
+    """The rows of these blocks of the reading order (column `block`), in blocks of which `work` makes others."""
+    for number in numbers["block"].to_pylist():
+        for block in read(read_block(run.order, number)):
+            yield from work(block) if work else (block,)
 
 
 def run_steps(block: pa.Table, steps: tuple[Step, ...], run: Run, pace: float) -> Iterator[pa.Table]:
@@ -33,6 +44,17 @@ def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
         piece = rows.apply(piece, "preprocess", patiently(work, "preprocess"))
         report_quarantined(piece, before, run)
     return piece
+
+
+def try_first_rows(read: Read, steps: tuple[Step, ...], run: Run, count: int) -> pa.Table:
+    """The first `count` rows in reading order, after every step."""
+    held: list[pa.Table] = []
+    for block in range(len(read_summaries(run.order))):
+        for table in read(read_block(run.order, block)):
+            held.append(table[: count - sum(map(len, held))])
+            if sum(map(len, held)) == count:
+                return try_steps(rows.joined(held), steps, run)
+    return try_steps(rows.joined(held), steps, run)
 
 
 def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:

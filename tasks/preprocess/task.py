@@ -13,9 +13,10 @@ from tasks import rows
 from tasks.artifacts import artifact_key, dispensable
 from tasks.errors import StageFailed, explain
 from tasks.preprocess.preview import preview
-from tasks.preprocess.run_steps import run_steps, try_steps
+from tasks.preprocess.run_steps import Read, Work, read_and_run, run_steps, try_first_rows
 from tasks.preprocess.steps import Step
-from tasks.resources import PREPARE, TASK_RETRIES, Plan
+from tasks.reading_order import read_block, read_summaries
+from tasks.resources import PREPARE, READ, TASK_RETRIES, UNREAD, Plan
 from tasks.run_directory import Run
 from tasks.staging import parquet_bytes
 
@@ -31,7 +32,7 @@ SAMPLE_ROWS = 8
     persist_result=False,
 )
 def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Dataset) -> ray.data.Dataset:
-    """The dataset with the steps' work added, or left to the model's workers where the plan says so.
+    """The dataset with the steps' work added, or left to the model's workers, with the reading, where the plan says so.
 
     Runs a handful of rows, so that a wrong setting fails now.
 
@@ -40,7 +41,7 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
     # Blocks of this size keep memory small and let the model start early; the default is four times as much.
     dataset.context.target_max_block_size = 32 * 2**20
     try:
-        sample = _try(run, steps, plan, dataset)
+        sample = _try(run, steps, plan, dataset.context.get_config(READ))
     except Exception as error:
         raise explain(error, "preprocess") from None
     run.sample.write_bytes(parquet_bytes(sample, "zstd"))
@@ -50,14 +51,16 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
             description=f"Rows of {run.job}/{run.partition} after preprocessing",
             markdown=preview(rows.visible(sample)),
         )
+    work = partial(run_steps, steps=tuple(steps), run=run, pace=rows.seconds_a_row(sample, "preprocess"))
+    if plan.is_beside and _has_a_row_a_unit(run):
+        return _unread(run, dataset, work if steps else None)
     if not steps:
         return dataset
-    prepare = partial(run_steps, steps=tuple(steps), run=run, pace=rows.seconds_a_row(sample, "preprocess"))
     if plan.is_beside:
-        dataset.context.set_config(PREPARE, prepare)
+        dataset.context.set_config(PREPARE, work)
         return dataset
     return dataset.map_batches(
-        prepare,
+        work,
         batch_size=None,
         batch_format="pyarrow",
         num_cpus=plan.task_cpus,
@@ -66,15 +69,33 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
     )
 
 
-def _try(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Dataset) -> pa.Table:
+def _has_a_row_a_unit(run: Run) -> bool:
+    """Whether a unit is a file that is one row; others may be too large for one worker, and are light to hand on."""
+    if not read_summaries(run.order):
+        return False
+    counts = read_block(run.order, 0)["rows"]
+    return counts.null_count == 0 and bool((counts.to_numpy() == 1).all())
+
+
+def _unread(run: Run, dataset: ray.data.Dataset, work: Work | None) -> ray.data.Dataset:
+    """The numbers of the reading order's blocks, for workers that read and preprocess their own rows."""
+    read = dataset.context.get_config(READ)
+    numbers = [pa.table({"block": [block]}) for block in range(len(read_summaries(run.order)))]
+    with ray.data.DataContext.current(dataset.context):
+        unread = ray.data.from_arrow(numbers)
+    unread.context.set_config(UNREAD, True)
+    unread.context.set_config(PREPARE, partial(read_and_run, run=run, read=read, work=work))
+    return unread
+
+
+def _try(run: Run, steps: list[Step], plan: Plan, read: Read) -> pa.Table:
     """A few rows after every step, made in a process of their own, which a row may kill."""
-    sample = rows.joined(dataset.limit(SAMPLE_ROWS).iter_batches(batch_format="pyarrow", batch_size=None))
-    remote = ray.remote(num_cpus=plan.task_cpus, max_retries=TASK_RETRIES)(try_steps)
+    remote = ray.remote(num_cpus=plan.task_cpus, max_retries=TASK_RETRIES)(try_first_rows)
     try:
-        return ray.get(remote.remote(sample, tuple(steps), run)) if steps else sample
+        return ray.get(remote.remote(read, tuple(steps), run, SAMPLE_ROWS))
     except ray.exceptions.WorkerCrashedError as error:
         raise StageFailed(
-            f"the steps' process ended {TASK_RETRIES + 1} times while {len(sample)} rows were tried: they crash, or "
+            f"the steps' process ended {TASK_RETRIES + 1} times while {SAMPLE_ROWS} rows were tried: they crash, or "
             "take longer than row_timeout_seconds, whatever the row.",
             "preprocess",
             "WorkerCrashedError",

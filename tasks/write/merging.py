@@ -1,4 +1,4 @@
-"""Merging staged parts into files to publish, as Ray tasks; what all sinks of files share."""
+"""Merging staged parts into files to publish, as Ray tasks if there are several; what all sinks of files share."""
 
 from dataclasses import dataclass
 
@@ -68,10 +68,13 @@ def merge(
     They lie in `place` as `<prefix><number>.parquet<suffix>`; the names returned are without the suffix.
     """
     work = [
-        _merge.remote(parts, group, place, f"{prefix}{number:05d}.parquet", suffix, schema, compression)
+        (parts, group, place, f"{prefix}{number:05d}.parquet", suffix, schema, compression)
         for number, group in enumerate(_groups(records, merged, target_bytes))
     ]
-    return Prepared(list(ray.get(work)), schema)
+    if len(work) == 1:  # a process of its own would take a second to start
+        return Prepared([_merge(*work[0])], schema)
+    remote = ray.remote(num_cpus=1, max_retries=3)(_merge)
+    return Prepared(list(ray.get([remote.remote(*one) for one in work])), schema)
 
 
 def _groups(records: list[Record], merged: pa.Table, target_bytes: int) -> list[list[tuple[str, pa.Table]]]:
@@ -93,7 +96,6 @@ def _groups(records: list[Record], merged: pa.Table, target_bytes: int) -> list[
     return groups
 
 
-@ray.remote(num_cpus=1, max_retries=3)
 def _merge(
     parts: Location,
     group: list[tuple[str, pa.Table]],

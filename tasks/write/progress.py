@@ -18,12 +18,12 @@ from ray.data._internal.execution.execution_callback import ExecutionCallback
 from tasks.errors import StageFailed
 
 OPERATORS = {
-    "ingest": ("Ingest",),
+    "ingest": ("Ingest", "PreparingWorker"),
     "preprocess": ("run_steps", "PreparingWorker"),
     "infer": ("Worker",),
     "write": ("Write",),
 }
-SECONDS_BETWEEN = 1.0
+SECONDS_BETWEEN = 2.0
 
 
 def read_topology(executor: Any) -> dict[str, int]:
@@ -75,7 +75,7 @@ class Streamed:
 def follow(
     dataset: ray.data.Dataset, tell: Callable[[dict[str, int], bool], None], stall_timeout_seconds: float | None = None
 ) -> Iterator[Streamed]:
-    """Calls `tell(rows finished by stage, whether all is done)` about once a second while the body runs `dataset`.
+    """Calls `tell(rows finished by stage, whether all is done)` every two seconds while the body runs `dataset`.
 
     The body raises `StageFailed`, of type Stalled, when no row moved for `stall_timeout_seconds`; None: no limit.
     """

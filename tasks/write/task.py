@@ -1,6 +1,7 @@
 """Write: runs the stream that the other tasks laid out, stages its rows, audits them and publishes."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from prefect.artifacts import (
     create_markdown_artifact,
     create_progress_artifact,
     create_table_artifact,
-    update_progress_artifact,
 )
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactUpdate
 from pydantic import Field
 
 from tasks import reading_order, settled, staging, supervisor
@@ -110,7 +112,10 @@ def _stream(
     datasink = StagingDatasink(run, sink.compression, sink.rows_per_part or _rows_per_part(dataset))
     failure = None
     try:
-        with follow(dataset, _progress_artifacts(run, left), run.stall_timeout_seconds) as streamed:
+        with (
+            _progress_artifacts(run, left) as tell,
+            follow(dataset, tell, run.stall_timeout_seconds) as streamed,
+        ):
             dataset.write_datasink(
                 datasink, ray_remote_args={"num_cpus": 0, "max_retries": 3}, concurrency=WRITES_AT_ONCE
             )
@@ -121,25 +126,27 @@ def _stream(
     return streamed
 
 
-def _progress_artifacts(run: Run, total: int | None) -> Callable[[dict[str, int], bool], None]:
-    """One artifact a stage, brought up to date by the function returned. `total`: rows to do, None if nobody knows."""
+@contextlib.contextmanager
+def _progress_artifacts(run: Run, total: int | None) -> Iterator[Callable[[dict[str, int], bool], None]]:
+    """One artifact a stage, brought up to date by the function yielded. `total`: rows to do, None if nobody knows."""
 
     def describe(stage: str, done: int) -> str:
         return f"{stage}: {done:,} of {total:,} rows" if total is not None else f"{stage}: {done:,} rows"
 
-    artifacts = {}
+    artifacts: dict[str, Any] = {}
     with dispensable():
         for stage in STREAM_STAGES:
             key = artifact_key(run.job, f"progress-{stage}")
             artifacts[stage] = create_progress_artifact(0.0, key=key, description=describe(stage, 0))
+    with get_client(sync_client=True) as client:  # one for all updates: to make one costs 27 ms of CPU
 
-    def tell(rows: dict[str, int], finished: bool) -> None:
-        for stage, artifact in artifacts.items():
-            done = rows.get(stage, 0)
-            share = 100.0 if finished else min(99.9, 100 * done / total) if total else 0.0
-            update_progress_artifact(artifact, share, description=describe(stage, done))  # type: ignore[arg-type]
+        def tell(rows: dict[str, int], finished: bool) -> None:
+            for stage, artifact in artifacts.items():
+                done = rows.get(stage, 0)
+                share = 100.0 if finished else min(99.9, 100 * done / total) if total else 0.0
+                client.update_artifact(artifact, ArtifactUpdate(data=share, description=describe(stage, done)))
 
-    return tell
+        yield tell
 
 
 def _rows_per_part(dataset: ray.data.Dataset) -> int:

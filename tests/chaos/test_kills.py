@@ -7,8 +7,10 @@ import signal
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
+from PIL import Image
 
 from tests.chaos.conftest import (
     ROWS,
@@ -16,13 +18,12 @@ from tests.chaos.conftest import (
     assert_exact,
     assert_resumed,
     parts,
-    ray_process,
     ray_processes,
     settled_rows,
     task_runs,
     wait_for_parts,
 )
-from tests.chaos.runs import Start, finish, traced_rows
+from tests.chaos.runs import Start, finish, started_runs, traced_rows
 from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
@@ -49,17 +50,53 @@ def test_a_killed_flow_is_taken_up_where_its_staged_parts_end(start: Start, job_
     assert "RUNNING" not in {state for run in runs for state in task_runs(prefect_api, run["id"]).values()}
 
 
-@pytest.mark.parametrize("title", ["write", "MapWorker(MapBatches(Worker))"])
+@pytest.mark.parametrize("title", ["write", "MapWorker"])
 def test_a_killed_worker_costs_no_row_and_no_run(start: Start, job_folder: Path, prefect_api: str, title: str) -> None:
     process = start()
     wait_for_parts(process, job_folder, random.randint(2, 5))
-    os.kill(ray_process(title, job_folder / "trace"), signal.SIGKILL)
+    os.kill(ray_processes(title, job_folder / "trace")[0], signal.SIGKILL)
     receipt = finish(process)
     assert_exact(receipt, job_folder)
     if title == "write":
         assert receipt["rows_resumed"] > 0
         newest = ask(prefect_api, "/task_runs/filter", {"sort": "EXPECTED_START_TIME_DESC", "limit": 12})
         assert "CRASHED" in [run["state_type"] for run in newest]
+
+
+SLOW_SIGHT = """
+import time
+
+
+def grey(batch):
+    time.sleep(0.01 * len(batch["image"]))
+    return {"grey": batch["image"][:, 0, 0, 0]}
+"""
+
+
+def test_a_killed_worker_that_reads_its_own_files_costs_no_row(prefect_api: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(600):
+        Image.new("RGB", (16, 16), (number % 250,) * 3).save(tmp_path / f"in/{number:03d}.png")
+    (tmp_path / "in/300.png").write_bytes(b"no picture")
+    (tmp_path / "slow_sight.py").write_text(SLOW_SIGHT)
+    job = {
+        "name": "sight",
+        "source": {"kind": "images", "path": "in"},
+        "preprocess": [{"kind": "resize_image", "size": 8}],
+        "inference": [{"kind": "python", "target": "slow_sight:grey", "batch_size": 10}],
+        "sink": {"kind": "parquet", "path": "out", "rows_per_part": 40},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    with started_runs(tmp_path, prefect_api) as start:
+        process = start()
+        wait_for_parts(process, tmp_path, 2)
+        os.kill(ray_processes("MapWorker(MapBatches(PreparingWorker))", tmp_path / "trace")[0], signal.SIGKILL)
+        receipt = finish(process)
+    found = [row for file in receipt["files"] for row in pq.read_table(tmp_path / "out" / file).to_pylist()]
+    wanted = [(f"{number:03d}.png", number % 250) for number in range(600) if number != 300]
+    assert sorted((row["row_id"], row["grey"]) for row in found) == wanted
+    assert receipt["rows_quarantined"] == 1
+    assert [incident["stage"] for incident in receipt["incidents"]], "the receipt says that a worker died"
 
 
 SLOW_STEP = """
@@ -70,26 +107,29 @@ def slowly(batch):
     time.sleep(0.004 * len(batch["x"]))
     return {"half": batch["x"] / 2}
 """
-MODEL_WORKER = "MapWorker(MapBatches(Worker))"
+MODEL_WORKERS = {"apart": "MapWorker(MapBatches(Worker))", "beside": "MapWorker(MapBatches(PreparingWorker))"}
 KILLS = 10
 UNDER_WAY = 120  # rows that are with the model, or behind it and not in a part yet, when something dies
 
 
-def test_a_series_of_kills_at_random_moments_costs_no_row(start: Start, job_folder: Path) -> None:
+@pytest.mark.parametrize("prepare", MODEL_WORKERS)
+def test_a_series_of_kills_at_random_moments_costs_no_row(start: Start, job_folder: Path, prepare: str) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     chance = random.Random(seed)
     (job_folder / "slow_step.py").write_text(SLOW_STEP)
     job = yaml.safe_load((job_folder / "job.yaml").read_text())
     job["preprocess"].append({"kind": "python", "target": "slow_step:slowly"})
+    job["inference"][0]["prepare"] = prepare
     (job_folder / "job.yaml").write_text(yaml.safe_dump(job | {"max_attempts": KILLS + 1}))
-    titles = ["run_steps", MODEL_WORKER, "ray::write", "the flow"]
+    worker = MODEL_WORKERS[prepare]
+    titles = [*(["run_steps"] if prepare == "apart" else []), worker, "ray::write", "the flow"]
     process, killed, deadline = start(), dict.fromkeys(titles, 0), time.monotonic() + 240
     while sum(killed.values()) < KILLS and len(parts(job_folder)) < ROWS // 40 and time.monotonic() < deadline:
         time.sleep(chance.uniform(0.2, 1.5))
         assert process.poll() is None, process.communicate()
         there = {title: ray_processes(title, job_folder / "trace") for title in titles} | {"the flow": [process.pid]}
-        if not (there[MODEL_WORKER] and parts(job_folder)):
+        if not (there[worker] and parts(job_folder)):
             continue  # the stream has not begun
         title = chance.choice([title for title in titles if there[title]])
         with contextlib.suppress(ProcessLookupError):

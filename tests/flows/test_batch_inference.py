@@ -119,7 +119,7 @@ def test_every_picture_is_published_with_its_model_s_answer(run_job: RunJob, pic
     assert json.loads((sink / "_overnight/date=2026-01-02/receipt.json").read_text()) == receipt
 
 
-@pytest.mark.parametrize("prepare", ["apart", "beside"])
+@pytest.mark.parametrize("prepare", ["apart", "auto"])
 def test_a_broken_file_costs_one_row_and_says_why(
     run_job: RunJob, pictures: Path, tmp_path: Path, prepare: str
 ) -> None:

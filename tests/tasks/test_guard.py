@@ -11,7 +11,7 @@ import pytest
 import ray
 
 from tasks.infer.python import PythonPredictor
-from tasks.infer.worker import try_model
+from tasks.infer.trial import Trying
 from tasks.preprocess.python import PythonStep
 from tasks.preprocess.run_steps import try_steps
 from tasks.supervisor import incidents, supervised
@@ -50,7 +50,7 @@ def steps(run: Any, target: str, **kwargs: Any) -> Any:
 
 def model(run: Any, target: str, **kwargs: Any) -> Any:
     predictor = PythonPredictor(target=f"guarded:{target}", kwargs=kwargs)
-    return ray.remote(max_calls=1, max_retries=1)(try_model).remote(predictor, run, BLOCK)
+    return ray.remote(Trying).options(max_restarts=1, max_task_retries=1).remote(predictor, run).on.remote(BLOCK)
 
 
 @pytest.fixture(autouse=True)

@@ -139,6 +139,15 @@ def test_a_model_that_prepares_its_own_rows_gets_a_worker_a_cpu():
         make_plan([beside], [node(0.5), node(0.5)], {})
 
 
+def test_the_only_model_on_cpus_that_reserves_nothing_prepares_its_own_rows():
+    auto = Model(prepare="auto")
+    assert make_plan([auto], [node(4)], {}).is_beside
+    assert not make_plan([auto, auto], [node(4)], {}).is_beside
+    assert not make_plan([auto], [node(0.5), node(0.5)], {}).is_beside
+    for asked in ({"workers": 2}, {"num_cpus": 0}, {"num_gpus": 1}, {"memory": 1}, {"resources": {"NPU": 1}}):
+        assert not make_plan([Model(prepare="auto", **asked)], [node(4, GPU=1, memory=9, NPU=1)], {}).is_beside
+
+
 def test_memory_limits_how_many_workers_there_are():
     gib = 2**30
     assert workers_in_memory(5 * gib, [node(16, memory=16 * gib)]) == 2

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from tasks import rows
 from tasks.infer.predictor import Batch, Predict, Predictor
 from tasks.infer.task import rows_a_task
-from tasks.infer.worker import PreparingWorker, Worker, try_model
+from tasks.infer.trial import Trying
+from tasks.infer.worker import PreparingWorker, Worker
 from tasks.preprocess.derive_columns import DeriveColumns
 from tasks.preprocess.run_steps import run_steps
 from tests.tasks.blocks import source_block
@@ -67,14 +68,14 @@ def test_rows_that_a_worker_prepares_come_in_batches_all_the_same(tmp_path: Path
 
 def test_the_trial_takes_the_largest_batch_that_pays_and_fits(tmp_path: Path) -> None:
     run, sample = make_run(tmp_path), block(8)
-    assert try_model(Counting(), run, sample).batch_size >= 32
-    assert try_model(Counting(most=20), run, sample).batch_size == 16
-    assert try_model(Counting(batch_size=4), run, sample).batch_size is None
-    assert try_model(Counting(), run, block(0)) is None
+    assert Trying(Counting(), run).on(sample).batch_size >= 32
+    assert Trying(Counting(most=20), run).on(sample).batch_size == 16
+    assert Trying(Counting(batch_size=4), run).on(sample).batch_size is None
+    assert Trying(Counting(), run).on(block(0)) is None
 
 
 def test_the_trial_measures_memory_of_its_own_process(tmp_path: Path) -> None:
-    assert 50 * 2**20 < try_model(Counting(batch_size=4), make_run(tmp_path), block(8)).memory < 8 * 2**30
+    assert 50 * 2**20 < Trying(Counting(batch_size=4), make_run(tmp_path)).on(block(8)).memory < 8 * 2**30
 
 
 @pytest.mark.parametrize("asked", [{"workers": 2}, {"num_gpus": 1}, {"num_cpus": 1}, {"resources": {"NPU": 1}}])
@@ -84,8 +85,11 @@ def test_a_worker_a_cpu_leaves_nothing_to_ask_for(asked: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows_per_call", "seconds", "expected"),
-    [(16, 0.003, 160), (16, 1.0, 16), (64, 0.0001, 256), (512, 0.0001, 512), (32, None, 32)],
+    ("rows_per_call", "seconds", "most", "expected"),
+    [
+        *((16, 0.003, 512, 320), (16, 2.0, 512, 16), (64, 0.0001, 512, 512), (1024, 0.0001, 512, 1024)),
+        *((32, None, 512, 32), (20, 0.003, 40, 40), (20, 0.003, 10, 20), (20, 0.0001, 10_000, 500)),
+    ],
 )
-def test_a_task_is_as_many_calls_as_fill_half_a_second(rows_per_call: int, seconds: float | None, expected: int):
-    assert rows_a_task(rows_per_call, seconds) == expected
+def test_a_task_is_as_many_calls_as_fill_a_second(rows_per_call: int, seconds: float | None, most: int, expected: int):
+    assert rows_a_task(rows_per_call, seconds, most) == expected

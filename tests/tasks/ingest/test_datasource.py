@@ -54,7 +54,7 @@ def test_every_row_arrives_once_with_its_share_of_the_time(tmp_path: Path, sourc
 def test_settled_rows_are_left_out_and_ends_are_not(tmp_path: Path, source: Csv):
     settled = {0: [0, 100], 1: [0, 5, 5, 6, 90, 100], 2: [3, 4]}
     run, units = lay_out(tmp_path, source, settled, blocks=1)
-    blocks = list(read_units(source, run, source.common_schema(units), 0))
+    blocks = list(read_units(reading_order.read_block(run.order, 0), source, run, source.common_schema(units)))
     found = pa.concat_tables(blocks, promote_options="permissive")
     ranged = found.filter(pa.array(found["__state"].to_numpy() != rows.END))
     numbers = {
@@ -78,7 +78,7 @@ def test_what_nobody_foresaw_fails_the_stage_by_its_name(tmp_path: Path):
     source = Broken(path=str(tmp_path / "in"))
     run, _ = lay_out(tmp_path, source, {}, blocks=1)
     with pytest.raises(StageFailed, match=r"OSError.*input/output error") as caught:
-        list(read_units(source, run, None, 0))
+        list(read_units(reading_order.read_block(run.order, 0), source, run, None))
     assert caught.value.stage == "ingest"
 
 

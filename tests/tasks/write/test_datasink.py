@@ -15,7 +15,7 @@ from tasks.errors import ContractError, RowError
 from tasks.ingest.csv import Csv
 from tasks.ingest.datasource import read_units
 from tasks.ingest.listing import list_inputs
-from tasks.reading_order import PENDING, write_order
+from tasks.reading_order import PENDING, read_block, write_order
 from tasks.write.datasink import StagingDatasink
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
@@ -119,7 +119,7 @@ def test_a_stream_through_ray_settles_every_row_of_real_files(tmp_path: Path, ra
     pending = units.append_column("settled", pa.nulls(8, pa.list_(pa.int64()))).cast(PENDING)
     write_order(run.order, pending, np.arange(8) // 2)
     schema = source.common_schema(units)
-    tables = [table for part in range(4) for table in read_units(source, run, schema, part)]
+    tables = [table for part in range(4) for table in read_units(read_block(run.order, part), source, run, schema)]
     ray.data.from_arrow(tables).write_datasink(StagingDatasink(run, "zstd", 120), ray_remote_args={"num_cpus": 0})
     records = staging.read_records(run.parts)
     assert len(records) > 1

@@ -1,0 +1,98 @@
+"""The trial of a model before the stream: is it loaded, what does a row take, and which batch size is the best?"""
+
+import time
+from dataclasses import dataclass
+
+import psutil
+import pyarrow as pa
+
+from tasks import rows
+from tasks.infer.predictor import Predictor
+from tasks.infer.worker import Worker, release_memory
+from tasks.run_directory import Run
+
+TRIAL_SECONDS, LARGEST_BATCH = 3.0, 512
+WORTH_IT = 0.05  # by how much a larger batch must be quicker
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a model took on a sample: seconds a row once warm, the bytes of memory of its process alone, and rows.
+
+    batch_size: rows at once with the best throughput; None where that was not looked for.
+    """
+
+    seconds_a_row: float
+    memory: int
+    batch_size: int | None
+
+
+class Trying:
+    """A process, as a Ray actor, that loads a model and then tries it. It may be started again at any time."""
+
+    def __init__(self, predictor: Predictor, run: Run) -> None:
+        self._predictor, self._run = predictor, run
+        self._worker: Worker | None = None
+
+    def load(self) -> Worker:
+        """Raises `JobError` for a model that cannot be loaded."""
+        self._worker = self._worker or Worker(self._predictor, self._run, "", False, [], [], is_trial=True)
+        return self._worker
+
+    def loaded(self) -> None:
+        """`load`, for those who only wait for it."""
+        self.load()
+
+    def on(self, sample: pa.Table) -> Trial | None:
+        """Runs `sample` through the model, as the stage's worker would; then finds its best batch size.
+
+        Rows that fail by themselves are skipped: None if all did. Raises as `load`, and `ContractError` for a model
+        that breaks its contract. A row that ends the process is found when Ray calls this again.
+        """
+        worker = self.load()
+        if not len(sample):
+            return None
+        with worker.guard.at(sample) as careful:
+            for _ in range(2):  # the first one warms up
+                started = time.perf_counter()
+                done = worker.run(sample, careful)
+                seconds = time.perf_counter() - started
+            good = rows.visible(sample.filter(pa.array(done["__state"].to_numpy() == rows.LIVE)))
+            if not len(good):
+                return None
+            size, seconds = None, seconds / len(good)
+            # Not where a process died at this before: it may have been of a batch too large.
+            if self._predictor.finds_batch_size() and not careful and not worker.is_short_of_memory:
+                size, seconds = _best_batch(worker, good, seconds)
+        return Trial(seconds, psutil.Process().memory_full_info().uss, size)
+
+
+def _best_batch(worker: Worker, good: pa.Table, seconds: float) -> tuple[int, float]:
+    """The batch size with the fewest seconds a row, and these. Larger ones are tried while that pays and fits."""
+    best, until = len(good), time.perf_counter() + TRIAL_SECONDS
+    size = best
+    while 2 * size <= LARGEST_BATCH and time.perf_counter() + 4 * size * seconds < until:
+        size *= 2
+        batch = pa.concat_tables([good] * -(-size // len(good)))[:size]
+        try:
+            _seconds_a_row(worker, batch)  # warms up: kernels are chosen by shape
+            found = _seconds_a_row(worker, batch)
+        except Exception:  # out of memory, mostly; whatever it is, the sizes up to here do without
+            release_memory()
+            break
+        if found > seconds * (1 - WORTH_IT):
+            break
+        best, seconds = size, found
+    return best, seconds
+
+
+def _seconds_a_row(worker: Worker, batch: pa.Table) -> float:
+    """Of one call, within the time that the guard gives one."""
+
+    def work(piece: pa.Table) -> pa.Table:
+        worker.predict(piece)
+        return piece
+
+    started = time.perf_counter()
+    worker.guard.run(batch, work, False)
+    return (time.perf_counter() - started) / len(batch)
