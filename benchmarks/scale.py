@@ -7,8 +7,8 @@ left out, and everything behind them is as in a run. Seconds are by the clock an
 in each step, libraries included, whose share is what it had before it began.
 
 Rows: `overnight run` of a small job over Parquet files of 200 rows of 2 kB through a predictor that adds up bytes.
-Memory is the peak of private memory, of the process that was started and of the Ray worker that runs the stream; Ray
-tasks are those that read and those that staged a part. The first run starts a Prefect server for all and is not shown.
+Memory is the peak of private memory, of the process that was started and of the largest of Ray's workers, of which one
+runs the stream and others read and compute; reads and writes are the Ray tasks that read, and that staged a part. The first run starts a Prefect server for all and is not shown.
 """
 
 import argparse
@@ -152,7 +152,7 @@ def run_rows(folder: Path, job: Path, count: int) -> dict[str, float]:
     """One run, watched."""
     command = [sys.executable, "-c", "from flows.cli import main; main()", "run", job.name, "--json"]
     environment = {**os.environ, "PREFECT_HOME": str(folder / "prefect"), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
-    peaks, tasks, stop = {"command": 0.0, "stream": 0.0}, {"order": 0, "parts": 0}, threading.Event()
+    peaks, tasks, stop = {"command": 0.0, "worker": 0.0}, {"order": 0, "parts": 0}, threading.Event()
     began = time.perf_counter()
     with open(folder / "log", "a") as log:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log)
@@ -160,7 +160,7 @@ def run_rows(folder: Path, job: Path, count: int) -> dict[str, float]:
     def watch() -> None:
         home = folder / f"out-{count}/_overnight/all/generations"
         while not stop.wait(0.3):
-            for name, processes in (("command", [process.pid]), ("stream", stream_workers(process.pid))):
+            for name, processes in (("command", [process.pid]), ("worker", ray_workers(environment["PREFECT_HOME"]))):
                 peaks[name] = max([peaks[name], *map(private_mb, processes)])
             for order in home.glob("*/attempts/*/order"):
                 tasks["order"] = len(reading_order.read_summaries(Location(str(order))))
@@ -182,17 +182,17 @@ def run_rows(folder: Path, job: Path, count: int) -> dict[str, float]:
     }
 
 
-def stream_workers(command: int) -> list[int]:
-    """The Ray workers that run the task `write`, by the title that Ray gives them."""
+def ray_workers(home: str) -> list[int]:
+    """The processes of Ray's workers that have this Prefect home in their environment."""
     found = []
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
             try:
-                title = (place / "cmdline").read_bytes()
+                is_worker = (place / "cmdline").read_bytes().startswith(b"ray::")
+                if is_worker and f"PREFECT_HOME={home}\0".encode() in (place / "environ").read_bytes():
+                    found.append(int(place.name))
             except OSError:
                 continue
-            if title.startswith(b"ray::") and b"stream" in title:
-                found.append(int(place.name))
     return found
 
 
@@ -209,12 +209,12 @@ def table_of_rows(counts: list[int]) -> None:
         folder = Path(name)
         try:
             run_rows(folder, make_rows(folder, ROWS_A_FILE), ROWS_A_FILE)
-            heads = f"{'command MB':>12}{'stream MB':>11}{'reads':>7}{'writes':>8}{'ms a row':>10}"
+            heads = f"{'command MB':>12}{'worker MB':>11}{'reads':>7}{'writes':>8}{'ms a row':>10}"
             print(f"\n{'rows':>12}{'seconds':>9}{heads}")
             for count in counts:
                 found = run_rows(folder, make_rows(folder, count), count)
                 print(
-                    f"{count:12,}{found['seconds']:9.1f}{found['command']:12.0f}{found['stream']:11.0f}"
+                    f"{count:12,}{found['seconds']:9.1f}{found['command']:12.0f}{found['worker']:11.0f}"
                     f"{found['reads']:7.0f}{found['writes']:8.0f}{found['seconds'] / count * 1000:10.3f}",
                     flush=True,
                 )
