@@ -8,7 +8,8 @@ in each step, libraries included, whose share is what it had before it began.
 
 Rows: `overnight run` of a small job over Parquet files of 200 rows of 2 kB through a predictor that adds up bytes.
 Memory is the peak of private memory, of the process that was started and of the largest of Ray's workers, of which one
-runs the stream and others read and compute; reads and writes are the Ray tasks that read, and that staged a part. The first run starts a Prefect server for all and is not shown.
+runs the stream and others read and compute; reads and writes are the Ray tasks that read, and that staged a part. The
+first run starts a Prefect server for all and is not shown.
 """
 
 import argparse
