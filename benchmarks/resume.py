@@ -26,9 +26,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks import reading_order, rows, settled, staging
-from tasks.ingest.pending import pending_units
+from tasks.ingest.pending import write_pending
 from tasks.manifest import UNITS, read_manifest, write_manifest
 from tasks.shuffle.order import ShuffleFiles
+from tasks.shuffle.reorder import reorder
 from tasks.storage import Location
 from tasks.write.merging import _groups
 
@@ -102,16 +103,11 @@ def resume(folder: Location, step: Callable[[str], None]) -> None:
     merged = settled.merge([record.ranges for record in records])
     del records
     step("merge")
-    pending = pending_units(folder / "manifest", units, merged)
-    quarantined = settled.rows_in_state(merged, rows.QUARANTINED)
-    step("subtract")
     order = folder / "order"
-    reading_order.write_order(order, pending, reading_order.pack(pending["size"].to_numpy()), quarantined)
-    step("write the order")
-    del units, merged, pending
-    pending = reading_order.read_order(order)
-    ordered = pending.take(ShuffleFiles().order(pending))
-    reading_order.write_order(order, ordered, reading_order.pack(ordered["size"].to_numpy()))
+    left = write_pending(order, folder / "manifest", units, merged)
+    step("subtract, write the order")
+    del units, merged
+    reorder(order, ShuffleFiles())
     step("shuffle files")
     for _ in range(4):  # as often as Ray asks for the read tasks
         blocks = reading_order.read_summaries(order)
@@ -119,7 +115,7 @@ def resume(folder: Location, step: Callable[[str], None]) -> None:
     for block in range(10):
         reading_order.read_block(order, block)
     step("ten read tasks")
-    print(json.dumps({"pending": len(ordered), "blocks": len(blocks)}), file=sys.stderr)
+    print(json.dumps({"pending": left, "blocks": len(blocks)}), file=sys.stderr)
 
 
 def publish(folder: Location, step: Callable[[str], None]) -> None:
@@ -171,7 +167,7 @@ def report(folder: Location, shape: str, count: int) -> None:
         f"\n{shape}: {count:,} rows, {len(staged):,} parts, about {ranges:,} ranges, "
         f"{footer_bytes / 2**20:,.0f} MiB of footers"
     )
-    print(f"{'':10}{'step':22}{'seconds':>9}{'CPU s':>9}{'peak MB':>9}")
+    print(f"{'':10}{'step':27}{'seconds':>9}{'CPU s':>9}{'peak MB':>9}")
     for work in ("resume", "publish"):
         command = [sys.executable, __file__, "--measure", work, "--folder", folder.template]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
@@ -179,7 +175,7 @@ def report(folder: Location, shape: str, count: int) -> None:
         steps = found["steps"] | {"all": [*(sum(s[i] for s in found["steps"].values()) for i in (0, 1)), 0]}
         steps["all"][2] = peak = max(s[2] for s in steps.values())
         for name, (seconds, cpu, memory) in steps.items():
-            print(f"{work:10}{name:22}{seconds:9.2f}{cpu:9.2f}{memory:9.0f}")
+            print(f"{work:10}{name:27}{seconds:9.2f}{cpu:9.2f}{memory:9.0f}")
         before = found["before"]
         print(f"{work:10}{(peak - before) * 2**20 / count:.0f} bytes a row over the {before:.0f} MB before")
 

@@ -18,7 +18,7 @@ from flows.crashes import end_dead_run
 from flows.job import Job
 from tasks import lease
 from tasks.errors import CheckFailed, JobError, OvernightError, StorageFailed, WorkerLost, explain
-from tasks.ingest.task import list_inputs
+from tasks.ingest.task import stream_inputs
 from tasks.manifest import digest, read_manifest
 from tasks.run_directory import (
     FORMAT_VERSION,
@@ -111,7 +111,7 @@ def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
         or unfinished_generation(run.ledger, run.fingerprint)
     ):
         return None
-    return receipt if receipt["inputs"] == digest(list_inputs(job.source, run.partition)) else None
+    return receipt if receipt["inputs"] == digest(stream_inputs(job.source, run.partition)) else None
 
 
 @contextlib.contextmanager
@@ -160,7 +160,7 @@ def _is_outdated(job: Job, run: Run) -> bool:
         _, inputs = read_manifest(run.manifest, ["size"])
     except FileNotFoundError:
         return False
-    return inputs != digest(list_inputs(job.source, run.partition))
+    return inputs != digest(stream_inputs(job.source, run.partition))
 
 
 def _record_failure(run: Run, error: OvernightError) -> None:

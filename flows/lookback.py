@@ -15,7 +15,7 @@ from prefect.client.orchestration import get_client
 from flows.job import Job
 from flows.partitions import parse_day
 from tasks.errors import InputError
-from tasks.ingest.task import list_inputs
+from tasks.ingest.task import stream_inputs
 from tasks.manifest import digest
 from tasks.run_directory import Run, read_json
 
@@ -61,7 +61,7 @@ def changed_days(job: Job, run: Run, days: int) -> list[str]:
         if not receipt or receipt["job"] != job.name:
             continue
         try:
-            if digest(list_inputs(job.source, day)) != receipt["inputs"]:
+            if digest(stream_inputs(job.source, day)) != receipt["inputs"]:
                 found.append(day)
         except InputError as error:
             get_run_logger().info("%s/%s stays as it is: %s", job.name, day, error)

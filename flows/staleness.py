@@ -10,7 +10,7 @@ from typing import Any
 
 from flows.job import Job
 from tasks.errors import InputError
-from tasks.ingest.task import list_inputs
+from tasks.ingest.task import list_inputs, stream_inputs
 from tasks.manifest import digest, read_manifest
 from tasks.run_directory import Run
 from tasks.storage import File
@@ -40,11 +40,11 @@ def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
 def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any]) -> tuple[str, ...]:
     """What changed of a partition's inputs since the receipt, by listing them. Raises `StorageFailed`."""
     try:
-        files = list_inputs(job.source, partition)
+        if digest(stream_inputs(job.source, partition)) == receipt["inputs"]:
+            return ()
+        files = list_inputs(job.source, partition)  # held only where there is something to tell
     except InputError as error:
         return (f"inputs: {error}",)
-    if digest(files) == receipt["inputs"]:
-        return ()
     manifest = replace(run, partition=partition, generation=receipt["generation"]).manifest
     try:
         units, _ = read_manifest(manifest, ["path", "version"])

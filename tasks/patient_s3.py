@@ -24,6 +24,7 @@ from s3fs.utils import FileExpired
 
 from tasks.errors import StorageFailed
 from tasks.passing import is_passing, status_of
+from tasks.s3_answers import take_objects
 
 PATIENCE_SECONDS = 120.0
 LONGEST_WAIT_SECONDS = 8.0
@@ -44,6 +45,7 @@ class PatientS3(S3FileSystem):
     async def set_session(self, refresh: bool = False, kwargs: dict[str, Any] = {}) -> Any:  # noqa: B006 - s3fs's own
         client = await super().set_session(refresh=refresh, kwargs=kwargs)
         client.meta.events.register_first("needs-retry.s3", seconds_to_wait, unique_id="overnight-patience")
+        client.meta.events.register("before-parse.s3.ListObjectsV2", take_objects, unique_id="overnight-listing")
         return client
 
     async def _cat_file(

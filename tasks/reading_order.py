@@ -7,7 +7,7 @@ small. Columns are the manifest's and `settled`, the row ranges
 """
 
 import json
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from tasks.storage import Location
 TARGET_BLOCK_BYTES = 8 * 2**20
 MINIMUM_BLOCKS = 16
 MAXIMUM_BLOCKS = 4096
+UNITS_AT_ONCE = 2**20
 
 PENDING = UNITS.append(pa.field("settled", pa.list_(pa.int64())))
 
@@ -33,9 +34,16 @@ def pack(sizes: np.ndarray) -> np.ndarray:
     weights = np.maximum(np.asarray(sizes, np.float64), 1)
     total = weights.sum()
     count = int(np.clip(total / TARGET_BLOCK_BYTES, min(MINIMUM_BLOCKS, len(sizes)), MAXIMUM_BLOCKS))
-    middles = np.cumsum(weights) - weights / 2
-    blocks = np.minimum((middles / total * count).astype(np.int64), count - 1)
-    return np.unique(blocks, return_inverse=True)[1].astype(np.int64)
+    blocks, before = np.empty(len(weights), np.int64), 0.0
+    for start in range(0, len(weights), UNITS_AT_ONCE):  # of ten million units each array beside them is 80 MB
+        some = weights[start : start + UNITS_AT_ONCE]
+        ends = np.cumsum(np.append(before, some))[1:]
+        blocks[start : start + len(some)] = (ends - some / 2) / total * count
+        before = ends[-1]
+    np.minimum(blocks, count - 1, out=blocks)
+    np.cumsum(blocks[1:] != blocks[:-1], out=blocks[1:])
+    blocks[0] = 0
+    return blocks
 
 
 def write_order(location: Location, pending: pa.Table, blocks: np.ndarray, quarantined: int = 0) -> None:
@@ -43,24 +51,49 @@ def write_order(location: Location, pending: pa.Table, blocks: np.ndarray, quara
 
     `quarantined`: how many rows of the partition earlier attempts quarantined.
     """
-    bounds = np.flatnonzero(np.diff(blocks, prepend=-1))
-    left = pc.subtract(pending["rows"], _settled_rows(pending["settled"])).to_numpy()
-    rows = [None] * len(bounds) if pending["rows"].null_count else np.add.reduceat(left, bounds, dtype=int).tolist()
-    sizes = np.add.reduceat(pending["size"].to_numpy(), bounds).tolist() if len(bounds) else []
-    about = {"blocks": json.dumps(list(zip(rows, sizes, strict=True))), "quarantined": str(quarantined)}
-    schema, sink = PENDING.with_metadata(about), pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        for start, stop in pairwise([*bounds.tolist(), len(pending)]):
-            writer.write_table(pending.slice(start, stop - start).combine_chunks().cast(schema))
-    location.write_bytes(sink.getvalue().to_pybytes())
+    settled_rows = rows_in(pending["settled"].combine_chunks())
+    left = None if pending["rows"].null_count else pending["rows"].to_numpy() - settled_rows
+    stream_order(location, [pending], blocks, pending["size"].to_numpy(), left, quarantined)
 
 
-def _settled_rows(ranges: pa.ChunkedArray) -> pa.Array:
-    """The number of rows in each unit's ranges `[start, stop, start, stop, ...]` (int64)."""
-    ranges = ranges.combine_chunks()
+def stream_order(
+    location: Location,
+    pending: Iterable[pa.Table],
+    blocks: np.ndarray,
+    sizes: np.ndarray,
+    rows_left: np.ndarray | None,
+    quarantined: int,
+) -> None:
+    """As `write_order`, of units that come in tables of any length, of which no more than a block is held.
+
+    sizes, rows_left: of each unit, the second without what is settled; None where nobody knows all of them.
+    """
+    bounds = np.append(np.zeros(min(len(blocks), 1), np.int64), np.flatnonzero(blocks[1:] != blocks[:-1]) + 1)
+    rows = [None] * len(bounds) if rows_left is None else np.add.reduceat(rows_left, bounds, dtype=int).tolist()
+    bytes_each = np.add.reduceat(sizes, bounds).tolist() if len(bounds) else []
+    about = {"blocks": json.dumps(list(zip(rows, bytes_each, strict=True))), "quarantined": str(quarantined)}
+    schema, options = PENDING.with_metadata(about), pa.ipc.IpcWriteOptions(compression="zstd")
+    with location.writing() as file, pa.ipc.new_file(file, schema, options=options) as writer:
+        for block in _cut(iter(pending), np.diff([*bounds, len(blocks)]).tolist()):
+            writer.write_table(block.combine_chunks().cast(schema))
+
+
+def _cut(tables: Iterator[pa.Table], lengths: Iterable[int]) -> Iterator[pa.Table]:
+    """Tables of these lengths from tables of any."""
+    waiting = PENDING.empty_table()
+    for length in lengths:
+        while len(waiting) < length:
+            waiting = pa.concat_tables([waiting, next(tables)])
+        yield waiting[:length]
+        waiting = waiting[length:]
+
+
+def rows_in(ranges: pa.Array) -> np.ndarray:
+    """The number of rows (int64) in each unit's ranges `[start, stop, start, stop, ...]`."""
     bounds, units = pc.list_flatten(ranges).to_numpy(), pc.list_parent_indices(ranges).to_numpy()
-    lengths = bounds[1::2] - bounds[::2]
-    return pa.array(np.bincount(units[::2], weights=lengths, minlength=len(ranges)).astype(np.int64))
+    found = np.zeros(len(ranges), np.int64)
+    np.add.at(found, units[::2], bounds[1::2] - bounds[::2])
+    return found
 
 
 def read_summaries(location: Location) -> list[tuple[int | None, int]]:
@@ -79,10 +112,25 @@ def read_block(location: Location, block: int) -> pa.Table:
         return pa.Table.from_batches([pa.ipc.open_file(file).get_batch(block)])
 
 
-def read_order(location: Location) -> pa.Table:
-    """All pending units, in reading order."""
+def read_order(location: Location, columns: Sequence[str] | None = None) -> pa.Table:
+    """All pending units, or some of their columns, in reading order."""
+    fields = [PENDING.get_field_index(name) for name in columns] if columns else None
     with location.open() as file:
-        return pa.ipc.open_file(file).read_all()
+        return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=fields)).read_all()
+
+
+def read_places(location: Location, places: np.ndarray) -> pa.Table:
+    """The units at these places of the reading order, which ascend, holding no more than a block of the others."""
+    found, first = [PENDING.empty_table()], 0
+    with location.open() as file:
+        order = pa.ipc.open_file(file)
+        for number in range(order.num_record_batches):
+            batch = order.get_batch(number)
+            low, high = np.searchsorted(places, [first, first + len(batch)])
+            if low < high:
+                found.append(pa.Table.from_batches([batch.take(pa.array(places[low:high] - first))]).cast(PENDING))
+            first += len(batch)
+    return pa.concat_tables(found)
 
 
 def _about(location: Location) -> dict[bytes, bytes]:

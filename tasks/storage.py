@@ -14,18 +14,22 @@ is a `StorageFailed`; no permission and no space are a `StorageRefused` at once.
 import contextlib
 import os
 import re
+import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from glob import has_magic
-from typing import Any
+from typing import Any, BinaryIO
 
 import fsspec
 from fsspec.core import split_protocol
 from fsspec.implementations.local import LocalFileSystem
 
+from tasks.entries import Entry, entry_of
 from tasks.errors import JobError
+from tasks.local_listing import local_entries
+from tasks.passing import is_full
+from tasks.s3_listing import s3_entries
 from tasks.storage_errors import worded
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -95,23 +99,24 @@ class Location:
         """Files below, sorted by path. Names that begin with `_` or `.`, and other extensions, are skipped.
 
         A location that is itself a file is that one file. Raises `FileNotFoundError` for a local directory or a bucket
-        that does not exist, `PermissionError` for one that may not be read.
+        that does not exist, `PermissionError` for one that may not be read. They come while they are listed, on disks
+        and from S3; other stores list all of them first.
         """
         filesystem, root = self.open_filesystem()
         if is_local(filesystem) and not filesystem.exists(root):
             raise FileNotFoundError(f"there is no directory {self}")
-        root = root.rstrip("/")
-        found = filesystem.find(root, detail=True)
-        if not found and not is_local(filesystem):
-            filesystem.ls(root.split("/", 1)[0])  # a bucket that is missing or forbidden says so
-        for full, info in sorted(found.items()):
+        root, is_empty = root.rstrip("/"), True
+        scheme = "" if is_local(filesystem) else filesystem.unstrip_protocol(root).removesuffix(root)
+        for full, size, version, changed in entries(filesystem, root):
+            is_empty = False
             path = full[len(root) :].lstrip("/") or full.rsplit("/", 1)[-1]
-            if full.endswith("/") or any(part[0] in "_." for part in path.split("/") if part):
+            if full.endswith("/") or _is_hidden(path):
                 continue  # a name that ends in a slash stands for a directory on object stores
             if extensions and not path.lower().endswith(extensions):
                 continue
-            uri = full if is_local(filesystem) else filesystem.unstrip_protocol(full)
-            yield File(path, uri, int(info["size"] or 0), version_of(info), changed_at(info))
+            yield File(path, scheme + full, size, version, changed)
+        if is_empty and not is_local(filesystem):
+            filesystem.ls(root.split("/", 1)[0])  # a bucket that is missing or forbidden says so
 
     def names(self) -> list[str]:
         """Names of the entries directly below, sorted; none if there is no such directory."""
@@ -166,13 +171,39 @@ class Location:
         filesystem, path = self.open_filesystem()
         with worded("write", self, path if is_local(filesystem) else ""):
             if is_local(filesystem):
-                with _temporary_file(path, data) as temporary:
-                    os.replace(temporary, path)
+                with _temporary_file(path) as temporary:
+                    temporary.write(data)
+                    _finish(temporary)
+                    os.replace(temporary.name, path)
                 return
             try:
                 filesystem.pipe_file(path, data)
             except FileNotFoundError:  # a large upload whose last answer was lost is done, and then unknown
                 filesystem.pipe_file(path, data)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[BinaryIO]:
+        """A file to fill piece by piece, which takes this place whole when the body ends well, and else leaves nothing.
+
+        For an object store it lies in the folder for temporary files until then. What the body raises passes as it is,
+        but for a full disk.
+        """
+        filesystem, path = self.open_filesystem()
+        local_path = path if is_local(filesystem) else os.path.join(tempfile.gettempdir(), "overnight")
+        with _temporary_file(local_path) as temporary:
+            try:
+                yield temporary
+            except Exception as error:
+                if is_full(error):
+                    with worded("write", self, local_path):
+                        raise
+                raise
+            with worded("write", self, local_path):
+                _finish(temporary)
+                if is_local(filesystem):
+                    os.replace(temporary.name, path)
+                else:
+                    filesystem.put_file(temporary.name, path)
 
     def create(self, data: bytes) -> None:
         """Writes a file whole, if it is not there. Raises `FileExistsError`, for all but one of those who try.
@@ -183,8 +214,10 @@ class Location:
         filesystem, path = self.open_filesystem()
         with worded("write", self, path if is_local(filesystem) else ""):
             if is_local(filesystem):
-                with _temporary_file(path, data) as temporary:
-                    os.link(temporary, path)
+                with _temporary_file(path) as temporary:
+                    temporary.write(data)
+                    _finish(temporary)
+                    os.link(temporary.name, path)
                 return
             try:
                 filesystem.pipe_file(path, data, mode="create")
@@ -223,40 +256,38 @@ def is_local(filesystem: fsspec.AbstractFileSystem) -> bool:
     return isinstance(filesystem, LocalFileSystem)
 
 
-def version_of(info: dict[str, Any]) -> str:
-    """What tells a file from another under its name, by a listing's or `info`'s entry: its ETag, or when it changed."""
-    version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or _modified(info)
-    return str(version).strip('"')
+def entries(filesystem: fsspec.AbstractFileSystem, root: str) -> Iterator[Entry]:
+    """What lies below `root` in the order of full names, or `root` itself where that is a file."""
+    if isinstance(filesystem, LocalFileSystem):
+        return local_entries(filesystem, root)
+    if hasattr(filesystem, "call_s3") and not _is_unordered(root):
+        return s3_entries(filesystem, root)
+    return (entry_of(name, info) for name, info in sorted(filesystem.find(root, detail=True).items()))
 
 
-def changed_at(info: dict[str, Any]) -> float | None:
-    """When a file of a listing came or was changed. Locally the later of both: a copy may keep its original's time."""
-    if "mtime" in info:
-        return max(float(info["mtime"]), float(info.get("created") or 0))
-    value = info.get("LastModified", info.get("last_modified", info.get("updated")))
-    try:
-        value = datetime.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError:
-        return None
-    return value.timestamp() if isinstance(value, datetime) else None
+def _is_unordered(root: str) -> bool:
+    """Whether it is a directory bucket (S3 Express One Zone), the one kind that S3 does not list in order."""
+    return root.split("/", 1)[0].endswith("--x-s3")
+
+
+def _is_hidden(path: str) -> bool:
+    return path[0] in "_." or "/_" in path or "/." in path
 
 
 @contextlib.contextmanager
-def _temporary_file(path: str, data: bytes) -> Iterator[str]:
-    """A file beside `path` that holds `data` and is on the disk; gone afterwards, whatever happens."""
+def _temporary_file(path: str) -> Iterator[BinaryIO]:
+    """A new file beside `path`, open for writing; gone afterwards, whatever happens."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
         with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        yield temporary
+            yield file
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
 
 
-def _modified(info: dict[str, Any]) -> str:
-    value = info.get("mtime", info.get("LastModified", info.get("last_modified", "")))
-    return f"{value:.6f}" if isinstance(value, float) else str(value)
+def _finish(file: BinaryIO) -> None:
+    """Puts what was written on the disk."""
+    file.flush()
+    os.fsync(file.fileno())

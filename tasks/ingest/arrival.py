@@ -5,15 +5,14 @@ Changes no results, only when they begin. A partition that lies there for long p
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from tasks.errors import InputError
 from tasks.ingest.listing import find_files
 from tasks.ingest.source import Source
 from tasks.ingest.wait_for import WaitFor
-from tasks.manifest import digest
-from tasks.storage import File
+from tasks.manifest import Census, census
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 2.0, 60.0  # between two looks
 
@@ -31,18 +30,16 @@ class Quiet:
         self._seen: str | None = None
         self._since = 0.0
 
-    def seconds(self, files: Sequence[File], clock: float, own_time: float) -> float:
+    def seconds(self, found: Census, clock: float, own_time: float) -> float:
         """`clock`: now, in seconds since 1970, as the storage counts. `own_time`: now, on a clock of this process."""
-        changes = [file.changed_at for file in files if file.changed_at is not None]
-        has_times = bool(files) and len(changes) == len(files)
-        found = digest(files)
+        newest = found.newest_change if found.has_times else None
         if self._seen is None:
-            self._since = float("-inf") if has_times else own_time
-        elif found != self._seen:
+            self._since = own_time if newest is None else float("-inf")
+        elif found.digest != self._seen:
             self._since = own_time
-        self._seen = found
+        self._seen = found.digest
         unchanged = own_time - self._since
-        return min(unchanged, max(0.0, clock - max(changes))) if has_times else unchanged
+        return unchanged if newest is None else min(unchanged, max(0.0, clock - newest))
 
 
 def wait_for_arrival(
@@ -75,13 +72,13 @@ def _lacking(source: Source, wait_for: WaitFor, partition: str, quiet: Quiet) ->
         return f"expected the file {location / wait_for.file}, found none"
     if wait_for.quiet_minutes is None:
         return ""
-    files = find_files(source, partition, may_be_missing=True)
-    if not files and not source.allow_empty:
+    found = census(find_files(source, partition, may_be_missing=True))
+    if not found.count and not source.allow_empty:
         return f"expected inputs at {location}, found none"
-    seconds = quiet.seconds(files, datetime.now(UTC).timestamp(), time.monotonic())
+    seconds = quiet.seconds(found, datetime.now(UTC).timestamp(), time.monotonic())
     if seconds >= wait_for.quiet_minutes * 60:
         return ""
     return (
-        f"expected no change at {location} for {wait_for.quiet_minutes:g} minutes, found {len(files):,} files and the "
+        f"expected no change at {location} for {wait_for.quiet_minutes:g} minutes, found {found.count:,} files and the "
         f"last change {seconds / 60:.1f} minutes ago"
     )

@@ -1,5 +1,7 @@
 """The listing of a partition's files, and the units of sources whose files are read whole."""
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 
 from tasks.errors import InputError, StorageFailed
@@ -10,29 +12,40 @@ from tasks.storage import File
 
 
 def list_inputs(source: Source, partition: str) -> list[File]:
-    """The files of a partition.
+    """The files of a partition, all at once. Raises as `stream_inputs`."""
+    return list(stream_inputs(source, partition))
+
+
+def stream_inputs(source: Source, partition: str) -> Iterator[File]:
+    """The files of a partition, sorted by path, as they are found.
 
     Raises `InputError` where they cannot be listed, or there are none, and `StorageFailed` where that may pass.
     """
-    location = source.location(partition)
-    files = find_files(source, partition)
-    if not files and not source.allow_empty:
+    is_empty = True
+    for file in find_files(source, partition):
+        is_empty = False
+        yield file
+    if is_empty and not source.allow_empty:
         expected = f"files ending in {', '.join(source.extensions)}" if source.extensions else "files"
         raise InputError(
-            f"source.path: expected {expected} below {location}, found none. "
+            f"source.path: expected {expected} below {source.location(partition)}, found none. "
             "Set source.allow_empty: true if an empty partition is no mistake."
         )
-    return files
 
 
-def find_files(source: Source, partition: str, may_be_missing: bool = False) -> list[File]:
-    """The files that there are, perhaps none. Raises as `list_inputs`; `may_be_missing`: not where the place is not."""
+def find_files(source: Source, partition: str, may_be_missing: bool = False) -> Iterator[File]:
+    """The files that there are, perhaps none. Raises as `stream_inputs`, but `may_be_missing`: not where nothing is."""
     location = source.location(partition)
     try:
-        files = list(location.files(source.extensions))
+        for file in location.files(source.extensions):
+            if not _is_text(file.path):
+                raise InputError(f"source.path: the name {file.path!r} below {location} is no UTF-8; rename the file.")
+            yield file
+    except InputError:
+        raise
     except FileNotFoundError as error:
         if may_be_missing:
-            return []
+            return
         raise InputError(
             f"source.path: expected a directory or bucket, found nothing at {location} ({error})."
         ) from error
@@ -49,9 +62,6 @@ def find_files(source: Source, partition: str, may_be_missing: bool = False) -> 
             f"source.path: cannot list {location}: {error}. Check the credentials and the endpoint in the environment, "
             "or set anonymous: true for a public bucket."
         ) from error
-    if unnamed := next((file for file in files if not _is_text(file.path)), None):
-        raise InputError(f"source.path: the name {unnamed.path!r} below {location} is no UTF-8; rename the file.")
-    return files
 
 
 def _is_text(name: str) -> bool:

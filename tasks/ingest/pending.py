@@ -1,28 +1,52 @@
 """What is left to read: units that staged parts do not settle whole, and what of them is settled."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
-from tasks import settled
-from tasks.manifest import read_units
-from tasks.reading_order import PENDING
+from tasks import reading_order, rows, settled
+from tasks.manifest import iterate_units
+from tasks.reading_order import PENDING, stream_order
 from tasks.storage import Location
 
 
-def pending_units(manifest: Location, counts: pa.Table, merged: pa.Table) -> pa.Table:
-    """The units with rows that no staged part settles (schema `PENDING`), in manifest order.
+def write_pending(order: Location, manifest: Location, counts: pa.Table, merged: pa.Table) -> int:
+    """Writes the order file of what is left, in manifest order; how many units that are.
 
-    `counts` has the columns `rows` and `first_row` of all units, `merged` is of `settled.merge`. Of the units that are
-    settled whole, no more is read than that.
+    `counts` has the columns `rows`, `first_row` and `size` of all units, `merged` is of `settled.merge`. Of the units
+    that are settled whole no more is read than that, and of the others a row group at a time.
     """
+    left, skipped = units_left(counts, merged)
+    sizes, rows_left = counts["size"].to_numpy(), counts["rows"].combine_chunks()
+    if len(left) < len(counts):
+        sizes, rows_left = sizes[left], rows_left.take(pa.array(left))
+    settled_rows = reading_order.rows_in(skipped)
+    known = None if rows_left.null_count else np.subtract(rows_left.to_numpy(), settled_rows, out=settled_rows)
+    quarantined = settled.rows_in_state(merged, rows.QUARANTINED)
+    tables = pending_tables(manifest, left, skipped)
+    stream_order(order, tables, reading_order.pack(sizes), sizes, known, quarantined)
+    pa.default_memory_pool().release_unused()  # else the worker keeps it for its next task
+    return len(left)
+
+
+def units_left(counts: pa.Table, merged: pa.Table) -> tuple[np.ndarray, pa.Array]:
+    """The numbers of the units with rows that no staged part settles (int64), and what of each is settled."""
     expected = settled.rows_of_units(counts, merged)
     unit, start, stop = (settled.ranges_only(merged)[name].to_numpy() for name in ("unit", "start", "stop"))
     done = np.zeros(len(counts), np.int64)
     np.add.at(done, unit, stop - start)
     is_left = (expected < 0) | (done < expected)
     left, of_left = np.flatnonzero(is_left), is_left[unit]
-    skipped = leftovers(left, unit[of_left], start[of_left], stop[of_left])
-    return read_units(manifest, left).append_column("settled", skipped).cast(PENDING)
+    return left, leftovers(left, unit[of_left], start[of_left], stop[of_left])
+
+
+def pending_tables(manifest: Location, left: np.ndarray, skipped: pa.Array) -> Iterator[pa.Table]:
+    """The units left (schema `PENDING`), in manifest order, as `units_left` tells them."""
+    place = 0
+    for units in iterate_units(manifest, left):
+        yield units.append_column("settled", skipped[place : place + len(units)]).cast(PENDING)
+        place += len(units)
 
 
 def leftovers(units: np.ndarray, unit: np.ndarray, start: np.ndarray, stop: np.ndarray) -> pa.Array:
@@ -30,6 +54,8 @@ def leftovers(units: np.ndarray, unit: np.ndarray, start: np.ndarray, stop: np.n
 
     Ranges come sorted by unit and start, each of one of `units`; those that meet become one.
     """
+    if not len(unit):
+        return pa.nulls(len(units), pa.list_(pa.int64()))
     first = np.ones(len(unit), bool)
     first[1:] = (unit[1:] != unit[:-1]) | (start[1:] != stop[:-1])
     last = np.append(first[1:], True)[: len(unit)]

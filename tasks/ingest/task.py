@@ -11,29 +11,26 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from pydantic import Field
 
-from tasks import reading_order, rows, settled
+from tasks import settled
 from tasks.artifacts import artifact_key, dispensable, markdown_table
-from tasks.errors import InputError
 from tasks.ingest.arrival import wait_for_arrival
 from tasks.ingest.csv import Csv
 from tasks.ingest.datasource import ManifestDatasource, read_units
 from tasks.ingest.images import Images
 from tasks.ingest.jsonl import Jsonl
-from tasks.ingest.limit import limited
-from tasks.ingest.listing import list_inputs
+from tasks.ingest.listing import list_inputs, stream_inputs
 from tasks.ingest.parquet import Parquet
-from tasks.ingest.pending import pending_units
-from tasks.manifest import digest, read_manifest, read_schema, write_manifest
+from tasks.ingest.pending import write_pending
+from tasks.ingest.taking import FIRST_UNITS, take_manifest
+from tasks.manifest import read_manifest, read_schema
 from tasks.manifest import read_units as units_of
 from tasks.resources import READ, TASK_RETRIES, Plan
 from tasks.run_directory import Run
 from tasks.staging import read_records
 
-__all__ = ["Source", "ingest", "list_inputs"]
+__all__ = ["Source", "ingest", "list_inputs", "stream_inputs"]
 
 Source = Annotated[Images | Parquet | Csv | Jsonl, Field(discriminator="kind")]
-
-FIRST_UNITS = 1000  # enough to see how the files look
 
 
 @task(
@@ -51,20 +48,11 @@ def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
     if not run.manifest.exists():
         if source.wait_for and run.limit_rows is None:  # a sample takes what is there
             wait_for_arrival(source, source.wait_for, run.partition, get_run_logger().info)
-        files = list_inputs(source, run.partition)
-        units = source.units(files)
-        if run.limit_rows is not None:
-            units = limited(source, units, run.limit_rows)
-        if not len(units) and not source.allow_empty:
-            raise InputError(f"source.path: {len(files)} files at {source.location(run.partition)}, but no rows.")
-        write_manifest(run.manifest, units, digest(files), source.common_schema(units[:FIRST_UNITS]))
+        take_manifest(run.manifest, source, run.partition, run.limit_rows)
     units, _ = read_manifest(run.manifest, ["size", "first_row", "rows"])
-    merged = settled.merge([record.ranges for record in read_records(run.parts)])
-    pending = pending_units(run.manifest, units, merged)
-    quarantined = settled.rows_in_state(merged, rows.QUARANTINED)
-    reading_order.write_order(run.order, pending, reading_order.pack(pending["size"].to_numpy()), quarantined)
+    left = write_pending(run.order, run.manifest, units, settled.merge([r.ranges for r in read_records(run.parts)]))
     some = units_of(run.manifest, np.union1d(np.arange(len(units))[:FIRST_UNITS], np.arange(len(units))[-1:]))
-    _describe(run, units, some, len(pending))
+    _describe(run, units, some, left)
     schema = read_schema(run.manifest)
     dataset = ray.data.read_datasource(
         ManifestDatasource(source, run, schema),

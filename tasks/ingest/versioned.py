@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 import fsspec
 
+from tasks.entries import version_of
 from tasks.errors import InputError, RowError
-from tasks.storage import is_local, open_filesystem, version_of
+from tasks.storage import is_local, open_filesystem
 
 LOOKS_AT_ONCE = 16
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from tasks.leaf import Leaf
@@ -36,9 +37,9 @@ class ShuffleFiles(Seeded):
     kind: Literal["files"] = "files"
 
     def order(self, pending: pa.Table) -> np.ndarray:
-        return _permute_groups(
-            pa.array(pending["path"].combine_chunks()).dictionary_encode().indices.to_numpy(), self.seed
-        )
+        path = pending["path"]  # a file's units lie side by side
+        is_next = pc.not_equal(path[1:], path[:-1]).to_numpy()
+        return _permute_groups(np.concatenate([np.zeros(min(len(path), 1), np.int64), np.cumsum(is_next)]), self.seed)
 
 
 class ShuffleBlocks(Seeded):

@@ -7,10 +7,10 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from pydantic import Field
 
-from tasks import reading_order
 from tasks.resources import Plan
 from tasks.run_directory import Run
 from tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles, ShuffleRows
+from tasks.shuffle.reorder import reorder
 
 Shuffle = Annotated[NoShuffle | ShuffleFiles | ShuffleBlocks | ShuffleRows, Field(discriminator="kind")]
 
@@ -20,11 +20,7 @@ def shuffle(run: Run, shuffle: Shuffle, plan: Plan, dataset: ray.data.Dataset) -
     """The dataset with its reading order decided; the read looks the order up when the stream starts."""
     if isinstance(shuffle, NoShuffle):
         return dataset
-    pending = reading_order.read_order(run.order)
-    ordered = pending.take(shuffle.order(pending))
-    blocks = reading_order.pack(ordered["size"].to_numpy())
-    reading_order.write_order(run.order, ordered, blocks, reading_order.read_quarantined(run.order))
-    one_row_each = pending["rows"].null_count == 0 and bool((pending["rows"].to_numpy() == 1).all())
+    one_row_each = reorder(run.order, shuffle)
     if not isinstance(shuffle, ShuffleRows) or one_row_each:
         return dataset
     mixed = dataset.random_shuffle(seed=shuffle.seed, num_cpus=plan.task_cpus)

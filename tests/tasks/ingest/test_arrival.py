@@ -13,6 +13,7 @@ from tasks.errors import InputError
 from tasks.ingest.arrival import Quiet, wait_for_arrival
 from tasks.ingest.csv import Csv
 from tasks.ingest.wait_for import WaitFor
+from tasks.manifest import census
 from tasks.storage import File
 
 SHORT = 0.01  # minutes
@@ -98,27 +99,27 @@ def file(path: str, changed_at: float | None) -> File:
 
 
 def test_with_times_what_is_old_is_quiet_at_once() -> None:
-    assert Quiet().seconds([file("a", 1000), file("b", 4000)], clock=10_000, own_time=5) == 6000
+    assert Quiet().seconds(census([file("a", 1000), file("b", 4000)]), clock=10_000, own_time=5) == 6000
 
 
 def test_with_times_from_a_clock_ahead_of_ours_nothing_is_quiet() -> None:
-    assert Quiet().seconds([file("a", 12_000)], clock=10_000, own_time=5) == 0
+    assert Quiet().seconds(census([file("a", 12_000)]), clock=10_000, own_time=5) == 0
 
 
 def test_a_removal_leaves_no_time_and_is_no_quiet() -> None:
     quiet = Quiet()
-    assert quiet.seconds([file("a", 1000), file("b", 1000)], clock=10_000, own_time=0) == 9000
-    assert quiet.seconds([file("a", 1000)], clock=10_010, own_time=10) == 0
-    assert quiet.seconds([file("a", 1000)], clock=10_040, own_time=40) == 30
+    assert quiet.seconds(census([file("a", 1000), file("b", 1000)]), clock=10_000, own_time=0) == 9000
+    assert quiet.seconds(census([file("a", 1000)]), clock=10_010, own_time=10) == 0
+    assert quiet.seconds(census([file("a", 1000)]), clock=10_040, own_time=40) == 30
 
 
 @pytest.mark.parametrize("files", [[file("a", None)], [file("a", None), file("b", 3.0)], []])
 def test_without_times_quiet_is_counted_from_the_first_look_and_from_every_change(files: list[File]) -> None:
     quiet = Quiet()
-    assert quiet.seconds(files, clock=10_000, own_time=100) == 0
-    assert quiet.seconds(files, clock=10_000, own_time=160) == 60
-    assert quiet.seconds([*files, file("c", None)], clock=10_000, own_time=170) == 0
-    assert quiet.seconds([*files, file("c", None)], clock=10_000, own_time=200) == 30
+    assert quiet.seconds(census(files), clock=10_000, own_time=100) == 0
+    assert quiet.seconds(census(files), clock=10_000, own_time=160) == 60
+    assert quiet.seconds(census([*files, file("c", None)]), clock=10_000, own_time=170) == 0
+    assert quiet.seconds(census([*files, file("c", None)]), clock=10_000, own_time=200) == 30
 
 
 @pytest.mark.parametrize("settings", [{}, {"timeout_minutes": 5}, {"file": ""}, {"file": "/x"}, {"quiet_minutes": 0}])

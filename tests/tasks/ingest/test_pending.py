@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks import rows, settled
-from tasks.ingest.pending import leftovers, pending_units
+from tasks.ingest.pending import leftovers, pending_tables, units_left
 from tasks.manifest import UNITS, read_manifest
 from tasks.reading_order import PENDING
 from tasks.storage import Location
@@ -57,7 +57,8 @@ def test_what_is_left_and_what_is_skipped_add_up_to_the_manifest(
     pq.write_table(units.replace_schema_metadata({"inputs": "d"}), manifest.uri, row_group_size=3)
     read, _ = read_manifest(manifest, ["first_row", "rows"])
     assert read.column_names == ["first_row", "rows"]
-    pending = pending_units(manifest, read, settled.merge([*(ranges(part, {}) for part in parts), ranges({}, ends)]))
+    merged = settled.merge([*(ranges(part, {}) for part in parts), ranges({}, ends)])
+    pending = pa.concat_tables([PENDING.empty_table(), *pending_tables(manifest, *units_left(read, merged))])
 
     done = {place for part in parts for place in part}
     left = {unit for unit, count in enumerate(known) if count is None or {(unit, row) for row in range(count)} - done}

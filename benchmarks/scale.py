@@ -1,0 +1,244 @@
+"""What grows with a partition: `python benchmarks/scale.py [--objects N ...] [--rows N ...]`, two tables.
+
+Objects: what a run does before it reads the first row, each number in a process of its own: list, write the manifest,
+write the order, shuffle it by files, plan the read tasks. The listing is made up where S3's answers, parsed, would come
+in: a thousand objects an answer, in folders of ten thousand, in no time. So the network and the parsing of answers are
+left out, and everything behind them is as in a run. Seconds are by the clock and of CPU; memory is the process's peak
+in each step, libraries included, whose share is what it had before it began.
+
+Rows: `overnight run` of a small job over Parquet files of 200 rows of 2 kB through a predictor that adds up bytes.
+Memory is the peak of private memory, of the process that was started and of the largest of Ray's workers, of which one
+runs the stream and others read and compute; reads and writes are the Ray tasks that read, and that staged a part. The
+first run starts a Prefect server for all and is not shown.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from tasks import patient_s3, reading_order, settled
+from tasks.ingest.datasource import ManifestDatasource
+from tasks.ingest.images import Images
+from tasks.ingest.pending import write_pending
+from tasks.ingest.taking import take_manifest
+from tasks.manifest import read_manifest
+from tasks.patient_s3 import PatientS3
+from tasks.shuffle.order import ShuffleFiles
+from tasks.shuffle.reorder import reorder
+from tasks.storage import Location
+from tests.tasks.runs import make_run
+
+PAGE, FOLDER = 1000, 10_000
+PREFIX = "raw/date=2026-01-02/"
+ROWS_A_FILE, ROW_BYTES = 200, 2_000
+MODEL = """
+import numpy as np
+
+
+class Sum:
+    def __call__(self, batch):
+        return {"sum": np.array([sum(data) for data in batch["data"]])}
+"""
+
+
+class MadeUpS3(PatientS3):
+    """Answers to listings of `count` objects; it knows no other call."""
+
+    count = 0
+
+    def call_s3(self, method: str, **keys: Any) -> dict[str, Any]:
+        assert method == "list_objects_v2", method
+        prefix, after = keys["Prefix"].removeprefix(PREFIX), keys.get("StartAfter", "").removeprefix(PREFIX)
+        folder = int(prefix.strip("/") or 0)
+        first, stop = (folder * FOLDER, (folder + 1) * FOLDER) if prefix else (0, self.count)
+        first, stop = int(after.strip("/") or 0) * FOLDER if after else first, min(stop, self.count)
+        is_of_folders = keys.get("Delimiter") and not prefix
+        if is_of_folders:
+            first, stop = 0, -(-self.count // FOLDER)
+        first = int(keys.get("ContinuationToken", first))
+        some = range(first, min(first + PAGE, stop))
+        answer = {"IsTruncated": some.stop < stop, "NextContinuationToken": str(some.stop)}
+        if is_of_folders:
+            return answer | {"CommonPrefixes": [{"Prefix": f"{PREFIX}{number:05d}/"} for number in some]}
+        return answer | {"Contents": [_object(number) for number in some]}
+
+
+def _object(number: int) -> dict[str, Any]:
+    key = f"{PREFIX}{number // FOLDER:05d}/{number:08d}.jpg"
+    etag = f'"{number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128:032x}"'
+    return {"Key": key, "Size": 100_000, "ETag": etag, "LastModified": datetime.now(UTC), "StorageClass": "STANDARD"}
+
+
+def plan(count: int, folder: str) -> None:
+    """Prints the steps as JSON: name -> seconds, CPU seconds, peak MB; and the number of read tasks."""
+    MadeUpS3.count = count
+    patient_s3.PatientS3 = MadeUpS3  # type: ignore[misc]
+    run, source = make_run(folder), Images(path="s3://bucket/raw/date={partition}/", anonymous=True)
+    before, steps = peak_mb(), {}
+
+    def step(name: str, work: Callable[[], Any]) -> Any:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        started = [time.perf_counter(), time.process_time()]
+        found = work()
+        now = [time.perf_counter(), time.process_time()]
+        steps[name] = [now[0] - started[0], now[1] - started[1], peak_mb()]
+        return found
+
+    def order() -> None:
+        counts, _ = read_manifest(run.manifest, ["size", "first_row", "rows"])
+        write_pending(run.order, run.manifest, counts, settled.merge([]))
+
+    step("list, write the manifest", lambda: take_manifest(run.manifest, source, run.partition))
+    step("write the order", order)
+    step("plan the read tasks", lambda: ManifestDatasource(source, run, None).get_read_tasks(1))
+    step("shuffle by files", lambda: reorder(run.order, ShuffleFiles()))
+    tasks = len(reading_order.read_summaries(run.order))
+    print(json.dumps({"before": before, "steps": steps, "tasks": tasks}))
+
+
+def peak_mb() -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def table_of_objects(counts: list[int]) -> None:
+    print(f"\n{'objects':>12} {'step':26}{'seconds':>9}{'CPU s':>9}{'peak MB':>9}{'µs an object':>14}")
+    for count in counts:
+        with tempfile.TemporaryDirectory(prefix="scale-") as folder:
+            command = [sys.executable, __file__, "--plan", str(count), "--folder", folder]
+            found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        steps = found["steps"]
+        seconds, cpu = (sum(values[i] for values in steps.values()) for i in (0, 1))
+        steps["all"] = [seconds, cpu, max(values[2] for values in steps.values())]
+        for name, (seconds, cpu, memory) in steps.items():
+            each = seconds / count * 1e6
+            print(f"{count:12,} {name:26}{seconds:9.2f}{cpu:9.2f}{memory:9.0f}{each:14.2f}", flush=True)
+        print(f"{'':12} {found['before']:.0f} MB before; {found['tasks']:,} read tasks", flush=True)
+
+
+def make_rows(folder: Path, count: int) -> Path:
+    """The inputs, the predictor and the job file of a run over `count` rows."""
+    place, random = folder / f"in-{count}", np.random.default_rng(1)
+    place.mkdir()
+    for number in range(count // ROWS_A_FILE):
+        data = [random.bytes(ROW_BYTES) for _ in range(ROWS_A_FILE)]
+        pq.write_table(pa.table({"data": data}), place / f"{number:06d}.parquet", compression="none")
+    (folder / "sum_model.py").write_text(MODEL)
+    job = {
+        "name": f"rows-{count}",
+        "source": {"kind": "parquet", "path": f"in-{count}"},
+        "inference": [{"kind": "python", "target": "sum_model:Sum", "batch_size": 1000}],
+        "sink": {"kind": "parquet", "path": f"out-{count}"},
+    }
+    path = folder / f"rows-{count}.yaml"
+    path.write_text(yaml.safe_dump(job))
+    return path
+
+
+def run_rows(folder: Path, job: Path, count: int) -> dict[str, float]:
+    """One run, watched."""
+    command = [sys.executable, "-c", "from flows.cli import main; main()", "run", job.name, "--json"]
+    environment = {**os.environ, "PREFECT_HOME": str(folder / "prefect"), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+    peaks, tasks, stop = {"command": 0.0, "worker": 0.0}, {"order": 0, "parts": 0}, threading.Event()
+    began = time.perf_counter()
+    with open(folder / "log", "a") as log:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log)
+
+    def watch() -> None:
+        home = folder / f"out-{count}/_overnight/all/generations"
+        while not stop.wait(0.3):
+            for name, processes in (("command", [process.pid]), ("worker", ray_workers(environment["PREFECT_HOME"]))):
+                peaks[name] = max([peaks[name], *map(private_mb, processes)])
+            for order in home.glob("*/attempts/*/order"):
+                tasks["order"] = len(reading_order.read_summaries(Location(str(order))))
+            tasks["parts"] = max(tasks["parts"], sum(1 for _ in home.glob("*/parts/*.part")))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    receipt = json.loads(process.communicate()[0])
+    seconds = time.perf_counter() - began
+    stop.set()
+    watcher.join()
+    assert receipt["rows_out"] == count, receipt
+    return {
+        **peaks,
+        "reads": tasks["order"],
+        "writes": tasks["parts"],
+        "seconds": seconds,
+        "stream_seconds": receipt["seconds"],
+    }
+
+
+def ray_workers(home: str) -> list[int]:
+    """The processes of Ray's workers that have this Prefect home in their environment."""
+    found = []
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            try:
+                is_worker = (place / "cmdline").read_bytes().startswith(b"ray::")
+                if is_worker and f"PREFECT_HOME={home}\0".encode() in (place / "environ").read_bytes():
+                    found.append(int(place.name))
+            except OSError:
+                continue
+    return found
+
+
+def private_mb(process: int) -> float:
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+        return int(status.split("RssAnon:")[1].split()[0]) / 1024
+    except (OSError, IndexError):
+        return 0.0
+
+
+def table_of_rows(counts: list[int]) -> None:
+    with tempfile.TemporaryDirectory(prefix="scale-") as name:
+        folder = Path(name)
+        try:
+            run_rows(folder, make_rows(folder, ROWS_A_FILE), ROWS_A_FILE)
+            heads = f"{'command MB':>12}{'worker MB':>11}{'reads':>7}{'writes':>8}{'ms a row':>10}"
+            print(f"\n{'rows':>12}{'seconds':>9}{heads}")
+            for count in counts:
+                found = run_rows(folder, make_rows(folder, count), count)
+                print(
+                    f"{count:12,}{found['seconds']:9.1f}{found['command']:12.0f}{found['worker']:11.0f}"
+                    f"{found['reads']:7.0f}{found['writes']:8.0f}{found['seconds'] / count * 1000:10.3f}",
+                    flush=True,
+                )
+        finally:
+            environment = {**os.environ, "PREFECT_HOME": str(folder / "prefect")}
+            stop = [sys.executable, "-m", "prefect", "server", "stop"]
+            subprocess.run(stop, check=False, env=environment, capture_output=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--objects", type=int, nargs="*", default=[10_000, 1_000_000, 10_000_000])
+    parser.add_argument("--rows", type=int, nargs="*", default=[20_000, 200_000])
+    parser.add_argument("--plan", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.plan:
+        plan(arguments.plan, arguments.folder)
+        return
+    table_of_objects(arguments.objects)
+    if arguments.rows:
+        table_of_rows(arguments.rows)
+
+
+if __name__ == "__main__":
+    main()

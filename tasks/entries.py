@@ -1,0 +1,41 @@
+"""A file as a listing tells of it, on any storage: full name, size, version, when it changed."""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+
+class Entry(NamedTuple):
+    """A file by its full name in its filesystem, size in bytes, version, and `changed_at` as `storage.File` has it."""
+
+    name: str
+    size: int
+    version: str
+    changed_at: float | None
+
+
+def entry_of(name: str, info: dict[str, Any]) -> Entry:
+    """Of an entry as fsspec, or S3 itself, gives it."""
+    return Entry(name, int(info["size"] or 0), version_of(info), changed_at(info))
+
+
+def version_of(info: dict[str, Any]) -> str:
+    """What tells a file from another under its name, by a listing's or `info`'s entry: its ETag, or when it changed."""
+    version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or _modified(info)
+    return str(version).strip('"')
+
+
+def changed_at(info: dict[str, Any]) -> float | None:
+    """When a file of a listing came or was changed. Locally the later of both: a copy may keep its original's time."""
+    if "mtime" in info:
+        return max(float(info["mtime"]), float(info.get("created") or 0))
+    value = info.get("LastModified", info.get("last_modified", info.get("updated")))
+    try:
+        value = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    return value.timestamp() if isinstance(value, datetime) else None
+
+
+def _modified(info: dict[str, Any]) -> str:
+    value = info.get("mtime", info.get("LastModified", info.get("last_modified", "")))
+    return f"{value:.6f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,48 @@
+"""Takes a partition's manifest: lists its files and writes their units as they are found, some thousand at a time.
+
+However many files there are, no more of them are held than that, and a row group of the manifest.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import pyarrow as pa
+
+from tasks.errors import InputError
+from tasks.ingest.limit import limited
+from tasks.ingest.listing import stream_inputs
+from tasks.ingest.source import Source
+from tasks.manifest import UNITS, Census, begin_manifest
+from tasks.storage import File, Location
+
+FILES_AT_ONCE = 2**12
+FIRST_UNITS = 1000  # enough to see how the files look
+
+
+def take_manifest(place: Location, source: Source, partition: str, limit_rows: int | None = None) -> None:
+    """Writes the manifest of all inputs, or of the first so many rows of them; its digest is of all.
+
+    Raises `InputError` where they cannot be listed, or there are none, and `StorageFailed` where that may pass.
+    """
+    found, first = Census(), UNITS.empty_table()
+    with begin_manifest(place) as manifest:
+        for units in _units(source, found.of(stream_inputs(source, partition)), limit_rows):
+            manifest.add(units)
+            if len(first) < FIRST_UNITS:
+                first = pa.concat_tables([first, units.cast(UNITS)])[:FIRST_UNITS]
+        if not manifest.count and not source.allow_empty:
+            raise InputError(f"source.path: {found.count} files at {source.location(partition)}, but no rows.")
+        manifest.finish(found.digest, source.common_schema(first))
+
+
+def _units(source: Source, files: Iterator[File], limit_rows: int | None) -> Iterator[pa.Table]:
+    """Takes all files, also behind the last unit of a sample."""
+    left = limit_rows
+    for some in iter(lambda: list(islice(files, FILES_AT_ONCE)), []):
+        if left == 0:
+            continue
+        units = source.units(some)
+        if left is not None:
+            units = limited(source, units, left)
+            left -= sum(units["rows"].to_pylist())
+        yield units

@@ -1,0 +1,41 @@
+"""Writes a run's order file anew in another order, without holding its units: some hundred thousand at a time.
+
+Those are scattered over the whole file, which is read once for each time: for ten million units ten times.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from tasks import reading_order
+from tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles
+from tasks.storage import Location
+
+UNITS_AT_ONCE = 2**20
+
+
+def reorder(place: Location, shuffle: NoShuffle | ShuffleFiles | ShuffleBlocks) -> bool:
+    """Puts the units in the order that `shuffle` gives them; whether each is known to be one row."""
+    order = shuffle.order(reading_order.read_order(place, ["path", "size"]))
+    pending = reading_order.read_order(place, ["rows", "settled"])
+    rows_left, one_row_each = None, False
+    if not pending["rows"].null_count:
+        rows_left = pending["rows"].to_numpy()
+        one_row_each = bool((rows_left == 1).all())
+        rows_left = (rows_left - reading_order.rows_in(pending["settled"].combine_chunks()))[order]
+    del pending
+    sizes = reading_order.read_order(place, ["size"])["size"].to_numpy()[order]
+    quarantined = reading_order.read_quarantined(place)
+    reading_order.stream_order(place, _in_order(place, order), reading_order.pack(sizes), sizes, rows_left, quarantined)
+    pa.default_memory_pool().release_unused()  # else the worker keeps it for its next task
+    return one_row_each
+
+
+def _in_order(place: Location, order: np.ndarray) -> Iterator[pa.Table]:
+    for start in range(0, len(order), UNITS_AT_ONCE):
+        places = order[start : start + UNITS_AT_ONCE]
+        ascending = np.argsort(places)
+        back = np.empty_like(ascending)
+        back[ascending] = np.arange(len(ascending))
+        yield reading_order.read_places(place, places[ascending]).take(back)

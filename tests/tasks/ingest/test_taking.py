@@ -1,0 +1,75 @@
+"""A manifest taken as a stream is the manifest of a plain list of files."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tasks.errors import InputError
+from tasks.ingest import taking
+from tasks.ingest.csv import Csv
+from tasks.ingest.limit import limited
+from tasks.ingest.listing import list_inputs
+from tasks.ingest.source import Source
+from tasks.ingest.taking import take_manifest
+from tasks.manifest import UNITS, digest, read_manifest, read_schema
+from tasks.storage import File, Location
+from tests.tasks.ingest.test_limit import SOURCES
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("files_at_once", [1, 3, 100])
+@pytest.mark.parametrize("limit", [None, 1, 5, 1000])
+def test_it_is_what_all_files_at_once_would_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Source], files_at_once: int, limit: int | None
+):
+    monkeypatch.setattr(taking, "FILES_AT_ONCE", files_at_once)
+    for name, content in SOURCES[kind]:
+        (tmp_path / "in" / "deep").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(content)
+        (tmp_path / "in" / "deep" / name).write_bytes(content)
+    source, place = kind(path=str(tmp_path / "in")), Location(str(tmp_path)) / "manifest"
+    take_manifest(place, source, "all", limit)
+    files = list_inputs(source, "all")
+    units = source.units(files)
+    if limit is not None:
+        units = limited(source, units, limit)
+    found, inputs = read_manifest(place)
+    assert found.cast(UNITS).equals(pa.table(units).cast(UNITS))
+    assert inputs == digest(files)
+    assert read_schema(place) == source.common_schema(units)
+
+
+def test_a_manifest_that_cannot_be_taken_is_not_there(tmp_path: Path):
+    place = Location(str(tmp_path)) / "manifest"
+    (tmp_path / "in").mkdir()
+    with pytest.raises(InputError, match=r"expected files ending in \.csv"):
+        take_manifest(place, Csv(path=str(tmp_path / "in")), "all")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    take_manifest(place, Csv(path=str(tmp_path / "in"), allow_empty=True), "all")
+    units, inputs = read_manifest(place)
+    assert (len(units), inputs) == (0, digest([]))
+
+
+def test_the_digest_of_a_listing_is_the_same_in_every_release(tmp_path: Path):
+    files = [File("a/b.csv", "s3://x/a/b.csv", 3, "e1", 1.0), File("ü.csv", "s3://x/ü.csv", 0, "", None)]
+    assert digest(files) == "afc5ff0289101dfca5f28f1d34dc66737a0d8b701246e64a886697662a79df8e"
+
+
+@pytest.mark.slow
+def test_planning_holds_a_few_bytes_an_object_and_listing_none(tmp_path: Path):
+    """A list of files took 1,100 MB a million; each process here starts with about 190 MB of libraries."""
+    peaks = {}
+    for count in (50_000, 1_000_000):
+        folder = tmp_path / str(count)
+        command = [sys.executable, "-m", "benchmarks.scale", "--plan", str(count), "--folder", str(folder)]
+        found = json.loads(subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE).stdout)
+        assert found["tasks"] <= 4096
+        peaks[count] = {name: values[2] - found["before"] for name, values in found["steps"].items()}
+    assert peaks[1_000_000]["list, write the manifest"] < 200
+    assert max(peaks[1_000_000].values()) < 600
