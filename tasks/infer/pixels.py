@@ -95,7 +95,7 @@ def _pixel_function(
 
     def pixel_values(images: np.ndarray) -> Iterator[tuple[list[int], "torch.Tensor"]]:
         if on_device and images.dtype != object and has_model_size(images.shape[1:]):
-            pixels = torch.tensor(images).to(device).permute(0, 3, 1, 2)
+            pixels = torch.from_numpy(np.require(images, requirements=("C", "W"))).to(device).permute(0, 3, 1, 2)
             yield list(range(len(images))), normalised(pixels)
             return
         by_shape: dict[tuple[int, ...], list[tuple[int, np.ndarray]]] = {}

@@ -23,7 +23,7 @@ OPERATORS = {
     "infer": ("Worker",),
     "write": ("Write",),
 }
-SECONDS_BETWEEN = 2.0
+SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 5.0  # in a run's first seconds, and from its second minute on
 
 
 def read_topology(executor: Any) -> dict[str, int]:
@@ -63,6 +63,11 @@ def _stages(operator: Any) -> list[str]:
     return [stage for stage, marks in OPERATORS.items() if any(mark in operator.name for mark in marks)]
 
 
+def _interval(elapsed: float) -> float:
+    """A telling costs the Prefect server CPU, and nobody looks at a long run every second."""
+    return min(SECONDS_BETWEEN + elapsed / 20, SECONDS_BETWEEN_LATER)
+
+
 @dataclass
 class Streamed:
     """Seconds that a stream took, and of these until the first rows came to the write; 0 where none came."""
@@ -75,7 +80,7 @@ class Streamed:
 def follow(
     dataset: ray.data.Dataset, tell: Callable[[dict[str, int], bool], None], stall_timeout_seconds: float | None = None
 ) -> Iterator[Streamed]:
-    """Calls `tell(rows finished by stage, whether all is done)` every two seconds while the body runs `dataset`.
+    """Calls `tell(rows finished by stage, whether all is done)` while the body runs `dataset`, more often at first.
 
     The body raises `StageFailed`, of type Stalled, when no row moved for `stall_timeout_seconds`; None: no limit.
     """
@@ -107,7 +112,7 @@ def follow(
     dataset.context.execution_no_progress_timeout_s = -1  # Ray Data's own guard, which names no stage
 
     def keep_telling() -> None:
-        while not stop.wait(SECONDS_BETWEEN):
+        while not stop.wait(_interval(time.monotonic() - began)):
             with contextlib.suppress(Exception):  # progress must never cost the run
                 tell(dict(seen), False)
 
