@@ -18,6 +18,7 @@ from prefect.artifacts import (
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from pydantic import Field
 
 from tasks import reading_order, settled, staging, supervisor
@@ -138,8 +139,11 @@ def _progress_artifacts(run: Run, total: int | None) -> Iterator[Callable[[dict[
         for stage in STREAM_STAGES:
             key = artifact_key(run.job, f"progress-{stage}")
             artifacts[stage] = create_progress_artifact(0.0, key=key, description=describe(stage, 0))
-    with get_client(sync_client=True) as client:  # one for all updates: to make one costs 27 ms of CPU
+    # One client for all updates, for to make one costs 27 ms of CPU. It would try for minutes to reach a server that it
+    # has reached before; the next update does as well.
+    with get_client(sync_client=True) as client:
 
+        @temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0})
         def tell(rows: dict[str, int], finished: bool) -> None:
             for stage, artifact in artifacts.items():
                 done = rows.get(stage, 0)
