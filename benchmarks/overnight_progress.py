@@ -1,4 +1,4 @@
-"""How far an Overnight run is, from the progress that it shows in Prefect about once a second."""
+"""How far an Overnight run is, from the progress that it shows in Prefect every one to five seconds."""
 
 import contextlib
 import json

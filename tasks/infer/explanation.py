@@ -33,20 +33,22 @@ def explanation(
         *(f"{_cost(choice)} {choice.pool.label}" for choice in choices),
     ]
     several = len(choices) > 1
+    is_short = plan.is_beside and not is_beside and choices[0].pool.maximum < plan.pools[0].maximum
+    apart = "in Ray tasks of their own: memory holds fewer workers than there are CPUs" if is_short else _tasks(plan)
     told: dict[str, Any] = {
         "a row costs, measured on a sample": ", ".join(costs),
-        "rows are read": "in the model's workers" if is_unread else _tasks(plan),
-        "rows are prepared": "in the model's workers (prepare: beside)" if is_beside else _tasks(plan),
+        "rows are read": "in the model's workers" if is_unread else apart,
+        "rows are prepared": "in the model's workers (prepare: beside)" if is_beside else apart,
     }
     for choice in choices:
         label = f"{choice.pool.label}: " if several else ""
-        told |= {f"{label}{name}": value for name, value in _of_model(choice, plan, is_unread).items()}
+        told |= {f"{label}{name}": value for name, value in _of_model(choice, is_unread).items()}
     return told | {f"note {number}": note for number, note in enumerate(plan.notes, 1)}
 
 
-def _of_model(choice: Choice, plan: Plan, is_unread: bool) -> dict[str, Any]:
+def _of_model(choice: Choice, is_unread: bool) -> dict[str, Any]:
     pool, trial = choice.pool, choice.trial
-    chosen = "found on the sample" if choice.used is not choice.written and trial and trial.batch_size else "by default"
+    chosen = "found on the sample" if trial and trial.batch_size else "by default"
     is_pinned = choice.written.batch_size != "auto"
     reserved = ", ".join(f"{amount:g} {name}" for name, amount in pool.needs().items()) or "nothing"
     return {

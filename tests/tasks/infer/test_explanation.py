@@ -1,5 +1,7 @@
 """What the plan's artifact says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 
@@ -27,6 +29,14 @@ def test_it_says_what_a_row_costs_where_it_is_prepared_and_what_a_worker_gets() 
     assert found["batch size"] == "64, found on the sample"
     assert found["handed to a worker at once"] == "320 rows"
     assert "one a CPU" in found["note 1"]
+
+
+def test_it_says_when_memory_holds_fewer_workers_than_there_are_cpus() -> None:
+    model = PythonPredictor(target="m:A")
+    plan = make_plan([model], [{"CPU": 4}], {})
+    fewer = Choice(model, model, replace(plan.pools[0], maximum=2), None, 8)
+    found = explanation(plan, [fewer], source_block(0, 0, pa.table({"row_id": ["a"]})), False, False)
+    assert "memory holds fewer workers" in found["rows are prepared"]
 
 
 def test_two_models_are_told_apart_and_what_the_job_pins_is_said_to_be_so() -> None:
