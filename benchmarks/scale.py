@@ -6,7 +6,7 @@ in: a thousand objects an answer, in folders of ten thousand, in no time. So the
 left out, and everything behind them is as in a run. Seconds are by the clock and of CPU; memory is the process's peak
 in each step, libraries included, whose share is what it had before it began.
 
-Rows: `overnight run` of a small job over Parquet files of 200 rows of 2 kB through a predictor that adds up bytes.
+Rows: `overnight run` of a small job over Parquet files of 200 rows of 10 kB through a predictor that adds up bytes.
 Memory is the peak of private memory, of the process that was started and of the largest of Ray's workers, of which one
 runs the stream and others read and compute; reads and writes are the Ray tasks that read, and that staged a part. The
 first run starts a Prefect server for all and is not shown.
@@ -37,14 +37,14 @@ from tasks.ingest.pending import write_pending
 from tasks.ingest.taking import take_manifest
 from tasks.manifest import read_manifest
 from tasks.patient_s3 import PatientS3
+from tasks.run_directory import Run
 from tasks.shuffle.order import ShuffleFiles
 from tasks.shuffle.reorder import reorder
 from tasks.storage import Location
-from tests.tasks.runs import make_run
 
 PAGE, FOLDER = 1000, 10_000
 PREFIX = "raw/date=2026-01-02/"
-ROWS_A_FILE, ROW_BYTES = 200, 2_000
+ROWS_A_FILE, ROW_BYTES = 200, 10_000  # so that also 20,000 rows make whole blocks of 8 MiB
 MODEL = """
 import numpy as np
 
@@ -87,7 +87,7 @@ def plan(count: int, folder: str) -> None:
     """Prints the steps as JSON: name -> seconds, CPU seconds, peak MB; and the number of read tasks."""
     MadeUpS3.count = count
     patient_s3.PatientS3 = MadeUpS3  # type: ignore[misc]
-    run, source = make_run(folder), Images(path="s3://bucket/raw/date={partition}/", anonymous=True)
+    run, source = a_run(folder), Images(path="s3://bucket/raw/date={partition}/", anonymous=True)
     before, steps = peak_mb(), {}
 
     def step(name: str, work: Callable[[], Any]) -> Any:
@@ -195,6 +195,23 @@ def ray_workers(home: str) -> list[int]:
             except OSError:
                 continue
     return found
+
+
+def a_run(folder: str) -> Run:
+    """An attempt whose sink is `<folder>/out`."""
+    sink = Location(f"{folder}/out")
+    return Run(
+        job="scale",
+        partition="2026-01-02",
+        partition_column="date",
+        state=sink / "_overnight",
+        sink=sink,
+        generation="generation",
+        attempt="20260102T000000-aaaaaa",
+        fingerprint="f",
+        ingredients={},
+        started_at="2026-01-02T00:00:00.000Z",
+    )
 
 
 def private_mb(process: int) -> float:

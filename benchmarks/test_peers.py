@@ -70,3 +70,10 @@ def test_small_files_come_from_an_s3_server_too(shared_data: Path, tmp_path: Pat
     installed("simplejpeg", "cv2")
     found = compare(tmp_path, "cifar-s3", ("overnight", "ray-tutorial"), 120)
     assert {name: entry["problem"] for name, entry in found.items()} == {"overnight": "", "ray-tutorial": ""}
+
+
+@pytest.mark.timeout(900)
+def test_every_reader_of_small_files_on_s3_reads_all(shared_data: Path, tmp_path: Path) -> None:
+    installed("daft")
+    found = compare(tmp_path, "reading-s3", ("overnight", "ray", "daft"), 300)
+    assert {name: entry["problem"] for name, entry in found.items()} == dict.fromkeys(found, "")

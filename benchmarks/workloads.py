@@ -63,15 +63,11 @@ def cifar(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
 
 
 def cifar_on_s3(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
-    """As `cifar`, uploaded to the S3 server that the environment names."""
-    import boto3
-
-    told, client, uploaded = cifar(workload, folder, rows), boto3.client("s3"), {}
-    client.create_bucket(Bucket="benchmark")
-    for file in sorted((folder / "images").rglob("*.png")):
-        key = f"images/{file.relative_to(folder / 'images')}"
-        body = uploaded.setdefault(file.name.partition("_")[2], file.read_bytes())
-        client.put_object(Bucket="benchmark", Key=key, Body=body)
+    """As `cifar`, in a bucket of the S3 server that serves the folder `buckets`."""
+    told = cifar(workload, folder, rows)
+    bucket = folder.with_name("buckets") / "benchmark"
+    bucket.mkdir()
+    (folder / "images").rename(bucket / "images")
     return {**told, "images": "s3://benchmark/images/"}
 
 
@@ -152,6 +148,11 @@ IMAGES = (
 ON_S3 = tuple(
     system for system in IMAGES if system.name in ("overnight", "overnight-fast", "ray-tutorial", "ray-tasks", "daft")
 )
+READING = (
+    System("overnight", "reading_overnight", (), "rows", "Overnight, no model"),
+    System("ray", "reading_ray", (), "rows", "Ray's read_images"),
+    System("daft", "reading_daft", (), "rows", "Daft, native"),
+)
 TEXTS = (
     System("overnight", "texts_overnight", ("float32",), "float32", "Overnight, float32"),
     System("overnight-bfloat16", "texts_overnight", ("bfloat16",), "bfloat16", "Overnight, bfloat16"),
@@ -177,6 +178,7 @@ WORKLOADS = {
         Workload("real", 300, photos, IMAGES, "overnight-fast", PHOTOS_TOLERANCE),
         Workload("cifar", 100_000, cifar, IMAGES, "overnight", CIFAR_TOLERANCE),
         Workload("cifar-s3", 20_000, cifar_on_s3, ON_S3, "overnight", CIFAR_TOLERANCE),
+        Workload("reading-s3", 60_000, cifar_on_s3, READING),
         Workload("texts", 20_000, texts, TEXTS, "overnight", {"float32": 1e-4, "bfloat16": 0.05}),
         Workload("table", 2_000_000, table, TABLE, "overnight", {"score": 1e-5}),
     )

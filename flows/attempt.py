@@ -30,7 +30,7 @@ from tasks.run_directory import (
     write_json,
 )
 from tasks.storage import Location, expand
-from tasks.write.task import Repaired, Sink, is_under_way, repair
+from tasks.write.task import AnySink, Repaired, is_under_way, repair
 
 T = TypeVar("T")
 BACKOFF_SECONDS = 5.0
@@ -53,7 +53,12 @@ def ingredients(job: Job) -> dict[str, Any]:
 
 def state_of(job: Job) -> Location:
     """`<state>`: where the job's ledgers are."""
-    return Location(job.state or f"{job.sink.path.rstrip('/')}/_overnight")
+    return Location(job.state or f"{(job.sink.place or '').rstrip('/')}/_overnight")
+
+
+def sink_of(job: Job, run: Run) -> AnySink:
+    """The job's sink, or where it publishes samples."""
+    return job.sink.of_samples() if run.limit_rows else job.sink
 
 
 def describe_run(
@@ -70,8 +75,10 @@ def describe_run(
     """
     if limit_rows < 0:
         raise JobError(f"limit_rows: expected a number of rows, or 0 for all, found {limit_rows}.")
-    expand(job.source.path, partition)
-    state, sink = state_of(job), Location(job.sink.path)
+    for _, text in job.source.dated_texts():
+        expand(text, partition)
+    state = state_of(job)
+    sink = Location(job.sink.place) if job.sink.place else state / "published"  # nothing lies there but samples
     decisive = ingredients(job)
     if limit_rows:
         state = state / "samples"  # so that a sample never touches real data
@@ -131,10 +138,10 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
                 "Give each job a sink of its own."
             )
         generation = None
-        repaired = _put_right(run, job.sink)
+        repaired = _put_right(run, sink_of(job, run))
         if repaired and repaired.receipt and repaired.receipt["fingerprint"] == run.fingerprint:
             generation = repaired.generation
-        refuse_foreign_files(run, job.sink)
+        refuse_foreign_files(run, sink_of(job, run))
         generation = generation or unfinished_generation(run.ledger, run.fingerprint)
         if generation and _is_outdated(job, replace(run, generation=generation)):
             get_run_logger().info("the inputs changed since they were found wanting: they are listed anew")
@@ -181,13 +188,13 @@ def published_already(run: Run) -> dict[str, Any] | None:
     return receipt if receipt and receipt["generation"] == run.generation else None
 
 
-def _put_right(run: Run, sink: Sink) -> Repaired | None:
+def _put_right(run: Run, sink: AnySink) -> Repaired | None:
     if repaired := repair(run, sink):
         get_run_logger().warning(str(repaired))
     return repaired
 
 
-def retried(run: Run, sink: Sink, max_attempts: int, work: Callable[[Run], T]) -> T:
+def retried(run: Run, sink: AnySink, max_attempts: int, work: Callable[[Run], T]) -> T:
     """What `work` makes of the run; where a worker, a node or storage failed, what a new attempt does, from ingest on.
 
     A publish that the attempt before left half-done is put right first. Waits longer after each attempt, not all runs
@@ -223,7 +230,7 @@ def _new_generation(run: Run) -> str:
     return generation
 
 
-def refuse_foreign_files(run: Run, sink: Sink) -> None:
+def refuse_foreign_files(run: Run, sink: AnySink) -> None:
     """Raises `CheckFailed` if the target holds files that no receipt of this partition lists."""
     known: set[str] = set()
     receipts = run.ledger / "receipts"

@@ -15,9 +15,12 @@ from flows.backfill import backfill, backfill_id
 from flows.batch_inference import batch_inference
 from flows.cancel import RunCancelled, interruptible
 from flows.job import Job
+from flows.runner import own_fork_server
 from flows.server import prefect_server, ui_address
+from flows.similarity_search import similarity_search
 from flows.terminal import progress_bars
 from tasks.errors import STREAM_STAGES, explain
+from tasks.infer.task import preload
 
 
 def run_here(
@@ -53,11 +56,24 @@ def backfill_here(job_path: Path, job: Job, **options: Any) -> None:
     _run(backfill, {**options, "job": str(job_path)}, job, [])
 
 
+def search_here(job_path: Path, **question: Any) -> dict[str, Any]:
+    """What a search finds, now; `question`: its flow's parameters. Raises `OvernightError`. It needs no Ray."""
+    try:
+        with prefect_server() as url:
+            click.echo(f"Prefect UI: {ui_address(url)}", err=True)
+            return dict(similarity_search(str(job_path), **question))
+    except KeyboardInterrupt:
+        raise RunCancelled() from None
+    except Exception as error:
+        raise explain(error, "plan") from None
+
+
 def _run(flow: Flow[..., Any], parameters: dict[str, Any], job: Job, labels: Sequence[str]) -> Any:
     """What the flow returns, run in this process."""
     try:
         labels = [f"job:{job.name}", *labels]
-        with prefect_server() as url:
+        with own_fork_server(), prefect_server() as url:
+            preload(job.inference)
             click.echo(f"Prefect UI: {ui_address(url)}", err=True)
             with get_client(sync_client=True) as client:
                 # Made here, not by calling the flow: so that its id is known before anybody can cancel it.

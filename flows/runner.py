@@ -19,6 +19,7 @@ import math
 import os
 import secrets
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -39,12 +40,14 @@ from prefect_ray.context import RemoteOptionsContext
 from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner
 
 from flows.cancel import INTERRUPTIONS, is_stopping
+from tasks import fork_server
 from tasks.errors import OvernightError
 
 R = TypeVar("R")
 REMOTE_OPTIONS = {"num_cpus": 0, "max_retries": 0}
 FLUSH_SECONDS = 5.0
 LOOK_SECONDS = 1.0
+IDLE_WORKER_SECONDS = 5
 STOP_SECONDS = 10.0  # of the 30 that Prefect's runner gives a flow that it cancels
 NOT_SHIPPED = [".git", ".venv", ".demo", "__pycache__", "*.parquet", "*.safetensors"]
 
@@ -137,6 +140,9 @@ class OvernightTaskRunner(RayTaskRunner[R]):
 
     def __enter__(self) -> "OvernightTaskRunner[R]":
         owns = False
+        self._fork_server = contextlib.ExitStack()
+        if not self.address:
+            self._fork_server.enter_context(own_fork_server())
         with _signal_handler_kept():
             if not ray.is_initialized():
                 self._connect()
@@ -148,6 +154,7 @@ class OvernightTaskRunner(RayTaskRunner[R]):
 
     def __exit__(self, *exc_info: Any) -> None:
         super().__exit__(*exc_info)
+        self._fork_server.close()
         with contextlib.suppress(Exception):  # the bookkeeping costs no run
             self._tell_again()
 
@@ -187,6 +194,8 @@ class OvernightTaskRunner(RayTaskRunner[R]):
             }
         else:
             os.environ["PREFECT_API_URL"] = api  # local workers inherit it
+            # Ray ends a worker a second after its task and starts another for the next: 0.7 s of CPU each time.
+            os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", str(IDLE_WORKER_SECONDS * 1000))
             if "RAY_AUTH_MODE" not in os.environ:
                 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else Ray keeps one in the home folder
         logging.getLogger("ray").setLevel(logging.ERROR)
@@ -205,6 +214,15 @@ class OvernightTaskRunner(RayTaskRunner[R]):
                 worker.drain_all(timeout=FLUSH_SECONDS, at_exit=False)
             if not is_well:
                 gc.collect()  # an idle worker would hold a failed stream's actors, and their CPUs, in a cycle
+
+
+def own_fork_server() -> contextlib.AbstractContextManager[None]:
+    """A fork server for a Ray that is about to start in this process, whose workers inherit where it is.
+
+    Not on macOS, whose frameworks do not survive a fork.
+    """
+    is_ours = not (os.environ.get("RAY_ADDRESS") or ray.is_initialized())
+    return fork_server.started() if is_ours and sys.platform == "linux" else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

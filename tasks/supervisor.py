@@ -1,7 +1,8 @@
 """One named Ray actor a run, to which all of its workers report: rows quarantined, rows in hand, incidents.
 
 The flow's own process owns it, so it outlives any worker and every attempt, and ends with the run. Where there is none
-(a leaf that is tried by itself), nothing is reported and nothing happens.
+(a leaf that is tried by itself), nothing is reported and nothing happens. A process forked for a worker reports through
+that worker.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ import pyarrow as pa
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tasks import rows
+from tasks import forked, rows
 from tasks.errors import TooManyQuarantined
 from tasks.quarantine_limit import QuarantineLimit
 from tasks.run_directory import Run
@@ -62,8 +63,29 @@ def supervised(run: Run) -> Iterator[None]:
         ray.kill(actor)
 
 
-def find(run: Run) -> Any:
-    """The run's supervisor, a Ray actor handle; None where there is none."""
+def ask(run: Run, method: str, *arguments: Any) -> Any:
+    """What the supervisor's method returns; None where there is no supervisor."""
+    if forked.is_forked():
+        return forked.ask(run, method, *arguments)
+    found = _supervisor(run)
+    return ray.get(getattr(found, method).remote(*arguments)) if found else None
+
+
+def tell(run: Run, method: str, *arguments: Any) -> None:
+    """As `ask`, without waiting for it."""
+    if forked.is_forked():
+        forked.ask(run, method, *arguments)
+    elif found := _supervisor(run):
+        getattr(found, method).remote(*arguments)
+
+
+def is_there(run: Run) -> bool:
+    """Whether the run has a supervisor."""
+    return forked.is_forked() or _supervisor(run) is not None
+
+
+def _supervisor(run: Run) -> Any:
+    """A Ray actor handle; None where there is none."""
     with contextlib.suppress(LookupError):
         return _find(actor_name(run))
     return None
@@ -84,7 +106,7 @@ def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> No
     states = block["__state"].to_numpy() == rows.QUARANTINED
     if before is not None:
         states = states & (before["__state"].to_numpy() != rows.QUARANTINED)
-    if not states.any() or not (supervisor := find(run)):
+    if not states.any():
         return
     new = block.filter(pa.array(states))
     first = {
@@ -96,18 +118,15 @@ def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> No
             ("error_message", "__error_message"),
         )
     }
-    stop = ray.get(supervisor.quarantined.remote(new["__unit"].to_pylist(), new["__row"].to_pylist(), first))
-    if stop:
+    if stop := ask(run, "quarantined", new["__unit"].to_pylist(), new["__row"].to_pylist(), first):
         raise TooManyQuarantined(stop)
 
 
 def report(run: Run, stage: str, what: str) -> None:
     """Notes an incident for the receipt, without waiting."""
-    if supervisor := find(run):
-        supervisor.happened.remote(stage, what)
+    tell(run, "happened", stage, what)
 
 
 def incidents(run: Run) -> list[dict[str, Any]]:
     """What happened to workers so far: stage, what, times."""
-    supervisor = find(run)
-    return list(ray.get(supervisor.incidents.remote())) if supervisor else []
+    return list(ask(run, "incidents") or [])

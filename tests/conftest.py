@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tasks import fork_server
+
 # The same examples every time: a failure here is of the change, never of the day.
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.load_profile("fixed")
@@ -25,16 +27,18 @@ WORKER_PATH = Path(tempfile.mkdtemp(prefix="overnight-tests-"))
 
 @pytest.fixture(scope="session")
 def ray_session(s3: Any) -> Iterator[None]:
-    """A local Ray with two CPUs and a folder of its own, shared by the session."""
+    """A local Ray with two CPUs, what it calls NPUs, and a folder of its own, shared by the session."""
     import ray
 
     os.environ["PYTHONPATH"] = os.pathsep.join([str(WORKER_PATH), *filter(None, [os.environ.get("PYTHONPATH")])])
     sys.path.append(str(WORKER_PATH))
     os.environ["RAY_AUTH_MODE"] = "disabled"
     folder = tempfile.mkdtemp(prefix="ray-")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, namespace="prefect", _temp_dir=folder)
-    yield
-    ray.shutdown()
+    settings = {"include_dashboard": False, "log_to_driver": False, "namespace": "prefect", "_temp_dir": folder}
+    with fork_server.started():
+        ray.init(num_cpus=2, resources={"NPU": 2}, **settings)
+        yield
+        ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -56,6 +60,18 @@ def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         os.environ.pop("PREFECT_HOME")
         if before:
             os.environ["PREFECT_HOME"] = before
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """A PostgreSQL server on this machine: a SQLAlchemy URL, in which only the name of the database is missing.
+
+    Its user and password are in the environment of the tests as PGUSER and PGPASSWORD.
+    """
+    from tests.postgres import postgres_server
+
+    with postgres_server() as address:
+        yield f"postgresql+psycopg://${{PGUSER}}:${{PGPASSWORD}}@{address}/"
 
 
 @pytest.fixture(scope="session")

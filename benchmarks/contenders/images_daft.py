@@ -4,6 +4,8 @@ As its documentation on models says: `@daft.cls` with an instance a core and a b
 exactly the size asked for, so images are squashed, not cropped: `resize` takes no size by row.
 """
 
+import os
+
 import daft
 import numpy as np
 from daft import DataType, col
@@ -30,14 +32,17 @@ def build(told: dict) -> daft.DataFrame:
     return files.select("path", Embed(told["model"])(image).alias("embedding"))
 
 
-if __name__ == "__main__":
-    told, out = settings()
+def connect(told: dict) -> None:
+    """Tells Daft of the S3 server, if that is where the images are."""
     if told["images"].startswith("s3://"):
-        import os
-
         key, secret = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
         s3 = daft.io.S3Config(
             endpoint_url=os.environ["AWS_ENDPOINT_URL"], key_id=key, access_key=secret, region_name="us-east-1"
         )
         daft.set_planning_config(default_io_config=daft.io.IOConfig(s3=s3))
+
+
+if __name__ == "__main__":
+    told, out = settings()
+    connect(told)
     build(told).write_parquet(str(out))

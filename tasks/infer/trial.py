@@ -1,12 +1,14 @@
 """The trial of a model before the stream: is it loaded, what does a row take, and which batch size is the best?"""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import psutil
 import pyarrow as pa
 
-from tasks import rows
+from tasks import rows, supervisor
+from tasks.forked import Forked
 from tasks.infer.predictor import Predictor
 from tasks.infer.worker import Worker, release_memory
 from tasks.run_directory import Run
@@ -17,14 +19,15 @@ WORTH_IT = 0.05  # by how much a larger batch must be quicker
 
 @dataclass(frozen=True)
 class Trial:
-    """What a model took on a sample: seconds a row once warm, the bytes of memory of its process alone, and rows.
+    """What a model took on a sample: seconds a row that it saw, once warm, and bytes of memory of its process alone.
 
-    batch_size: rows at once with the best throughput; None where that was not looked for.
+    batch_size: rows at once with the best throughput; None where that was not looked for. columns: what it added.
     """
 
     seconds_a_row: float
     memory: int
     batch_size: int | None
+    columns: pa.Schema
 
 
 class Trying:
@@ -53,18 +56,38 @@ class Trying:
         if not len(sample):
             return None
         with worker.guard.at(sample) as careful:
-            for _ in range(2):  # the first one warms up
+            for _ in range(2 if self._predictor.warms_up() else 1):
                 started = time.perf_counter()
                 done = worker.run(sample, careful)
                 seconds = time.perf_counter() - started
-            good = rows.visible(sample.filter(pa.array(done["__state"].to_numpy() == rows.LIVE)))
+            good, _ = rows.live_rows(sample.filter(pa.array(done["__state"].to_numpy() == rows.LIVE)))
             if not len(good):
                 return None
             size, seconds = None, seconds / len(good)
             # Not where a process died at this before: it may have been of a batch too large.
             if self._predictor.finds_batch_size() and not careful and not worker.is_short_of_memory:
                 size, seconds = _best_batch(worker, good, seconds)
-        return Trial(seconds, psutil.Process().memory_full_info().uss, size)
+        columns = pa.schema([field for field in rows.live_rows(done)[0].schema if field.name in worker.made])
+        return Trial(seconds, _own_memory(), size, columns)
+
+
+class ForkedTrying:
+    """The same in a process of its own, forked of one that has imported what the model needs."""
+
+    def __init__(self, predictor: Predictor, run: Run) -> None:
+        self._trying = Forked(partial(Trying, predictor, run), supervisor.ask)
+
+    def loaded(self) -> None:
+        list(self._trying.call("loaded"))
+
+    def on(self, sample: pa.Table) -> Trial | None:
+        [trial] = self._trying.call("on", sample)
+        return replace(trial, memory=trial.memory + _own_memory()) if trial else None
+
+
+def _own_memory() -> int:
+    """Bytes that are this process's alone."""
+    return int(psutil.Process().memory_full_info().uss)
 
 
 def _best_batch(worker: Worker, good: pa.Table, seconds: float) -> tuple[int, float]:

@@ -7,13 +7,15 @@ import pyarrow as pa
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from tasks import fork_server
 from tasks.errors import JobError, StageFailed, find_cause
 from tasks.infer.predictor import Predictor
-from tasks.infer.trial import Trial, Trying
+from tasks.infer.trial import ForkedTrying, Trial, Trying
 from tasks.resources import Plan, Pool
 from tasks.run_directory import Run
 
 MAX_TRIES = 6  # of the sample, which may hold two rows that end the process
+OWN_IMPORTS = ("tasks.infer.trial", "tasks.ingest.datasource", "tasks.preprocess.run_steps")
 
 _begun: set[tuple[str, str]] = set()  # what was begun early by this process, a flow's
 _passed: dict[tuple[str, str, pa.Schema], Trial] = {}  # what was tried by this process, an infer task's
@@ -25,13 +27,21 @@ def begin_trials(run: Run, models: Sequence[Predictor], plan: Plan) -> list[Any]
     Not where a model takes more than a CPU's time: a device may be another run's until this one's turn comes. Nor where
     it was tried before in this process: the next partition of a backfill does without. Each ends with its last handle.
     """
+    preload(models)
     begun = []
     for model, pool in zip(models, plan.pools, strict=True):
         is_free = not (pool.num_gpus or pool.memory or pool.accelerator_type or pool.resources)
         key = (run.fingerprint, model.model_dump_json())
-        begun.append(_begin(model, run, {"num_cpus": 0, **_beside_cpus()}) if is_free and key not in _begun else None)
+        reserves = {"num_cpus": 0, **_beside_cpus()}
+        begun.append(_begin(model, run, pool, reserves) if is_free and key not in _begun else None)
         _begun.add(key)
     return begun
+
+
+def preload(models: Sequence[Predictor]) -> None:
+    """Has the fork server import what these models need, if there is one; they need not be waited for."""
+    if fork_server.is_there() and (imports := [name for model in models for name in model.imports() or ()]):
+        fork_server.preload([*imports, *OWN_IMPORTS])
 
 
 def _beside_cpus() -> dict[str, Any]:
@@ -40,9 +50,16 @@ def _beside_cpus() -> dict[str, Any]:
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)}
 
 
-def _begin(model: Predictor, run: Run, reserves: dict[str, Any]) -> Any:
+def is_forked(model: Predictor, pool: Pool) -> bool:
+    """Whether its workers are processes forked of the fork server. Devices are opened by processes of Ray's alone."""
+    has_device = pool.num_gpus or pool.accelerator_type or pool.resources
+    return model.imports() is not None and not has_device and fork_server.is_there()
+
+
+def _begin(model: Predictor, run: Run, pool: Pool, reserves: dict[str, Any]) -> Any:
     again = {"max_restarts": MAX_TRIES - 1, "max_task_retries": MAX_TRIES - 1}
-    actor = ray.remote(Trying).options(**reserves, **again).remote(model, run)
+    trying = ray.remote(ForkedTrying if is_forked(model, pool) else Trying)
+    actor = trying.options(**reserves, **again).remote(model, run)
     actor.loaded.remote()
     return actor
 
@@ -55,7 +72,7 @@ def tried(run: Run, model: Predictor, pool: Pool, sample: pa.Table, begun: Any) 
     key = (run.fingerprint, model.model_dump_json(), sample.schema)
     if key in _passed:
         return _passed[key]
-    trying = begun or _begin(model, run, pool.remote_arguments())
+    trying = begun or _begin(model, run, pool, pool.remote_arguments())
     label = f"inference {pool.label}"
     try:
         found: Trial | None = ray.get(trying.on.remote(sample))

@@ -1,35 +1,45 @@
-"""The worker of one model: a Ray actor that loads it once and runs it on every batch.
+"""The worker of one model, which it loads once and runs on every batch: a Ray actor, or in a process forked for one.
 
 It hands the model only live rows and only the columns it reads, isolates rows on which it fails, prefixes its outputs
 when there are several models, and drops heavy inputs behind the last one.
 """
 
+import contextlib
 import gc
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from tasks import arrays, rows, supervisor
+from tasks import arrays, outputs, rows, supervisor
 from tasks.errors import ContractError
+from tasks.expression import Expression
 from tasks.faults import is_device_failure, is_out_of_memory
+from tasks.forked import Forked
 from tasks.guard import Guard
 from tasks.infer.predictor import Predictor
+from tasks.infer.shared_clock import SharedClock
 from tasks.patiently import patiently
 from tasks.run_directory import Run
 
 CAREFUL_CALLS = 8  # of a worker started again: more than Ray Data has under way with one, and sends to it again
 
 
-Prepare = Callable[[pa.Table], Iterator[pa.Table]]
+BYTES_AT_ONCE = 2**20  # of results that a worker hands on, unless one piece has more
+
+Prepare = Callable[..., Iterator[pa.Table]]  # a block in, and `careful`; its rows out
 
 
 class Worker:
     """Columns in: those that `predictor.inputs()` names. Columns out: what it returns, prefixed with `prefix`.
 
     drop_heavy: inputs such as images are dropped behind this worker, unless a prefix in `earlier` shows that a model
-    made them, or `keep` names them.
+    made them, or `keep` names them. columns: what the model adds, without prefix, if known. Calls may come from several
+    threads. is_restarted: another died before it; it makes one call at a time, so that it is known whose rows did that.
     """
 
     def __init__(
@@ -42,41 +52,73 @@ class Worker:
         keep: list[str],
         pace: float = 0.0,
         is_trial: bool = False,
+        columns: pa.Schema | None = None,
+        is_restarted: bool | None = None,
     ):
         self._predictor, self._run, self._prefix = predictor, run, prefix
         self._drop_heavy, self._earlier, self._keep = drop_heavy, tuple(earlier), set(keep)
         self._label = f"inference {predictor.name or predictor.kind}"  # type: ignore[attr-defined]
         self.guard = Guard(run, "infer", self._label, pace)
-        self._careful_calls = CAREFUL_CALLS if not is_trial and _was_restarted() else 0
+        is_restarted = was_restarted() if is_restarted is None else is_restarted
+        self._careful_calls = CAREFUL_CALLS if is_restarted and not is_trial else 0
         if self._careful_calls:
             supervisor.report(run, "infer", f"{self._label}: a worker died and was started again")
+        self._one_by_one = threading.Lock() if self._careful_calls else contextlib.nullcontext()
+        self._clock = SharedClock()
+        # A trial has only the source's columns, and is to run the model whatever they hold.
+        self._where = Expression(predictor.where) if predictor.where and not is_trial else None
+        self._columns = columns or pa.schema([])
         self._rows_at_once: int | None = None
-        self._made: set[str] = set()
-        self._predict = predictor.load()
+        self.made: set[str] = set()  # names of the columns that the model added
+        self._predict = predictor.load_with(run.answers / (predictor.name or predictor.kind))  # type: ignore[attr-defined]
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         careful = self._careful_calls > 0
         self._careful_calls -= careful
-        for piece in rows.of_length(self.pieces(block), self._predictor.rows_per_call()):
-            yield self.run(piece, careful)
+        held: list[pa.Table] = []
+        for piece in rows.of_length(self.pieces(block, careful), self._predictor.rows_at_once()):
+            with self._one_by_one:
+                held.append(self.run(piece, careful))
+            if sum(done.nbytes for done in held) >= BYTES_AT_ONCE:
+                yield rows.joined(held)
+                held.clear()
+        if held:
+            yield rows.joined(held)
 
-    def pieces(self, block: pa.Table) -> Iterator[pa.Table]:
-        """The rows to work on."""
+    def pieces(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
+        """The rows to work on. careful: they may have killed a worker before."""
         yield block
 
     def run(self, block: pa.Table, careful: bool) -> pa.Table:
         """`block` with the model's columns. careful: its rows may have killed a worker before."""
         heavy = heavy_columns(block, self._earlier) - self._keep if self._drop_heavy else set()
-        done = self.guard.run(block, lambda piece: rows.apply(piece, "infer", patiently(self._work, "infer")), careful)
+        with self._clock.call():
+            done = self.guard.run(block, self._apply, careful)
         supervisor.report_quarantined(done, block, self._run)
-        return done.drop_columns(sorted((heavy - self._made).intersection(done.column_names)))
+        return rows.without(done, sorted(heavy - self.made))
+
+    def _apply(self, piece: pa.Table) -> pa.Table:
+        return rows.apply(piece, "infer", patiently(self._work, "infer"), self._clock)
 
     def _work(self, live: pa.Table) -> rows.Outcome:
+        """The model's columns for `live`, null where a row is none of the model's."""
+        if not self._where:
+            return self._in_calls(live, self._predictor.rows_per_call())
+        chosen = np.flatnonzero(self._where.holds(live, f"{self._label}: where", "infer"))
+        if not len(chosen):
+            none = {self._prefix + column.name: pa.nulls(len(live), column.type) for column in self._columns}
+            return rows.Outcome(none)
+        made = self._in_calls(live.take(chosen), self._predictor.rows_per_call())
+        columns = {name: rows.scattered(column, chosen, len(live)) for name, column in made.columns.items()}
+        return rows.Outcome(columns, failed={int(chosen[row]): error for row, error in made.failed.items()})
+
+    def _in_calls(self, live: pa.Table, at_once: int) -> rows.Outcome:
         """The model's columns for `live`, in calls as small as its memory asks for; only a row alone is to blame."""
         while True:
-            size = min(self._rows_at_once or len(live), len(live))
+            size = min(self._rows_at_once or at_once, len(live))
             try:
-                return rows.stacked([self.predict(live[start : start + size]) for start in range(0, len(live), size)])
+                pieces = [live[start : start + size] for start in range(0, len(live), size)]
+                return rows.stacked([self.predict(piece) for piece in pieces], [len(piece) for piece in pieces])
             except Exception as error:
                 if is_device_failure(error):
                     self.guard.end_process(error)
@@ -92,7 +134,7 @@ class Worker:
         """Whether a call was too large for the device."""
         return self._rows_at_once is not None
 
-    def predict(self, live: pa.Table) -> dict[str, arrays.Column]:
+    def predict(self, live: pa.Table) -> rows.Outcome:
         """The model's columns for `live`, in one call. Raises what the model raises, and `ContractError`."""
         wanted = self._predictor.inputs()
         for name in wanted or ():
@@ -101,10 +143,10 @@ class Worker:
                     f"{self._label}: expected column {name!r}, found {', '.join(live.column_names)}. "
                     "Name the column in the model's settings, or make it in preprocess."
                 )
-        returned = rows.call(self._predict, live if wanted is None else live.select(wanted), "infer", self._label)
-        columns = {self._prefix + name: values for name, values in returned.items()}
-        self._made.update(columns)
-        return columns
+        made = rows.outcome_of(self._predict, live if wanted is None else live.select(wanted), "infer", self._label)
+        columns = {self._prefix + name: values for name, values in made.columns.items()}
+        self.made.update(columns)
+        return rows.Outcome(columns, failed=made.failed)
 
 
 class PreparingWorker(Worker):
@@ -114,11 +156,29 @@ class PreparingWorker(Worker):
         super().__init__(**settings)
         self._prepare = prepare
 
-    def pieces(self, block: pa.Table) -> Iterator[pa.Table]:
-        return self._prepare(block)
+    def pieces(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
+        return self._prepare(block, careful=careful)
 
 
-def _was_restarted() -> bool:
+class ForkedWorker:
+    """A Ray actor whose worker is a process of its own, forked of one that has imported what the model needs."""
+
+    kind: type[Worker] = Worker
+
+    def __init__(self, **settings: Any):
+        self._worker = Forked(partial(self.kind, is_restarted=was_restarted(), **settings), supervisor.ask)
+
+    def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
+        yield from self._worker.call("__call__", block)
+
+
+class ForkedPreparingWorker(ForkedWorker):
+    """The same with a `PreparingWorker`."""
+
+    kind = PreparingWorker
+
+
+def was_restarted() -> bool:
     """Whether this process is an actor that Ray started again."""
     import ray
 
@@ -129,27 +189,26 @@ def _was_restarted() -> bool:
 def release_memory() -> None:
     """Gives back what a failed call still holds, for the smaller ones that follow."""
     gc.collect()
-    if torch := sys.modules.get("torch"):
-        for device in (torch.cuda, torch.xpu, torch.mps):
-            if device.is_available():
-                device.empty_cache()
+    if (torch := sys.modules.get("torch")) and torch.accelerator.is_available():
+        torch.accelerator.empty_cache()
 
 
 def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = ()) -> set[str]:
     """Columns too heavy to publish by default: bytes, and arrays of two or more dimensions that no model made."""
     heavy = set()
-    for field in rows.visible(block).schema:
+    table = rows.live_rows(block)[0] if outputs.COLUMN in block.column_names else rows.visible(block)
+    for field in table.schema:
         if earlier and field.name.startswith(earlier):
             continue
         is_bytes = pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)
-        if is_bytes or (field.type == arrays.TENSOR and _rank(block[field.name]) > 1):
+        if is_bytes or (field.type == arrays.TENSOR and _rank(table[field.name]) > 1):
             heavy.add(field.name)
     return heavy
 
 
 def drop_heavy(block: pa.Table, keep: list[str]) -> pa.Table:
     """The block without its heavy columns, for jobs without a model."""
-    return block.drop_columns(sorted(heavy_columns(block) - set(keep)))
+    return rows.without(block, sorted(heavy_columns(block) - set(keep)))
 
 
 def _rank(column: pa.ChunkedArray) -> int:

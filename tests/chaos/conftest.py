@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -143,16 +144,24 @@ def task_runs(api: str, flow_run_id: str) -> dict[str, str]:
 
 def ray_processes(title: str, trace: Path) -> list[int]:
     """The processes of the run under test that Ray titled `ray::...TITLE...`, told by their environment."""
-    found = []
+    return [pid for pid, command in _processes(trace) if command.startswith("ray::") and title in command]
+
+
+def forked_processes(trace: Path) -> list[int]:
+    """Those of the run under test that were forked of its fork server."""
+    found = [pid for pid, command in _processes(trace) if "tasks.fork_server" in command]
+    return [pid for pid in found if psutil.Process(pid).ppid() in found]
+
+
+def _processes(trace: Path) -> Iterator[tuple[int, str]]:
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
             try:
                 command, environment = ((process / name).read_text() for name in ("cmdline", "environ"))
-                if command.startswith("ray::") and title in command and f"TRACE={trace}\0" in environment:
-                    found.append(int(process.name))
             except (OSError, UnicodeDecodeError):
                 continue
-    return found
+            if f"TRACE={trace}\0" in environment:
+                yield int(process.name), command
 
 
 def ray_process(title: str, trace: Path) -> int:

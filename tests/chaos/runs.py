@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tasks import fork_server
+
 Process = subprocess.Popen[str]
 Start = Callable[..., Process]
 
@@ -26,7 +28,7 @@ class Slow:
     """Doubles x, taking its time, and leaves a trace of every row that it saw."""
 
     def __call__(self, batch):
-        time.sleep(0.004 * len(batch["x"]))
+        time.sleep(float(os.environ.get("SECONDS_PER_ROW", 0.004)) * len(batch["x"]))
         with open(os.environ["TRACE"], "a") as trace:
             trace.write("".join(f"{x}\\n" for x in batch["x"]))
         return {"twice": batch["x"] * 2}
@@ -58,16 +60,18 @@ def started_runs(folder: Path, prefect_api: str) -> Iterator[Start]:
 def overnight(folder: Path, *arguments: str, before: Sequence[str] = (), **environment: str) -> Process:
     """`overnight run job.yaml --json`, `overnight ARGUMENTS` or a worker ("worker"), in a process group of its own.
 
-    Behind the command `before`. Steps and models find the file that they leave traces in as TRACE.
+    Behind the command `before`. Steps and models find the file that they leave traces in as TRACE; the model takes
+    SECONDS_PER_ROW, or 0.004.
     """
     arguments = arguments or ("run", "job.yaml", "--json")
     command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments]
     if arguments == ("worker",):
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "overnight", "--type", "process"]
+    inherited = {name: value for name, value in os.environ.items() if name != fork_server.ADDRESS}
     return subprocess.Popen(
         [*before, *command],
         cwd=folder,
-        env={**os.environ, "TRACE": str(folder / "trace"), **SHORT_WAITS, **environment},
+        env={**inherited, "TRACE": str(folder / "trace"), **SHORT_WAITS, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

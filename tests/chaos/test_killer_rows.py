@@ -23,6 +23,10 @@ import re
 import time
 
 
+def double(batch):
+    return {"twice": batch["x"] * 2}
+
+
 def crash(batch):
     if (batch["x"] == 37).any():
         ctypes.string_at(0)
@@ -70,10 +74,28 @@ class Small:
         return {"twice": batch["x"] * 2}
 '''
 
+MODULES = '''
+import torch
+
+import killer_models
+
+
+class Killer(torch.nn.Module):
+    """A module, whose workers are forked."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = getattr(killer_models, how)
+
+    def forward(self, x):
+        return self.how({"x": x})["twice"]
+'''
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _models() -> None:
     (WORKER_PATH / "killer_models.py").write_text(textwrap.dedent(MODELS))
+    (WORKER_PATH / "killer_modules.py").write_text(textwrap.dedent(MODULES))
 
 
 @pytest.fixture
@@ -94,6 +116,11 @@ def model(target: str, **settings: Any) -> list[dict[str, Any]]:
     return [{"kind": "python", "target": f"killer_models:{target}", "batch_size": 16, **settings}]
 
 
+def module(how: str) -> list[dict[str, Any]]:
+    settings = {"kwargs": {"how": how}, "columns": ["x"], "outputs": ["twice"], "batch_size": 16}
+    return [{"kind": "torch", "module": "killer_modules:Killer", **settings}]
+
+
 def assert_one_lost(receipt: dict[str, Any], sink: Path, stage: str, error_type: str) -> None:
     assert sorted(published(receipt, sink)["twice"].to_pylist()) == [2 * x for x in range(ROWS) if x != KILLER]
     assert_settled(receipt)
@@ -111,6 +138,25 @@ def test_a_row_that_ends_its_model_worker_is_quarantined_and_the_others_are_publ
     receipt = run_job(job | {"inference": model(target), "row_timeout_seconds": 3})
     assert_one_lost(receipt, tmp_path / "out", "infer", error_type)
     assert any("started again" in incident["what"] for incident in receipt["incidents"])
+
+
+@pytest.mark.parametrize(("how", "error_type"), [("crash", "WorkerDied"), ("hang", "RowTimeout")])
+def test_a_row_that_ends_a_forked_worker_is_quarantined_and_the_others_are_published(
+    run_job: RunJob, job: dict[str, Any], tmp_path: Path, how: str, error_type: str
+) -> None:
+    receipt = run_job(job | {"inference": module(how), "row_timeout_seconds": 3})
+    assert_one_lost(receipt, tmp_path / "out", "infer", error_type)
+    assert any("started again" in incident["what"] for incident in receipt["incidents"])
+
+
+def test_a_row_that_ends_a_forked_worker_while_it_is_prepared_is_quarantined(
+    run_job: RunJob, job: dict[str, Any], tmp_path: Path
+) -> None:
+    steps = [{"kind": "python", "target": "killer_models:crash"}]
+    settings = {"kwargs": {"how": "double"}, "columns": ["twice"], "outputs": ["more"]}
+    doubles = {"kind": "torch", "module": "killer_modules:Killer", **settings}
+    receipt = run_job(job | {"preprocess": steps, "inference": [doubles]})
+    assert_one_lost(receipt, tmp_path / "out", "preprocess", "WorkerDied")
 
 
 @pytest.mark.parametrize(("target", "error_type"), [("crash", "WorkerDied"), ("hang", "RowTimeout")])

@@ -5,8 +5,11 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -17,13 +20,14 @@ from tests.chaos.conftest import (
     TRIED_TWICE,
     assert_exact,
     assert_resumed,
+    forked_processes,
     parts,
     ray_processes,
     settled_rows,
     task_runs,
     wait_for_parts,
 )
-from tests.chaos.runs import Start, finish, started_runs, traced_rows
+from tests.chaos.runs import Start, finish, started_runs, traced_rows, write_model
 from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
@@ -66,14 +70,35 @@ def test_a_killed_worker_costs_no_row_and_no_run(start: Start, job_folder: Path,
 SLOW_SIGHT = """
 import time
 
+import torch
+
 
 def grey(batch):
-    time.sleep(0.01 * len(batch["image"]))
+    time.sleep(0.03 * len(batch["image"]))
     return {"grey": batch["image"][:, 0, 0, 0]}
+
+
+class Grey(torch.nn.Module):
+    def forward(self, image):
+        return grey({"image": image})["grey"]
 """
+SIGHTS = {
+    "python": {"kind": "python", "target": "slow_sight:grey"},
+    "torch": {"kind": "torch", "module": "slow_sight:Grey", "columns": ["image"], "outputs": ["grey"]},
+}
 
 
-def test_a_killed_worker_that_reads_its_own_files_costs_no_row(prefect_api: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "victims"),
+    [
+        ("python", partial(ray_processes, "MapWorker(MapBatches(PreparingWorker))")),
+        ("torch", partial(ray_processes, "MapWorker(MapBatches(ForkedPreparingWorker))")),
+        ("torch", forked_processes),
+    ],
+)
+def test_a_killed_worker_that_reads_its_own_files_costs_no_row(
+    prefect_api: str, tmp_path: Path, kind: str, victims: Callable[[Path], list[int]]
+) -> None:
     (tmp_path / "in").mkdir()
     for number in range(600):
         Image.new("RGB", (16, 16), (number % 250,) * 3).save(tmp_path / f"in/{number:03d}.png")
@@ -83,14 +108,14 @@ def test_a_killed_worker_that_reads_its_own_files_costs_no_row(prefect_api: str,
         "name": "sight",
         "source": {"kind": "images", "path": "in"},
         "preprocess": [{"kind": "resize_image", "size": 8}],
-        "inference": [{"kind": "python", "target": "slow_sight:grey", "batch_size": 10}],
+        "inference": [SIGHTS[kind] | {"batch_size": 10}],
         "sink": {"kind": "parquet", "path": "out", "rows_per_part": 40},
     }
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
     with started_runs(tmp_path, prefect_api) as start:
         process = start()
         wait_for_parts(process, tmp_path, 2)
-        os.kill(ray_processes("MapWorker(MapBatches(PreparingWorker))", tmp_path / "trace")[0], signal.SIGKILL)
+        os.kill(victims(tmp_path / "trace")[0], signal.SIGKILL)
         receipt = finish(process)
     found = [row for file in receipt["files"] for row in pq.read_table(tmp_path / "out" / file).to_pylist()]
     wanted = [(f"{number:03d}.png", number % 250) for number in range(600) if number != 300]
@@ -142,3 +167,47 @@ def test_a_series_of_kills_at_random_moments_costs_no_row(start: Start, job_fold
     assert_exact(finish(process), job_folder)
     assert sum(killed.values()) >= 3
     assert traced_rows(job_folder) <= ROWS * 9 // 10 + sum(killed.values()) * (UNDER_WAY + TRIED_TWICE)
+
+
+MANY_ROWS = 300
+MANY = """
+def spread(batch):
+    if not all(n % 50 for n in batch["n"]):
+        raise ValueError("one that is no good")
+    return {"x": [[100 * n + place for place in range(n % 5)] for n in batch["n"]]}
+"""
+
+
+@pytest.mark.parametrize("prepare", MODEL_WORKERS)
+def test_a_killed_run_publishes_all_rows_made_of_one_and_none_twice(
+    prefect_api: str, tmp_path: Path, prepare: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"n": range(MANY_ROWS)}), tmp_path / "in/a.parquet", row_group_size=40)
+    (tmp_path / "many.py").write_text(MANY)
+    write_model(tmp_path)
+    job = {
+        "name": "many",
+        "source": {"kind": "parquet", "path": "in"},
+        "preprocess": [{"kind": "python", "target": "many:spread", "explode": ["x"]}],
+        "inference": [{"kind": "python", "target": "slow_model:Slow", "batch_size": 7, "prepare": prepare}],
+        "checks": {"max_quarantined": 0.1},
+        "sink": {"kind": "parquet", "path": "out", "rows_per_part": 20},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    with started_runs(tmp_path, prefect_api) as start:
+        process = start(SECONDS_PER_ROW="0.03")
+        wait_for_parts(process, tmp_path, random.randint(2, 5))
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        time.sleep(3)
+        receipt = finish(start())
+    good = [n for n in range(MANY_ROWS) if n % 50]
+    wanted = [(f"a.parquet#{n}.{place}", 2 * (100 * n + place)) for n in good for place in range(n % 5)]
+    found = [row for file in receipt["files"] for row in pq.read_table(tmp_path / "out" / file).to_pylist()]
+    assert sorted((row["row_id"], row["twice"]) for row in found) == sorted(wanted)
+    counts = {name: receipt[f"rows_{name}"] for name in ("in", "written", "out", "filtered", "quarantined")}
+    filtered = sum(n % 5 == 0 for n in good)
+    written = len(good) - filtered
+    assert counts == {"in": 300, "written": written, "out": len(wanted), "filtered": filtered, "quarantined": 6}
+    assert 40 <= receipt["rows_resumed"] < MANY_ROWS

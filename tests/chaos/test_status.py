@@ -21,7 +21,7 @@ def test_a_run_is_running_then_failed_when_it_was_killed_then_published(start: S
         return dict(entry)
 
     assert status()["status"] == "missing"
-    process = start()
+    process = start(SECONDS_PER_ROW="0.05")  # still streaming when the status command has started and looked
     wait_for_parts(process, job_folder, 2)
     assert status()["status"] == "running"
     os.kill(process.pid, signal.SIGKILL)

@@ -1,21 +1,26 @@
 """The model's worker: batches of the size asked for, rows that it prepares itself, and the trial before the stream."""
 
+import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import ray
 from pydantic import ValidationError
 
-from tasks import rows
+from tasks import fork_server, rows
+from tasks.errors import ContractError
 from tasks.infer.predictor import Batch, Predict, Predictor
-from tasks.infer.task import rows_a_task
+from tasks.infer.task import rows_a_task, strategy
 from tasks.infer.trial import Trying
-from tasks.infer.worker import PreparingWorker, Worker
+from tasks.infer.worker import ForkedPreparingWorker, PreparingWorker, Worker
 from tasks.preprocess.derive_columns import DeriveColumns
 from tasks.preprocess.run_steps import run_steps
+from tasks.resources import Pool
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
@@ -54,9 +59,9 @@ def test_rows_that_a_worker_prepares_come_in_batches_all_the_same(tmp_path: Path
     run = make_run(tmp_path)
     steps = (DeriveColumns(columns={"x": "x * 10"}),)
 
-    def prepare(table: pa.Table):
+    def prepare(table: pa.Table, careful: bool):
         for start in range(0, len(table), 3):
-            yield from run_steps(table[start : start + 3], steps, run, 0)
+            yield from run_steps(table[start : start + 3], steps, run, 0, careful)
 
     settings = {"prefix": "", "drop_heavy": True, "earlier": [], "keep": []}
     worker = PreparingWorker(prepare, predictor=Counting(batch_size=4), run=run, **settings)
@@ -64,6 +69,34 @@ def test_rows_that_a_worker_prepares_come_in_batches_all_the_same(tmp_path: Path
     assert counts(made) == [4] * 8 + [2] * 2
     assert rows.joined(made)["sum"].to_pylist() == [10 * x + 1 for x in range(10)]
     assert rows.joined(made)["__row"].to_pylist() == list(range(10))
+
+
+@pytest.mark.parametrize(("most", "pieces"), [(1, 3), (2**20, 1)])
+def test_results_are_handed_on_together_while_they_are_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, pieces: int
+) -> None:
+    monkeypatch.setattr("tasks.infer.worker.BYTES_AT_ONCE", most)
+    made = list(Worker(Counting(batch_size=4), make_run(tmp_path), "", True, [], [])(block(10)))
+    assert len(made) == pieces
+    assert rows.joined(made)["__row"].to_pylist() == list(range(10))
+
+
+def test_a_forked_worker_gives_what_one_gives_that_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, steps = make_run(tmp_path), (DeriveColumns(columns={"x": "x * 10"}),)
+
+    def prepare(table: pa.Table, careful: bool):
+        yield from run_steps(table, steps, run, 0, careful)
+
+    settings = {"predictor": Counting(batch_size=4), "run": run, "prefix": "", "drop_heavy": True, "earlier": []}
+    monkeypatch.delenv(fork_server.ADDRESS, raising=False)
+    with fork_server.started():
+        forked = ForkedPreparingWorker(prepare=prepare, keep=[], **settings)
+        here = PreparingWorker(prepare, keep=[], **settings)
+        for count in (10, 3):
+            [there], [expected] = forked(block(count)), here(block(count))
+            assert rows.visible(there).equals(rows.visible(expected))
+        with pytest.raises(ContractError, match="needs a column 'x'"):
+            list(forked(block(2).drop_columns("x")))
 
 
 def test_the_trial_takes_the_largest_batch_that_pays_and_fits(tmp_path: Path) -> None:
@@ -93,3 +126,134 @@ def test_a_worker_a_cpu_leaves_nothing_to_ask_for(asked: dict) -> None:
 )
 def test_a_task_is_as_many_calls_as_fill_a_second(rows_per_call: int, seconds: float | None, most: int, expected: int):
     assert rows_a_task(rows_per_call, seconds, most) == expected
+
+
+class Meeting(Predictor):
+    """Says whether another call of the same process was under way."""
+
+    kind: Literal["meeting"] = "meeting"
+
+    def calls_at_once(self) -> int:
+        return 2
+
+    def load(self) -> Predict:
+        under_way: list[int] = []
+
+        def predict(batch: Batch) -> dict:
+            under_way.append(1)
+            began, met = time.monotonic(), False
+            while not met and time.monotonic() < began + 3:
+                met = len(under_way) > 1
+                time.sleep(0.01)
+            time.sleep(0.2)
+            under_way.pop()
+            told = {"met": met, "began": began, "ended": time.monotonic()}
+            return {name: [value] * len(batch["x"]) for name, value in told.items()}
+
+        return predict
+
+
+def test_a_worker_with_a_device_has_two_calls_under_way(ray_session: None, tmp_path: Path) -> None:
+    settings = {"predictor": Meeting(), "run": make_run(tmp_path), "prefix": "", "drop_heavy": True}
+    found = (
+        ray.data.from_arrow([block(4)] * 6)
+        .map_batches(
+            Worker,
+            fn_constructor_kwargs={**settings, "earlier": [], "keep": []},
+            batch_size=4,
+            batch_format="pyarrow",
+            compute=strategy(Pool("model", 1, 1, 0.5, 0), Meeting().calls_at_once()),
+            num_cpus=0.5,
+        )
+        .to_pandas()
+    )
+    assert len(found) == 24
+    assert found["met"].sum() >= 8
+    calls = found[["began", "ended"]].drop_duplicates().sort_values("began").to_numpy()
+    busy, until = 0.0, 0.0
+    for began, ended in calls:
+        busy, until = busy + max(ended - max(began, until), 0), max(until, ended)
+    assert (calls[:, 1] - calls[:, 0]).sum() > busy + 0.3
+    assert found["__infer_seconds"].sum() < busy + 0.3  # of the device's time, not of both calls' waiting
+
+
+def test_a_worker_that_was_started_again_makes_one_call_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, settings = make_run(tmp_path), {"prefix": "", "drop_heavy": True, "earlier": [], "keep": []}
+
+    def met(worker: Worker) -> list[bool]:
+        with ThreadPoolExecutor(2) as threads:
+            made = threads.map(lambda _: list(worker(block(4))), range(2))
+        return [found for tables in made for table in tables for found in table["met"].to_pylist()]
+
+    assert all(met(Worker(predictor=Meeting(), run=run, **settings)))
+    monkeypatch.setattr("tasks.infer.worker.was_restarted", lambda: True)
+    assert not any(met(Worker(predictor=Meeting(), run=run, **settings)))
+
+
+def test_where_a_condition_holds_the_model_runs_elsewhere_is_null(tmp_path: Path) -> None:
+    worker = Worker(Counting(batch_size=4, where="x % 3 == 0"), make_run(tmp_path), "heavy_", True, [], [])
+    made = rows.joined(worker(block(40)))
+    assert made["__row"].to_pylist() == list(range(40))
+    assert made["heavy_sum"].to_pylist() == [x + 1 if x % 3 == 0 else None for x in range(40)]
+    # 14 rows of 40, which are in hand 32 at a time: calls of 4, not of the one or two that four rows hold
+    assert [count for count in made["heavy_count"].to_pylist() if count] == [4] * 8 + [3] * 3 + [3] * 3
+    assert made["__state"].to_pylist() == [rows.LIVE] * 40
+
+
+def test_where_no_row_is_the_models_its_columns_are_null_in_the_types_of_the_trial(tmp_path: Path) -> None:
+    model, run = Counting(batch_size=4, where="x > 100"), make_run(tmp_path)
+    columns = Trying(model, run).on(block(8)).columns
+    assert columns == pa.schema({"count": pa.int64(), "sum": pa.int64()})
+    (made,) = Worker(model, run, "heavy_", True, [], [], columns=columns)(block(10))
+    assert made["heavy_sum"].to_pylist() == [None] * 10
+    assert made["heavy_sum"].type == pa.int64()
+    assert made["x"].to_pylist() == list(range(10))
+    (unknown,) = Worker(model, run, "", True, [], [])(block(10))
+    assert "sum" not in unknown.column_names
+
+
+def test_a_condition_over_a_column_that_is_not_there_or_no_condition_says_so(tmp_path: Path) -> None:
+    wrong = {"y > 1": "where: 'y > 1' needs a column 'y'", "x + 1": "expected true or false, found int64"}
+    for where, says in wrong.items():
+        worker = Worker(Counting(where=where), make_run(tmp_path), "", True, [], [])
+        with pytest.raises(ContractError, match=re.escape(says)) as raised:
+            list(worker(block(4)))
+        assert raised.value.stage == "infer"
+    with pytest.raises(ValidationError, match="where"):
+        Counting(where="x >")
+
+
+def test_the_trial_runs_a_model_whatever_its_condition_says(tmp_path: Path) -> None:
+    found = Trying(Counting(batch_size=4, where="light_confidence < 0.5"), make_run(tmp_path)).on(block(8))
+    assert found.seconds_a_row > 0
+
+
+class Knowing(Predictor):
+    """Says which of its rows failed: those with an odd x. `asked` holds every row that it saw."""
+
+    kind: Literal["knowing"] = "knowing"
+
+    def load(self) -> Predict:
+        asked: list[int] = []
+
+        def predict(batch: Batch) -> rows.Outcome:
+            asked.extend(batch["x"].tolist())
+            odd = {row: ValueError(f"{x} is odd") for row, x in enumerate(batch["x"]) if x % 2}
+            return rows.Outcome({"seen": [len(asked)] * len(batch["x"])}, failed=odd)
+
+        return predict
+
+
+@pytest.mark.parametrize("where", [None, "x >= 5"])
+def test_rows_that_a_model_knows_to_have_failed_cost_no_other_row_a_second_call(
+    tmp_path: Path, where: str | None
+) -> None:
+    worker = Worker(Knowing(batch_size=4, where=where), make_run(tmp_path), "", True, [], [])
+    done = rows.joined(worker(block(12)))
+    failed = [x for x in range(12) if x % 2 and (where is None or x >= 5)]
+    states = done["__state"].to_pylist()
+    assert [row for row, state in enumerate(states) if state == rows.QUARANTINED] == failed
+    assert [done["__error_message"][x].as_py() for x in failed] == [f"{x} is odd" for x in failed]
+    assert max(seen for seen in done["seen"].to_pylist() if seen) == (12 if where is None else 7)

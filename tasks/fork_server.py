@@ -1,0 +1,162 @@
+"""A process that has imported what models need, and of which others are forked: importing PyTorch takes seconds.
+
+`python -m tasks.fork_server ADDRESS` listens there, on a Unix socket, until its standard input ends. Those who find the
+address in `OVERNIGHT_FORK_SERVER` have it import modules, or fork a process that does something. Nothing but imports
+happens in the server itself: threads and devices would not survive a fork.
+
+Python's multiprocessing.forkserver works alike, but only for the process that started it; here Ray's workers ask.
+"""
+
+import contextlib
+import importlib
+import os
+import pickle
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+ADDRESS = "OVERNIGHT_FORK_SERVER"
+MOST_DESCRIPTORS = 8
+STANDARD_INPUT, STANDARD_OUTPUT, STANDARD_ERROR = range(3)
+
+
+@contextlib.contextmanager
+def started() -> Iterator[None]:
+    """A server while the body runs, for this process and those that inherit its environment from now on.
+
+    None where there is one already, whose starter keeps it.
+    """
+    if is_there():
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="overnight-") as folder, contextlib.ExitStack() as stack:
+        address = os.path.join(folder, "fork-server")
+        server = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tasks.fork_server", address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # One thread for libraries that make a pool of them when they are imported; a fork would lose it.
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,  # Ctrl-C is the run's, which ends what it started
+        )
+        stack.enter_context(server)
+        stack.callback(server.stdin.close)  # type: ignore[union-attr]
+        server.stdout.readline()  # type: ignore[union-attr] # it listens
+        os.environ[ADDRESS] = address
+        stack.callback(os.environ.pop, ADDRESS, None)
+        yield
+
+
+def is_there() -> bool:
+    """Whether this process has a server to ask, and it lives."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        return ADDRESS in os.environ and asking.connect_ex(os.environ[ADDRESS]) == 0
+
+
+def preload(modules: Sequence[str]) -> None:
+    """Has the server import these, without waiting for it. What cannot be imported is left to those who need it."""
+    _ask(("import", list(modules)))
+
+
+def fork(target: Callable[..., None], descriptors: Sequence[int]) -> int:
+    """Runs `target(*descriptors)` in a process forked of the server, with what it has been asked to import so far.
+
+    That process has this one's folder, paths, environment and output. It ends after `target`, or when the returned
+    descriptor is closed, as at the end of this process. Open descriptors of this process are given to it as its own.
+    """
+    from ray import cloudpickle
+
+    lifeline, kept = os.pipe()
+    context = (os.getcwd(), list(sys.path), dict(os.environ), cloudpickle.dumps(target))
+    try:
+        _ask(("fork", context), [STANDARD_OUTPUT, STANDARD_ERROR, lifeline, *descriptors])
+    finally:
+        os.close(lifeline)
+    return kept
+
+
+def _ask(request: tuple[str, Any], descriptors: Sequence[int] = ()) -> None:
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(os.environ[ADDRESS])
+        socket.send_fds(asking, [b"."], list(descriptors))
+        with Connection(asking.detach()) as connection:
+            connection.send(request)
+
+
+def main(address: str) -> None:
+    """Serves one after another, so that what is forked has all that was to be imported before."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what was forked
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(128)
+        print("listening", flush=True)
+        while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
+            asking, _ = listener.accept()
+            _, descriptors, _, _ = socket.recv_fds(asking, 1, MOST_DESCRIPTORS)
+            # Some only ask whether it is there.
+            with Connection(asking.detach()) as connection, contextlib.suppress(EOFError, ConnectionError):
+                kind, wanted = connection.recv()
+                if kind == "import":
+                    _import(wanted)
+                elif not os.fork():
+                    listener.close()
+                    connection.close()
+                    _live(*wanted, *descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+
+def _import(modules: list[str]) -> None:
+    for module in modules:
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
+
+
+def _live(
+    folder: str,
+    path: list[str],
+    environment: dict[str, str],
+    target: bytes,
+    output: int,
+    errors: int,
+    lifeline: int,
+    *descriptors: int,
+) -> None:
+    """The forked process, to its end."""
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), STANDARD_INPUT)
+        os.dup2(output, STANDARD_OUTPUT)
+        os.dup2(errors, STANDARD_ERROR)
+        os.chdir(folder)
+        sys.path[:] = path
+        os.environ.clear()
+        os.environ.update(environment)
+        random.seed()
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed()
+        threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+        pickle.loads(target)(*descriptors)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def _end_with(lifeline: int) -> None:
+    os.read(lifeline, 1)  # nobody writes: it ends when its other end is closed
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+    os._exit(0)  # nothing to tidy up, in a second of it
