@@ -9,8 +9,9 @@ import faulthandler
 import os
 import threading
 import time
+import uuid
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from functools import lru_cache
 
 import pyarrow as pa
 import ray
@@ -32,14 +33,13 @@ class Guard:
 
     def __init__(self, run: Run, stage: str, label: str, pace: float) -> None:
         self._run, self._stage, self._label, self._pace = run, stage, label, pace
-        self._worker = ray.get_runtime_context().get_worker_id() if ray.is_initialized() else ""
+        self._worker = _this_process()
 
     def run(self, block: pa.Table, work: Work, careful: bool) -> pa.Table:
         """`work` of `block`. careful: a worker died with these rows, so they go in pieces, and killers untried."""
-        found = supervisor.find(self._run)
-        if careful and found and len(block):
-            return self._carefully(block, work, found)
-        with _process_limited(self._seconds(len(block))):
+        if careful and len(block) and supervisor.is_there(self._run):
+            return self._carefully(block, work)
+        with _process_limited(self._seconds(int(rows.counts(block).sum()))):
             return self._timed(block, work)
 
     @contextlib.contextmanager
@@ -48,43 +48,43 @@ class Guard:
 
         For Ray tasks, which Ray runs again from the beginning. Only a process that ends in the body never leaves.
         """
-        if not len(block) or not (found := supervisor.find(self._run)):
+        if not len(block):
             yield False
             return
-        again = bool(ray.get(found.arrive.remote(self._worker, self._name(block))))
+        again = bool(supervisor.ask(self._run, "arrive", self._worker, self._name(block)))
         if again:
             supervisor.report(self._run, self._stage, "a worker died and its rows were run again")
         try:
             yield again
         finally:
             with contextlib.suppress(ray.exceptions.RayError):  # the run is over, and nobody asks any more
-                ray.get(found.leave.remote(self._worker))  # waited for: the process may end with its task
+                supervisor.ask(self._run, "leave", self._worker)  # waited for: the process may end with its task
 
     def end_process(self, error: Exception) -> None:
         """Ends this process, which `error` has spoilt, so that a new one tries again. Returns if nobody would know."""
-        if found := supervisor.find(self._run):
+        if supervisor.is_there(self._run):
             name = type(error).__name__
             supervisor.report(self._run, self._stage, f"{self._label}: a worker ended itself after {name}: {error}")
             reason = (name, f"{DEATHS} workers failed with this row alone in hand: {error}")
-            ray.get(found.explain.remote(self._worker, reason, False))
+            supervisor.ask(self._run, "explain", self._worker, reason, False)
             os._exit(1)
 
-    def _carefully(self, block: pa.Table, work: Work, found: Any) -> pa.Table:
+    def _carefully(self, block: pa.Table, work: Work) -> pa.Table:
         name = self._name(block)
-        pieces, condemned = ray.get(found.judge.remote(self._worker, name, len(block)))
+        pieces, condemned = supervisor.ask(self._run, "judge", self._worker, name, len(block))
         done = [
             (row, rows.quarantine(block[row : row + 1], _error(*reason), self._stage))
             for row, reason in condemned.items()
         ]
         for start, stop in pieces:
-            ray.get(found.begin.remote(self._worker, name, start, stop))
-            with self._row_limited(found, stop - start):
+            supervisor.ask(self._run, "begin", self._worker, name, start, stop)
+            with self._row_limited(int(rows.counts(block[start:stop]).sum())):
                 done.append((start, self._timed(block[start:stop], work)))
-        found.end.remote(self._worker)
+        supervisor.tell(self._run, "end", self._worker)
         return rows.joined(table for _, table in sorted(done, key=lambda item: item[0]))
 
     @contextlib.contextmanager
-    def _row_limited(self, found: Any, count: int) -> Iterator[None]:
+    def _row_limited(self, count: int) -> Iterator[None]:
         """Ends the process when the time is over, having said so."""
         seconds = self._seconds(count)
         if seconds is None:
@@ -94,7 +94,7 @@ class Guard:
         def give_up() -> None:
             faulthandler.dump_traceback(STANDARD_ERROR)
             message = f"expected a result within {seconds:g} s, found none; see row_timeout_seconds"
-            ray.get(found.explain.remote(self._worker, ("RowTimeout", message), True))
+            supervisor.ask(self._run, "explain", self._worker, ("RowTimeout", message), True)
             os._exit(1)
 
         timer = threading.Timer(seconds, give_up)
@@ -112,11 +112,15 @@ class Guard:
     def _timed(self, block: pa.Table, work: Work) -> pa.Table:
         started = time.perf_counter()
         done = work(block)
-        self._pace = max(self._pace, (time.perf_counter() - started) / max(len(block), 1))
+        self._pace = max(self._pace, (time.perf_counter() - started) / max(int(rows.counts(block).sum()), 1))
         return done
 
     def _name(self, block: pa.Table) -> Hashable:
         return (self._label, block["__unit"][0].as_py(), block["__row"][0].as_py(), len(block))
+
+
+_deadlines: dict[object, float] = {}  # of what this process is at, in any of its threads
+_deadlines_lock = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -124,16 +128,35 @@ def _process_limited(seconds: float | None) -> Iterator[None]:
     """Ends the process after `seconds`, with a traceback in its log.
 
     By faulthandler's watchdog, a thread in C: it works also where a row hangs in C code that never lets Python's other
-    threads run.
+    threads run. A process has one, which is set to the earliest deadline.
     """
     if seconds is None:
         yield
         return
-    faulthandler.dump_traceback_later(seconds, exit=True, file=STANDARD_ERROR)
+    mine = object()
+    with _deadlines_lock:
+        _deadlines[mine] = time.monotonic() + seconds
+        _watch()
     try:
         yield
     finally:
+        with _deadlines_lock:
+            del _deadlines[mine]
+            _watch()
+
+
+def _watch() -> None:
+    if _deadlines:
+        left = max(min(_deadlines.values()) - time.monotonic(), 1e-3)
+        faulthandler.dump_traceback_later(left, exit=True, file=STANDARD_ERROR)
+    else:
         faulthandler.cancel_dump_traceback_later()
+
+
+@lru_cache
+def _this_process() -> str:
+    """A name that no other process has."""
+    return uuid.uuid4().hex
 
 
 def _error(kind: str, message: str) -> RowError:

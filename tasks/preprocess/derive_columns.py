@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field, field_validator
 
-from tasks.preprocess.expression import Expression
+from tasks.expression import Expression
 from tasks.preprocess.step import PreprocessStep
 from tasks.rows import IDENTITY, Outcome, Work
 
@@ -36,7 +36,7 @@ class DeriveColumns(PreprocessStep):
         def derive(table: pa.Table) -> Outcome:
             derived = {}
             for name, expression in expressions.items():
-                derived[name] = expression.evaluate(table, f"derive_columns: {name}")
+                derived[name] = expression.evaluate(table, f"derive_columns: {name}", "preprocess")
                 place = table.schema.get_field_index(name)
                 table = (
                     table.append_column(name, derived[name])

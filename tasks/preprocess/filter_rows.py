@@ -3,11 +3,9 @@
 from typing import Annotated, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field, field_validator
 
-from tasks.errors import ContractError
-from tasks.preprocess.expression import Expression
+from tasks.expression import Expression
 from tasks.preprocess.step import PreprocessStep
 from tasks.rows import Outcome, Work
 
@@ -28,13 +26,6 @@ class FilterRows(PreprocessStep):
         condition = Expression(self.expression)
 
         def keep(table: pa.Table) -> Outcome:
-            values = condition.evaluate(table, "filter_rows")
-            if not pa.types.is_boolean(values.type) and not pa.types.is_null(values.type):
-                raise ContractError(
-                    f"filter_rows: {self.expression!r}: expected true or false, found {values.type}. "
-                    "Write a condition, for example x != 0.",
-                    "preprocess",
-                )
-            return Outcome(keep=pc.fill_null(values.cast(pa.bool_()), False).to_numpy(zero_copy_only=False))
+            return Outcome(keep=condition.holds(table, "filter_rows", "preprocess"))
 
         return keep

@@ -6,10 +6,17 @@ import io
 import numpy as np
 import pyarrow as pa
 
+from tasks import outputs, rows
 from tasks.arrays import TENSOR, to_numpy
 from tasks.artifacts import cell
 
 THUMBNAIL_PIXELS = 96
+ROWS_SHOWN = 16  # of those that were made of the sample's rows
+
+
+def shown(sample: pa.Table) -> pa.Table:
+    """The rows of the sample, or the first that a step made of them."""
+    return rows.live_rows(sample)[0][:ROWS_SHOWN] if outputs.COLUMN in sample.column_names else rows.visible(sample)
 
 
 def preview(table: pa.Table) -> str:

@@ -1,5 +1,11 @@
-"""The user's own step: columns in as NumPy arrays, one value a row; columns out added or replaced, the others stay."""
+"""The user's own step: columns in as NumPy arrays, one value a row; columns out added or replaced, the others stay.
 
+With `explode: [text]` the step makes several rows of each: in the columns named there, a row's value is a list with an
+entry for each row to be made of it, none for a row to be dropped. `row_id` gets their number, from 0 (`a.csv#7.0`); the
+other columns are repeated, but for bytes and arrays.
+"""
+
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -7,7 +13,8 @@ import pyarrow as pa
 from pydantic import Field
 
 from tasks import rows
-from tasks.errors import JobError, OvernightError
+from tasks.arrays import to_arrow
+from tasks.errors import ContractError, JobError, OvernightError
 from tasks.preprocess.step import PreprocessStep
 from tasks.targets import Target, described, fingerprint, import_target
 
@@ -24,6 +31,9 @@ class PythonStep(PreprocessStep):
     kwargs: Annotated[
         dict[str, Any], Field(description="Arguments of the class, or further ones of the function.")
     ] = {}
+    explode: Annotated[
+        list[str], Field(description="Columns that it returns with a list a row, an entry for each row made of that.")
+    ] = []
 
     def fingerprint(self) -> dict[str, str]:
         """File name -> sha256 of the step's code."""
@@ -47,6 +57,44 @@ class PythonStep(PreprocessStep):
                 )
 
         def step(table: pa.Table) -> rows.Outcome:
-            return rows.Outcome(rows.call(function, table, "preprocess", self.target))
+            columns = rows.call(function, table, "preprocess", self.target)
+            return exploded(columns, self.explode, self.target) if self.explode else rows.Outcome(columns)
 
         return step
+
+
+def exploded(columns: Mapping[str, Any], names: list[str], what: str) -> rows.Outcome:
+    """The rows that lists in the columns `names` stand for. Raises `ContractError` where they do not fit together."""
+    for name in names:
+        if name not in columns:
+            raise ContractError(
+                f"{what}: expected column {name!r} of explode, found {', '.join(columns)}. Return it.", "preprocess"
+            )
+    lists = {name: [_entries(value, name, what) for value in columns[name]] for name in names}
+    counts = [len(value) for value in lists[names[0]]]
+    for name, values in lists.items():
+        if [len(value) for value in values] != counts:
+            raise ContractError(
+                f"{what}: the columns of explode ({', '.join(names)}) have lists of different lengths in a row: "
+                f"{names[0]!r} and {name!r}. Return one entry in each for every row to be made.",
+                "preprocess",
+            )
+    made_of = [row for row, count in enumerate(counts) for _ in range(count)]
+    made = {name: [entry for value in values for entry in value] for name, values in lists.items()}
+    others = {
+        name: to_arrow(values).take(pa.array(made_of, pa.int64()))
+        for name, values in columns.items()
+        if name not in made
+    }
+    return rows.several({**made, **others}, made_of, [number for count in counts for number in range(count)])
+
+
+def _entries(value: Any, name: str, what: str) -> Any:
+    if value is None:
+        return []
+    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__"):
+        raise ContractError(
+            f"{what}: expected a list for each row in column {name!r} of explode, found {type(value).__name__}.",
+            "preprocess",
+        )
+    return value

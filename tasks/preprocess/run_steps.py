@@ -1,5 +1,6 @@
 """What a Ray task of the preprocess operator, or a model's worker that prepares its own rows, does with a block."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -18,27 +19,33 @@ from tasks.supervisor import report_quarantined
 WARM_UP_SECONDS = 1.0
 
 Read = Callable[[pa.Table], Iterator[pa.Table]]  # units in, blocks of their rows out
-Work = Callable[[pa.Table], Iterator[pa.Table]]  # a block of rows in, blocks of the same rows out
+Work = Callable[..., Iterator[pa.Table]]  # `run_steps` but for `block` and `careful`
 
 
-def read_and_run(numbers: pa.Table, run: Run, read: Read, work: Work | None) -> Iterator[pa.Table]:
+def read_and_run(
+    numbers: pa.Table, run: Run, read: Read, work: Work | None, careful: bool | None = None
+) -> Iterator[pa.Table]:
     """The rows of these blocks of the reading order (column `block`), in blocks of which `work` makes others."""
     for number in numbers["block"].to_pylist():
         for block in read(read_block(run.order, number)):
-            yield from work(block) if work else (block,)
+            yield from work(block, careful=careful) if work else (block,)
 
 
-def run_steps(block: pa.Table, steps: tuple[Step, ...], run: Run, pace: float) -> Iterator[pa.Table]:
+def run_steps(
+    block: pa.Table, steps: tuple[Step, ...], run: Run, pace: float, careful: bool | None = None
+) -> Iterator[pa.Table]:
     """`block` after every step, in pieces where it holds files.
 
-    Each worker process builds a step once. pace: seconds a row, measured on a sample; 0 where nobody knows.
+    Each worker process builds a step once. pace: seconds a row, measured on a sample; 0 where nobody knows. careful:
+    the block may have killed a worker before; None: that is not known here, as in a Ray task, and the supervisor is
+    asked.
     """
     guard = Guard(run, "preprocess", "preprocess", pace)
     holds_files = any(types.is_binary(kind) or types.is_large_binary(kind) for kind in block.schema.types)
     size = min(step.rows_at_once for step in steps) if holds_files else max(len(block), 1)
-    with guard.at(block) as careful:
+    with guard.at(block) if careful is None else contextlib.nullcontext(careful) as is_careful:
         for start in range(0, len(block), size):
-            yield guard.run(block[start : start + size], lambda piece: _apply(piece, steps, run), careful)
+            yield guard.run(block[start : start + size], lambda piece: _apply(piece, steps, run), is_careful)
 
 
 def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:

@@ -7,7 +7,10 @@ from tasks.rows import Work
 
 
 class PreprocessStep(Leaf):
-    """A leaf adds `kind`, its settings and `build`. `rows_at_once`: how many files it may be given, at most."""
+    """A leaf adds `kind`, its settings and `build`. `rows_at_once`: how many files it may be given, at most.
+
+    A step may make several rows of one: see `rows.several`.
+    """
 
     rows_at_once: ClassVar[int] = 16  # decoded, a few photos fill as much as many encoded
 

@@ -12,7 +12,8 @@ from prefect.cache_policies import NO_CACHE
 from tasks import rows
 from tasks.artifacts import artifact_key, dispensable
 from tasks.errors import StageFailed, explain
-from tasks.preprocess.preview import preview
+from tasks.preprocess.preview import preview, shown
+from tasks.preprocess.query import query_image, readable_image
 from tasks.preprocess.run_steps import Read, Work, read_and_run, run_steps, try_first_rows
 from tasks.preprocess.steps import Step
 from tasks.reading_order import read_block, read_summaries
@@ -20,7 +21,7 @@ from tasks.resources import PREPARE, READ, TASK_RETRIES, UNREAD, Plan
 from tasks.run_directory import Run
 from tasks.staging import parquet_bytes
 
-__all__ = ["Step", "preprocess"]
+__all__ = ["Step", "preprocess", "query_image", "readable_image"]
 
 SAMPLE_ROWS = 8
 
@@ -49,7 +50,7 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
         create_markdown_artifact(
             key=artifact_key(run.job, "preview"),
             description=f"Rows of {run.job}/{run.partition} after preprocessing",
-            markdown=preview(rows.visible(sample)),
+            markdown=preview(shown(sample)),
         )
     work = partial(run_steps, steps=tuple(steps), run=run, pace=rows.seconds_a_row(sample, "preprocess"))
     if plan.is_beside and _has_a_row_a_unit(run):
@@ -80,9 +81,9 @@ def _has_a_row_a_unit(run: Run) -> bool:
 def _unread(run: Run, dataset: ray.data.Dataset, work: Work | None) -> ray.data.Dataset:
     """The numbers of the reading order's blocks, for workers that read and preprocess their own rows."""
     read = dataset.context.get_config(READ)
-    numbers = [pa.table({"block": [block]}) for block in range(len(read_summaries(run.order)))]
+    numbers = [{"block": block} for block in range(len(read_summaries(run.order)))]
     with ray.data.DataContext.current(dataset.context):
-        unread = ray.data.from_arrow(numbers)
+        unread = ray.data.from_items(numbers, override_num_blocks=len(numbers))  # unlike from_arrow, without a Ray task
     unread.context.set_config(UNREAD, True)
     unread.context.set_config(PREPARE, partial(read_and_run, run=run, read=read, work=work))
     return unread
@@ -90,12 +91,13 @@ def _unread(run: Run, dataset: ray.data.Dataset, work: Work | None) -> ray.data.
 
 def _try(run: Run, steps: list[Step], plan: Plan, read: Read) -> pa.Table:
     """A few rows after every step, made in a process of their own, which a row may kill."""
+    count = min([SAMPLE_ROWS, *(2 * step.rows_at_once for step in steps)])
     remote = ray.remote(num_cpus=plan.task_cpus, max_retries=TASK_RETRIES)(try_first_rows)
     try:
-        return ray.get(remote.remote(read, tuple(steps), run, SAMPLE_ROWS))
+        return ray.get(remote.remote(read, tuple(steps), run, count))
     except ray.exceptions.WorkerCrashedError as error:
         raise StageFailed(
-            f"the steps' process ended {TASK_RETRIES + 1} times while {SAMPLE_ROWS} rows were tried: they crash, or "
+            f"the steps' process ended {TASK_RETRIES + 1} times while {count} rows were tried: they crash, or "
             "take longer than row_timeout_seconds, whatever the row.",
             "preprocess",
             "WorkerCrashedError",

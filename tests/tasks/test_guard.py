@@ -1,7 +1,10 @@
 """A process that is through with its rows, well or with an error, is not taken for one that they killed."""
 
 import contextlib
+import subprocess
+import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,3 +79,29 @@ def test_a_death_at_the_sample_is_counted(tmp_path: Path, attempt: Try) -> None:
         ray.get(attempt(run, "DiesTheFirstTime", mark=str(tmp_path / "mark")))
         told = [(incident["what"], incident["times"]) for incident in incidents(run)]
     assert told == [("a worker died and its rows were run again", 1)]
+
+
+TWO_THREADS = """
+    import threading, time
+    from tasks.guard import _process_limited
+
+    def call(seconds):
+        with _process_limited(60):
+            time.sleep(seconds)
+
+    with _process_limited(1):
+        slow, quick = (threading.Thread(target=call, args=(seconds,), daemon=True) for seconds in (30, 0))
+        slow.start()
+        quick.start()
+        quick.join()
+        time.sleep(30)
+"""
+
+
+def test_of_the_limits_of_several_threads_the_earliest_is_in_force_and_stays_so() -> None:
+    started = time.monotonic()
+    command = [sys.executable, "-c", textwrap.dedent(TWO_THREADS)]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "Timeout" in ended.stderr
+    assert time.monotonic() - started < 25

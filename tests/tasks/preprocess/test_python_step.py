@@ -43,6 +43,16 @@ def too_few(batch):
 def a_list(batch):
     return [1]
 
+def letters(batch):
+    many = [list(t * n) for t, n in zip(batch["t"], [1, 0, 2, 3])]
+    return {"letter": many, "place": [np.arange(len(m)) for m in many], "first": batch["t"]}
+
+def three_each(batch):
+    return {"letter": np.array([["x", "y", "z"]] * len(batch["t"]))}
+
+def uneven(batch):
+    return {"letter": [["a"]] * len(batch["t"]), "place": [[0, 1]] * len(batch["t"])}
+
 NUMBER = 3
 """
 
@@ -84,6 +94,35 @@ def test_a_row_that_raises_costs_only_itself():
     assert result["__state"].to_pylist() == [rows.LIVE, rows.LIVE, rows.QUARANTINED, rows.LIVE]
     assert result["__error_type"][2].as_py() == "ValueError"
     assert result["__error_message"][2].as_py() == "three is no number"
+
+
+def exploded(target: str, *explode: str) -> pa.Table:
+    step = PythonStep(target=f"my_steps:{target}", explode=list(explode))
+    return rows.apply(block(), "preprocess", step.build())
+
+
+def test_a_step_makes_a_row_of_each_entry_of_the_lists_that_it_returns():
+    done = exploded("letters", "letter", "place")
+    assert done["__state"].to_pylist() == [rows.LIVE, rows.FILTERED, rows.LIVE, rows.LIVE]
+    names = ["a#0", "c#0", "c#1", "d#0", "d#1", "d#2"]
+    assert rows.live_rows(done)[0].to_pylist() == [
+        {"row_id": name, "x": x, "t": t, "letter": t, "place": int(name[-1]), "first": t}
+        for name, x, t in zip(names, [1, 3, 3, None, None, None], "prrsss", strict=True)
+    ]
+    assert rows.live_rows(exploded("three_each", "letter"))[0]["letter"].to_pylist() == ["x", "y", "z"] * 4
+
+
+@pytest.mark.parametrize(
+    ("target", "explode", "message"),
+    [
+        ("uneven", ["letter", "place"], "lists of different lengths in a row: 'letter' and 'place'"),
+        ("shout", ["shouted"], "expected a list for each row in column 'shouted' of explode, found str"),
+        ("shout", ["letter"], "expected column 'letter' of explode, found shouted"),
+    ],
+)
+def test_lists_that_no_rows_can_be_made_of_stop_the_run(target, explode, message):
+    with pytest.raises(ContractError, match=message):
+        exploded(target, *explode)
 
 
 @pytest.mark.parametrize(("target", "message"), [("too_few", "3 values for a batch of 4"), ("a_list", "found list")])

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from tasks import rows
 from tasks.errors import ContractError
+from tasks.expression import Expression
 from tasks.preprocess.derive_columns import DeriveColumns
-from tasks.preprocess.expression import Expression
 from tasks.preprocess.filter_rows import FilterRows
 from tests.tasks.blocks import source_block
 
@@ -33,7 +33,7 @@ TABLE = pa.table(
 
 
 def value(expression: str, table: pa.Table = TABLE) -> list:
-    return Expression(expression).evaluate(table, "test").to_pylist()
+    return Expression(expression).evaluate(table, "test", "preprocess").to_pylist()
 
 
 def block(table: pa.Table) -> pa.Table:
@@ -122,7 +122,7 @@ def test_an_expression_means_what_it_says(expression, expected):
 )
 def test_types_follow_from_the_columns_not_from_the_values(expression, kind):
     for table in (TABLE, TABLE[:1], TABLE[:0], TABLE[3:]):
-        assert str(Expression(expression).evaluate(table, "test").type) == kind
+        assert str(Expression(expression).evaluate(table, "test", "preprocess").type) == kind
 
 
 numbers = st.one_of(st.integers(-50, 50), st.floats(-50, 50, width=32))

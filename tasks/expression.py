@@ -1,4 +1,4 @@
-"""The one grammar of `filter_rows` and `derive_columns`: Python's expressions over the columns of a table.
+"""The one grammar of `filter_rows`, `derive_columns` and a model's `where`: Python's expressions over columns.
 
     literals     1, 2.5, "text", True, False, None
     columns      price, col("unit price")          col() for names that are no Python names
@@ -27,12 +27,13 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tasks import functions
 from tasks.errors import ContractError, RowError
-from tasks.preprocess import functions
-from tasks.preprocess.functions import FUNCTIONS
+from tasks.functions import FUNCTIONS
 
 CHOICES = {"if_else": "if_else(condition, a, b)", "coalesce": "coalesce(a, b, ...)", "col": "col('column name')"}
 OPERATORS: dict[type[ast.operator], tuple[str, Callable[[pa.Array, pa.Array], pa.Array]]] = {
@@ -95,7 +96,19 @@ class Expression:
         except (RecursionError, MemoryError):
             raise ValueError(f"{source[:60]!r}...: nested too deeply") from None
 
-    def evaluate(self, table: pa.Table, what: str) -> pa.Array:
+    def holds(self, table: pa.Table, what: str, stage: str) -> np.ndarray:
+        """Whether each row fulfils a condition, which null does not (bool). Raises as `evaluate`."""
+        values = self.evaluate(table, what, stage)
+        if not pa.types.is_boolean(values.type) and not pa.types.is_null(values.type):
+            raise ContractError(
+                f"{what}: {self.source!r}: expected true or false, found {values.type}. "
+                "Write a condition, for example x != 0.",
+                stage,
+            )
+        found: np.ndarray = pc.fill_null(values.cast(pa.bool_()), False).to_numpy(zero_copy_only=False)
+        return found
+
+    def evaluate(self, table: pa.Table, what: str, stage: str) -> pa.Array:
         """One value a row. `what` opens the messages.
 
         Raises `ContractError` for a column that is not there and for types that do not go together, `RowError` when
@@ -106,12 +119,12 @@ class Expression:
                 raise ContractError(
                     f"{what}: {self.source!r} needs a column {name!r}{_nearest(name, table.column_names)}; "
                     f"the columns are {', '.join(table.column_names)}.",
-                    "preprocess",
+                    stage,
                 )
         try:
             return self._node(_Rows({name: _plain(table[name]) for name in self.columns}, len(table)))
         except (TypeError, pa.ArrowNotImplementedError) as error:
-            raise ContractError(f"{what}: {self.source!r}: {error}", "preprocess") from error
+            raise ContractError(f"{what}: {self.source!r}: {error}", stage) from error
         except (pa.ArrowException, ArithmeticError, ValueError) as error:
             raise RowError(f"{what}: {self.source!r}: {error}") from error
 

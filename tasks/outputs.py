@@ -1,0 +1,47 @@
+"""Several output rows of one source row: how they lie in a block that goes on having one row a source row.
+
+`COLUMN` holds each source row's own table of output rows as an Arrow IPC stream (large_binary; null where there is
+none). So whatever cuts and joins blocks on their way, Ray Data too, keeps together what belongs together: a source row
+is worked on, staged and settled with all of its output rows or not at all. This file knows nothing of states.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+COLUMN = "__outputs"
+
+
+def packed(table: pa.Table, counts: np.ndarray) -> pa.Array:
+    """The column, a value a source row, of a table with the output rows of all; `counts` (int64) says how many each."""
+    sink = pa.BufferOutputStream()
+    ends = np.zeros(len(counts) + 1, np.int64)
+    stops = np.cumsum(counts)
+    for place, (count, stop) in enumerate(zip(counts.tolist(), stops.tolist(), strict=True)):
+        if count:
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table[stop - count : stop])
+        ends[place + 1] = sink.tell()
+    valid = pa.array(counts > 0).buffers()[1]
+    buffers = [valid, pa.py_buffer(ends), sink.getvalue()]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(counts), buffers)
+
+
+def unpacked(column: pa.ChunkedArray) -> tuple[pa.Table, np.ndarray]:
+    """The output rows of a column without nulls, and how many each of its source rows has (int64)."""
+    tables = _tables(column)
+    joined = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+    return joined, np.array([len(table) for table in tables], np.int64)
+
+
+def counts(column: pa.ChunkedArray) -> np.ndarray:
+    """How many output rows each source row has (int64); 0 where the column is null."""
+    found = np.zeros(len(column), np.int64)
+    there = column.is_valid().to_numpy()
+    found[there] = [len(table) for table in _tables(column.drop_null())]
+    return found
+
+
+def _tables(column: pa.ChunkedArray) -> Sequence[pa.Table]:
+    return [pa.ipc.open_stream(value.as_buffer()).read_all() for value in column]

@@ -1,0 +1,92 @@
+"""Audio files, or the sound of videos, to arrays: one channel at one sampling rate, whole or in chunks.
+
+Column in: `column` (binary). Columns out: `audio`, float32 of shape 1 x samples and from -1 to 1, in the place of the
+bytes; `sampling_rate` (int64), `start_seconds` and `end_seconds` (float64). Rates are converted by FFmpeg, and of
+several channels the mean is taken, as speech models were trained. With `chunk_seconds` a file becomes several rows,
+whose `row_id` gets the chunk's number, from 0 (`talk.mp3#2`); a worker holds all of a file, 64 kB a second at 16 kHz.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from tasks import rows
+from tasks.errors import RowError
+from tasks.preprocess.files import Made, made_of_each
+from tasks.preprocess.media import load_av, opened, refuse_cut
+from tasks.preprocess.step import PreprocessStep
+
+EXPECTED = "decode_audio: expected an audio file"
+COLUMNS = {"sampling_rate": pa.int64(), "start_seconds": pa.float64(), "end_seconds": pa.float64()}
+
+
+class DecodeAudio(PreprocessStep):
+    """Decodes sound; a file that is not whole fails alone."""
+
+    kind: Literal["decode_audio"] = "decode_audio"
+    column: Annotated[str, Field(description="The column with the files; of videos: video.")] = "audio"
+    sampling_rate: Annotated[PositiveInt, Field(description="Samples a second.")] = 16_000
+    chunk_seconds: Annotated[PositiveFloat | None, Field(description="Makes a row of every so many seconds.")] = None
+    overlap_seconds: Annotated[float, Field(ge=0, description="Seconds that a chunk shares with the next.")] = 0
+    max_seconds: Annotated[PositiveFloat, Field(description="Longer files are quarantined.")] = 14_400
+
+    rows_at_once = 1
+
+    @model_validator(mode="after")
+    def _overlap_leaves_half(self) -> Self:
+        if self.overlap_seconds and self.overlap_seconds * 2 > (self.chunk_seconds or 0):
+            half = (self.chunk_seconds or 0) / 2
+            raise ValueError(f"overlap_seconds: expected at most half of chunk_seconds ({half:g})")
+        return self
+
+    def build(self) -> rows.Work:
+        av = load_av("decode_audio")
+        kinds = pa.schema([("audio", pa.null()), *COLUMNS.items()])
+
+        def decode(table: pa.Table) -> rows.Outcome:
+            made = made_of_each(table, self.column, EXPECTED, kinds, lambda content: self._chunks(av, content))
+            return made if self.chunk_seconds else rows.one_each(made, len(table))
+
+        return decode
+
+    def _chunks(self, av: Any, content: bytes) -> Made:
+        samples = np.concatenate(list(self._decoded(av, content)), axis=1)
+        if not np.isfinite(samples).all():
+            raise RowError(f"{EXPECTED}, found samples that are no finite numbers")
+        rate, length = self.sampling_rate, samples.shape[1]
+        size, overlap = (round((seconds or 0) * rate) for seconds in (self.chunk_seconds, self.overlap_seconds))
+        starts = range(0, max(length - overlap, 1), max(size - overlap, 1)) if self.chunk_seconds else [0]
+        stops = [min(start + (size if self.chunk_seconds else length), length) for start in starts]
+        columns: dict[str, list[Any]] = {
+            "audio": [samples[:, start:stop] for start, stop in zip(starts, stops, strict=True)],
+            "sampling_rate": [rate] * len(starts),
+            "start_seconds": [start / rate for start in starts],
+            "end_seconds": [stop / rate for stop in stops],
+        }
+        return Made(range(len(starts)), columns)
+
+    def _decoded(self, av: Any, content: bytes) -> Iterator[np.ndarray]:
+        with opened(av, content, "audio", EXPECTED) as (container, stream):
+            resampler = av.AudioResampler(format="fltp", rate=self.sampling_rate)
+            seconds, count = 0.0, 0
+            for frame in container.decode(stream):
+                seconds += frame.samples / frame.sample_rate
+                if seconds > self.max_seconds:
+                    raise RowError(f"{EXPECTED} of at most max_seconds = {self.max_seconds:g}, found a longer one")
+                for out in resampler.resample(frame):
+                    count += out.samples
+                    yield _mixed(out)
+            for out in resampler.resample(None) if seconds else ():
+                count += out.samples
+                yield _mixed(out)
+            if not count:
+                raise RowError(f"{EXPECTED}, found one without a single sample")
+            refuse_cut(stream, container, content, seconds, EXPECTED)
+
+
+def _mixed(frame: Any) -> np.ndarray:
+    """1 x samples. FFmpeg's own mixing to one channel goes beyond 1: it adds two at 0.7 each."""
+    return np.asarray(frame.to_ndarray().mean(axis=0, keepdims=True))

@@ -1,0 +1,72 @@
+"""What steps share that make several rows of a file: files are taken one after the other, and each fails alone."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types
+
+from tasks import rows
+from tasks.arrays import Column
+from tasks.errors import ContractError, JobError, RowError
+
+
+@dataclass(frozen=True)
+class Made:
+    """The rows made of a file: what is appended to its `row_id` for each, and its columns."""
+
+    suffixes: Sequence[object]
+    columns: Mapping[str, Sequence[Any]]
+
+
+def made_of_each(
+    table: pa.Table, column: str, what: str, kinds: pa.Schema, make: Callable[[bytes], Made]
+) -> rows.Outcome:
+    """The rows that `make` makes of each file in `column`, whose columns have the types of `kinds`, null for arrays.
+
+    `make` raises `RowError` for a file that is to be quarantined. what: the step and what the column
+    is to hold, for errors. Raises `ContractError` for a column that holds no files.
+    """
+    if column not in table.column_names:
+        raise ContractError(
+            f"{what} in column {column!r}, found columns {', '.join(table.column_names)}.", "preprocess"
+        )
+    kind = table[column].type
+    if not types.is_binary(kind) and not types.is_large_binary(kind):
+        raise ContractError(f"{what} (binary) in column {column!r}, found {kind}.", "preprocess")
+    made_of: list[int] = []
+    suffixes: list[object] = []
+    values: dict[str, list[Any]] = {name: [] for name in kinds.names}
+    failed: dict[int, Exception] = {}
+    for row, value in enumerate(table[column]):
+        content = value.as_py()
+        try:
+            if not content:
+                raise RowError(f"{what}, " + ("found null" if content is None else "the file is empty (0 bytes)"))
+            made = make(content)
+        except RowError as error:
+            failed[row] = error
+            continue
+        made_of += [row] * len(made.suffixes)
+        suffixes += made.suffixes
+        for name in kinds.names:
+            values[name] += made.columns[name]
+    columns: dict[str, Column] = {
+        field.name: values[field.name] if types.is_null(field.type) else pa.array(values[field.name], field.type)
+        for field in kinds
+    }
+    return rows.several(columns, made_of, suffixes, failed)
+
+
+def library(module: str, extra: str, step: str) -> Any:
+    """A library that an extra of Overnight brings. Raises `JobError` where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise JobError(
+            f"preprocess: kind: {step} needs {module} where the workers run, found none. "
+            f"pip install 'overnight[{extra}]'.",
+            "preprocess",
+        ) from error

@@ -1,0 +1,62 @@
+"""Audio and video files opened by PyAV, which brings FFmpeg: whole ones only, and none that sends it to other files."""
+
+import contextlib
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from tasks.errors import RowError
+from tasks.preprocess.files import library
+
+WHOLE = (
+    0.9  # of the length that a file declares has to be there; encoders round, and pad by some hundredths of a second
+)
+UNKNOWN_SIZES = (0, 2**32 - 1)  # in the header of a RIFF file that was written as a stream
+
+
+def load_av(step: str) -> Any:
+    """The library. Raises `JobError` where it is not installed."""
+    return library("av", "media", step)
+
+
+@contextlib.contextmanager
+def opened(av: Any, content: bytes, kind: str, expected: str) -> Iterator[tuple[Any, Any]]:
+    """A file's container and its first stream of `kind` (audio or video).
+
+    What FFmpeg cannot read in the body, too, is a `RowError`, which begins with what was `expected`.
+    """
+    _refuse_cut_riff(content, expected)
+    try:
+        # A playlist is no file of its own: nothing that it names may be opened on this machine.
+        with av.open(io.BytesIO(content), options={"protocol_whitelist": "none"}) as container:
+            stream = next(iter(getattr(container.streams, kind)), None)
+            if stream is None:
+                others = ", ".join(sorted({other.type for other in container.streams})) or "nothing"
+                raise RowError(f"{expected}, found a file ({container.format.name}) that holds {others}")
+            yield container, stream
+    except av.error.FFmpegError as error:
+        start = f"{len(content)} bytes that begin with {content[:16]!r}"
+        raise RowError(f"{expected}, found {start} and do not decode: {error.strerror or error}") from error
+
+
+def refuse_cut(stream: Any, container: Any, content: bytes, seconds: float, expected: str) -> None:
+    """Raises `RowError` where much less was decoded than the file says that it holds."""
+    declared = _declared_seconds(stream, container, content)
+    if seconds < WHOLE * declared:
+        raise RowError(f"{expected} that is whole, found {seconds:.2f} s of {declared:.2f} s: it is cut off or damaged")
+
+
+def _declared_seconds(stream: Any, container: Any, content: bytes) -> float:
+    """0 where the file does not say: of MPEG audio without a header, FFmpeg only guesses."""
+    if container.format.name == "mp3" and not (b"Xing" in content[:8192] or b"Info" in content[:8192]):
+        return 0.0
+    if stream.duration:
+        return float(stream.duration * stream.time_base)
+    return container.duration / 1e6 if container.duration and len(container.streams) == 1 else 0.0
+
+
+def _refuse_cut_riff(content: bytes, expected: str) -> None:
+    """WAV and AVI files say how long they are; FFmpeg takes what there is."""
+    size = int.from_bytes(content[4:8], "little")
+    if content[:4] == b"RIFF" and size not in UNKNOWN_SIZES and len(content) < size + 8:
+        raise RowError(f"{expected} that is whole, found {len(content)} bytes of {size + 8}: it is cut off")

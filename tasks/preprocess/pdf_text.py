@@ -1,0 +1,80 @@
+"""The text of PDF files, by PDFium: a file in, a row out for each page that has text.
+
+Column in: `column` (binary). Columns out: `text` (string, as PDFium gives it), `page` (int64, from 1 as viewers count)
+and `pages` (int64, how many the file has); the bytes end here. `row_id` gets the page: `report.pdf#3`. A file without
+any text, of scanned pages perhaps, is quarantined, as is one that needs a password or has a page that cannot be read.
+"""
+
+import threading
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from pydantic import Field
+
+from tasks import rows
+from tasks.errors import RowError
+from tasks.preprocess.files import Made, library, made_of_each
+from tasks.preprocess.step import PreprocessStep
+
+COLUMNS = pa.schema([("text", pa.string()), ("page", pa.int64()), ("pages", pa.int64())])
+EXPECTED = "pdf_text: expected a PDF file"
+ONE_AT_A_TIME = threading.Lock()  # PDFium is not safe for threads
+
+
+class PdfText(PreprocessStep):
+    """Makes a row of every page with text."""
+
+    kind: Literal["pdf_text"] = "pdf_text"
+    column: Annotated[str, Field(description="The column with the PDF files.")] = "pdf"
+
+    rows_at_once = 4
+
+    def build(self) -> rows.Work:
+        pdfium = library("pypdfium2", "pdf", "pdf_text")
+
+        def work(table: pa.Table) -> rows.Outcome:
+            with ONE_AT_A_TIME:
+                return made_of_each(table, self.column, EXPECTED, COLUMNS, lambda content: _pages(pdfium, content))
+
+        return work
+
+
+def _pages(pdfium: Any, content: bytes) -> Made:
+    try:
+        document = pdfium.PdfDocument(content)
+    except pdfium.PdfiumError as error:
+        raise _unreadable(content, error) from error
+    try:
+        count = len(document)
+        texts = [_text(pdfium, document, number, count) for number in range(count)]
+    finally:
+        document.close()
+    written = [(text, number) for number, text in enumerate(texts, 1) if text.strip()]
+    if not written:
+        raise RowError(
+            f"{EXPECTED} with text, found none on its {count} pages. If they are scanned, recognise their text before."
+        )
+    pages = [number for _, number in written]
+    return Made(pages, {"text": [text for text, _ in written], "page": pages, "pages": [count] * len(written)})
+
+
+def _text(pdfium: Any, document: Any, number: int, count: int) -> str:
+    try:
+        page = document[number]
+        try:
+            return str(page.get_textpage().get_text_bounded())
+        finally:
+            page.close()
+    except pdfium.PdfiumError as error:
+        raise RowError(f"{EXPECTED}, found that page {number + 1} of {count} cannot be read: {error}") from error
+
+
+def _unreadable(content: bytes, error: Exception) -> RowError:
+    """In PDFium's own words only where these are right: for a file without pages it may speak of a password."""
+    if b"%PDF-" not in content[:1024]:
+        return RowError(f"{EXPECTED}, found {len(content)} bytes that begin with {content[:16]!r}")
+    if b"/Encrypt" in content and "password" in str(error).lower():
+        return RowError(f"{EXPECTED}, found one that is encrypted and needs a password")
+    if b"startxref" not in content:
+        return RowError(f"{EXPECTED}, found the beginning of one: its last part is missing after {len(content)} bytes")
+    return RowError(f"{EXPECTED}, found {len(content)} bytes of which PDFium reads no page")

@@ -1,0 +1,41 @@
+"""An image file as a job's steps make it: what its model would be given, for one file that is no row of a source.
+
+`filter_rows` and `derive_columns` are left out: a query is there whatever the job would filter, and has none of the
+columns beside the image.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tasks import arrays, rows
+from tasks.errors import JobError, RowError
+from tasks.preprocess.decode_image import MAX_IMAGE_PIXELS, DecodeImage, allow_pixels, decode_image
+from tasks.preprocess.derive_columns import DeriveColumns
+from tasks.preprocess.filter_rows import FilterRows
+from tasks.preprocess.resize_image import ResizeImage
+from tasks.preprocess.step import PreprocessStep
+
+
+def query_image(name: str, content: bytes, steps: Sequence[PreprocessStep]) -> np.ndarray:
+    """The image as uint8, 1 x H x W x 3. Raises `JobError` where it cannot be read or a step fails on it."""
+    steps = [step for step in steps if not isinstance(step, FilterRows | DeriveColumns)]
+    if not any(isinstance(step, DecodeImage | ResizeImage) for step in steps):
+        steps = [DecodeImage(), *steps]
+    data = pa.table({"row_id": [name], "uri": [name], "image": pa.array([content], pa.binary())})
+    block = rows.with_hidden(data, np.zeros(1, np.int64), np.zeros(1, np.int64))
+    for step in steps:
+        block = rows.apply(block, "preprocess", step.build())
+        if block["__state"][0].as_py() != rows.LIVE:
+            raise JobError(f"--image {name}: {block['__error_message'][0].as_py() or f'{step.kind} filtered it'}.")  # type: ignore[attr-defined]
+    return arrays.to_numpy(block["image"])
+
+
+def readable_image(content: bytes) -> np.ndarray | None:
+    """An image file as uint8 H x W x 3, upright, for people to look at; None for what cannot be decoded."""
+    allow_pixels(MAX_IMAGE_PIXELS)
+    try:
+        return decode_image(pa.py_buffer(content), MAX_IMAGE_PIXELS)
+    except RowError:
+        return None

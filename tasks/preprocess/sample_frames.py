@@ -1,0 +1,100 @@
+"""Video files to pictures: a file in, a row out for each frame that is taken, by time.
+
+Column in: `column` (binary). Columns out: `image`, uint8 H x W x 3, RGB and upright; `frame` (int64, its number in the
+file, from 0) and `seconds` (float64, from the first frame on); the bytes end here. `row_id` gets the frame's number:
+`clip.mp4#312`. Of every `every_seconds` the first frame is taken. All frames of a file are held at once, 0.9 MB each at
+640 x 480: `longest_side` makes them smaller as they are decoded, and a file with more than `max_frames` is quarantined.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from tasks import rows
+from tasks.errors import RowError
+from tasks.preprocess.files import Made, made_of_each
+from tasks.preprocess.media import load_av, opened, refuse_cut
+from tasks.preprocess.step import PreprocessStep
+
+EXPECTED = "sample_frames: expected a video file"
+COLUMNS = pa.schema([("image", pa.null()), ("frame", pa.int64()), ("seconds", pa.float64())])
+ROUNDING_SECONDS = 1e-6
+
+
+class SampleFrames(PreprocessStep):
+    """Makes a row of one frame out of many."""
+
+    kind: Literal["sample_frames"] = "sample_frames"
+    column: Annotated[str, Field(description="The column with the videos.")] = "video"
+    every_seconds: Annotated[PositiveFloat | None, Field(description="Takes a frame of every so many seconds.")] = None
+    frames_per_second: Annotated[PositiveFloat | None, Field(description="Takes so many frames of a second.")] = None
+    longest_side: Annotated[
+        PositiveInt | None, Field(description="Larger frames are made smaller, to these pixels.")
+    ] = None
+    max_frames: Annotated[PositiveInt, Field(description="Files of which more would be taken are quarantined.")] = 1000
+
+    rows_at_once = 1
+
+    @model_validator(mode="after")
+    def _one_interval(self) -> Self:
+        if (self.every_seconds is None) == (self.frames_per_second is None):
+            raise ValueError("expected either every_seconds or frames_per_second")
+        return self
+
+    def build(self) -> rows.Work:
+        av = load_av("sample_frames")
+
+        def sample(table: pa.Table) -> rows.Outcome:
+            return made_of_each(table, self.column, EXPECTED, COLUMNS, lambda content: self._frames(av, content))
+
+        return sample
+
+    def _frames(self, av: Any, content: bytes) -> Made:
+        taken = list(self._taken(av, content))
+        numbers = [number for number, _, _ in taken]
+        columns: dict[str, list[Any]] = {
+            "frame": numbers,
+            "seconds": [s for _, s, _ in taken],
+            "image": [image for *_, image in taken],
+        }
+        return Made(numbers, columns)
+
+    def _taken(self, av: Any, content: bytes) -> Iterator[tuple[int, float, np.ndarray]]:
+        """Number, seconds and picture of each frame that is taken; all frames are decoded, so that damage is found."""
+        interval = self.every_seconds or 1 / (self.frames_per_second or 1)
+        with opened(av, content, "video", EXPECTED) as (container, stream):
+            if "_pipe" in container.format.name:
+                raise RowError(f"{EXPECTED}, found a picture ({container.format.name.removesuffix('_pipe')})")
+            first, wanted, count, end = None, 0, 0, 0.0
+            for number, frame in enumerate(container.decode(stream)):
+                if frame.time is None or frame.is_corrupt:
+                    what = "has no time" if frame.time is None else "is damaged"
+                    raise RowError(f"{EXPECTED} that is whole, found that frame {number} {what}")
+                first = frame.time if first is None else first
+                seconds = frame.time - first
+                end = max(end, seconds + float((frame.duration or 0) * frame.time_base))
+                if seconds < wanted * interval - ROUNDING_SECONDS:
+                    continue
+                wanted = math.floor((seconds + ROUNDING_SECONDS) / interval) + 1
+                count += 1
+                if count > self.max_frames:
+                    raise RowError(
+                        f"{EXPECTED} of at most max_frames = {self.max_frames} frames, one every {interval:g} s, "
+                        "found a longer one"
+                    )
+                yield number, seconds, self._picture(frame)
+            if first is None:
+                raise RowError(f"{EXPECTED}, found one without a single frame")
+            refuse_cut(stream, container, content, end, EXPECTED)
+
+    def _picture(self, frame: Any) -> np.ndarray:
+        width, height = frame.width, frame.height
+        if self.longest_side and max(width, height) > self.longest_side:
+            scale = self.longest_side / max(width, height)
+            width, height = max(round(width * scale), 1), max(round(height * scale), 1)
+        image = frame.to_ndarray(format="rgb24", width=width, height=height)
+        return np.ascontiguousarray(np.rot90(image, round(frame.rotation / 90)))  # as players turn what phones filmed

@@ -1,0 +1,46 @@
+"""PDF files made on the spot, whole and broken."""
+
+from collections.abc import Sequence
+
+FONT = b"<< /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>"
+PIXEL = b"q 612 0 0 792 0 0 cm BI /W 1 /H 1 /CS /G /BPC 8 ID \x00 EI Q"  # a page that is a picture
+
+
+def pdf(pages: Sequence[Sequence[str]], drawn: bytes = b"", trailer: bytes = b"") -> bytes:
+    """A file with these lines on each page, on those without any what is `drawn`."""
+    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b""]
+    kids = []
+    for lines in pages:
+        shown = b" ".join(b"(%s) Tj T*" % line.encode("latin-1") for line in lines)
+        content = b"BT /F1 12 Tf 50 700 Td 14 TL %s ET" % shown if lines else drawn
+        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content))
+        page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R /Resources %s >>"
+        objects.append(page % (len(objects), FONT))
+        kids.append(b"%d 0 R" % len(objects))
+    objects[1] = b"<< /Type /Pages /Kids [%s] /Count %d >>" % (b" ".join(kids), len(kids))
+    content, places = b"%PDF-1.4\n", []
+    for number, text in enumerate(objects, 1):
+        places.append(b"%010d 00000 n \n" % len(content))
+        content += b"%d 0 obj\n%s\nendobj\n" % (number, text)
+    table = b"xref\n0 %d\n0000000000 65535 f \n%s" % (len(objects) + 1, b"".join(places))
+    end = b"trailer << /Size %d /Root 1 0 R %s >>\nstartxref\n%d\n%%%%EOF\n"
+    return content + table + end % (len(objects) + 1, trailer, len(content))
+
+
+WHOLE = pdf([["Hello world,", "second line"], [], ["Third page"]])
+LOCKED = b"/Encrypt << /Filter /Standard /V 1 /R 2 /O <%s> /U <%s> /P -1 >> /ID [<00><00>]" % (b"00" * 32, b"11" * 32)
+
+# What is wrong with a file -> the file, and what its reason says.
+BROKEN = {
+    "empty": (b"", r"the file is empty \(0 bytes\)"),
+    "text": (b"Dear reader, this is no PDF", "27 bytes that begin with b'Dear reader, thi'"),
+    "picture": (b"\x89PNG\r\n\x1a\n" + bytes(90), r"98 bytes that begin with b'\\x89PNG"),
+    "page-of-the-web": (b"<!DOCTYPE html><title>404</title>", "33 bytes that begin with b'<!DOCTYPE html><'"),
+    "header-only": (WHOLE[:9], "its last part is missing after 9 bytes"),
+    "truncated": (WHOLE[: len(WHOLE) // 2], "its last part is missing"),
+    "locked": (pdf([["Secret"]], trailer=LOCKED), "encrypted and needs a password"),
+    "scanned": (pdf([[], []], drawn=PIXEL), r"with text, found none on its 2 pages\. If they are scanned"),
+    "no-pages": (pdf([]), "of which PDFium reads no page"),
+    "lost-page": (WHOLE.replace(b"6 0 R 8 0 R", b"9 9 R 8 0 R"), "page 2 of 3 cannot be read"),
+    "wiped": (WHOLE[:60] + bytes(len(WHOLE) - 180) + WHOLE[-120:], "of which PDFium reads no page"),
+}

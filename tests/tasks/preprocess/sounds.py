@@ -1,0 +1,83 @@
+"""Audio files made on the spot, whole and broken."""
+
+import io
+import struct
+import wave
+from functools import cache
+
+import av
+import numpy as np
+
+
+def tone(seconds: float, rate: int = 16_000, hertz: float = 440.0) -> np.ndarray:
+    """Float32 samples that 16 bits hold exactly."""
+    samples = 0.5 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)
+    return (np.round(samples * 32_768) / 32_768).astype(np.float32)
+
+
+def wav(samples: np.ndarray, rate: int = 16_000) -> bytes:
+    """A WAV file of 16 bits; samples x channels, or one channel."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1 if samples.ndim == 1 else samples.shape[1])
+        writer.setsampwidth(2)
+        writer.setframerate(rate)
+        writer.writeframes((samples * 32_768).astype("<i2").tobytes())
+    return file.getvalue()
+
+
+@cache
+def compressed(codec: str, container: str, seconds: float = 2.0, rate: int = 16_000) -> bytes:
+    """A tone, as `codec` compresses it."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=container) as writer:
+        stream = writer.add_stream(codec, rate=rate)
+        stream.layout = "mono"
+        stream.codec_context.open(strict=False)
+        frame = av.AudioFrame.from_ndarray((tone(seconds, rate) * 32_767).astype(np.int16)[None], "s16", "mono")
+        frame.sample_rate = rate
+        fitting = av.AudioResampler(stream.codec_context.format.name, "mono", rate)
+        fifo = av.AudioFifo()
+        for converted in fitting.resample(frame):
+            fifo.write(converted)
+        size = stream.codec_context.frame_size or 1024
+        while (piece := fifo.read(size) or fifo.read(0)) and piece.samples:
+            writer.mux(stream.encode(piece))
+        writer.mux(stream.encode(None))
+    return file.getvalue()
+
+
+def plain(content: bytes, rate: int = 16_000) -> np.ndarray:
+    """What PyAV's own documentation does to decode and resample."""
+    resampler = av.AudioResampler(format="fltp", layout="mono", rate=rate)
+    with av.open(io.BytesIO(content)) as container:
+        frames = [out for frame in container.decode(audio=0) for out in resampler.resample(frame)]
+    return np.concatenate([frame.to_ndarray() for frame in [*frames, *resampler.resample(None)]], axis=1)
+
+
+WHOLE = wav(tone(1.0))
+PLAYLIST = b"ffconcat version 1.0\nfile '%s'\n"  # FFmpeg would open that file
+
+
+def broken() -> dict[str, tuple[bytes, str]]:
+    """What is wrong with a file -> the file, and what its reason says."""
+    mp3, flac, mp4 = compressed("libmp3lame", "mp3"), compressed("flac", "flac"), compressed("aac", "mp4")
+    floats = (
+        b"RIFF" + struct.pack("<I", 36 + 400) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 3, 1, 16000, 64000, 4, 32)
+    )
+    floats += b"data" + struct.pack("<I", 400) + np.full(100, np.nan, "<f4").tobytes()
+    return {
+        "empty": (b"", r"the file is empty \(0 bytes\)"),
+        "text": (b"Dear listener\n" * 20, "280 bytes that begin with b'Dear listener"),
+        "zeros": (bytes(1000), "1000 bytes that begin with"),
+        "header-only": (wav(np.zeros(0, np.float32)), "without a single sample"),
+        "cut-wav": (WHOLE[: len(WHOLE) // 2], r"found 16022 bytes of 32044: it is cut off"),
+        "cut-mp4": (mp4[: len(mp4) // 2], "do not decode: Invalid data"),
+        "cut-flac": (flac[: len(flac) // 2], "do not decode: Invalid data"),
+        "cut-mp3": (mp3[: len(mp3) // 2], r"whole, found 0\.\d+ s of 2\.\d+ s: it is cut off or damaged"),
+        "overwritten": (flac[:9000] + b"\x55" * 2000 + flac[11000:], "whole, found 1.* s of 2"),
+        "no-rate": (WHOLE[:24] + bytes(4) + WHOLE[28:], "do not decode"),
+        "unknown-codec": (WHOLE[:20] + b"\x77\x77" + WHOLE[22:], "do not decode: Decoder not found"),
+        "not-numbers": (floats, "samples that are no finite numbers"),
+        "too-long": (wav(np.zeros(8 * 16_000, np.float32)), "at most max_seconds = 5, found a longer one"),
+    }

@@ -1,0 +1,138 @@
+"""PDF files to pages, texts to chunks."""
+
+from itertools import pairwise
+
+import pyarrow as pa
+import pypdfium2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from tasks import rows
+from tasks.errors import ContractError, JobError
+from tasks.preprocess.pdf_text import PdfText
+from tasks.preprocess.split_text import SplitText, by_characters
+from tests.tasks.blocks import source_block
+from tests.tasks.infer.test_text_embedding import some_texts, word_tokenizer
+from tests.tasks.preprocess.pdfs import BROKEN, LOCKED, WHOLE, pdf
+
+
+def files(contents: dict[str, bytes | None]) -> pa.Table:
+    """A file a row, of which the name's ending is cut off."""
+    data = {"row_id": list(contents), "pdf": pa.array(list(contents.values()), pa.large_binary())}
+    return source_block(0, 0, pa.table(data))
+
+
+def texts(*values: str | None) -> pa.Table:
+    names = [f"{place}.txt" for place in range(len(values))]
+    return source_block(0, 0, pa.table({"row_id": names, "text": pa.array(values, pa.string())}))
+
+
+def made(block: pa.Table) -> list[dict]:
+    return rows.live_rows(block)[0].to_pylist()
+
+
+def test_a_page_with_text_is_a_row_as_the_plain_library_reads_it() -> None:
+    many = pdf([[f"page {number}", "of many"] for number in range(1, 31)])
+    found = made(rows.apply(files({"a.pdf": WHOLE, "b/b.pdf": many}), "preprocess", PdfText().build()))
+    expected = []
+    for name, content in (("a.pdf", WHOLE), ("b/b.pdf", many)):
+        document = pypdfium2.PdfDocument(content)
+        for number, page in enumerate(document, 1):
+            if text := page.get_textpage().get_text_bounded():
+                row = {"row_id": f"{name}#{number}", "text": text, "page": number, "pages": len(document)}
+                expected.append(row)
+    assert found == expected
+    assert [row["text"] for row in found[:2]] == ["Hello world,\r\nsecond line", "Third page"]
+    assert len(found) == 32
+
+
+def test_each_broken_file_is_quarantined_alone_with_its_reason() -> None:
+    named = {name: content for name, (content, _) in BROKEN.items()}
+    block = files({"first.pdf": WHOLE, **named, "null": None, "last.pdf": WHOLE})
+    done = rows.apply(block, "preprocess", PdfText().build())
+    assert [row["row_id"] for row in made(done)] == ["first.pdf#1", "first.pdf#3", "last.pdf#1", "last.pdf#3"]
+    reasons = dict(zip(done["row_id"].to_pylist(), done["__error_message"].to_pylist(), strict=True))
+    assert reasons.pop("first.pdf") is reasons.pop("last.pdf") is None
+    assert reasons.pop("null").endswith("found null")
+    assert list(reasons) == list(BROKEN)
+    for name, (_, reason) in BROKEN.items():
+        with pytest.raises(ValueError, match=reason):
+            raise ValueError(reasons[name])
+        assert reasons[name].startswith("pdf_text: expected a PDF file")
+
+
+def test_a_file_without_pages_is_not_said_to_need_a_password_after_one_that_does() -> None:
+    block = files({"locked": pdf([["Secret"]], trailer=LOCKED), "no-pages": pdf([])})
+    done = rows.apply(block, "preprocess", PdfText().build())
+    assert "password" in done["__error_message"][0].as_py()
+    assert "password" not in done["__error_message"][1].as_py()
+
+
+def test_a_column_that_holds_no_files_stops_the_run() -> None:
+    with pytest.raises(ContractError, match=r"expected a PDF file in column 'pdf', found columns row_id, text"):
+        rows.apply(texts("a"), "preprocess", PdfText().build())
+    with pytest.raises(ContractError, match=r"expected a PDF file \(binary\) in column 'text', found string"):
+        rows.apply(texts("a"), "preprocess", PdfText(column="text").build())
+
+
+words = st.text(st.sampled_from("ab é你\n \t"), max_size=200)
+
+
+@given(words, st.integers(1, 40), st.integers(0, 20))
+def test_chunks_hold_all_of_a_text_in_pieces_that_fit_and_overlap_as_asked(text: str, size: int, overlap: int) -> None:
+    overlap = min(overlap, size // 2)
+    spans = list(by_characters(text, size, overlap))
+    covered = {place for start, end in spans for place in range(start, end)}
+    assert {place for place, character in enumerate(text) if not character.isspace()} <= covered
+    for start, end in spans:
+        assert 0 < end - start <= size
+        assert text[start:end] == text[start:end].strip()
+    for (start, end), (next_start, next_end) in pairwise(spans):
+        assert start < next_start
+        assert end < next_end
+        assert next_start >= end - overlap
+
+
+def test_chunks_begin_and_end_with_words_where_there_are_spaces() -> None:
+    text = " ".join(some_texts(30, 40))
+    chunks = made(rows.apply(texts(text), "preprocess", SplitText(size=100, overlap=30).build()))
+    assert len(chunks) > 20
+    allowed = set(text.split())
+    assert all(set(row["text"].split()) <= allowed for row in chunks)
+    assert all(row["text"] == text[row["chunk_start"] : row["chunk_end"]] for row in chunks)
+    assert [row["row_id"] for row in chunks] == [f"0.txt#{number}" for number in range(len(chunks))]
+    assert all(a["chunk_end"] > b["chunk_start"] for a, b in pairwise(chunks))
+
+
+def test_chunks_of_tokens_are_those_that_the_tokenizer_counts(tmp_path) -> None:
+    tokenizer = word_tokenizer(cls_token="[CLS]", sep_token="[SEP]")
+    tokenizer.save_pretrained(tmp_path)
+    values = [*some_texts(5, 40), "the cat", "unknown  words\nhere"]
+    step = SplitText(size=6, overlap=2, tokenizer=str(tmp_path))
+    found = made(rows.apply(texts(*values), "preprocess", step.build()))
+    expected = []
+    for place, value in enumerate(values):
+        given_words = value.split()
+        starts = [at for at in range(0, len(given_words), 4) if at == 0 or at + 2 < len(given_words)]
+        expected += [(f"{place}.txt#{n}", given_words[at : at + 6]) for n, at in enumerate(starts)]
+    assert [(row["row_id"], row["text"].split()) for row in found] == expected
+    assert set(step.fingerprint()) == {"tokenizer.json"}
+
+
+def test_a_text_of_spaces_is_filtered_and_one_that_is_none_quarantined() -> None:
+    done = rows.apply(texts("a b", " \n", None, ""), "preprocess", SplitText(size=1).build())
+    assert [row["text"] for row in made(done)] == ["a", "b"]
+    states = [rows.LIVE, rows.FILTERED, rows.QUARANTINED, rows.FILTERED]
+    assert done["__state"].to_pylist() == states
+    assert done["__error_message"][2].as_py() == "text: expected a text, found no value"
+
+
+def test_a_text_beside_a_null_or_a_wrong_setting_is_told(tmp_path) -> None:
+    with pytest.raises(ValidationError, match=r"overlap: expected at most half of size \(5\), found 6"):
+        SplitText(size=10, overlap=6)
+    with pytest.raises(ContractError, match=r"split_text: expected a column 'body', found row_id, text"):
+        rows.apply(texts("a"), "preprocess", SplitText(column="body").build())
+    with pytest.raises(JobError, match=r"tokenizer .* cannot be loaded"):
+        SplitText(tokenizer=str(tmp_path)).build()

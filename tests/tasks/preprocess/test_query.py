@@ -1,0 +1,42 @@
+"""A query's image, beside the same image as a row of a source."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tasks.errors import JobError
+from tasks.preprocess.decode_image import DecodeImage
+from tasks.preprocess.derive_columns import DeriveColumns
+from tasks.preprocess.filter_rows import FilterRows
+from tasks.preprocess.query import query_image, readable_image
+from tasks.preprocess.resize_image import ResizeImage, resize_image
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+
+
+def png() -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(PIXELS).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_a_querys_image_goes_through_the_jobs_steps_but_is_not_filtered() -> None:
+    steps = [FilterRows(expression="label == 'dog'"), DeriveColumns(columns={"big": "n > 1"}), ResizeImage(size=16)]
+    found = query_image("q.png", png(), steps)
+    np.testing.assert_array_equal(found, resize_image(PIXELS, 16, 16, "bicubic")[None])
+
+
+def test_without_a_step_that_decodes_the_image_keeps_its_size() -> None:
+    np.testing.assert_array_equal(query_image("q.png", png(), []), PIXELS[None])
+    np.testing.assert_array_equal(query_image("q.png", png(), [DecodeImage()]), PIXELS[None])
+
+
+def test_what_is_no_whole_image_is_an_error_that_names_it() -> None:
+    with pytest.raises(JobError, match=r"--image q\.png: expected a whole PNG image of 60 x 40"):
+        query_image("q.png", png()[:500], [ResizeImage(size=16)])
+    with pytest.raises(JobError, match=r"--image q\.txt: expected an image \(AVIF"):
+        query_image("q.txt", b"a text, whatever its name says", [])
+    assert readable_image(b"a text") is None
+    np.testing.assert_array_equal(readable_image(png()), PIXELS)

@@ -1,0 +1,78 @@
+"""Videos made on the spot, whole and broken."""
+
+import io
+import math
+from functools import cache
+
+import av
+import numpy as np
+
+from tests.tasks.preprocess.sounds import compressed
+
+RATE = 10
+
+
+def picture(number: int, height: int = 48, width: int = 64) -> np.ndarray:
+    """A frame that tells its number by its brightness; its upper left quarter is white."""
+    image = np.full((height, width, 3), 10 + number, np.uint8)
+    image[: height // 2, : width // 2] = 255
+    return image
+
+
+@cache
+def video(frames: int, container: str = "mp4", codec: str = "mpeg4", height: int = 48, width: int = 64) -> bytes:
+    """So many frames, ten a second."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=container) as writer:
+        stream = writer.add_stream(codec, rate=RATE)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for number in range(frames):
+            writer.mux(stream.encode(av.VideoFrame.from_ndarray(picture(number, height, width), format="rgb24")))
+        writer.mux(stream.encode(None))
+    return file.getvalue()
+
+
+def turned(content: bytes) -> bytes:
+    """The same MP4 file, marked to be turned by a quarter clockwise, as phones do."""
+    words = (0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x40000000)
+    quarter = (0, 0x10000, 0, 0xFFFF0000, 0, 0, 0, 0, 0x40000000)
+    upright, marked = (b"".join(word.to_bytes(4, "big") for word in matrix) for matrix in (words, quarter))
+    place = content.index(upright, content.index(b"tkhd"))
+    return content[:place] + marked + content[place + len(marked) :]
+
+
+def plain(content: bytes, every: float) -> list[tuple[int, float, np.ndarray]]:
+    """What PyAV's documentation does: every frame, of which the first of each interval is kept."""
+    kept: dict[int, tuple[int, float, np.ndarray]] = {}
+    with av.open(io.BytesIO(content)) as container:
+        for number, frame in enumerate(container.decode(video=0)):
+            kept.setdefault(
+                math.floor(frame.time / every + 1e-6), (number, frame.time, frame.to_ndarray(format="rgb24"))
+            )
+    return list(kept.values())
+
+
+def broken() -> dict[str, tuple[bytes, str]]:
+    """What is wrong with a file -> the file, and what its reason says."""
+    mp4, mkv, avi = video(30), video(30, "matroska"), video(30, "avi")
+    png = io.BytesIO()
+    with av.open(png, "w", format="image2pipe") as writer:
+        stream = writer.add_stream("png", rate=1)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "rgb24"
+        writer.mux(stream.encode(av.VideoFrame.from_ndarray(picture(0), format="rgb24")))
+        writer.mux(stream.encode(None))
+    place = mp4.index(b"mdat")
+    return {
+        "empty": (b"", r"the file is empty \(0 bytes\)"),
+        "text": (b"Dear viewer\n" * 20, "240 bytes that begin with b'Dear viewer"),
+        "zeros": (bytes(1000), "1000 bytes that begin with"),
+        "header-only": (mp4[:36], "do not decode"),
+        "cut-mp4": (mp4[: len(mp4) // 2], "do not decode|that is whole"),
+        "cut-mkv": (mkv[: len(mkv) // 2], r"that is whole, found|do not decode"),
+        "cut-avi": (avi[: len(avi) // 2], r"found \d+ bytes of \d+: it is cut off"),
+        "overwritten": (mp4[: place + 4] + b"\x55" * 4000 + mp4[place + 4004 :], "do not decode|that is whole"),
+        "unknown-codec": (mkv.replace(b"V_MPEG4", b"V_UNKNO"), "do not decode|found a file"),
+        "sound": (compressed("flac", "flac"), r"found a file \(flac\) that holds audio"),
+        "picture": (png.getvalue(), r"found a picture \(png\)"),
+        "too-long": (video(200), r"at most max_frames = 10 frames, one every 0\.5 s"),
+    }
