@@ -24,6 +24,7 @@ from s3fs.utils import FileExpired
 
 from tasks.errors import StorageFailed
 from tasks.passing import is_passing, status_of
+from tasks.quick_s3 import QuickGets, quick_gets
 from tasks.s3_answers import take_objects
 
 PATIENCE_SECONDS = 120.0
@@ -41,11 +42,15 @@ class PatientS3(S3FileSystem):
     def __init__(self, **options: Any) -> None:
         once = {"mode": "standard", "total_max_attempts": 1}
         super().__init__(**{**options, "config_kwargs": {**(options.get("config_kwargs") or {}), "retries": once}})
+        self._known_client: Any = None
+        self._quick: dict[str, QuickGets | None] = {}
 
     async def set_session(self, refresh: bool = False, kwargs: dict[str, Any] = {}) -> Any:  # noqa: B006 - s3fs's own
         client = await super().set_session(refresh=refresh, kwargs=kwargs)
-        client.meta.events.register_first("needs-retry.s3", seconds_to_wait, unique_id="overnight-patience")
-        client.meta.events.register("before-parse.s3.ListObjectsV2", take_objects, unique_id="overnight-listing")
+        if client is not self._known_client:  # asked for before every request
+            client.meta.events.register_first("needs-retry.s3", seconds_to_wait, unique_id="overnight-patience")
+            client.meta.events.register("before-parse.s3.ListObjectsV2", take_objects, unique_id="overnight-listing")
+            self._known_client, self._quick = client, {}
         return client
 
     async def _cat_file(
@@ -54,6 +59,8 @@ class PatientS3(S3FileSystem):
         if etags is None:  # one request: s3fs would ask for the size first, to fetch a large file in pieces
             return bytes(await super()._cat_file(path, start=start, end=end, **{"max_concurrency": 1, **others}))
         bucket, key, _ = self.split_path(path)
+        if (found := await self._quickly(bucket, key, etags[path])) is not None:
+            return found
         match = {"IfMatch": f'"{etags[path]}"'} if etags[path] else {}
         for tried in range(1, BODY_TRIES + 1):
             try:
@@ -71,6 +78,13 @@ class PatientS3(S3FileSystem):
             finally:
                 answer["Body"].close()
         raise AssertionError("unreachable: the last try returns or raises")
+
+    async def _quickly(self, bucket: str, key: str, etag: str) -> bytes | None:
+        client = await self.set_session()
+        if bucket not in self._quick:
+            self._quick[bucket] = quick_gets(bucket, client, None if self.anon else self.session)
+        gets = self._quick[bucket]
+        return await gets.get(key, etag) if gets else None
 
     async def _pipe_file(self, path: str, *arguments: Any, **options: Any) -> Any:
         """An object that is there already is a `FileExistsError`, also where a server answers 412 without naming the

@@ -241,7 +241,7 @@ class Location:
 def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractFileSystem, str]:
     """The filesystem of an expanded URI, and the path in it. Listings are not cached: directories change meanwhile."""
     # Not fsspec's url_to_fs, to which a file name with :: in it is a chain of filesystems.
-    protocol = split_protocol(uri)[0] or "file"
+    protocol = protocol_of(uri)
     if protocol in ("s3", "s3a"):
         from tasks.patient_s3 import PatientS3
 
@@ -250,6 +250,11 @@ def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractF
         kind = fsspec.get_filesystem_class(protocol)
     options: dict[str, Any] = kind._get_kwargs_from_urls(uri) | ({"anon": True} if anonymous else {})
     return kind(use_listings_cache=False, **options), kind._strip_protocol(uri)
+
+
+def protocol_of(uri: str) -> str:
+    """`s3` of `s3://bucket/name`; `file` of a plain path."""
+    return str(split_protocol(uri)[0] or "file")
 
 
 def is_local(filesystem: fsspec.AbstractFileSystem) -> bool:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from tasks.errors import InputError
 from tasks.ingest.listing import find_files
-from tasks.ingest.source import Source
+from tasks.ingest.source import FileSource
 from tasks.ingest.wait_for import WaitFor
 from tasks.manifest import Census, census
 
@@ -43,7 +43,7 @@ class Quiet:
 
 
 def wait_for_arrival(
-    source: Source, wait_for: WaitFor, partition: str, tell: Callable[[str], None] = _log.info
+    source: FileSource, wait_for: WaitFor, partition: str, tell: Callable[[str], None] = _log.info
 ) -> None:
     """Returns once the partition's inputs have arrived; says once a minute for what it waits.
 
@@ -65,7 +65,7 @@ def wait_for_arrival(
         pause = min(pause * 1.5, LONGEST_SECONDS)
 
 
-def _lacking(source: Source, wait_for: WaitFor, partition: str, quiet: Quiet) -> str:
+def _lacking(source: FileSource, wait_for: WaitFor, partition: str, quiet: Quiet) -> str:
     """What was expected and what was found, or an empty string where all is there."""
     location = source.location(partition)
     if wait_for.file is not None and not (location / wait_for.file).exists():

@@ -16,12 +16,12 @@ from tasks.errors import InputError
 from tasks.ingest.csv_rows import CsvFile
 from tasks.ingest.csv_types import convert, known_types
 from tasks.ingest.listing import file_units
-from tasks.ingest.source import Source
+from tasks.ingest.source import FileSource
 from tasks.ingest.tables import ROWS_AT_ONCE, bad_rows, end_of_text, is_damage, table_block
 from tasks.storage import File
 
 
-class Csv(Source):
+class Csv(FileSource):
     """Every file below the directory that ends in .csv or .tsv, also gzipped."""
 
     kind: Literal["csv"] = "csv"
@@ -38,7 +38,7 @@ class Csv(Source):
     def units(self, files: list[File]) -> pa.Table:
         return file_units(files, rows=None)
 
-    def common_schema(self, units: pa.Table) -> pa.Schema | None:
+    def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         for unit in units.slice(0, 8).to_pylist():
             try:
                 return self._schema(unit)

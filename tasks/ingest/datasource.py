@@ -20,7 +20,6 @@ from tasks.ingest.ahead import ahead
 from tasks.ingest.source import Source
 from tasks.reading_order import read_block, read_summaries
 from tasks.run_directory import Run
-from tasks.storage import is_local
 from tasks.storage_errors import worded
 from tasks.supervisor import report_quarantined
 
@@ -74,11 +73,10 @@ def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | No
 
 
 def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: str) -> Iterator[pa.Table]:
-    location = source.location(partition)
-    with worded("read", location):
+    with worded("read", source.place(partition)):
         blocks = source.read(units, schema)
         # Not from a local disk: its files are in memory, mostly, and a second thread would take the CPU from the first.
-        yield from blocks if is_local(location.open_filesystem()[0]) else ahead(blocks)
+        yield from blocks if source.is_local(partition) else ahead(blocks)
 
 
 def _columns(table: pa.Table, *names: str) -> Iterable[tuple]:

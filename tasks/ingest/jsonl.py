@@ -15,18 +15,19 @@ import pyarrow as pa
 
 from tasks import rows
 from tasks.errors import RowError
+from tasks.ingest.chunks import chunk
 from tasks.ingest.json_types import column_of, inferred_type
 from tasks.ingest.listing import file_units
-from tasks.ingest.source import Source
-from tasks.ingest.tables import bad_rows, end_of_text, is_damage, table_block
+from tasks.ingest.source import FileSource
+from tasks.ingest.tables import bad_rows, end_of_text, table_block
 from tasks.ingest.text_file import whole_lines
 from tasks.storage import File
 
-ROWS_AT_ONCE, BYTES_AT_ONCE = 4096, 16 * 2**20
+ROWS_AT_ONCE = 4096
 SAMPLE_ROWS, SAMPLE_FILES = 1000, 8
 
 
-class Jsonl(Source):
+class Jsonl(FileSource):
     """Every file below the directory that ends in .jsonl, .ndjson or .json, also gzipped."""
 
     kind: Literal["jsonl"] = "jsonl"
@@ -36,10 +37,10 @@ class Jsonl(Source):
     def units(self, files: list[File]) -> pa.Table:
         return file_units(files, rows=None)
 
-    def common_schema(self, units: pa.Table) -> pa.Schema | None:
+    def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         objects: list[dict[str, Any]] = []
         for unit in units.slice(0, SAMPLE_FILES).to_pylist():
-            lines, _ = _chunk(islice(self._lines(unit), SAMPLE_ROWS - len(objects)))
+            lines, _ = chunk(islice(self._lines(unit), SAMPLE_ROWS - len(objects)), SAMPLE_ROWS, len)
             objects += [value for line in lines if isinstance(value := _parse(line), dict)]
         names = dict.fromkeys(key for value in objects for key in value)
         kinds = {name: inferred_type([value.get(name) for value in objects]) for name in names}
@@ -53,33 +54,16 @@ class Jsonl(Source):
         count, damage = 0, None
         lines = islice(self._lines(unit), unit["rows"])
         while damage is None:
-            chunk, damage = _chunk(lines)
-            if not chunk:
+            some, damage = chunk(lines, ROWS_AT_ONCE, len)
+            if not some:
                 break
-            yield from _blocks(unit, count, chunk, schema)
-            count += len(chunk)
+            yield from _blocks(unit, count, some, schema)
+            count += len(some)
         yield from end_of_text(unit, count, damage)
 
     def _lines(self, unit: dict) -> Iterator[bytes]:
         for piece in whole_lines(self.file(unit, unit["size"])):
             yield from (line for line in piece.split(b"\n") if line.strip())
-
-
-def _chunk(lines: Iterator[bytes]) -> tuple[list[bytes], Exception | None]:
-    """The next lines, none at the end, and the damage behind them."""
-    chunk: list[bytes] = []
-    size = 0
-    try:
-        for line in lines:
-            chunk.append(line)
-            size += len(line)
-            if len(chunk) == ROWS_AT_ONCE or size >= BYTES_AT_ONCE:
-                break
-    except Exception as error:
-        if not is_damage(error):
-            raise
-        return chunk, error
-    return chunk, None
 
 
 def _parse(line: bytes) -> dict[str, Any] | RowError:
@@ -95,8 +79,8 @@ def _parse(line: bytes) -> dict[str, Any] | RowError:
     return value
 
 
-def _blocks(unit: dict, first: int, chunk: list[bytes], schema: pa.Schema) -> Iterator[pa.Table]:
-    parsed = [_parse(line) for line in chunk]
+def _blocks(unit: dict, first: int, some: list[bytes], schema: pa.Schema) -> Iterator[pa.Table]:
+    parsed = [_parse(line) for line in some]
     errors: dict[int, Exception] = {i: value for i, value in enumerate(parsed) if isinstance(value, RowError)}
     objects = {i: value for i, value in enumerate(parsed) if isinstance(value, dict)}
     columns = {}

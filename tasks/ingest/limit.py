@@ -7,10 +7,10 @@ from tasks.ingest.source import Source
 from tasks.reading_order import PENDING
 
 
-def limited(source: Source, units: pa.Table, limit_rows: int) -> pa.Table:
+def limited(source: Source, units: pa.Table, limit_rows: int, partition: str = "all") -> pa.Table:
     """Units that hold exactly the first `limit_rows` rows; where nobody counted a unit's rows, they are counted."""
     kept, left = [], limit_rows
-    schema = source.common_schema(units)
+    schema = source.common_schema(units, partition)
     for unit in units.to_pylist():
         if left <= 0:
             break

@@ -1,10 +1,11 @@
 """The listing of a partition's files, and the units of sources whose files are read whole."""
 
+import contextlib
 from collections.abc import Iterator
 
 import pyarrow as pa
 
-from tasks.errors import InputError, StorageFailed
+from tasks.errors import InputError, OvernightError, StorageFailed
 from tasks.ingest.source import Source
 from tasks.manifest import UNITS
 from tasks.passing import is_passing
@@ -28,38 +29,43 @@ def stream_inputs(source: Source, partition: str) -> Iterator[File]:
     if is_empty and not source.allow_empty:
         expected = f"files ending in {', '.join(source.extensions)}" if source.extensions else "files"
         raise InputError(
-            f"source.path: expected {expected} below {source.location(partition)}, found none. "
+            f"source.path: expected {expected} below {source.place(partition)}, found none. "
             "Set source.allow_empty: true if an empty partition is no mistake."
         )
 
 
 def find_files(source: Source, partition: str, may_be_missing: bool = False) -> Iterator[File]:
     """The files that there are, perhaps none. Raises as `stream_inputs`, but `may_be_missing`: not where nothing is."""
-    location = source.location(partition)
-    try:
-        for file in location.files(source.extensions):
+    place = source.place(partition)
+    with told(place, may_be_missing):
+        for file in source.files(partition):
             if not _is_text(file.path):
-                raise InputError(f"source.path: the name {file.path!r} below {location} is no UTF-8; rename the file.")
+                raise InputError(f"source.path: the name {file.path!r} below {place} is no UTF-8; rename the file.")
             yield file
-    except InputError:
+
+
+@contextlib.contextmanager
+def told(place: str, may_be_missing: bool = False) -> Iterator[None]:
+    """Raises `InputError` where the body finds that nothing can be listed, and `StorageFailed` where that may pass."""
+    try:
+        yield
+    except OvernightError:
         raise
     except FileNotFoundError as error:
         if may_be_missing:
             return
-        raise InputError(
-            f"source.path: expected a directory or bucket, found nothing at {location} ({error})."
-        ) from error
+        raise InputError(f"source.path: expected a directory or bucket, found nothing at {place} ({error}).") from error
     except PermissionError as error:
-        raise InputError(f"source.path: no permission to list {location}: {error}") from error
+        raise InputError(f"source.path: no permission to list {place}: {error}") from error
     except Exception as error:
         if is_passing(error):
-            raise StorageFailed(f"cannot list {location}: {type(error).__name__}: {error}", "ingest") from error
+            raise StorageFailed(f"cannot list {place}: {type(error).__name__}: {error}", "ingest") from error
         if isinstance(error, OSError):
-            raise InputError(f"source.path: cannot list {location}: {error}") from error
+            raise InputError(f"source.path: cannot list {place}: {error}") from error
         if type(error).__module__.split(".")[0] not in {"botocore", "aiobotocore", "aiohttp"}:
             raise
         raise InputError(
-            f"source.path: cannot list {location}: {error}. Check the credentials and the endpoint in the environment, "
+            f"source.path: cannot list {place}: {error}. Check the credentials and the endpoint in the environment, "
             "or set anonymous: true for a public bucket."
         ) from error
 

@@ -5,7 +5,7 @@ settled before: `datasource.py` does.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field
@@ -13,40 +13,94 @@ from pydantic import Field
 from tasks.ingest.versioned import SourceFile
 from tasks.ingest.wait_for import WaitFor
 from tasks.leaf import Leaf
-from tasks.storage import File, Location
+from tasks.storage import File, Location, is_local
 
 
 class Source(Leaf):
-    """Settings that all sources share; a leaf adds `kind`, its own settings, `units` and `read`."""
+    """Settings that all sources share; a leaf adds `kind`, its own settings, `files`, `units` and `read`."""
 
-    path: Annotated[str, Field(min_length=1, description="Directory or file; {partition} and ${ENV_VAR} expand.")]
-    anonymous: Annotated[bool, Field(description="Read a public bucket without credentials.")] = False
     allow_empty: Annotated[bool, Field(description="Publish an empty partition instead of failing.")] = False
     on_changed: Annotated[
         Literal["quarantine", "fail"],
         Field(description="What a file costs that changed or vanished since it was listed: its rows, or the run."),
     ] = "quarantine"
-    wait_for: Annotated[
-        WaitFor | None, Field(description="What has to be there before the inputs are listed; null: nothing.")
-    ] = None
 
     extensions: ClassVar[tuple[str, ...]] = ()
+    dated_by: ClassVar[tuple[str, ...]] = ()  # the settings in which {partition} may stand
 
-    def location(self, partition: str) -> Location:
-        return Location(self.path, partition, self.anonymous)
+    @property
+    def is_dated(self) -> bool:
+        """Whether there is a partition a day, rather than the single partition `all`."""
+        return any("{partition}" in text for _, text in self.dated_texts())
 
-    def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
-        """A unit's file, to be read in the version that was listed. `size`: its bytes, if the unit is all of it."""
-        return SourceFile(unit["uri"], unit["version"], size, self.anonymous, self.on_changed)
+    def dated_texts(self) -> Iterator[tuple[str, str]]:
+        """What `{partition}` may stand in, each with its key: `("path", "s3://...")`."""
+        for name in self.dated_by:
+            value = getattr(self, name)
+            if isinstance(value, dict):
+                yield from ((f"{name}.{key}", str(inner)) for key, inner in value.items())
+            elif value is not None:
+                yield name, str(value)
+
+    def place(self, partition: str) -> str:
+        """What messages call the place of the inputs; it holds no secret."""
+        raise TypeError(f"{type(self).__name__} has no place")
+
+    def is_local(self, partition: str) -> bool:
+        """Whether reading takes this machine's own disks, and nothing to wait for."""
+        return False
+
+    def files(self, partition: str) -> Iterator[File]:
+        """What there is to read, in the order of reading. Raises `InputError`, or what the storage does."""
+        raise TypeError(f"{type(self).__name__} has no files")
+
+    def snapshot(self, partition: str) -> str:
+        """The version that a table has now, if the source is a table that keeps its versions; else empty.
+
+        It is looked up once a manifest, and `at` gives the source that reads it.
+        """
+        return ""
+
+    def at(self, snapshot: str) -> Self:
+        """The source as it is in a version that `snapshot` gave."""
+        return self
 
     def units(self, files: list[File]) -> pa.Table:
         """The manifest's units (schema `reading_order.UNITS`, `unit` counting from 0) of the files found."""
         raise TypeError(f"{type(self).__name__} has no units")
 
-    def common_schema(self, units: pa.Table) -> pa.Schema | None:
+    def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         """The columns and types that all units are read as, where the files themselves do not say."""
         return None
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         """Blocks of the rows of `units`, one unit after another, quarantining what cannot be read."""
         raise TypeError(f"{type(self).__name__} has no read")
+
+
+class FileSource(Source):
+    """What sources share that lie in one directory, on any storage."""
+
+    path: Annotated[str, Field(min_length=1, description="Directory or file; {partition} and ${ENV_VAR} expand.")]
+    anonymous: Annotated[bool, Field(description="Read a public bucket without credentials.")] = False
+    wait_for: Annotated[
+        WaitFor | None, Field(description="What has to be there before the inputs are listed; null: nothing.")
+    ] = None
+
+    dated_by: ClassVar[tuple[str, ...]] = ("path",)
+
+    def location(self, partition: str) -> Location:
+        return Location(self.path, partition, self.anonymous)
+
+    def place(self, partition: str) -> str:
+        return str(self.location(partition))
+
+    def is_local(self, partition: str) -> bool:
+        return is_local(self.location(partition).open_filesystem()[0])
+
+    def files(self, partition: str) -> Iterator[File]:
+        return self.location(partition).files(self.extensions)
+
+    def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
+        """A unit's file, to be read in the version that was listed. `size`: its bytes, if the unit is all of it."""
+        return SourceFile(unit["uri"], unit["version"], size, self.anonymous, self.on_changed)

@@ -1,7 +1,7 @@
 """What the table sources share: row ids, the columns that only Overnight may name, and units that end unexpectedly."""
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +47,34 @@ def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
     for name, column in zip(names, data.columns, strict=True):
         identity = identity.append_column(name, column)
     return rows.with_hidden(identity, np.full(len(numbers), unit["unit"]), numbers)
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the values of a dictionary, and of texts and lists that a library holds as large ones."""
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_list(kind):
+        return pa.list_(plain_type(kind.value_type))
+    return kind
+
+
+def as_schema(data: pa.Table, schema: pa.Schema, constants: Mapping[str, str | None] = {}) -> pa.Table:
+    """`data` with the columns and types of `schema`; null where it has none, and with one value where that is given.
+
+    Raises `pa.ArrowException` for a value that its type does not hold.
+    """
+    columns = {}
+    for field in schema:
+        if field.name in constants:
+            column = pa.repeat(pa.scalar(constants[field.name], pa.string()), len(data)).cast(field.type)
+        elif field.name in data.column_names:
+            column = data[field.name].cast(field.type)
+        else:
+            column = pa.nulls(len(data), field.type)
+        columns[field.name] = column
+    return pa.table(columns, schema=pa.schema([(field.name, field.type) for field in schema]))
 
 
 def bad_rows(unit: dict, numbers: list[int], errors: list[Exception]) -> pa.Table:

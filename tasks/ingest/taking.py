@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tasks.errors import InputError
 from tasks.ingest.limit import limited
-from tasks.ingest.listing import stream_inputs
+from tasks.ingest.listing import stream_inputs, told
 from tasks.ingest.source import Source
 from tasks.manifest import UNITS, Census, begin_manifest
 from tasks.storage import File, Location
@@ -24,18 +24,21 @@ def take_manifest(place: Location, source: Source, partition: str, limit_rows: i
 
     Raises `InputError` where they cannot be listed, or there are none, and `StorageFailed` where that may pass.
     """
+    with told(source.place(partition)):
+        snapshot = source.snapshot(partition)
+    source = source.at(snapshot) if snapshot else source
     found, first = Census(), UNITS.empty_table()
     with begin_manifest(place) as manifest:
-        for units in _units(source, found.of(stream_inputs(source, partition)), limit_rows):
+        for units in _units(source, found.of(stream_inputs(source, partition)), limit_rows, partition):
             manifest.add(units)
             if len(first) < FIRST_UNITS:
                 first = pa.concat_tables([first, units.cast(UNITS)])[:FIRST_UNITS]
         if not manifest.count and not source.allow_empty:
-            raise InputError(f"source.path: {found.count} files at {source.location(partition)}, but no rows.")
-        manifest.finish(found.digest, source.common_schema(first))
+            raise InputError(f"source.path: {found.count} files at {source.place(partition)}, but no rows.")
+        manifest.finish(found.digest, source.common_schema(first, partition), snapshot)
 
 
-def _units(source: Source, files: Iterator[File], limit_rows: int | None) -> Iterator[pa.Table]:
+def _units(source: Source, files: Iterator[File], limit_rows: int | None, partition: str) -> Iterator[pa.Table]:
     """Takes all files, also behind the last unit of a sample."""
     left = limit_rows
     for some in iter(lambda: list(islice(files, FILES_AT_ONCE)), []):
@@ -43,6 +46,6 @@ def _units(source: Source, files: Iterator[File], limit_rows: int | None) -> Ite
             continue
         units = source.units(some)
         if left is not None:
-            units = limited(source, units, left)
+            units = limited(source, units, left, partition)
             left -= sum(units["rows"].to_pylist())
         yield units

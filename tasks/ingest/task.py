@@ -1,7 +1,7 @@
 """Ingest: takes or reuses the generation's manifest, subtracts what is settled, and plans the read."""
 
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -14,23 +14,43 @@ from pydantic import Field
 from tasks import settled
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.ingest.arrival import wait_for_arrival
+from tasks.ingest.audio import Audio
 from tasks.ingest.csv import Csv
 from tasks.ingest.datasource import ManifestDatasource, read_units
+from tasks.ingest.delta import Delta
+from tasks.ingest.huggingface import HuggingFace
+from tasks.ingest.iceberg import Iceberg
 from tasks.ingest.images import Images
 from tasks.ingest.jsonl import Jsonl
+from tasks.ingest.lance import Lance
 from tasks.ingest.listing import list_inputs, stream_inputs
+from tasks.ingest.numpy import Numpy
 from tasks.ingest.parquet import Parquet
+from tasks.ingest.pdf import Pdf
 from tasks.ingest.pending import write_pending
+from tasks.ingest.source import FileSource
+from tasks.ingest.source import Source as SourceLeaf
+from tasks.ingest.sql import Sql
 from tasks.ingest.taking import FIRST_UNITS, take_manifest
-from tasks.manifest import read_manifest, read_schema
+from tasks.ingest.text import Text
+from tasks.ingest.tfrecord import TfRecord
+from tasks.ingest.uris import Uris
+from tasks.ingest.video import Video
+from tasks.ingest.webdataset import WebDataset
+from tasks.manifest import read_manifest, read_schema, read_snapshot
 from tasks.manifest import read_units as units_of
+from tasks.plugins import with_plugins
 from tasks.resources import READ, TASK_RETRIES, Plan
 from tasks.run_directory import Run
 from tasks.staging import read_records
 
 __all__ = ["Source", "ingest", "list_inputs", "stream_inputs"]
 
-Source = Annotated[Images | Parquet | Csv | Jsonl, Field(discriminator="kind")]
+Files = Images | Audio | Video | Pdf | Text | Uris | Parquet | Csv | Jsonl | Numpy | WebDataset | TfRecord | HuggingFace
+Tables = Delta | Lance | Iceberg | Sql
+Source = Annotated[Files | Tables, Field(discriminator="kind")]
+if not TYPE_CHECKING:
+    Source = with_plugins(Source, "sources", SourceLeaf)
 
 
 @task(
@@ -46,14 +66,15 @@ def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
     that may pass.
     """
     if not run.manifest.exists():
-        if source.wait_for and run.limit_rows is None:  # a sample takes what is there
+        if isinstance(source, FileSource) and source.wait_for and not run.limit_rows:  # a sample takes what is there
             wait_for_arrival(source, source.wait_for, run.partition, get_run_logger().info)
         take_manifest(run.manifest, source, run.partition, run.limit_rows)
     units, _ = read_manifest(run.manifest, ["size", "first_row", "rows"])
     left = write_pending(run.order, run.manifest, units, settled.merge([r.ranges for r in read_records(run.parts)]))
     some = units_of(run.manifest, np.union1d(np.arange(len(units))[:FIRST_UNITS], np.arange(len(units))[-1:]))
     _describe(run, units, some, left)
-    schema = read_schema(run.manifest)
+    schema, snapshot = read_schema(run.manifest), read_snapshot(run.manifest)
+    source = source.at(snapshot) if snapshot else source
     dataset = ray.data.read_datasource(
         ManifestDatasource(source, run, schema),
         override_num_blocks=1,  # no splitting of blocks behind the read

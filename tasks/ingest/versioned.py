@@ -41,6 +41,11 @@ class SourceFile:
     anonymous: bool = False
     on_changed: Literal["quarantine", "fail"] = "quarantine"
 
+    @property
+    def is_any_version(self) -> bool:
+        """Whether nothing was listed that the file could be compared with."""
+        return not self.version and self.size is None
+
     @cached_property
     def place(self) -> tuple[fsspec.AbstractFileSystem, str]:
         return open_filesystem(self.uri, self.anonymous)
@@ -71,7 +76,8 @@ class SourceFile:
         return self._error(SourceChanged, f"expected version {self.version}{size}, as listed, found {found}")
 
     def vanished(self) -> Exception:
-        return self._error(SourceVanished, f"expected version {self.version}, as listed, found no file any more")
+        expected = f"version {self.version}, as listed" if self.version else "a file"
+        return self._error(SourceVanished, f"expected {expected}, found no file any more")
 
     def _error(self, kind: type[RowError], sentence: str) -> Exception:
         if self.on_changed == "quarantine":
@@ -125,9 +131,9 @@ class VersionedFile(io.RawIOBase):
 def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
     """The contents of files of one filesystem, fetched together; in the place of each that failed, its error."""
     filesystem = files[0].place[0]
-    paths = [file.place[1] for file in files]
+    paths = [filesystem._strip_protocol(file.uri) for file in files]  # as `place`, in a tenth of the time
     is_pinned = hasattr(filesystem, "call_s3")
-    etags = {"etags": {file.place[1]: file.version for file in files}} if is_pinned else {}
+    etags = {"etags": dict(zip(paths, (file.version for file in files), strict=True))} if is_pinned else {}
     # Not `cat`, which takes the brackets in a file's name for a pattern.
     contents: list[Any] = filesystem.cat_ranges(paths, None, None, on_error="return", **etags)
 
@@ -137,7 +143,7 @@ def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
         if isinstance(content, Exception) and not _is_expired(content):
             return content
         try:
-            if not is_pinned or isinstance(content, Exception):
+            if isinstance(content, Exception) or not (is_pinned or file.is_any_version):
                 file.look()
         except Exception as error:
             return error

@@ -20,11 +20,16 @@ REFUSALS = {
 
 @dataclass
 class FaultyS3:
-    """`faults` befall the next requests, one each: a name in `REFUSALS`, `drop`, `lose` the answer, `cut` its body."""
+    """`faults` befall the next requests, one each: a name in `REFUSALS`, `drop`, `lose` the answer, `cut` its body.
+
+    `always`: every other request, `always_for`: those of some paths.
+    """
 
     upstream: str
     faults: list[str] = field(default_factory=list)
     always: str = ""
+    always_for: dict[str, str] = field(default_factory=dict)  # by how a path ends
+    ignores: str = ""  # a header of requests
     seen: list[str] = field(default_factory=list)
     url: str = ""
 
@@ -40,7 +45,9 @@ def faulty_s3(upstream: str) -> Iterator[FaultyS3]:
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             state.seen.append(f"{self.command} {urlsplit(self.path).path}")
-            fault = state.faults.pop(0) if state.faults else state.always
+            path = urlsplit(self.path).path
+            own = next((fault for end, fault in state.always_for.items() if path.endswith(end)), "")
+            fault = own or (state.faults.pop(0) if state.faults else state.always)
             if fault in REFUSALS:
                 status, code, message = REFUSALS[fault]
                 text = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
@@ -50,7 +57,8 @@ def faulty_s3(upstream: str) -> Iterator[FaultyS3]:
                 self.close_connection = True
                 return
             upstream = http.client.HTTPConnection(urlsplit(state.upstream).netloc)
-            upstream.request(self.command, self.path, body, dict(self.headers.items()))
+            headers = {name: value for name, value in self.headers.items() if name.lower() != state.ignores}
+            upstream.request(self.command, self.path, body, headers)
             answer = upstream.getresponse()
             content = answer.read()
             upstream.close()

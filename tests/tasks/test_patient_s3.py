@@ -8,8 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,26 +17,8 @@ from tasks.ingest.images import Images
 from tasks.ingest.listing import list_inputs
 from tasks.patient_s3 import PatientS3
 from tasks.storage import Location, open_filesystem
-from tests.tasks.faulty_s3 import FaultyS3, faulty_s3
+from tests.tasks.faulty_s3 import FaultyS3
 from tests.tasks.ingest.conftest import read_all
-
-
-@pytest.fixture
-def store(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
-    """The way to the S3 server, which fails as the test says; four seconds of patience."""
-    with faulty_s3(os.environ["AWS_ENDPOINT_URL"]) as store:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
-        monkeypatch.setenv("OVERNIGHT_STORAGE_PATIENCE", "4")
-        PatientS3.clear_instance_cache()
-        yield store
-        PatientS3.clear_instance_cache()
-
-
-@pytest.fixture
-def place(s3: Any) -> Location:
-    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
-    s3.create_bucket(Bucket=bucket)
-    return Location(f"s3://{bucket}/deep")
 
 
 @pytest.mark.parametrize("fault", ["throttle", "fail", "drop", "lose"])
@@ -185,9 +165,10 @@ def test_a_source_that_may_not_be_listed_fails_at_once_and_a_single_file_costs_i
         (place / f"{name}.png").write_bytes(name.encode())
     source = Images(path=place.uri)
     units = source.units(list_inputs(source, "all"))
-    store.faults[:] = ["forbid"]
+    store.always_for["b.png"] = "forbid"
     found = read_all(source, units)
     assert (len(found.good), set(found.types.values())) == (2, {"PermissionError"})
+    store.always_for.clear()
     store.always = "forbid"
     started = time.monotonic()
     with pytest.raises(InputError, match=f"source.path: no permission to list {place}: Access Denied"):

@@ -1,6 +1,8 @@
 """Places, on disk and on a real S3 server."""
 
+import importlib.util
 import os
+import re
 import threading
 import uuid
 from pathlib import Path
@@ -22,6 +24,26 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     bucket = f"bucket-{uuid.uuid4().hex[:8]}"
     request.getfixturevalue("s3").create_bucket(Bucket=bucket)
     return Location(f"s3://{bucket}/deep")
+
+
+@pytest.mark.parametrize(
+    ("uri", "driver"), [("gs://b/x", "gcsfs"), ("abfs://c@a.dfs.core.windows.net/x", "adlfs"), ("oss://b/x", "ossfs")]
+)
+def test_a_store_whose_driver_is_missing_says_what_to_install(uri: str, driver: str):
+    if importlib.util.find_spec(driver):
+        pytest.skip(f"{driver} is installed")
+    with pytest.raises(JobError, match=f"{re.escape(uri)}: .*[Ii]nstall {driver}"):
+        list(Location(uri).files())
+
+
+def test_a_store_that_fsspec_knows_is_read_like_any_other():
+    place = Location(f"memory://{uuid.uuid4().hex}/in")
+    (place / "deep/b.png").write_bytes(b"two")
+    (place / "a.png").write_bytes(b"one")
+    (place / "_c.png").write_bytes(b"hidden")
+    files = list(place.files((".png",)))
+    assert [(file.path, file.size) for file in files] == [("a.png", 3), ("deep/b.png", 3)]
+    assert [Location(file.uri).read_bytes() for file in files] == [b"one", b"two"]
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)

@@ -4,6 +4,7 @@ import gzip
 import io
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,9 +14,15 @@ from tasks.ingest.images import Images
 from tasks.ingest.jsonl import Jsonl
 from tasks.ingest.limit import limited
 from tasks.ingest.listing import list_inputs
+from tasks.ingest.numpy import Numpy
 from tasks.ingest.parquet import Parquet
 from tasks.ingest.source import Source
+from tasks.ingest.tfrecord import TfRecord
+from tasks.ingest.webdataset import WebDataset
 from tests.tasks.ingest.conftest import read_all
+from tests.tasks.ingest.test_numpy import npy, npz
+from tests.tasks.ingest.test_tfrecord import TEN, file
+from tests.tasks.ingest.test_webdataset import pairs, tar
 
 
 def parquet(count: int) -> bytes:
@@ -38,6 +45,9 @@ SOURCES: dict[type[Source], list[tuple[str, bytes]]] = {
         ("c.jsonl.gz", gzip.compress(b"{}\nx\n" * 5000)[:40]),
         ("d.jsonl", b'{"a":2}\n{\n' * 9),
     ],
+    Numpy: [("a.npy", npy(np.arange(4))), ("b.npz", npz(data=np.arange(5))), ("c.npy", npy(np.arange(9))[:-9])],
+    WebDataset: [("a.tar", tar(pairs(4))), ("b.tar", tar(pairs(5))[:6000]), ("c.tar", b"broken")],
+    TfRecord: [("a.tfrecord", file(*TEN)), ("b.tfrecord", file(*TEN)[:99]), ("c.tfrecord", b"broken")],
 }
 
 

@@ -1,0 +1,76 @@
+"""NumPy's .npy format as a stream: what the header says, and the rows behind it, some at a time.
+
+https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html; it knows nothing of units or columns.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from tasks.errors import RowError
+
+
+@dataclass(frozen=True)
+class Header:
+    """Of an array of `rows` rows along its first axis, each of `row_shape`; its data begins at byte `start`."""
+
+    dtype: np.dtype
+    rows: int
+    row_shape: tuple[int, ...]
+    is_fortran: bool
+    start: int
+
+    @property
+    def row_bytes(self) -> int:
+        return int(self.dtype.itemsize * np.prod(self.row_shape, dtype=np.int64))
+
+
+def read_header(opened: Any) -> Header:
+    """The header of a file that is opened at its beginning. Raises `RowError` for what has no rows of plain values."""
+    try:
+        version = npy.read_magic(opened)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, is_fortran, dtype = read(opened)
+    except (ValueError, SyntaxError) as error:
+        raise RowError(f"expected an array as numpy.save writes it: {error}") from None
+    if version >= (3, 0) and dtype.names:  # as 2.0, but UTF-8
+        dtype.names = tuple(name.encode("latin-1").decode() for name in dtype.names)
+    if dtype.hasobject:
+        raise RowError(f"expected an array of plain values, found Python objects ({dtype}), which are not unpickled")
+    if not shape:
+        raise RowError("expected an array of at least one axis, whose first counts the rows; found a single value")
+    header = Header(dtype, shape[0], shape[1:], is_fortran and len(shape) > 1, opened.tell())
+    if header.rows and not header.row_bytes:
+        raise RowError(f"expected rows that hold values, found an array of shape {shape} and type {dtype}")
+    return header
+
+
+def read_rows(opened: Any, header: Header, count: int, rows_at_once: int) -> Iterator[np.ndarray]:
+    """The next `count` rows of a file that stands at one of them. Raises `RowError` behind the last whole row."""
+    if header.is_fortran:  # a row lies scattered over all of the file
+        data = _bytes(opened, header.row_bytes * header.rows)
+        if len(data) < header.row_bytes * header.rows:
+            raise RowError("the file ends before its array does, whose rows are not stored one after another")
+        whole = np.frombuffer(data, header.dtype).reshape((header.rows, *header.row_shape), order="F")
+        for start in range(0, count, rows_at_once):
+            yield whole[start : min(count, start + rows_at_once)]
+        return
+    for start in range(0, count, rows_at_once):
+        wanted = min(rows_at_once, count - start)
+        data = _bytes(opened, wanted * header.row_bytes)
+        found = len(data) // header.row_bytes
+        yield np.frombuffer(data[: found * header.row_bytes], header.dtype).reshape(found, *header.row_shape)
+        if found < wanted:
+            raise RowError("the file ends before this row")
+
+
+def _bytes(opened: Any, count: int) -> bytes:
+    """So many bytes, or what there is of them."""
+    pieces = []
+    while count > 0 and (piece := opened.read(count)):
+        pieces.append(piece)
+        count -= len(piece)
+    return b"".join(pieces)

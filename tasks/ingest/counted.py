@@ -1,0 +1,85 @@
+"""Files whose rows are counted when they are listed: the parts that become units, and the reading of such a unit.
+
+What a part holds is a source's business: it tells the parts of a file, and reads the tables of one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tasks.errors import RowError
+from tasks.ingest.tables import is_damage, rest_of_unit, table_block, unreadable
+from tasks.manifest import UNITS
+from tasks.storage import File
+
+FILES_AT_ONCE = 16
+BROKEN = -1  # as row_group: nobody could tell the file's parts, so the file is one row
+
+
+class Part(NamedTuple):
+    """Rows of a file that follow one another. `number`: by which the source finds them; `size`: in bytes, about."""
+
+    first_row: int
+    rows: int
+    number: int
+    size: int
+
+
+def counted_units(files: list[File], parts: Callable[[File], Sequence[Part]]) -> pa.Table:
+    """A unit for each part of each file, those without rows left out; a file that cannot be opened is one row."""
+
+    def found(file: File) -> Sequence[Part]:
+        try:
+            return [part for part in parts(file) if part.rows]
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            return [Part(0, 1, BROKEN, file.size)]
+
+    with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+        all_parts = list(pool.map(found, files))
+    records = [
+        (file.path, file.uri, part.size, file.version, part.first_row, part.rows, part.number)
+        for file, some in zip(files, all_parts, strict=True)
+        for part in some
+    ]
+    columns: list[Any] = list(zip(*records, strict=True)) if records else [[]] * 7
+    return pa.table([range(len(records)), *columns], schema=UNITS)
+
+
+def counted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Blocks of the unit's rows. Those that `tables` does not bring are quarantined with what it raised instead.
+
+    Of a file that was broken when it was listed `tables` only has to raise what breaks it.
+    """
+    done = 0
+    damage: Exception = RowError("the file is not the one that was listed")
+    if unit["row_group"] == BROKEN:
+        yield from unreadable(unit, _raised(tables) or damage)
+        return
+    try:
+        for found in tables:
+            data = found[: unit["rows"] - done]
+            if len(data):
+                yield table_block(unit, unit["first_row"] + done + np.arange(len(data)), data)
+            done += len(data)
+            if done == unit["rows"]:
+                break
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        damage = error
+    yield from rest_of_unit(unit, unit["first_row"] + done, unit["first_row"] + unit["rows"], damage)
+
+
+def _raised(tables: Iterator[pa.Table]) -> Exception | None:
+    try:
+        next(tables, None)
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        return error
+    return None

@@ -1,0 +1,179 @@
+"""An Iceberg table: a data file of one snapshot of it, one unit. Columns out: the table's, `row_id` (`path#n`), `uri`.
+
+The snapshot is chosen once, when the manifest is taken, and has to be there until the run ends. Rows that its delete
+files remove are none: of a file with some the rows are counted while reading, as they are where `where` splits a file.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import pyarrow as pa
+from pydantic import Field
+
+from tasks.errors import InputError, JobError, RowError
+from tasks.ingest.counted import counted_rows
+from tasks.ingest.listing import file_units
+from tasks.ingest.source import Source
+from tasks.ingest.tables import as_schema, plain_type
+from tasks.ingest.uncounted import uncounted_rows
+from tasks.ingest.versioned import SourceFile
+from tasks.storage import File, expand
+
+
+class Iceberg(Source):
+    """The rows of an Iceberg table, or of some of its partitions."""
+
+    kind: Literal["iceberg"] = "iceberg"
+    table: Annotated[
+        str, Field(min_length=1, description="Its name in the catalogue, reviews.daily; or its .metadata.json file.")
+    ]
+    catalog: Annotated[
+        dict[str, str],
+        Field(description="As pyiceberg describes a catalogue: {name: prod, type: sql, uri: ...}; ${ENV_VAR} expands."),
+    ] = {}
+    snapshot_id: Annotated[
+        int | None, Field(description="Of the table; default: the current one when the inputs are listed.")
+    ] = None
+    where: Annotated[dict[str, str], Field(description='Values of columns: {date: "{partition}"}.')] = {}
+    columns: Annotated[list[str] | None, Field(description="Columns to read; default: all.")] = None
+
+    dated_by: ClassVar[tuple[str, ...]] = ("table", "where")
+
+    def place(self, partition: str) -> str:
+        return f"the Iceberg table {self.table.replace('{partition}', partition)}"
+
+    def snapshot(self, partition: str) -> str:
+        current = self._table(partition).current_snapshot()
+        return str(self.snapshot_id or (current.snapshot_id if current else ""))
+
+    def at(self, snapshot: str) -> Self:
+        return self.model_copy(update={"snapshot_id": int(snapshot)})
+
+    def files(self, partition: str) -> Iterator[File]:
+        name = expand(self.table, partition)
+        table = self._table(partition)
+        where = {column: expand(value, partition) for column, value in self.where.items()}
+        if self.snapshot_id is None and table.current_snapshot() is None:
+            return
+        for uri, task in sorted(_tasks(table, self.snapshot_id, json.dumps(where)).items()):
+            deletes = sorted(file.file_path for file in task.delete_files)
+            whole = not deletes and _is_always_true(task.residual)
+            about = {
+                "table": name,
+                "where": where,
+                "rows": task.file.record_count if whole else None,
+                "deletes": deletes,
+            }
+            path = uri.removeprefix(table.location().rstrip("/")).lstrip("/")
+            yield File(path, uri, task.file.file_size_in_bytes, json.dumps(about))
+
+    def units(self, files: list[File]) -> pa.Table:
+        rows = [json.loads(file.version)["rows"] for file in files]
+        units = file_units(files, None)
+        return units.set_column(units.column_names.index("rows"), "rows", pa.array(rows, pa.int64()))
+
+    def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
+        table = self._table(partition)
+        schema = table.scan(snapshot_id=self.snapshot_id).projection().as_arrow()
+        if missing := sorted(set(self.columns or ()) - set(schema.names)):
+            raise InputError(f"source.columns: no column {missing[0]}; the columns are {', '.join(schema.names)}.")
+        chosen = [schema.field(name) for name in self.columns or schema.names]
+        return pa.schema([(field.name, plain_type(field.type)) for field in chosen])
+
+    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        for unit in units.to_pylist():
+            tables = self._tables(unit, schema or pa.schema([]))
+            yield from uncounted_rows(unit, tables) if unit["rows"] is None else counted_rows(unit, tables)
+
+    def _tables(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        about = json.loads(unit["version"])
+        table = _loaded(about["table"], json.dumps(self.catalog))
+        scan = _scan(table, self.snapshot_id, json.dumps(about["where"]))
+        task = _tasks(table, self.snapshot_id, json.dumps(about["where"])).get(unit["uri"])
+        if task is None:
+            raise RowError(f"expected the file in the snapshot {self.snapshot_id}, as listed, found none")
+        try:
+            reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
+            for batch in reader.to_record_batches([task]):
+                yield as_schema(pa.Table.from_batches([batch]), schema)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            # An error of pyarrow's filesystems does not tell a store that is away from a file that is broken.
+            SourceFile(unit["uri"], "", unit["size"], on_changed=self.on_changed).look()
+            raise RowError(str(error)) from error
+
+    def _table(self, partition: str) -> Any:
+        """Raises `InputError` where there is no such table or snapshot."""
+        name = expand(self.table, partition)
+        _loaded.cache_clear()  # a listing sees what is there now
+        table = _loaded(name, json.dumps(self.catalog))
+        if self.snapshot_id is not None and table.snapshot_by_id(self.snapshot_id) is None:
+            raise InputError(f"source.snapshot_id: the table {name} has no snapshot {self.snapshot_id} (any more).")
+        if unknown := sorted(set(self.where) - set(table.schema().column_names)):
+            raise InputError(
+                f"source.where: no column {unknown[0]}; the columns are {', '.join(table.schema().column_names)}."
+            )
+        return table
+
+
+@lru_cache(maxsize=4)
+def _loaded(name: str, catalog: str) -> Any:
+    try:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+        from pyiceberg.table import StaticTable
+    except ImportError:
+        raise JobError(
+            "source.kind iceberg: pyiceberg is not installed here. Install overnight[iceberg], on every node."
+        ) from None
+    if name.endswith(".metadata.json"):
+        return StaticTable.from_metadata(name)
+    properties = {key: expand(value) for key, value in json.loads(catalog).items()}
+    try:
+        return load_catalog(properties.pop("name", "default"), **properties).load_table(name)
+    except (NoSuchTableError, NoSuchNamespaceError, ValueError) as error:
+        raise InputError(f"source.table: expected an Iceberg table, found none named {name}: {error}.") from error
+
+
+def _scan(table: Any, snapshot_id: int | None, where: str) -> Any:
+    from pyiceberg.expressions import AlwaysTrue, And, EqualTo
+
+    condition: Any = AlwaysTrue()
+    for column, value in json.loads(where).items():
+        condition = And(condition, EqualTo(column, value=value))
+    return table.scan(row_filter=condition, snapshot_id=snapshot_id)
+
+
+def _tasks(table: Any, snapshot_id: int | None, where: str) -> dict[str, Any]:
+    """What there is to read of each data file, by its URI. Raises `InputError` for what pyiceberg cannot read."""
+    try:
+        return _planned(_Key(table), snapshot_id, where)
+    except (NotImplementedError, ValueError) as error:
+        raise InputError(f"source.table: cannot plan to read {'.'.join(table.name())}: {error}") from error
+
+
+class _Key:
+    """A table as it was loaded."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and other.table is self.table
+
+    def __hash__(self) -> int:
+        return id(self.table)
+
+
+@lru_cache(maxsize=4)
+def _planned(key: _Key, snapshot_id: int | None, where: str) -> dict[str, Any]:
+    return {task.file.file_path: task for task in _scan(key.table, snapshot_id, where).plan_files()}
+
+
+def _is_always_true(residual: Any) -> bool:
+    from pyiceberg.expressions import AlwaysTrue
+
+    return residual == AlwaysTrue()

@@ -1,0 +1,114 @@
+"""A Lance table: a fragment of one version of it, one unit. Columns out: the table's, `row_id` (`path#n`) and `uri`.
+
+The version is chosen once, when the manifest is taken, and has to be there until the run ends: clean up old versions of
+a table only when no run reads it. A row's number leaves out the rows of its fragment that were removed by then.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Annotated, Any, Literal, Self
+
+import pyarrow as pa
+from pydantic import Field, PositiveInt
+
+from tasks.errors import InputError, JobError, RowError
+from tasks.ingest.counted import Part, counted_rows, counted_units
+from tasks.ingest.source import FileSource
+from tasks.ingest.tables import as_schema, plain_type
+from tasks.ingest.versioned import SourceFile
+from tasks.object_store import object_store_uri, storage_options
+from tasks.storage import File
+
+ROWS_AT_ONCE = 8192
+DATA = "/data/"  # what lies between a table's place and its files
+
+
+class Lance(FileSource):
+    """The rows of a Lance table."""
+
+    kind: Literal["lance"] = "lance"
+    version: Annotated[
+        PositiveInt | None, Field(description="Of the table; default: the newest when the inputs are listed.")
+    ] = None
+    columns: Annotated[list[str] | None, Field(description="Columns to read; default: all.")] = None
+
+    def snapshot(self, partition: str) -> str:
+        return str(self._table(partition).version)
+
+    def at(self, snapshot: str) -> Self:
+        return self.model_copy(update={"version": int(snapshot)})
+
+    def files(self, partition: str) -> Iterator[File]:
+        table, place = self._table(partition), object_store_uri(self.location(partition)).rstrip("/")
+        for fragment in table.get_fragments():
+            described = json.dumps(fragment.metadata.to_json(), sort_keys=True)
+            own = fragment.data_files()
+            version = {
+                "fragment": fragment.fragment_id,
+                "rows": fragment.count_rows(),
+                "digest": hashlib.sha256(described.encode()).hexdigest()[:16],
+            }
+            size = sum(file.file_size_bytes or 0 for file in own)
+            yield File(own[0].path, f"{place}{DATA}{own[0].path}", size, json.dumps(version))
+
+    def units(self, files: list[File]) -> pa.Table:
+        def part(file: File) -> list[Part]:
+            version = json.loads(file.version)
+            return [Part(0, version["rows"], version["fragment"], file.size)]
+
+        return counted_units(files, part)
+
+    def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
+        # Lance never writes a file twice, and a table's versions know nothing of the store's.
+        return SourceFile(unit["uri"], "", size, self.anonymous, self.on_changed)
+
+    def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
+        schema = self._table(partition).schema
+        if missing := sorted(set(self.columns or ()) - set(schema.names)):
+            raise InputError(f"source.columns: no column {missing[0]}; the columns are {', '.join(schema.names)}.")
+        chosen = [schema.field(name) for name in self.columns or schema.names]
+        return pa.schema([(field.name, plain_type(field.type)) for field in chosen])
+
+    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        for unit in units.to_pylist():
+            yield from counted_rows(unit, self._tables(unit, schema or pa.schema([])))
+
+    def _tables(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
+        table = _opened(unit["uri"].rpartition(DATA)[0], self.version, self.anonymous)
+        try:
+            fragment = table.get_fragment(unit["row_group"])
+            for batch in fragment.to_batches(columns=schema.names, batch_size=ROWS_AT_ONCE):
+                yield as_schema(pa.Table.from_batches([batch]), schema)
+        except (pa.ArrowInvalid, OSError) as error:
+            self.file(unit).look()  # Lance says of a store that is away what it says of a file that is broken
+            raise RowError(str(error).partition(", /")[0]) from error
+
+    def _table(self, partition: str) -> Any:
+        return _opened(object_store_uri(self.location(partition)), self.version, self.anonymous)
+
+
+def _opened(uri: str, version: int | None, anonymous: bool) -> Any:
+    return _newest(uri, anonymous) if version is None else _versioned(uri, version, anonymous)
+
+
+@lru_cache(maxsize=4)
+def _versioned(uri: str, version: int, anonymous: bool) -> Any:
+    return _newest(uri, anonymous, version)
+
+
+def _newest(uri: str, anonymous: bool, version: int | None = None) -> Any:
+    """Raises `InputError` where there is no such table or version."""
+    try:
+        import lance
+    except ImportError:
+        raise JobError(
+            "source.kind lance: pylance is not installed here. Install overnight[lance], on a cluster's nodes too."
+        ) from None
+    try:
+        return lance.dataset(uri, version=version, storage_options=storage_options(anonymous))
+    except ValueError as error:
+        which = "" if version is None else f" with the version {version}"
+        told = str(error).partition(", /")[0]
+        raise InputError(f"source.path: expected a Lance table{which} at {uri}: {told}.") from error

@@ -1,0 +1,120 @@
+"""NumPy files: a row along the first axis, a row. Columns out: `row_id` (`path#n`), `uri`, and the arrays.
+
+A .npy file is one column, `column`, or its fields where it is of records; a .npz file has a column an array, all of
+them of the same length. Rows of more than a single value are arrays. A .npy file is read in parts of even bytes; of one
+that is cut off the whole rows are read, and what is missing is one bad row. Pickled objects are never loaded.
+"""
+
+import contextlib
+import zipfile
+import zlib
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from tasks.arrays import to_arrow
+from tasks.errors import RowError
+from tasks.ingest.array_file import Header, read_header, read_rows
+from tasks.ingest.counted import Part, counted_rows, counted_units
+from tasks.ingest.source import FileSource
+from tasks.storage import File
+
+PART_BYTES = 32 * 2**20
+ROWS_AT_ONCE, BYTES_AT_ONCE = 8192, 16 * 2**20
+
+
+class Numpy(FileSource):
+    """Every file below the directory that ends in .npy or .npz."""
+
+    kind: Literal["numpy"] = "numpy"
+    column: Annotated[str, Field(min_length=1, description="The name of a .npy file's array.")] = "data"
+
+    extensions: ClassVar[tuple[str, ...]] = (".npy", ".npz")
+
+    def units(self, files: list[File]) -> pa.Table:
+        return counted_units(files, self._parts)
+
+    def _parts(self, file: File) -> list[Part]:
+        with self.file({"uri": file.uri, "version": file.version}, file.size).open() as opened:
+            if _is_archive(file.uri):
+                with _arrays(opened) as arrays:
+                    return [Part(0, _length(arrays), 0, file.size)]
+            header = read_header(opened)
+        if header.is_fortran or not header.rows:
+            return [Part(0, header.rows, 0, file.size)]
+        whole = (file.size - header.start) // header.row_bytes
+        rows = header.rows if header.rows <= whole else whole + 1
+        each = max(1, PART_BYTES // header.row_bytes)
+        return [
+            Part(first, min(each, rows - first), first // each, min(each, rows - first) * header.row_bytes)
+            for first in range(0, rows, each)
+        ]
+
+    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        for unit in units.to_pylist():
+            yield from counted_rows(unit, self._tables(unit))
+
+    def _tables(self, unit: dict) -> Iterator[pa.Table]:
+        with self.file(unit).open() as opened:
+            if _is_archive(unit["uri"]):
+                yield from _archived(opened, unit["rows"])
+                return
+            header = read_header(opened)
+            if not header.is_fortran:
+                opened.seek(header.start + unit["first_row"] * header.row_bytes)
+            for some in read_rows(opened, header, unit["rows"], _rows_at_once(header.row_bytes)):
+                yield _columns(some, self.column)
+
+
+def _is_archive(uri: str) -> bool:
+    return uri.lower().endswith(".npz")
+
+
+@contextlib.contextmanager
+def _arrays(opened: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
+    """Header and data of each array of an archive, by name."""
+    try:
+        with zipfile.ZipFile(opened) as archive, contextlib.ExitStack() as members:
+            found = {}
+            for name in archive.namelist():
+                member = members.enter_context(archive.open(name))
+                header = read_header(member)
+                held = archive.getinfo(name).file_size - header.start
+                if held != header.rows * header.row_bytes:
+                    raise RowError(f"array {name}: expected {header.rows} rows, found {held:,} bytes")
+                found[name.removesuffix(".npy")] = header, member
+            if not found:
+                raise RowError("expected arrays as numpy.savez writes them, found an empty archive")
+            yield found
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error) as error:
+        raise RowError(f"expected arrays as numpy.savez writes them: {error}") from error
+
+
+def _length(arrays: dict[str, tuple[Header, Any]]) -> int:
+    lengths = {name: header.rows for name, (header, _) in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise RowError(f"expected arrays of the same length, found {told}")
+    return next(iter(lengths.values()))
+
+
+def _archived(opened: Any, count: int) -> Iterator[pa.Table]:
+    with _arrays(opened) as arrays:
+        _length(arrays)
+        at_once = _rows_at_once(sum(header.row_bytes for header, _ in arrays.values()))
+        streams = [read_rows(member, header, count, at_once) for header, member in arrays.values()]
+        for some in zip(*streams, strict=True):
+            yield pa.table({name: to_arrow(values) for name, values in zip(arrays, some, strict=True)})
+
+
+def _columns(values: np.ndarray, column: str) -> pa.Table:
+    if values.dtype.names and values.ndim == 1:
+        return pa.table({name: to_arrow(values[name]) for name in values.dtype.names})
+    return pa.table({column: to_arrow(values)})
+
+
+def _rows_at_once(row_bytes: int) -> int:
+    return max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE // max(row_bytes, 1)))

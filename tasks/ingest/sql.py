@@ -1,0 +1,190 @@
+"""Rows of a query to any database with a Python driver (DB-API 2). Columns out: the query's, `row_id`, `uri` (null).
+
+`key` is a column of the query that names each row for ever; its value is the `row_id`. The keys are listed once, and
+kept in the manifest, a range of them a unit. A row that is gone when it is read is quarantined, and so is one that
+changed, if the query has a `version_column` that tells; one that came since the listing belongs to the next run.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from itertools import islice, pairwise
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import AfterValidator, Field, PositiveInt, field_validator
+
+from tasks import rows
+from tasks.errors import InputError
+from tasks.ingest.csv_types import known_types
+from tasks.ingest.listing import file_units
+from tasks.ingest.source import Source
+from tasks.ingest.sql_query import Database, ParameterStyle
+from tasks.ingest.sql_types import column_of, inferred
+from tasks.ingest.tables import table_block
+from tasks.ingest.versioned import SourceChanged, SourceVanished
+from tasks.storage import File
+from tasks.targets import Target
+
+BYTES_A_ROW = 1024  # nobody knows; blocks of the reading order are packed by it
+SAMPLE_UNITS = 4
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class Sql(Source):
+    """The rows of a query, by key."""
+
+    kind: Literal["sql"] = "sql"
+    connect: Annotated[
+        Target,
+        Field(description="The driver's function that connects.", examples=["psycopg:connect", "sqlite3:connect"]),
+    ]
+    kwargs: Annotated[
+        dict[str, Any],
+        Field(description="What connect is called with; ${ENV_VAR} expands: {conninfo: ${DATABASE_URL}}."),
+    ] = {}
+    query: Annotated[
+        str, Field(min_length=1, description="One SELECT; {partition} stands for the date, as a bound parameter.")
+    ]
+    key: Annotated[Name, Field(description="Column of whole numbers or texts, another in each row, for ever the same.")]
+    version_column: Annotated[
+        Name | None, Field(description="Column whose value changes when a row does, such as updated_at.")
+    ] = None
+    types: Annotated[
+        dict[str, str],
+        AfterValidator(known_types),
+        Field(description="Arrow type names by column, for example {price: double}; default: inferred."),
+    ] = {}
+    rows_per_unit: Annotated[
+        PositiveInt, Field(description="Rows that one query reads, and that are held at once.")
+    ] = 1000
+    paramstyle: Annotated[
+        ParameterStyle | None, Field(description="How a query marks a parameter; default: what connect's module says.")
+    ] = None
+
+    dated_by: ClassVar[tuple[str, ...]] = ("query",)
+
+    @field_validator("query")
+    @classmethod
+    def _is_bound(cls, query: str) -> str:
+        if re.search("""['"]{partition}['"]""", query):
+            raise ValueError("expected {partition} without quotes: it is bound as a parameter and not pasted")
+        return query.strip().removesuffix(";")
+
+    def place(self, partition: str) -> str:
+        return f"the query of {self.connect}"
+
+    def is_local(self, partition: str) -> bool:
+        return True  # a connection belongs to the thread that made it
+
+    def files(self, partition: str) -> Iterator[File]:
+        """A range of keys as a file, whose version lists them."""
+        columns = ", ".join([self.key, *([self.version_column] if self.version_column else [])])
+        query = f"SELECT {columns} FROM ({self.query}) overnight ORDER BY {self.key}"
+        with self._database().connection() as connection:
+            found = self._database().rows(connection, query, {"partition": partition})
+            next(found)  # the names
+            last: Any = None
+            for some in iter(lambda: list(islice(found, self.rows_per_unit)), []):
+                keys = [row[0] for row in some]
+                self._check_keys([last, *keys])
+                last = keys[-1]
+                about: dict[str, Any] = {"partition": partition, "keys": keys}
+                if self.version_column:
+                    about["versions"] = [_digest(row[1]) for row in some]
+                version = json.dumps(about, ensure_ascii=False)
+                yield File(f"{keys[0]}..{last}", "", len(keys) * BYTES_A_ROW, version)
+
+    def _check_keys(self, keys: list[Any]) -> None:
+        """`keys` in order, the first of the unit before, if there was one."""
+        for before, key in pairwise(keys):
+            if not isinstance(key, int | str):
+                raise InputError(
+                    f"source.key: expected whole numbers or texts in {self.key}, found {key!r:.80} "
+                    f"({type(key).__name__}). Cast it in the query, and see to it that none is null."
+                )
+            if key == before:
+                raise InputError(f"source.key: expected another {self.key} in each row, found {key!r:.80} twice.")
+
+    def units(self, files: list[File]) -> pa.Table:
+        units = file_units(files, None)
+        counts = [len(json.loads(file.version)["keys"]) for file in files]
+        units = units.set_column(units.column_names.index("rows"), "rows", pa.array(counts, pa.int64()))
+        return units.set_column(units.column_names.index("uri"), "uri", pa.nulls(len(units), pa.string()))
+
+    def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
+        sample: list[Any] = []
+        names: list[str] = []
+        with self._database().connection() as connection:
+            for unit in units.slice(0, SAMPLE_UNITS).to_pylist():
+                names, found = self._fetch(connection, unit)
+                sample += found.values()
+        if double := sorted({name for name in names if names.count(name) > 1}):
+            raise InputError(f"source.query: expected each column once, found several named {', '.join(double)}.")
+        if unknown := sorted(set(self.types) - set(names)):
+            raise InputError(f"source.types: no column {unknown[0]}; the columns are {', '.join(names)}.")
+        kinds = {name: inferred([row[place] for row in sample]) for place, name in enumerate(names)}
+        return pa.schema([(name, self.types.get(name) or kind) for name, kind in kinds.items()])
+
+    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        with self._database().connection() as connection:
+            for unit in units.to_pylist():
+                names, found = self._fetch(connection, unit)
+                yield from self._blocks(unit, names, found, schema)
+
+    def _fetch(self, connection: Any, unit: dict) -> tuple[list[str], dict[Any, Any]]:
+        """The names of the columns, and the rows that there are now between the unit's first and last key, by key."""
+        about = json.loads(unit["version"])
+        values = {"partition": about["partition"], "first": about["keys"][0], "last": about["keys"][-1]}
+        query = f"SELECT * FROM ({self.query}) overnight WHERE {self.key} >= {{first}} AND {self.key} <= {{last}}"
+        names, *found = self._database().rows(connection, query, values)
+        place = [str(name).lower() for name in names].index(self.key.lower())
+        return [str(name) for name in names], {row[place]: row for row in found}
+
+    def _blocks(self, unit: dict, names: list[str], found: dict, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        about = json.loads(unit["version"])
+        keys = about["keys"][: unit["rows"]]
+        errors: dict[int, Exception] = {n: self._vanished(key) for n, key in enumerate(keys) if key not in found}
+        if self.version_column:
+            place = [name.lower() for name in names].index(self.version_column.lower())
+            for n, key in enumerate(keys):
+                if n not in errors and _digest(found[key][place]) != about["versions"][n]:
+                    errors[n] = self._changed(key)
+        numbers = np.array([n for n in range(len(keys)) if n not in errors], np.int64)
+        columns = {}
+        for place, name in enumerate(names):
+            values = [found[keys[n]][place] for n in numbers.tolist()]
+            kind = schema.field(name).type if schema and name in schema.names else inferred(values)
+            columns[name], misfits = column_of(name, values, kind)
+            errors = {int(numbers[i]): error for i, error in misfits.items()} | errors
+        good = np.array([n not in errors for n in numbers.tolist()], bool)
+        if good.any():
+            block = table_block(unit, numbers[good], pa.table(columns).filter(pa.array(good)))
+            ids = pa.array([str(keys[n]) for n in numbers[good].tolist()], pa.string())
+            yield block.set_column(block.column_names.index("row_id"), "row_id", ids)
+        if errors:
+            places = sorted(errors)
+            identity: dict[str, list[Any]] = {"row_id": [str(keys[n]) for n in places], "uri": [None] * len(places)}
+            yield rows.quarantined_block(identity, unit["unit"], places, "ingest", [errors[n] for n in places])
+
+    def _vanished(self, key: Any) -> Exception:
+        return self._lost(SourceVanished, f"expected the row with {self.key} {key}, as listed, found none any more")
+
+    def _changed(self, key: Any) -> Exception:
+        sentence = f"expected the row with {self.key} {key} as listed, found another {self.version_column}"
+        return self._lost(SourceChanged, sentence)
+
+    def _lost(self, kind: type[Exception], sentence: str) -> Exception:
+        if self.on_changed == "quarantine":
+            return kind(sentence)
+        raise InputError(f"{sentence}. source.on_changed is fail: run with --force for a new list.")
+
+    def _database(self) -> Database:
+        return Database(self.connect, tuple(self.kwargs.items()), self.paramstyle)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:8]

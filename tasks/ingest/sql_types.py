@@ -1,0 +1,72 @@
+"""Columns of the values that a database's driver gives, in Arrow types that are inferred once."""
+
+import decimal
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from tasks.errors import RowError
+
+_MISFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
+
+
+def inferred(values: Sequence[Any]) -> pa.DataType:
+    """The type that holds all the values; text where none does."""
+    plain = [_plain(value) for value in values if value is not None]
+    if not plain:
+        return pa.string()
+    if all(isinstance(value, decimal.Decimal) for value in plain):
+        exponents = [exponent for value in plain if isinstance(exponent := value.as_tuple().exponent, int)]
+        return pa.decimal128(38, max([0, *(-exponent for exponent in exponents)]))
+    try:
+        return pa.array(plain).type
+    except _MISFIT:
+        return pa.string()
+
+
+def column_of(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, Exception]]:
+    """The values as a column, null where one does not fit, and why it does not, by its place."""
+    plain = [_text(value) if kind == pa.string() else _plain(value) for value in values]
+    try:
+        return _strict(plain, kind), {}
+    except _MISFIT:
+        errors: dict[int, Exception] = {}
+        for place, value in enumerate(plain):
+            try:
+                _strict([value], kind)
+            except _MISFIT:
+                errors[place] = RowError(f"column {name}: expected {kind}, found {value!r:.200}; see source.types")
+                plain[place] = None
+        return _strict(plain, kind), errors
+
+
+def _strict(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """As `pa.array`, but raising one of `_MISFIT` where that would drop fractions in silence, and parsing texts."""
+    present = [value for value in values if value is not None]
+    if present and all(isinstance(value, str) for value in present) and not pa.types.is_binary(kind):
+        return pa.array(values, pa.string()).cast(kind)
+    if pa.types.is_integer(kind) and any(value != int(value) for value in present):
+        raise pa.ArrowInvalid(f"not {kind}")
+    if pa.types.is_floating(kind):
+        values = [None if value is None else float(value) for value in values]
+    elif pa.types.is_integer(kind):
+        values = [None if value is None else int(value) for value in values]
+    return pa.array(values, kind)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, memoryview | bytearray):
+        return bytes(value)
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    return orjson.dumps(value, default=str).decode() if isinstance(value, dict) else value
+
+
+def _text(value: Any) -> str | None:
+    plain = _plain(value)
+    if plain is None or isinstance(plain, str):
+        return plain
+    return plain.decode(errors="replace") if isinstance(plain, bytes) else str(plain)

@@ -1,0 +1,73 @@
+"""The samples of a WebDataset shard: files of a tar archive that follow one another and share a name.
+
+It knows nothing of units, columns or blocks.
+"""
+
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from tasks.errors import RowError
+
+BUFFER_BYTES = 2**20
+
+
+@dataclass
+class Sample:
+    """`files`: contents by extension. `key`: the path up to the name's first dot. `damage`: why it is none."""
+
+    key: str
+    files: dict[str, bytes] = field(default_factory=dict)
+    damage: RowError | None = None
+
+
+class _Member(tarfile.TarInfo):
+    """As tarfile reads it, which takes whatever is no header behind the first file for the end of the archive."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            raise
+        except tarfile.EmptyHeaderError:  # type: ignore[attr-defined]
+            raise RowError("expected the mark that ends a tar archive, found the end of the file") from None
+        except tarfile.HeaderError as error:
+            raise RowError(f"expected the header of a file in a tar archive: {error}") from None
+
+
+def samples(stream: Any) -> Iterator[Sample]:
+    """The samples of a stream of bytes. Raises what breaks the reading after the last one that is whole."""
+    current: Sample | None = None
+    try:
+        with tarfile.open(fileobj=stream, mode="r|", bufsize=BUFFER_BYTES, tarinfo=_Member) as archive:
+            for member in archive:
+                archive.members = []  # type: ignore[attr-defined]  # it would hold the headers of all files
+                named = _key_and_extension(member.name) if member.isfile() else None
+                if named is None:
+                    continue
+                key, extension = named
+                if current is None or current.key != key:
+                    if current:
+                        yield current
+                    current = Sample(key)
+                if extension in current.files:
+                    current.damage = RowError(f"sample {key}: found two files named {key}.{extension}")
+                content = archive.extractfile(member)
+                current.files[extension] = content.read() if content else b""
+    except tarfile.TarError as error:
+        raise RowError(f"expected a whole tar archive: {error}") from error
+    while stream.read(BUFFER_BYTES):  # a packed file's check sum comes last
+        pass
+    if current:
+        yield current
+
+
+def _key_and_extension(name: str) -> tuple[str, str] | None:
+    """`a/b.c/001.seg.png` is `seg.png` of the sample `a/b.c/001`; None for files that belong to none."""
+    folder, slash, last = name.removeprefix("./").rpartition("/")
+    stem, dot, extension = last.partition(".")
+    if not stem or not dot or not extension or stem.startswith("__"):
+        return None
+    return f"{folder}{slash}{stem}", extension.lower()

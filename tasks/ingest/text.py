@@ -1,0 +1,40 @@
+"""Text files: one file, one row. Columns out: `row_id`, `uri`, `text` (string), `label`."""
+
+import codecs
+from typing import Annotated, Any, ClassVar, Literal
+
+import pyarrow as pa
+from pydantic import Field, field_validator
+
+from tasks.errors import RowError
+from tasks.ingest.whole_files import WholeFiles
+
+
+class Text(WholeFiles):
+    """Every file below the directory with a known text extension; one that is not in its encoding is quarantined."""
+
+    kind: Literal["text"] = "text"
+    encoding: Annotated[str, Field(description="Of the files, by Python's name for it.")] = "utf-8"
+
+    column: ClassVar[str] = "text"
+    type: ClassVar[pa.DataType] = pa.string()
+    extensions: ClassVar[tuple[str, ...]] = (
+        *(".txt", ".text", ".md", ".markdown", ".rst", ".html", ".htm", ".xml", ".tex"),
+    )
+
+    @field_validator("encoding")
+    @classmethod
+    def _is_known(cls, encoding: str) -> str:
+        try:
+            codecs.lookup(encoding)
+        except LookupError:
+            raise ValueError(f"expected an encoding that Python knows, found {encoding!r}") from None
+        return encoding
+
+    def value(self, content: bytes) -> Any:
+        # A byte order mark says how the file is read, and is no part of its text.
+        encoding = "utf-8-sig" if codecs.lookup(self.encoding).name == "utf-8" else self.encoding
+        try:
+            return content.decode(encoding)
+        except UnicodeDecodeError as error:
+            raise RowError(f"expected text in {self.encoding}, found byte {error.start}: {error.reason}") from error

@@ -1,0 +1,57 @@
+"""The records of a TFRecord file, each checked against its check sums (CRC-32C).
+
+https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details; it does not know what a record holds.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from tasks.errors import JobError, RowError
+
+PIECE_BYTES = 2**24  # a length is not believed before so many bytes are there
+
+
+def records(stream: Any) -> Iterator[bytes | RowError]:
+    """The records of a stream of bytes; in the place of one that was changed, its error.
+
+    Raises what breaks the reading after the last record whose place is known.
+    """
+    checksum = _checksum()
+    while head := _bytes(stream, 12):
+        if len(head) < 12:
+            raise RowError(f"expected the length of a record, found {len(head)} bytes at the end of the file")
+        if checksum(head[:8]) != _unmasked(head[8:]):
+            raise RowError(f"expected the length of a record and its check sum, found {head!r}")
+        (length,) = struct.unpack("<Q", head[:8])
+        record, tail = _bytes(stream, length), _bytes(stream, 4)
+        if len(record) < length or len(tail) < 4:
+            raise RowError(f"expected a record of {length:,} bytes, found {len(record):,} at the end of the file")
+        good = checksum(record) == _unmasked(tail)
+        yield record if good else RowError(f"a record of {length:,} bytes is not the one that its check sum is of")
+
+
+def _unmasked(stored: bytes) -> int:
+    (masked,) = struct.unpack("<I", stored)
+    rotated = (masked - 0xA282EAD8) & 0xFFFFFFFF
+    return ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
+
+
+def _bytes(stream: Any, count: int) -> bytes:
+    """So many bytes, or what there is of them."""
+    pieces = []
+    while count > 0 and (piece := stream.read(min(count, PIECE_BYTES))):
+        pieces.append(piece)
+        count -= len(piece)
+    return b"".join(pieces)
+
+
+def _checksum() -> Any:
+    try:
+        import google_crc32c
+    except ImportError:
+        raise JobError(
+            "source.kind tfrecord: google-crc32c is not installed here. Install overnight[tfrecord], also on the nodes "
+            "of a cluster."
+        ) from None
+    return google_crc32c.value

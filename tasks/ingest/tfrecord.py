@@ -1,0 +1,129 @@
+"""TFRecord files of tf.train.Example: one file, one unit, its rows counted while reading.
+
+Columns out: `row_id` (`path#n`), `uri`, and the features: bytes, float32 or int64, or lists of them. Which of them is
+a single value a row is inferred once, from the first rows of the first files, and holds for every file; a record that
+does not fit, or is not what its check sum says, is quarantined alone. A feature without values is null; one that is
+first met later is a list. TensorFlow is not needed.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from tasks.errors import RowError
+from tasks.ingest.chunks import chunk
+from tasks.ingest.listing import file_units
+from tasks.ingest.packed import unpacked
+from tasks.ingest.source import FileSource
+from tasks.ingest.tables import bad_rows, end_of_text, is_damage, table_block
+from tasks.ingest.tf_example import ELEMENTS, features_of
+from tasks.ingest.tf_records import records
+from tasks.storage import File
+
+ROWS_AT_ONCE = 2048
+SAMPLE_ROWS, SAMPLE_FILES = 1000, 8
+
+Features = dict[str, tuple[str, list[Any]]]
+
+
+class TfRecord(FileSource):
+    """Every file below the directory that ends in .tfrecord or .tfrecords, also gzipped."""
+
+    kind: Literal["tfrecord"] = "tfrecord"
+    texts: Annotated[list[str], Field(description="Features of bytes that are text in UTF-8.")] = []
+
+    extensions: ClassVar[tuple[str, ...]] = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
+
+    def units(self, files: list[File]) -> pa.Table:
+        return file_units(files, rows=None)
+
+    def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
+        kinds: dict[str, pa.DataType] = {}
+        for unit in units.slice(0, SAMPLE_FILES).to_pylist():
+            try:
+                for record in islice(self._records(unit), SAMPLE_ROWS):
+                    with contextlib.suppress(RowError):  # of one record, which is told of when it is read
+                        for name, found in _features(record).items():
+                            kinds[name] = _wider(kinds.get(name), self._type(name, *found))
+            except Exception as error:
+                if not is_damage(error):
+                    raise
+        return pa.schema(sorted(kinds.items()))
+
+    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        for unit in units.to_pylist():
+            yield from self._read_unit(unit, schema or pa.schema([]))
+
+    def _read_unit(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
+        count, damage = 0, None
+        found = islice(self._records(unit), unit["rows"])
+        while damage is None:
+            some, damage = chunk(found, ROWS_AT_ONCE, lambda record: len(record) if isinstance(record, bytes) else 0)
+            if not some:
+                break
+            yield from self._blocks(unit, count, some, schema)
+            count += len(some)
+        yield from end_of_text(unit, count, damage)
+
+    def _records(self, unit: dict) -> Iterator[bytes | RowError]:
+        with self.file(unit, unit["size"]).open() as opened:
+            yield from records(unpacked(opened))
+
+    def _blocks(self, unit: dict, first: int, some: list[bytes | RowError], schema: pa.Schema) -> Iterator[pa.Table]:
+        good: dict[int, dict[str, Any]] = {}
+        errors: dict[int, Exception] = {}
+        new: dict[str, pa.DataType] = {}
+        for i, record in enumerate(some):
+            try:
+                good[i] = self._row(record, schema, new)
+            except RowError as error:
+                errors[first + i] = error
+        if errors:
+            yield bad_rows(unit, list(errors), list(errors.values()))
+        if good:
+            kinds = dict(zip(schema.names, schema.types, strict=True)) | new
+            data = {name: pa.array([row.get(name) for row in good.values()], kind) for name, kind in kinds.items()}
+            table = pa.table(data) if data else pa.table({"": pa.nulls(len(good))}).drop_columns([""])
+            yield table_block(unit, first + np.array(list(good), np.int64), table)
+
+    def _row(self, record: bytes | RowError, schema: pa.Schema, new: dict[str, pa.DataType]) -> dict[str, Any]:
+        """Raises `RowError`."""
+        row = {}
+        for name, (kind, values) in _features(record).items():
+            one = self._type(name, kind, values[:1])
+            known = schema.field(name).type if name in schema.names else new.setdefault(name, pa.list_(one))
+            if known not in (one, pa.list_(one)) or (known == one and len(values) > 1):
+                raise RowError(f"feature {name}: expected {known}, found {len(values)} of {one}")
+            found = [_text(name, value) for value in values] if one == pa.string() else values
+            row[name] = found[0] if known == one else found
+        return row
+
+    def _type(self, name: str, kind: str, values: list[Any]) -> pa.DataType:
+        element = pa.string() if name in self.texts and kind == "bytes_list" else ELEMENTS[kind]
+        return element if len(values) == 1 else pa.list_(element)
+
+
+def _features(record: bytes | RowError) -> Features:
+    """Raises `RowError`."""
+    if isinstance(record, RowError):
+        raise record
+    return features_of(record)
+
+
+def _wider(known: pa.DataType | None, found: pa.DataType) -> pa.DataType:
+    """A list as soon as a record has one; of the kind that came first."""
+    if known is None or found == pa.list_(known):
+        return found
+    return known
+
+
+def _text(name: str, value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise RowError(f"feature {name}: expected text in UTF-8, found {value[:50]!r}") from error

@@ -1,0 +1,67 @@
+"""The rows of a list of URIs, whatever kind of table the list is. It does not know what lies at a URI."""
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from tasks import rows
+from tasks.errors import InputError
+from tasks.ingest.csv import Csv
+from tasks.ingest.jsonl import Jsonl
+from tasks.ingest.parquet import Parquet
+from tasks.ingest.source import FileSource
+from tasks.ingest.tables import is_damage
+from tasks.ingest.text_file import whole_lines
+from tasks.ingest.versioned import SourceFile
+from tasks.storage import File
+
+TEXT = (".txt", ".txt.gz")
+TABLES: tuple[type[FileSource], ...] = (Parquet, Csv, Jsonl)
+EXTENSIONS = (*TEXT, *(extension for kind in TABLES for extension in kind.extensions))
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def listed(file: File, uri_column: str, keep: list[str], anonymous: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(`list.csv#n`, URI, other columns) of each row; instead of the URI of a bad row, an `error` among its columns."""
+    if file.path.lower().endswith(TEXT):
+        for n, line in enumerate(_lines(file, anonymous)):
+            yield f"{file.path}#{n}", _absolute(line, file), {}
+        return
+    source = next(kind(path=file.uri, anonymous=anonymous) for kind in TABLES if _is_of(file, kind))
+    units = source.units([file])
+    column = f"source_{uri_column}" if uri_column in rows.IDENTITY else uri_column
+    for block in source.read(units, source.common_schema(units)):
+        missing = sorted({column, *keep} - set(block.column_names))
+        if missing and (block["__state"].to_numpy() == rows.LIVE).any():
+            there = ", ".join(rows.visible(block).drop_columns(list(rows.IDENTITY)).column_names)
+            raise InputError(f"{file.uri}: expected a column {missing[0].removeprefix('source_')}, found {there}.")
+        for row in block.to_pylist():
+            if row["__state"] == rows.QUARANTINED:
+                yield row["row_id"], "", {"error": row["__error_message"]}
+            elif row["__state"] == rows.LIVE and not isinstance(row[column], str):
+                yield row["row_id"], "", {"error": f"column {uri_column}: expected a URI, found {row[column]!r:.80}"}
+            elif row["__state"] == rows.LIVE:
+                yield row["row_id"], _absolute(row[column], file), {name: row[name] for name in keep}
+
+
+def _lines(file: File, anonymous: bool) -> Iterator[str]:
+    try:
+        for piece in whole_lines(SourceFile(file.uri, file.version, file.size, anonymous)):
+            yield from filter(None, (line.decode().strip() for line in piece.split(b"\n")))
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        raise InputError(f"{file.uri}: cannot read the list: {error}") from error
+
+
+def _is_of(file: File, kind: type[FileSource]) -> bool:
+    return file.path.lower().endswith(kind.extensions)
+
+
+def _absolute(uri: str, file: File) -> str:
+    """Paths without a scheme lie beside the list."""
+    uri = uri.strip()
+    if not uri or _SCHEME.match(uri) or os.path.isabs(uri):
+        return uri
+    return f"{file.uri.rpartition('/')[0]}/{uri}"

@@ -1,0 +1,134 @@
+"""Lists of URIs: what lies at each, a row. Columns out: `row_id` (`list.csv#n`), `uri`, one for `content`, and `keep`.
+
+The lists are Parquet, CSV, JSON Lines, or texts with a URI a line; a URI is of any storage or http(s), or a path beside
+the list. The listing reads the lists and no more: what lies at a URI has no version, and is what it is when it is
+fetched. A URI that cannot be fetched is quarantined alone.
+"""
+
+import hashlib
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+import pyarrow as pa
+from pydantic import Field
+
+from tasks.errors import JobError, RowError, StorageFailed
+from tasks.ingest.json_types import column_of, inferred_type
+from tasks.ingest.tables import is_damage
+from tasks.ingest.uri_lists import EXTENSIONS, listed
+from tasks.ingest.versioned import SourceFile, read_whole
+from tasks.ingest.whole_files import WholeFiles
+from tasks.passing import is_passing
+from tasks.storage import File, protocol_of
+
+BYTES_A_FILE = 100_000  # nobody knows; blocks of the reading order are packed by it
+TRIES, FIRST_PAUSE_SECONDS = 4, 0.5
+WEB = ("http", "https")
+
+
+class Uris(WholeFiles):
+    """Every file that a list below the path names."""
+
+    kind: Literal["uris"] = "uris"
+    content: Annotated[
+        Literal["image", "audio", "video", "pdf", "text", "bytes"],
+        Field(description="What the files are; the column that holds them is named by it."),
+    ]
+    uri_column: Annotated[str, Field(min_length=1, description="Column of the lists that has the URIs.")] = "uri"
+    keep: Annotated[list[str], Field(description="Other columns of the lists that the rows are to have.")] = []
+
+    extensions: ClassVar[tuple[str, ...]] = EXTENSIONS
+
+    def files(self, partition: str) -> Iterator[File]:
+        for file in super().files(partition):
+            for path, uri, more in listed(file, self.uri_column, self.keep, self.anonymous):
+                about = {"uri": hashlib.sha256(uri.encode()).hexdigest()[:16], **({"more": more} if more else {})}
+                yield File(path, uri, BYTES_A_FILE, json.dumps(about, default=str), file.changed_at)
+
+    def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
+        is_anonymous = self.anonymous and protocol_of(unit["uri"]) not in WEB
+        return SourceFile(unit["uri"], "", None, is_anonymous, self.on_changed)
+
+    def field(self) -> pa.Field:
+        return pa.field(self.content, pa.string() if self.content == "text" else pa.large_binary())
+
+    def value(self, content: bytes) -> Any:
+        if self.content != "text":
+            return content
+        try:
+            return content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise RowError(f"expected text in utf-8, found byte {error.start}: {error.reason}") from error
+
+    def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
+        rows = [_more(version) for version in units["version"].to_pylist()]
+        kinds = {name: inferred_type([row.get(name) for row in rows]) or pa.string() for name in self.keep}
+        return pa.schema(list(kinds.items()))
+
+    def more_columns(
+        self, units: pa.Table, schema: pa.Schema | None
+    ) -> tuple[dict[str, pa.Array], dict[int, Exception]]:
+        rows = [_more(version) for version in units["version"].to_pylist()]
+        errors: dict[int, Exception] = {i: RowError(row["error"]) for i, row in enumerate(rows) if "error" in row}
+        columns = {}
+        for field in schema or ():
+            columns[field.name], misfits = column_of({i: row.get(field.name) for i, row in enumerate(rows)}, field.type)
+            errors |= {
+                i: RowError(f"column {field.name}: {reason}") for i, reason in misfits.items() if i not in errors
+            }
+        return columns, errors
+
+    def contents(self, units: pa.Table) -> list[bytes | Exception]:
+        """Fetched together where one storage has several. Raises `StorageFailed` where none of several answers."""
+        found: dict[int, bytes | Exception] = {}
+        left = dict(enumerate(units.to_pylist()))
+        for number in range(TRIES):
+            found |= self._fetched(left)
+            left = {i: unit for i, unit in left.items() if _may_pass(unit["uri"], found[i])}
+            if not left:
+                break
+            if number < TRIES - 1:
+                time.sleep(FIRST_PAUSE_SECONDS * 2**number)
+        if len(left) == len(units) > 1:
+            raise StorageFailed(f"cannot read {units['uri'][0]} and {len(left) - 1} more: {found[0]!r}", "ingest")
+        return [_blamed(uri, found[i]) for i, uri in enumerate(units["uri"].to_pylist())]
+
+    def _fetched(self, units: dict[int, dict[str, Any]]) -> dict[int, bytes | Exception]:
+        groups: dict[str, list[int]] = defaultdict(list)
+        for i, unit in units.items():
+            groups[protocol_of(unit["uri"]) if unit["uri"] else ""].append(i)
+        found: dict[int, bytes | Exception] = {}
+        for protocol, places in groups.items():
+            files = [self.file(units[i]) for i in places]
+            try:
+                contents: list[Any] = read_whole(files) if protocol else [RowError("expected a URI, found none")]
+            except ImportError as error:
+                raise JobError(f"{files[0].uri}: {error}", "ingest") from error
+            except ValueError:  # from fsspec, of a protocol that it does not know
+                contents = [RowError(f"expected a URI of a known storage, found {protocol}://")]
+            found |= dict(
+                zip(places, contents if len(contents) == len(places) else contents * len(places), strict=True)
+            )
+        return found
+
+
+def _may_pass(uri: str, content: bytes | Exception) -> bool:
+    """Whether another try may help. The other storages' own libraries have tried already."""
+    return protocol_of(uri) in WEB and isinstance(content, Exception) and is_passing(content)
+
+
+def _blamed(uri: str, content: bytes | Exception) -> bytes | Exception:
+    """Whatever a web server answers about a file, and whatever is wrong about its address, is that file's."""
+    if protocol_of(uri) not in WEB or not isinstance(content, Exception) or is_damage(content):
+        return content
+    error = RowError(f"cannot be fetched: {type(content).__name__}: {content}")
+    error.__cause__ = content
+    return error
+
+
+def _more(version: str) -> dict[str, Any]:
+    more: dict[str, Any] = json.loads(version).get("more", {})
+    return more

@@ -1,0 +1,17 @@
+"""Video files: one file, one row. Columns out: `row_id`, `uri`, `video` (binary, as encoded in the file), `label`."""
+
+from typing import ClassVar, Literal
+
+from tasks.ingest.whole_files import WholeFiles
+
+
+class Video(WholeFiles):
+    """Every file below the directory with a known video extension."""
+
+    kind: Literal["video"] = "video"
+
+    column: ClassVar[str] = "video"
+    extensions: ClassVar[tuple[str, ...]] = (
+        *(".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".m2ts", ".mts"),
+        *(".wmv", ".flv", ".ogv", ".3gp"),
+    )

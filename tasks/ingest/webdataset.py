@@ -1,0 +1,130 @@
+"""WebDataset shards: one tar file, one unit; files that follow one another and share a name up to its first dot, a row.
+
+Columns out: `row_id` (`shard.tar#n`), `uri`, `key` (that name), and a column an extension: `txt` as text, `cls` as a
+number, `json` as its text, all else as the bytes that the file holds. A sample whose text is no UTF-8, or that has two
+files of one name, is quarantined alone. What lies behind a place where a shard breaks off is one bad row.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from tasks.errors import RowError
+from tasks.ingest.chunks import chunk
+from tasks.ingest.listing import file_units
+from tasks.ingest.packed import unpacked
+from tasks.ingest.source import FileSource
+from tasks.ingest.tables import bad_rows, end_of_text, is_damage, table_block
+from tasks.ingest.tar_samples import Sample, samples
+from tasks.storage import File
+
+ROWS_AT_ONCE = 1024
+SAMPLE_ROWS, SAMPLE_FILES = 100, 4
+TEXTS = {"txt", "text", "transcript", "caption", "json", "jsn"}
+NUMBERS = {"cls", "cls2", "index", "inx", "count"}
+
+
+class WebDataset(FileSource):
+    """Every file below the directory that ends in .tar, also gzipped."""
+
+    kind: Literal["webdataset"] = "webdataset"
+    columns: Annotated[
+        dict[str, str] | None,
+        Field(description="Extensions by column, the first there is of several: {image: jpg;png}; default: all."),
+    ] = None
+
+    extensions: ClassVar[tuple[str, ...]] = (".tar", ".tar.gz", ".tgz")
+
+    def units(self, files: list[File]) -> pa.Table:
+        return file_units(files, rows=None)
+
+    def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
+        if self.columns is not None:
+            return pa.schema([("key", pa.string()), *((name, _type(found)) for name, found in self.columns.items())])
+        found: dict[str, None] = {}
+        for unit in units.slice(0, SAMPLE_FILES).to_pylist():
+            try:
+                for sample in islice(self._samples(unit), SAMPLE_ROWS):
+                    found |= dict.fromkeys(sample.files)
+            except Exception as error:
+                if not is_damage(error):
+                    raise
+        return pa.schema([("key", pa.string()), *((name, _type(name)) for name in sorted(found))])
+
+    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        for unit in units.to_pylist():
+            yield from self._read_unit(unit, schema or pa.schema([("key", pa.string())]))
+
+    def _read_unit(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
+        count, damage = 0, None
+        found = islice(self._samples(unit), unit["rows"])
+        while damage is None:
+            some, damage = chunk(found, ROWS_AT_ONCE, lambda sample: sum(map(len, sample.files.values())))
+            if not some:
+                break
+            yield from self._blocks(unit, count, some, schema)
+            count += len(some)
+        yield from end_of_text(unit, count, damage)
+
+    def _samples(self, unit: dict) -> Iterator[Sample]:
+        with self.file(unit, unit["size"]).open() as opened:
+            yield from samples(unpacked(opened))
+
+    def _blocks(self, unit: dict, first: int, some: list[Sample], schema: pa.Schema) -> Iterator[pa.Table]:
+        good, errors = {}, {}
+        for i, sample in enumerate(some):
+            try:
+                good[i] = self._row(sample)
+            except RowError as error:
+                errors[first + i] = error
+        if errors:
+            yield bad_rows(unit, list(errors), list(errors.values()))
+        if good:
+            new = dict.fromkeys(name for row in good.values() for name in row if name not in schema.names)
+            kinds = [*zip(schema.names, schema.types, strict=True), *((name, _type(name)) for name in sorted(new))]
+            data = {name: pa.array([row.get(name) for row in good.values()], kind) for name, kind in kinds}
+            yield table_block(unit, first + np.array(list(good), np.int64), pa.table(data))
+
+    def _row(self, sample: Sample) -> dict[str, Any]:
+        """Raises `RowError`."""
+        if sample.damage:
+            raise sample.damage
+        if self.columns is None:
+            chosen = {extension: extension for extension in sample.files}
+        else:
+            chosen = {name: _first(wanted, sample) for name, wanted in self.columns.items()}
+        return {"key": sample.key} | {name: _value(sample, extension) for name, extension in chosen.items()}
+
+
+def _first(wanted: str, sample: Sample) -> str:
+    found = next((extension for extension in wanted.lower().split(";") if extension in sample.files), None)
+    if found is None:
+        there = ", ".join(sample.files)
+        raise RowError(f"sample {sample.key}: expected a file that ends in {wanted}, found {there}")
+    return found
+
+
+def _last(extension: str) -> str:
+    return re.split("[;.]", extension.lower())[-1]
+
+
+def _type(extension: str) -> pa.DataType:
+    if _last(extension) in NUMBERS:
+        return pa.int64()
+    return pa.string() if _last(extension) in TEXTS else pa.large_binary()
+
+
+def _value(sample: Sample, extension: str) -> Any:
+    content, kind = sample.files[extension], _type(extension)
+    if kind == pa.large_binary():
+        return content
+    try:
+        return content.decode() if kind == pa.string() else int(content)
+    except ValueError as error:
+        expected = "text in UTF-8" if kind == pa.string() else "a whole number"
+        raise RowError(f"{sample.key}.{extension}: expected {expected}, found {content[:50]!r}") from error

@@ -1,0 +1,95 @@
+"""Files that are one row each, read whole and many at a time. Columns out: `row_id`, `uri`, the file's own, `label`.
+
+What the bytes mean is a subclass's business.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from tasks import rows
+from tasks.errors import RowError
+from tasks.ingest.listing import file_units
+from tasks.ingest.source import FileSource
+from tasks.ingest.tables import is_damage
+from tasks.ingest.versioned import read_whole
+from tasks.storage import File
+
+FILES_AT_ONCE = 128
+BYTES_AT_ONCE = 16 * 2**20
+
+
+class WholeFiles(FileSource):
+    """Every file below the directory with a known extension, its contents in one column."""
+
+    label_from: Annotated[
+        Literal["parent"] | None, Field(description="parent: the name of the file's folder becomes column label.")
+    ] = None
+
+    column: ClassVar[str]
+    type: ClassVar[pa.DataType] = pa.large_binary()
+
+    def field(self) -> pa.Field:
+        """The column that holds what the file is."""
+        return pa.field(self.column, self.type)
+
+    def contents(self, units: pa.Table) -> list[bytes | Exception]:
+        """What the files hold; in the place of each that cannot be read, its error."""
+        return read_whole([self.file(unit, unit["size"]) for unit in units.to_pylist()])
+
+    def more_columns(
+        self, units: pa.Table, schema: pa.Schema | None
+    ) -> tuple[dict[str, pa.Array], dict[int, Exception]]:
+        """Columns beside the files' contents, and why a unit has none, by its place."""
+        if not self.label_from:
+            return {}, {}
+        return {"label": pa.array([uri.split("/")[-2] for uri in units["uri"].to_pylist()])}, {}
+
+    def value(self, content: bytes) -> Any:
+        """What the column holds. Raises `RowError` for a file that is to be quarantined."""
+        return content
+
+    def units(self, files: list[File]) -> pa.Table:
+        return file_units(files, rows=1)
+
+    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        sizes = np.maximum(units["size"].to_numpy(), 1)
+        groups = np.maximum(np.cumsum(sizes) // BYTES_AT_ONCE, np.arange(len(units)) // FILES_AT_ONCE)
+        for group in np.unique(groups):
+            yield from self._fetch(units.filter(pa.array(groups == group)), schema)
+
+    def _fetch(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        uris, paths = units["uri"].to_pylist(), units["path"].to_pylist()
+        contents = self.contents(units)
+        values = [content if isinstance(content, Exception) else self._value(content) for content in contents]
+        more, errors = self.more_columns(units, schema)
+        values = [errors.get(i, value) for i, value in enumerate(values)]
+        good = [i for i, value in enumerate(values) if not isinstance(value, Exception)]
+        bad = [i for i, value in enumerate(values) if isinstance(value, Exception)]
+        for i in bad:
+            if not is_damage(values[i]):
+                raise values[i]  # the storage failed, not the file: Ray Data retries, then the run fails
+        numbers = units["unit"].to_numpy()
+        if good:
+            field = self.field()
+            columns = {"row_id": [paths[i] for i in good], "uri": [uris[i] for i in good]}
+            table = pa.table(
+                {
+                    **{name: pa.array(found, pa.string()) for name, found in columns.items()},
+                    field.name: pa.array([values[i] for i in good], field.type),
+                    **{name: column.take(pa.array(good)) for name, column in more.items()},
+                }
+            )
+            yield rows.with_hidden(table, numbers[good], np.zeros(len(good), np.int64))
+        for i in bad:
+            identity = {"row_id": [paths[i]], "uri": [uris[i]]}
+            yield rows.quarantined_block(identity, int(numbers[i]), [0], "ingest", [values[i]])
+
+    def _value(self, content: bytes) -> Any:
+        try:
+            return self.value(content)
+        except RowError as error:
+            return error

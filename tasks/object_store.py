@@ -1,0 +1,19 @@
+"""How libraries on Rust's object_store (deltalake, Lance) are told of a place, and of what they cannot find out."""
+
+import os
+
+from tasks.storage import Location, is_local
+
+
+def object_store_uri(place: Location) -> str:
+    filesystem, path = place.open_filesystem()
+    return path if is_local(filesystem) else place.uri
+
+
+def storage_options(anonymous: bool = False) -> dict[str, str]:
+    """They read credentials and region from the environment; what they do not find by themselves is told here."""
+    options = {"aws_skip_signature": "true", "google_skip_signature": "true"} if anonymous else {}
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        options |= {"aws_endpoint_url": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
+    return options

@@ -1,0 +1,108 @@
+"""Hugging Face datasets as the library itself saves them."""
+
+from pathlib import Path
+
+import datasets
+import pytest
+from datasets import Array2D, ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
+
+from tasks.ingest.huggingface import HuggingFace
+from tasks.ingest.listing import list_inputs
+from tests.tasks.ingest.conftest import Read, read_all
+
+datasets.disable_progress_bars()
+FEATURES = Features(
+    {
+        "n": Value("int64"), "text": Value("large_string"), "image": Image(), "label": ClassLabel(names=["a", "b"]),
+        "grid": Array2D((2, 2), "float32"), "tags": List(Value("string")),
+    }
+)  # fmt: skip
+
+
+def some(count: int) -> Dataset:
+    columns = {
+        "n": list(range(count)),
+        "text": [f"row {n}" for n in range(count)],
+        "image": [{"bytes": b"\x89PNG %d" % n, "path": None} for n in range(count)],
+        "label": [n % 2 for n in range(count)],
+        "grid": [[[n, 1], [2, 3]] for n in range(count)],
+        "tags": [["x"] * (n % 3) for n in range(count)],
+    }
+    return Dataset.from_dict(columns, features=FEATURES)
+
+
+def read(folder: Path, **settings: object) -> Read:
+    return read_all(HuggingFace(path=str(folder), **settings))
+
+
+def test_a_dataset_s_rows_come_in_plain_types_from_all_its_files(tmp_path: Path) -> None:
+    some(10).save_to_disk(tmp_path, num_shards=3)
+    found = read(tmp_path)
+    assert list(found.good.values())[5] == {
+        "row_id": "data-00001-of-00003.arrow#1",
+        "uri": str(tmp_path / "data-00001-of-00003.arrow"),
+        "n": 5, "text": "row 5", "image": b"\x89PNG 5", "label": 1, "grid": [[5, 1], [2, 3]], "tags": ["x", "x"],
+    }  # fmt: skip
+    assert found.column("n") == list(range(10))
+
+
+def test_the_splits_of_a_dataset_are_folders(tmp_path: Path) -> None:
+    DatasetDict({"train": some(4), "test": some(9).select([5, 2, 1])}).save_to_disk(tmp_path)
+    found = read(tmp_path, columns=["n"])
+    assert {name: row["n"] for name, row in found.good.items() if name.startswith("test")} == {
+        f"test/data-00000-of-00001.arrow#{place}": n for place, n in enumerate([5, 2, 1])
+    }
+    assert len(found.good) == 7
+    assert set(found.good.popitem()[1]) == {"row_id", "uri", "n"}
+
+
+def test_what_the_library_keeps_beside_the_data_is_not_read(tmp_path: Path) -> None:
+    some(4).save_to_disk(tmp_path)
+    loaded = datasets.load_from_disk(str(tmp_path))
+    loaded.cast_column("image", Image(decode=False)).map(lambda row: {"n": row["n"] + 100}).filter(
+        lambda row: row["n"] > 101
+    )
+    assert len(list(tmp_path.glob("*.arrow"))) > 1
+    assert read(tmp_path).column("n") == [0, 1, 2, 3]
+
+
+def test_a_file_that_is_cut_off_keeps_its_whole_batches_and_loses_one_row_for_the_rest(tmp_path: Path) -> None:
+    some(5000).save_to_disk(tmp_path)
+    [path] = tmp_path.glob("*.arrow")
+    whole = path.read_bytes()
+    for cut in (len(whole) - 8, len(whole) - 9, len(whole) // 2):
+        path.write_bytes(whole[:cut])
+        found = read(tmp_path)
+        kept = len(found.good)
+        assert found.column("n") == list(range(kept))
+        assert (kept == 5000) if cut == len(whole) - 8 else (0 < kept < 5000)
+        assert list(found.bad) == [f"{path.name}#{kept}"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no arrow", b"ARROW1\0\0", b"\xff" * 300, b"\xff\xff\xff\xff" + b"\xab" * 300]
+)
+def test_a_file_that_is_no_arrow_stream_is_one_bad_row(tmp_path: Path, content: bytes) -> None:
+    some(3).save_to_disk(tmp_path)
+    (tmp_path / "data-broken.arrow").write_bytes(content)
+    found = read(tmp_path)
+    assert (list(found.bad), found.column("n")) == (["data-broken.arrow"], [0, 1, 2])
+
+
+def test_a_file_of_another_dataset_is_one_bad_row(tmp_path: Path) -> None:
+    some(3).save_to_disk(tmp_path / "a")
+    Dataset.from_dict({"other": [1]}).save_to_disk(tmp_path / "b")
+    found = read(tmp_path)
+    assert found.column("n") == [0, 1, 2]
+    assert found.bad == {"b/data-00000-of-00001.arrow": "expected column grid, found other"}
+
+
+def test_a_file_replaced_or_gone_since_it_was_listed_gives_none_of_its_rows(tmp_path: Path) -> None:
+    some(9).save_to_disk(tmp_path, num_shards=3)
+    source = HuggingFace(path=str(tmp_path))
+    units = source.units(list_inputs(source, "all"))
+    (tmp_path / "data-00000-of-00003.arrow").unlink()
+    some(1).save_to_disk(tmp_path / "other")
+    (tmp_path / "other/data-00000-of-00001.arrow").rename(tmp_path / "data-00001-of-00003.arrow")
+    found = read_all(source, units)
+    assert (found.column("n"), list(found.types.values())) == ([6, 7, 8], ["SourceVanished", "SourceChanged"])

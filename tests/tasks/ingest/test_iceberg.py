@@ -1,0 +1,149 @@
+"""Iceberg tables in a catalogue of SQLite: read in the snapshot that was listed."""
+
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.types import StringType
+
+from tasks.errors import InputError
+from tasks.ingest.iceberg import Iceberg
+from tasks.ingest.listing import list_inputs
+from tasks.ingest.taking import take_manifest
+from tasks.manifest import digest, read_manifest, read_snapshot
+from tasks.storage import Location
+from tests.tasks.ingest.conftest import Read, read_all
+
+SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("day", pa.date32()), ("v", pa.list_(pa.float32()))])
+DAYS = [date(2026, 1, 1), date(2026, 1, 2)]
+
+
+def rows(first: int, count: int, day: date) -> pa.Table:
+    numbers = range(first, first + count)
+    columns = {"n": numbers, "text": [f"row {n}" for n in numbers], "day": [day] * count}
+    columns["v"] = [[n / 2] for n in numbers]
+    return pa.table(columns, schema=SCHEMA)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    """With the table `news.daily`: three rows of the first of January and four of the second, in a snapshot each."""
+    monkeypatch.setenv("CATALOG", f"sqlite:///{tmp_path}/catalog.db")
+    catalog = load_catalog("test", **settings(tmp_path))
+    catalog.create_namespace("news")
+    table = catalog.create_table("news.daily", schema=SCHEMA)
+    with table.update_spec() as update:
+        update.add_identity("day")
+    for number, day in enumerate(DAYS):
+        table.append(rows(number * 10, 3 + number, day))
+    return catalog
+
+
+def settings(tmp_path: Path) -> dict[str, str]:
+    return {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+
+
+@pytest.fixture
+def source(catalog: Catalog) -> Callable[..., Iceberg]:
+    def made(table: str = "news.daily", **options: Any) -> Iceberg:
+        return Iceberg(table=table, catalog={"name": "test", "type": "sql", "uri": "${CATALOG}"}, **options)
+
+    return made
+
+
+def read(source: Iceberg, partition: str = "all") -> Read:
+    return read_all(source.at(source.snapshot(partition)), source.units(list_inputs(source, partition)))
+
+
+def test_a_table_s_rows_come_as_they_are(source: Callable[..., Iceberg]) -> None:
+    found = read(source())
+    assert sorted((row["n"], row["text"], row["day"], row["v"]) for row in found.good.values()) == [
+        (n, f"row {n}", DAYS[n // 10], [n / 2]) for n in (0, 1, 2, 10, 11, 12, 13)
+    ]
+    [name] = {name for name, row in found.good.items() if row["n"] == 11}
+    assert name.startswith("data/day=2026-01-02/")
+    assert name.endswith(".parquet#1")
+    assert set(read(source(columns=["n"])).good[name]) == {"row_id", "uri", "n"}
+
+
+def test_only_the_files_of_a_partition_are_inputs(source: Callable[..., Iceberg], catalog: Catalog) -> None:
+    dated = source(where={"day": "{partition}"})
+    assert dated.is_dated
+    for partition, expected in (("2026-01-01", [0, 1, 2]), ("2026-01-02", [10, 11, 12, 13])):
+        assert read(dated, partition).column("n") == expected
+    before = digest(list_inputs(dated, "2026-01-01"))
+    catalog.load_table("news.daily").append(rows(90, 1, DAYS[1]))
+    assert digest(list_inputs(dated, "2026-01-01")) == before
+    assert sorted(read(dated, "2026-01-02").column("n")) == [*range(10, 14), 90]
+    with pytest.raises(InputError, match="found none"):
+        list_inputs(dated, "2026-01-03")
+
+
+def test_a_condition_within_files_counts_their_rows_while_reading(source: Callable[..., Iceberg]) -> None:
+    found = read(source(where={"n": "12"}))
+    assert found.column("text") == ["row 12"]
+    assert sum(found.counts.values()) == 1
+
+
+def test_the_snapshot_is_chosen_once_and_read_until_the_end(
+    source: Callable[..., Iceberg], catalog: Catalog, tmp_path: Path
+) -> None:
+    listed, place = source(), Location(str(tmp_path)) / "manifest"
+    take_manifest(place, listed, "all")
+    table = catalog.load_table("news.daily")
+    table.delete("n = 1")
+    table.append(rows(50, 2, DAYS[0]))
+    then = listed.at(read_snapshot(place))
+    assert sorted(read_all(then, read_manifest(place)[0]).column("n")) == [0, 1, 2, 10, 11, 12, 13]
+    assert sorted(read(source()).column("n")) == [0, 2, 10, 11, 12, 13, 50, 51]
+    assert sorted(read(source(snapshot_id=then.snapshot_id)).column("n")) == [0, 1, 2, 10, 11, 12, 13]
+
+
+def test_columns_that_came_later_are_null_before(source: Callable[..., Iceberg], catalog: Catalog) -> None:
+    table = catalog.load_table("news.daily")
+    with table.update_schema() as update:
+        update.rename_column("text", "words")
+        update.add_column("new", StringType())
+    table.append(table.scan(limit=1).to_arrow().set_column(4, "new", pa.array(["x"], pa.string())))
+    found = read(source())
+    assert sorted(str(row["new"]) for row in found.good.values()) == ["None"] * 7 + ["x"]
+    assert {row["words"] for row in found.good.values()} == {f"row {n}" for n in (0, 1, 2, 10, 11, 12, 13)}
+
+
+def test_a_table_without_a_catalogue_is_named_by_its_metadata(catalog: Catalog) -> None:
+    found = read(Iceberg(table=catalog.load_table("news.daily").metadata_location))
+    assert sorted(found.column("n")) == [0, 1, 2, 10, 11, 12, 13]
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "other", "overwritten", "gone"])
+def test_a_file_that_was_broken_loses_its_rows_and_no_others(source: Callable[..., Iceberg], damage: str) -> None:
+    listed = source()
+    files = list_inputs(listed, "all")
+    path = Path(files[0].uri.removeprefix("file://"))
+    whole = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        contents = {"empty": b"", "cut": whole[:-9], "other": b"no table", "overwritten": b"\xab" * len(whole)}
+        path.write_bytes(contents[damage])
+    found = read(listed)
+    assert set(found.bad) == {f"{files[0].path}#{n}" for n in range(3)}
+    assert sorted(found.column("n")) == [10, 11, 12, 13]
+
+
+def test_what_is_no_table_snapshot_or_column_says_so(source: Callable[..., Iceberg], catalog: Catalog) -> None:
+    with pytest.raises(InputError, match=r"expected an Iceberg table, found none named news\.weekly"):
+        list_inputs(source("news.weekly"), "all")
+    with pytest.raises(InputError, match="has no snapshot 7"):
+        list_inputs(source(snapshot_id=7), "all")
+    with pytest.raises(InputError, match="no column date; the columns are n, text, day, v"):
+        list_inputs(source(where={"date": "x"}), "all")
+    with pytest.raises(InputError, match="no column old"):
+        read(source(columns=["old"]))
+    catalog.create_table("news.empty", schema=SCHEMA)
+    with pytest.raises(InputError, match=r"below the Iceberg table news\.empty, found none"):
+        list_inputs(source("news.empty"), "all")

@@ -1,0 +1,131 @@
+"""Lance tables: read in the version that was listed, fragment by fragment."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tasks.errors import InputError
+from tasks.ingest.lance import Lance
+from tasks.ingest.listing import list_inputs
+from tasks.ingest.taking import take_manifest
+from tasks.manifest import read_manifest, read_snapshot
+from tasks.object_store import storage_options
+from tasks.storage import File, Location
+from tests.tasks.ingest.conftest import Read, read_all
+
+VECTORS = np.arange(20, dtype=np.float32).reshape(10, 2)
+
+
+def rows() -> pa.Table:
+    vectors = pa.FixedSizeListArray.from_arrays(VECTORS.ravel(), 2)
+    return pa.table({"n": range(10), "text": [f"row {n}" for n in range(10)], "vector": vectors})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """Ten rows in three fragments of four, four and two."""
+    place = str(tmp_path / "table.lance")
+    lance.write_dataset(rows(), place, max_rows_per_file=4)
+    return place
+
+
+def read(source: Lance) -> Read:
+    return read_all(source, source.units(list_inputs(source, "all")))
+
+
+def test_a_table_s_rows_come_as_they_are_a_fragment_a_unit(table: str) -> None:
+    source = Lance(path=table)
+    units = source.units(list_inputs(source, "all"))
+    assert units["rows"].to_pylist() == [4, 4, 2]
+    found = read_all(source, units)
+    assert [(row["n"], row["text"], row["vector"]) for row in found.good.values()] == [
+        (n, f"row {n}", VECTORS[n].tolist()) for n in range(10)
+    ]
+    assert {name.rpartition("#")[0] for name in found.good} == {path.name for path in Path(table, "data").iterdir()}
+    assert all(Path(row["uri"]).is_file() for row in found.good.values())
+    assert set(read(Lance(path=table, columns=["n"])).good.popitem()[1]) == {"row_id", "uri", "n"}
+
+
+def test_the_version_is_chosen_once_and_read_until_the_end(table: str, tmp_path: Path) -> None:
+    source, place = Lance(path=table), Location(str(tmp_path)) / "manifest"
+    take_manifest(place, source, "all")
+    dataset = lance.dataset(table)
+    dataset.delete("n % 2 = 0")
+    lance.write_dataset(rows(), table, mode="append")
+    lance.dataset(table).optimize.compact_files()
+    assert read_snapshot(place) == "1"
+    assert read_all(source.at("1"), read_manifest(place)[0]).column("n") == list(range(10))
+    assert sorted(read(Lance(path=table)).column("n")) == sorted([1, 3, 5, 7, 9, *range(10)])
+    assert read(Lance(path=table, version=2)).column("n") == [1, 3, 5, 7, 9]
+
+
+def test_what_comes_while_the_table_is_listed_is_of_the_next_run(table: str, tmp_path: Path) -> None:
+    class Growing(Lance):
+        def files(self, partition: str) -> Iterator[File]:
+            lance.write_dataset(rows(), table, mode="append")
+            yield from super().files(partition)
+
+    place = Location(str(tmp_path)) / "manifest"
+    take_manifest(place, Growing(path=table), "all")
+    assert (read_snapshot(place), read_manifest(place)[0]["rows"].to_pylist()) == ("1", [4, 4, 2])
+
+
+def test_a_change_of_the_table_changes_the_inputs_that_it_concerns_and_no_others(table: str) -> None:
+    before = list_inputs(Lance(path=table), "all")
+    lance.dataset(table).delete("n = 5")
+    after = list_inputs(Lance(path=table), "all")
+    assert [then == now for then, now in zip(before, after, strict=True)] == [True, False, True]
+
+
+def test_a_table_on_s3_is_read(s3: Any) -> None:
+    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket)
+    place = f"s3://{bucket}/deep/table.lance"
+    lance.write_dataset(rows(), place, max_rows_per_file=4, storage_options=storage_options())
+    found = read(Lance(path=place))
+    assert found.column("n") == list(range(10))
+    key = next(iter(found.good.values()))["uri"].removeprefix(f"s3://{bucket}/")
+    s3.delete_object(Bucket=bucket, Key=key)
+    assert set(read(Lance(path=place)).types.values()) == {"SourceVanished"}
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "other", "overwritten", "gone", "changed inside"])
+def test_a_fragment_that_was_broken_loses_its_rows_and_no_others(table: str, damage: str) -> None:
+    source = Lance(path=table)
+    files = list_inputs(source, "all")
+    units, path = source.units(files), Path(files[1].uri)
+    whole = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        contents = {
+            "empty": b"",
+            "cut": whole[:-9],
+            "other": b"no table",
+            "overwritten": os.urandom(len(whole)),
+            "changed inside": whole[:-200] + b"\xab" * 150 + whole[-50:],
+        }
+        path.write_bytes(contents[damage])
+    found = read_all(source, units)
+    assert set(found.bad) == {f"{path.name}#{n}" for n in range(4)}
+    assert sorted(found.column("n")) == [0, 1, 2, 3, 8, 9]
+
+
+def test_what_is_no_table_or_no_version_of_it_says_so(table: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a Lance table at"):
+        list_inputs(Lance(path=str(tmp_path / "nowhere.lance")), "all")
+    with pytest.raises(InputError, match="expected a Lance table with the version 7 at"):
+        list_inputs(Lance(path=table, version=7), "all")
+    with pytest.raises(InputError, match="no column old; the columns are n, text, vector"):
+        read(Lance(path=table, columns=["old"]))
+    for path in Path(table, "_versions").iterdir():
+        path.write_bytes(b"no manifest")
+    with pytest.raises(InputError, match="expected a Lance table at"):
+        list_inputs(Lance(path=table), "all")

@@ -1,0 +1,152 @@
+"""NumPy files as people save them, and as disks break them."""
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tasks.arrays import to_numpy
+from tasks.ingest import numpy as numpy_source
+from tasks.ingest.listing import list_inputs
+from tasks.ingest.numpy import Numpy
+from tests.tasks.ingest.conftest import Read, read_all
+
+Reader = Callable[..., Read]
+RANDOM = np.random.default_rng(0)
+
+
+def npy(array: Any, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, **options)
+    return buffer.getvalue()
+
+
+def npz(save: Callable[..., None] = np.savez, **arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    save(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def column(source: Numpy, name: str) -> np.ndarray:
+    """All rows of a column, as a model's batch has them."""
+    units = source.units(list_inputs(source, "all"))
+    return np.concatenate([to_numpy(block[name]) for block in source.read(units, None)])
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(10, dtype=np.int32),
+        RANDOM.normal(size=(10, 3)).astype(np.float16),
+        RANDOM.integers(0, 255, (10, 4, 5, 3), np.uint8),
+        np.asfortranarray(RANDOM.normal(size=(10, 3))),
+        np.arange(10, dtype=">i8").reshape(5, 2),
+        np.array(["a", "ü", ""]),
+        np.arange("2024-01-01", "2024-01-05", dtype="datetime64[D]"),
+        np.array([True, False]),
+        RANDOM.normal(size=(4, 2)) + 1j,
+    ],
+    ids=lambda array: f"{array.dtype.str}{array.shape}",
+)
+def test_an_array_comes_back_as_it_was_saved(tmp_path: Path, array: np.ndarray) -> None:
+    np.save(tmp_path / "a.npy", array)
+    np.savez_compressed(tmp_path / "b.npz", array=array)
+    source = Numpy(path=str(tmp_path))
+    found = column(Numpy(path=str(tmp_path / "a.npy")), "data")
+    assert found.astype(array.dtype).tolist() == array.tolist()
+    assert column(Numpy(path=str(tmp_path / "b.npz")), "array").astype(array.dtype).tolist() == array.tolist()
+    assert read_all(source).counts == {"a.npy": len(array), "b.npz": len(array)}
+
+
+def test_rows_are_numbered_through_a_file_whose_parts_are_units(read: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numpy_source, "PART_BYTES", 64)
+    monkeypatch.setattr(numpy_source, "ROWS_AT_ONCE", 3)
+    found = read(Numpy, {"a.npy": npy(np.arange(20))}, column="x")
+    assert {name: row["x"] for name, row in found.good.items()} == {f"a.npy#{n}": n for n in range(20)}
+    source = Numpy(path=found.good["a.npy#0"]["uri"])
+    assert source.units(list_inputs(source, "all"))["first_row"].to_pylist() == [0, 8, 16]
+
+
+def test_records_and_archives_have_a_column_a_field(read: Reader) -> None:
+    records = np.array([(1, 2.5), (3, 4.5)], dtype=[("n", "i4"), ("größe", "f8")])
+    files = {"a.npy": npy(records), "b.npz": npz(n=np.arange(2), größe=np.ones(2), image=np.zeros((2, 4, 4)))}
+    found = read(Numpy, files)
+    assert [(row["n"], row["größe"]) for row in found.good.values()] == [(1, 2.5), (3, 4.5), (0, 1.0), (1, 1.0)]
+    assert found.good["b.npz#1"]["image"]["shape"] == [4, 4]
+
+
+def test_empty_arrays_have_no_rows(read: Reader) -> None:
+    assert read(Numpy, {"a.npy": npy(np.empty((0, 3))), "b.npy": npy(np.ones(1))}).counts == {"b.npy": 1}
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :]
+
+
+X = np.arange(1000.0)
+NO_ARRAYS = {
+    "empty.npy": (b"", "expected an array as numpy.save writes it"),
+    "other.npy": (b"this is no array, but a text", "magic string"),
+    "zip.npy": (npz(x=X), "magic string"),
+    "header.npy": (npy(X)[:50], "expected an array as numpy.save writes it"),
+    "objects.npy": (npy(np.array([{}, None]), allow_pickle=True), "Python objects"),
+    "single.npy": (npy(np.float64(3)), "found a single value"),
+    "fortran.npy": (npy(np.asfortranarray(np.ones((50, 50))))[:-9], "ends before its array does"),
+    "empty.npz": (b"", "not a zip file"),
+    "other.npz": (npy(X), "not a zip file"),
+    "truncated.npz": (npz(x=X)[:-100], "not a zip file"),
+    "unequal.npz": (npz(x=X, y=X[1:]), "expected arrays of the same length, found x: 1000, y: 999"),
+    "none.npz": (npz(), "empty archive"),
+    "objects.npz": (npz(x=np.array([{}])), "Python objects"),
+}
+
+
+def test_files_that_are_no_arrays_are_quarantined_with_the_reason(read: Reader) -> None:
+    found = read(Numpy, {**{name: content for name, (content, _) in NO_ARRAYS.items()}, "z.npy": npy(np.ones(2))})
+    assert list(found.good) == ["z.npy#0", "z.npy#1"]
+    for name, (_, reason) in NO_ARRAYS.items():
+        [told] = {message for row_id, message in found.bad.items() if row_id.partition("#")[0] == name}
+        assert reason in told, name
+    assert {name for name, count in found.counts.items() if count > 1} == {"fortran.npy", "z.npy"}
+
+
+def test_an_array_that_is_cut_off_loses_one_row_for_all_that_is_missing(read: Reader) -> None:
+    found = read(Numpy, {"a.npy": npy(X)[:-12]})
+    assert (len(found.good), found.bad) == (998, {"a.npy#998": "the file ends before this row"})
+
+
+def test_bytes_that_were_changed_in_an_archive_cost_the_rows_that_cannot_be_told_from_it(read: Reader) -> None:
+    content = npz(np.savez_compressed, x=RANDOM.normal(size=100_000))
+    found = read(Numpy, {"a.npz": flipped(content, len(content) // 2)})
+    assert found.counts == {"a.npz": 100_000}
+    assert found.bad
+    assert "a.npz#99999" in found.bad
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_quarantined_alone(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", X)
+    (tmp_path / "a.npy").chmod(0)
+    assert list(read_all(Numpy(path=str(tmp_path))).bad) == ["a.npy"]
+
+
+def test_a_file_replaced_since_it_was_listed_loses_the_rows_that_were_listed(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", X)
+    source = Numpy(path=str(tmp_path))
+    units = source.units(list_inputs(source, "all"))
+    np.save(tmp_path / "a.npy", X[:10])
+    found = read_all(source, units)
+    assert (len(found.good), len(found.bad), set(found.types.values())) == (0, 1000, {"SourceChanged"})
+
+
+def test_blocks_hold_a_bounded_number_of_bytes(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((20, 1024, 1024)))
+    source = Numpy(path=str(tmp_path))
+    units = source.units(list_inputs(source, "all"))
+    blocks: list[pa.Table] = list(source.read(units, None))
+    assert (len(units), {len(block) for block in blocks}) == (5, {2})

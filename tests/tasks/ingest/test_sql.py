@@ -1,0 +1,226 @@
+"""Rows of queries, on SQLite and on a real PostgreSQL."""
+
+import datetime
+import decimal
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from tasks.errors import InputError, StorageFailed
+from tasks.ingest.limit import limited
+from tasks.ingest.listing import list_inputs
+from tasks.ingest.sql import Sql
+from tasks.ingest.sql_query import bound
+from tasks.manifest import digest
+from tests.tasks.ingest.conftest import Read, read_all
+from tests.tasks.ingest.postgresql import postgresql, programs
+
+DAY, NEXT = "2026-01-01", "2026-01-02"
+TABLE = "CREATE TABLE reviews (id integer, day date, text varchar(99), changed integer)"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    if not programs():
+        pytest.skip("needs PostgreSQL")
+    with postgresql() as conninfo:
+        yield conninfo
+
+
+@pytest.fixture(params=["sqlite3", "psycopg"])
+def database(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A connection to an empty database, and as `settings` what a job file says of it."""
+    if request.param == "sqlite3":
+        monkeypatch.setenv("DATABASE", str(tmp_path / "data.db"))
+        connection: Any = sqlite3.connect(tmp_path / "data.db", isolation_level=None)
+        yield connection, {"connect": "sqlite3:connect", "kwargs": {"database": "${DATABASE}"}}
+        connection.close()
+        return
+    import psycopg
+
+    monkeypatch.setenv("DATABASE", request.getfixturevalue("server"))
+    with psycopg.connect(request.getfixturevalue("server"), autocommit=True) as connection:
+        yield connection, {"connect": "psycopg:connect", "kwargs": {"conninfo": "${DATABASE}"}}
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
+
+
+@pytest.fixture
+def reviews(database: Any) -> tuple[Any, Callable[..., Sql]]:
+    """A hundred reviews, sixty of the first of January; their ids have gaps. And sources that read a day of them."""
+    connection, settings = database
+    connection.execute(TABLE)
+    for n in range(100):
+        day = DAY if n < 60 else NEXT
+        connection.execute(f"INSERT INTO reviews VALUES ({n * 3}, '{day}', 'it''s 100% of {n}', 0)")
+
+    def source(query: str = "SELECT * FROM reviews WHERE day = {partition}", **options: Any) -> Sql:
+        return Sql(**{**settings, "query": query, "key": "id", "rows_per_unit": 7, **options})
+
+    return connection, source
+
+
+def listed(source: Sql, partition: str = DAY) -> pa.Table:
+    return source.units(list_inputs(source, partition))
+
+
+def read(source: Sql, partition: str = DAY) -> Read:
+    return read_all(source, listed(source, partition))
+
+
+def test_a_day_s_rows_are_named_by_their_key(reviews: Any) -> None:
+    _, source = reviews
+    assert source().is_dated
+    found = read(source())
+    assert {name: (row["id"], row["text"]) for name, row in found.good.items()} == {
+        str(n * 3): (n * 3, f"it's 100% of {n}") for n in range(60)
+    }
+    assert [row["uri"] for row in found.good.values()] == [None] * 60
+    assert len(read(source(), NEXT).good) == 40
+    assert len(listed(source())) == 9
+    with pytest.raises(InputError, match="found none"):
+        listed(source(), "2026-01-03")
+
+
+def test_a_partition_is_a_value_and_never_part_of_the_query(reviews: Any) -> None:
+    connection, source = reviews
+    query = "SELECT * FROM reviews WHERE text <> {partition} AND text LIKE 'it%' AND text <> '%s ? :a'"
+    assert len(read(source(query), "x' OR 1=1; DROP TABLE reviews; --").good) == 100
+    assert connection.execute("SELECT count(*) FROM reviews").fetchone()[0] == 100
+
+
+def test_a_row_that_is_gone_or_changed_is_lost_alone_and_new_ones_wait_for_the_next_run(reviews: Any) -> None:
+    connection, source = reviews
+    for on_changed in ("quarantine", "fail"):
+        units = listed(source(version_column="changed"))
+        first = 3 if on_changed == "quarantine" else 9
+        connection.execute(f"DELETE FROM reviews WHERE id = {first}")
+        connection.execute(f"UPDATE reviews SET text = 'new', changed = changed + 1 WHERE id = {first + 3}")
+        connection.execute(f"INSERT INTO reviews VALUES ({first + 4}, '{DAY}', 'new', 0)")
+        if on_changed == "fail":
+            with pytest.raises(InputError, match=r"on_changed is fail"):
+                read_all(source(version_column="changed", on_changed="fail"), units)
+            return
+        found = read_all(source(version_column="changed"), units)
+        assert found.types == {"3": "SourceVanished", "6": "SourceChanged"}
+        assert set(found.good) == {str(n * 3) for n in range(60)} - {"3", "6"}
+
+
+def test_inputs_are_others_when_a_key_or_a_version_is(reviews: Any) -> None:
+    connection, source = reviews
+    by_key, by_version = source(), source(version_column="changed")
+    before = [digest(list_inputs(one, DAY)) for one in (by_key, by_version)]
+    connection.execute("UPDATE reviews SET text = 'new', changed = 1 WHERE id = 6")
+    assert digest(list_inputs(by_key, DAY)) == before[0]
+    assert digest(list_inputs(by_version, DAY)) != before[1]
+    connection.execute("DELETE FROM reviews WHERE id = 9")
+    assert digest(list_inputs(by_key, DAY)) != before[0]
+
+
+def test_a_sample_is_the_first_rows(reviews: Any) -> None:
+    _, source = reviews
+    found = read_all(source(), limited(source(), listed(source()), 10, DAY))
+    assert list(found.good) == [str(n * 3) for n in range(10)]
+
+
+def test_keys_may_be_texts_in_the_order_of_the_database(reviews: Any) -> None:
+    _, source = reviews
+    found = read(source("SELECT 'ü/' || id AS id, text FROM reviews WHERE day = {partition}"))
+    assert set(found.good) == {f"ü/{n * 3}" for n in range(60)}
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("SELECT 1 AS id, text FROM reviews", "expected another id in each row, found 1 twice"),
+        ("SELECT NULL AS id, text FROM reviews", "expected whole numbers or texts in id, found None"),
+        ("SELECT id + 0.5 AS id FROM reviews", "expected whole numbers or texts in id, found"),
+        ("SELECT text FROM reviews", "source.query: "),
+        ("SELECT id FROM nothing", "source.query: .*nothing"),
+        ("SELEKT id", "source.query: .*(SELEKT|syntax)"),
+    ],
+)
+def test_what_cannot_be_read_row_by_row_is_refused(reviews: Any, query: str, told: str) -> None:
+    _, source = reviews
+    with pytest.raises(InputError, match=told):
+        listed(source(query))
+
+
+def test_columns_come_once_and_types_only_of_columns_that_there_are(reviews: Any) -> None:
+    _, source = reviews
+    with pytest.raises(InputError, match="no column price; the columns are id, text"):
+        read(source("SELECT id, text FROM reviews", types={"price": "double"}))
+
+
+def test_a_value_that_its_column_does_not_hold_costs_its_row(database: Any) -> None:
+    connection, settings = database
+    if settings["connect"] != "sqlite3:connect":
+        pytest.skip("PostgreSQL has one type a column")
+    connection.execute("CREATE TABLE t (id integer, n)")
+    connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, n) for n in range(50)])
+    connection.execute("INSERT INTO t VALUES (50, 'many'), (51, 2.5), (52, NULL)")
+    found = read(Sql(**settings, query="SELECT * FROM t", key="id", rows_per_unit=10), "all")
+    assert found.bad == {
+        "50": "column n: expected int64, found 'many'; see source.types",
+        "51": "column n: expected int64, found 2.5; see source.types",
+    }
+    assert found.good["52"]["n"] is None
+    found = read(Sql(**settings, query="SELECT * FROM t", key="id", types={"n": "string"}), "all")
+    assert [found.good[name]["n"] for name in ("49", "50", "51")] == ["49", "many", "2.5"]
+    query = "SELECT id, '2026-01-02' AS day, n FROM t"
+    found = read(Sql(**settings, query=query, key="id", types={"day": "date32", "n": "double"}), "all")
+    assert (found.good["51"]["day"], found.good["51"]["n"], list(found.bad)) == (datetime.date(2026, 1, 2), 2.5, ["50"])
+
+
+def test_every_type_of_postgresql_comes_as_what_it_is(server: str) -> None:
+    query = """SELECT 1 AS id, 2.50::numeric AS price, true AS is_new, 'x'::bytea AS content, DATE '2026-01-01' AS day,
+        TIMESTAMP WITH TIME ZONE '2026-01-01 12:00+02' AS at, ARRAY[1.5::real, 2.5] AS vector,
+        '{"a": [1]}'::jsonb AS about,
+        '00000000-0000-0000-0000-000000000001'::uuid AS uuid, NULL::text AS nothing, 1.5::double precision AS x"""
+    source = Sql(connect="psycopg:connect", kwargs={"conninfo": server}, query=query, key="id")
+    assert read(source, "all").good["1"] == {
+        "row_id": "1", "uri": None, "id": 1, "price": decimal.Decimal("2.50"), "is_new": True, "content": b"x",
+        "day": datetime.date(2026, 1, 1), "at": datetime.datetime(2026, 1, 1, 10, tzinfo=datetime.UTC),
+        "vector": [1.5, 2.5], "about": '{"a":[1]}', "uuid": str(uuid.UUID(int=1)), "nothing": None, "x": 1.5,
+    }  # fmt: skip
+
+
+def test_a_database_that_is_away_is_waited_for_by_another_attempt(tmp_path: Path) -> None:
+    source = Sql(connect="psycopg:connect", kwargs={"conninfo": f"host={tmp_path}"}, query="SELECT 1 AS id", key="id")
+    with pytest.raises(StorageFailed, match="the database of psycopg:connect did not answer"):
+        listed(source)
+
+
+def test_what_a_variable_stands_for_is_not_told_when_the_driver_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE", "s3cret")
+    source = Sql(connect="psycopg:connect", kwargs={"conninfo": "${DATABASE}"}, query="SELECT 1 AS id", key="id")
+    with pytest.raises(InputError, match=r"source\.kwargs: psycopg:connect does not take them") as caught:
+        listed(source)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("style", "expected"),
+    [
+        ("qmark", ("a LIKE '%' AND d = ? AND k > ? AND d <> ?", ("x", 1, "x"))),
+        ("numeric", ("a LIKE '%' AND d = :1 AND k > :2 AND d <> :3", ("x", 1, "x"))),
+        ("named", ("a LIKE '%' AND d = :partition AND k > :first AND d <> :partition", {"partition": "x", "first": 1})),
+        ("format", ("a LIKE '%%' AND d = %s AND k > %s AND d <> %s", ("x", 1, "x"))),
+        ("pyformat", ("a LIKE '%%' AND d = %(partition)s AND k > %(first)s AND d <> %(partition)s",
+                      {"partition": "x", "first": 1})),
+    ],
+)  # fmt: skip
+def test_values_are_bound_as_each_driver_wants_them(style: str, expected: Any) -> None:
+    query = "a LIKE '%' AND d = {partition} AND k > {first} AND d <> {partition}"
+    assert bound(query, {"partition": "x", "first": 1}, style) == expected
+
+
+def test_a_partition_in_quotes_is_refused() -> None:
+    with pytest.raises(ValidationError, match="without quotes"):
+        Sql(connect="sqlite3:connect", query="SELECT * FROM t WHERE day = '{partition}'", key="id")

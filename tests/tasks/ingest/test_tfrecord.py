@@ -1,0 +1,155 @@
+"""TFRecord files, their bytes written by hand from TensorFlow's description of the format."""
+
+import gzip
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import pytest
+
+from tasks.ingest import tfrecord
+from tasks.ingest.listing import list_inputs
+from tasks.ingest.tfrecord import TfRecord
+from tests.tasks.ingest.conftest import Read, read_all
+
+Reader = Callable[..., Read]
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A field of a protobuf message, with its length before it."""
+    return bytes([number << 3 | 2]) + varint(len(content)) + content
+
+
+def varint(value: int) -> bytes:
+    value &= 2**64 - 1
+    out = b""
+    while value > 127:
+        out, value = out + bytes([value & 127 | 128]), value >> 7
+    return out + bytes([value])
+
+
+def example(**features: Any) -> bytes:
+    """The message tf.train.Example; a feature is bytes, a float, an int, or a list of one of them."""
+    entries = b""
+    for name, value in features.items():
+        values = value if isinstance(value, list) else [value]
+        if not values:
+            feature = b""
+        elif isinstance(values[0], bytes):
+            feature = field(1, b"".join(field(1, v) for v in values))
+        elif isinstance(values[0], float):
+            feature = field(2, field(1, struct.pack(f"<{len(values)}f", *values)))
+        else:
+            feature = field(3, field(1, b"".join(varint(v) for v in values)))
+        entries += field(1, field(1, name.encode()) + field(2, feature))
+    return field(1, entries)
+
+
+def masked(content: bytes) -> bytes:
+    crc = google_crc32c.value(content)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def record(content: bytes) -> bytes:
+    length = struct.pack("<Q", len(content))
+    return length + masked(length) + content + masked(content)
+
+
+def file(*contents: bytes) -> bytes:
+    return b"".join(map(record, contents))
+
+
+TEN = [example(n=n, name=b"row %d" % n, x=[n / 2, 1.0]) for n in range(10)]
+SIZE = len(record(TEN[0]))
+
+
+def test_the_check_sum_is_the_one_that_tensorflow_writes(read: Reader) -> None:
+    # Written by TensorFlow: tf.io.TFRecordWriter(...).write(b"") is a length of 0 and the sums of it and of nothing.
+    assert record(b"") == bytes.fromhex("0000000000000000 29039807 d8ea82a2")
+
+
+@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecords", "b.tfrecord.gz", "packed.tfrecord"])
+def test_features_are_columns(read: Reader, name: str) -> None:
+    content = file(*TEN)
+    found = read(TfRecord, {name: gzip.compress(content) if name != "a.tfrecord" else content}, texts=["name"])
+    assert {row_id: (row["n"], row["name"], row["x"]) for row_id, row in found.good.items()} == {
+        f"{name}#{n}": (n, f"row {n}", [n / 2, 1.0]) for n in range(10)
+    }
+
+
+def test_bytes_and_negative_numbers_come_as_they_are(read: Reader) -> None:
+    content = file(example(image=b"\xff\xd8", n=-(2**63)), example(image=b"", n=2**63 - 1))
+    found = read(TfRecord, {"a.tfrecord": content})
+    assert [(row["image"], row["n"]) for row in found.good.values()] == [(b"\xff\xd8", -(2**63)), (b"", 2**63 - 1)]
+
+
+def test_a_feature_of_several_values_somewhere_is_a_list_everywhere(read: Reader) -> None:
+    found = read(TfRecord, {"a.tfrecord": file(example(n=1), example(n=[2, 3]), example(n=[]), example())})
+    assert found.column("n") == [[1], [2, 3], None, None]
+
+
+def test_what_is_first_met_late_does_not_change_what_is_known(read: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tfrecord, "SAMPLE_ROWS", 1)
+    monkeypatch.setattr(tfrecord, "SAMPLE_FILES", 1)
+    found = read(TfRecord, {"a.tfrecord": file(example(n=1), example(n=[2, 3]), example(n=2.0), example(n=4, m=5))})
+    assert [(row["n"], row["m"]) for row in found.good.values()] == [(1, None), (4, [5])]
+    assert found.bad == {
+        "a.tfrecord#1": "feature n: expected int64, found 2 of int64",
+        "a.tfrecord#2": "feature n: expected int64, found 1 of float",
+    }
+
+
+def test_records_that_cannot_be_read_are_quarantined_alone(read: Reader) -> None:
+    changed = bytearray(record(TEN[3]))
+    changed[20] ^= 1
+    contents = [record(TEN[0]), record(b"no example"), record(example(name=b"\xff")), bytes(changed), record(TEN[4])]
+    found = read(TfRecord, {"a.tfrecord": b"".join(contents)}, texts=["name"])
+    assert list(found.good) == ["a.tfrecord#0", "a.tfrecord#4"]
+    assert "expected a tf.train.Example, found 10 bytes" in found.bad["a.tfrecord#1"]
+    assert found.bad["a.tfrecord#2"] == "feature name: expected text in UTF-8, found b'\\xff'"
+    assert "is not the one that its check sum is of" in found.bad["a.tfrecord#3"]
+
+
+@pytest.mark.parametrize("cut", [1, 11, 12, 20, SIZE - 1, SIZE + 5, SIZE * 3 + 13, SIZE * 10 - 1])
+def test_a_file_that_is_cut_off_keeps_its_whole_records_and_loses_one_row_for_the_rest(read: Reader, cut: int) -> None:
+    found = read(TfRecord, {"a.tfrecord": file(*TEN)[:cut], "b.tfrecord": file(*TEN)})
+    whole = cut // SIZE
+    assert [name for name in found.good if name.startswith("a")] == [f"a.tfrecord#{n}" for n in range(whole)]
+    assert list(found.bad) == [f"a.tfrecord#{whole}" if whole else "a.tfrecord"]
+
+
+def test_a_broken_record_at_the_beginning_does_not_change_what_the_others_are(read: Reader) -> None:
+    found = read(TfRecord, {"a.tfrecord": record(b"no example") + file(*TEN)})
+    assert [(row["n"], row["x"]) for row in found.good.values()] == [(n, [n / 2, 1.0]) for n in range(10)]
+
+
+def test_a_length_that_was_changed_ends_the_file_where_it_stands(read: Reader) -> None:
+    content = bytearray(file(*TEN))
+    content[SIZE * 4 + 7] = 0x7F  # of a size that no memory holds
+    found = read(TfRecord, {"a.tfrecord": bytes(content)})
+    assert (len(found.good), list(found.bad)) == (4, ["a.tfrecord#4"])
+    assert "expected the length of a record and its check sum" in found.bad["a.tfrecord#4"]
+
+
+@pytest.mark.parametrize("content", [b"no records at all", b"\xab" * 2000, gzip.compress(b"x"), b"\x1f\x8bno gzip"])
+def test_a_file_that_is_no_tfrecord_is_one_bad_row(read: Reader, content: bytes) -> None:
+    found = read(TfRecord, {"a.tfrecord": content, "b.tfrecord": file(*TEN)})
+    assert (list(found.bad), len(found.good)) == (["a.tfrecord"], 10)
+
+
+def test_a_packed_file_that_is_cut_off_keeps_records_and_an_empty_file_has_none(read: Reader) -> None:
+    packed = gzip.compress(file(*TEN * 50))
+    found = read(TfRecord, {"a.tfrecord.gz": packed[: len(packed) // 2], "b.tfrecord": b""})
+    assert (len(found.bad), found.counts["b.tfrecord"]) == (1, 0)
+    assert 0 < len(found.good) < 500
+
+
+def test_a_file_replaced_since_it_was_listed_gives_none_of_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.tfrecord").write_bytes(file(*TEN))
+    source = TfRecord(path=str(tmp_path))
+    units = source.units(list_inputs(source, "all"))
+    (tmp_path / "a.tfrecord").write_bytes(file(*TEN[:3]))
+    found = read_all(source, units)
+    assert (found.good, found.types) == ({}, {"a.tfrecord": "SourceChanged"})

@@ -1,0 +1,177 @@
+"""Lists of URIs of a web server, of S3 and of the disk, some of which are no good."""
+
+import gzip
+import http.server
+import io
+import json
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from tasks.errors import InputError, StorageFailed
+from tasks.ingest import uris
+from tasks.ingest.listing import list_inputs
+from tasks.ingest.uris import Uris
+from tasks.manifest import digest
+from tests.tasks.ingest.conftest import Read, read_all
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uris, "FIRST_PAUSE_SECONDS", 0.01)
+
+
+@pytest.fixture
+def web() -> Iterator[tuple[str, Counter]]:
+    """A server's address, and how often each path was asked for. A path says what is answered: a status, or itself."""
+    asked: Counter = Counter()
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked[self.path] += 1
+            name = self.path.strip("/")
+            if name == "cut":
+                self.send_response(200)
+                self.send_header("Content-Length", "1000")
+                self.end_headers()
+                self.wfile.write(b"only some")
+                return
+            fails = name.isdecimal() or (name == "busy" and asked[self.path] < 3)
+            content = name.encode()
+            self.send_response(int(name) if name.isdecimal() else 503 if fails else 200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    server.server_close()
+
+
+def read(source: Uris) -> Read:
+    return read_all(source, source.units(list_inputs(source, "all")))
+
+
+def test_uris_of_all_kinds_are_rows_in_the_order_of_their_list(tmp_path: Path, web: Any, s3: Any) -> None:
+    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket)
+    s3.put_object(Bucket=bucket, Key="deep/a b#1.png", Body=b"from s3")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/c.png").write_bytes(b"from disk")
+    names = [f"{web[0]}/from-the-web", f"s3://{bucket}/deep/a b#1.png", "files/c.png", f"file://{tmp_path}/files/c.png"]
+    (tmp_path / "list.txt").write_text("\n".join([*names[:2], "", *names[2:]]) + "\n")
+    found = read(Uris(path=str(tmp_path / "list.txt"), content="image"))
+    assert {name: row["image"] for name, row in found.good.items()} == {
+        "list.txt#0": b"from-the-web", "list.txt#1": b"from s3", "list.txt#2": b"from disk", "list.txt#3": b"from disk"
+    }  # fmt: skip
+    uris_found = [row["uri"] for row in found.good.values()]
+    assert uris_found == [*names[:2], str(tmp_path / "files/c.png"), names[3]]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "csv.gz", "jsonl.gz"])
+def test_a_list_may_be_any_table_and_its_other_columns_are_kept(tmp_path: Path, kind: str) -> None:
+    rows = [{"url": str(tmp_path / f"{n}.bin"), "label": f"l{n}", "n": n, "other": 1} for n in range(5)]
+    for n in range(5):
+        (tmp_path / f"{n}.bin").write_bytes(b"%d" % n)
+    lines = {
+        "csv": "url,label,n,other\n" + "".join(f"{r['url']},{r['label']},{r['n']},1\n" for r in rows),
+        "jsonl": "".join(json.dumps(row) + "\n" for row in rows),
+    }
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), buffer)
+    content = buffer.getvalue() if kind == "parquet" else lines[kind.removesuffix(".gz")].encode()
+    (tmp_path / f"list.{kind}").write_bytes(gzip.compress(content) if kind.endswith(".gz") else content)
+    source = Uris(path=str(tmp_path), content="bytes", uri_column="url", keep=["label", "n"])
+    assert [(row["bytes"], row["label"], row["n"]) for row in read(source).good.values()] == [
+        (b"%d" % n, f"l{n}", n) for n in range(5)
+    ]
+    assert set(read(source).good) == {f"list.{kind}#{n}" for n in range(5)}
+    with pytest.raises(InputError, match="expected a column uri, found url, label, n, other"):
+        list_inputs(Uris(path=str(tmp_path), content="bytes"), "all")
+
+
+def test_a_column_named_uri_is_the_one_that_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"x")
+    (tmp_path / "list.csv").write_text("row_id,uri\n7,a.bin\n")
+    assert read(Uris(path=str(tmp_path), content="bytes")).column("bytes") == [b"x"]
+
+
+def test_what_cannot_be_fetched_is_quarantined_with_the_reason(tmp_path: Path, web: Any, s3: Any) -> None:
+    address, asked = web
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "latin.txt").write_bytes("grüße".encode("latin-1"))
+    lost = {
+        f"{address}/404": "found no file",
+        f"{address}/403": "403",
+        f"{address}/410": "410",
+        f"{address}/500": "500",
+        f"{address}/cut": "cannot be fetched",
+        "http://127.0.0.1:9/refused": "cannot be fetched",
+        "nothing.txt": "found no file",
+        "folder": "directory",
+        "latin.txt": "expected text in utf-8",
+        "s3://no-such-bucket-anywhere/a": "",
+        "http://[no address": "cannot be fetched",
+        "gopher://host/a": "expected a URI of a known storage, found gopher://",
+        '"no, uri': "",
+    }
+    good = f"{address}/good"
+    (tmp_path / "list.csv").write_text(
+        "uri\n" + "\n".join([good, *list(lost)[:-1], f"{address}/busy", "a,b,c", ""]) + "\n"
+    )
+    found = read(Uris(path=str(tmp_path / "list.csv"), content="text"))
+    assert [row["text"] for row in found.good.values()] == ["good", "busy"]
+    assert set(found.bad) == {f"list.csv#{n}" for n in (*range(1, 13), 14)}
+    for n, (uri, reason) in enumerate(list(lost.items())[:-1], start=1):
+        assert reason in found.bad[f"list.csv#{n}"], uri
+    assert found.bad["list.csv#14"] == "expected 1 fields, found 3: a,b,c"
+    assert asked["/404"] == asked["/403"] == asked["/410"] == 1
+    assert asked["/500"] == uris.TRIES
+
+
+def test_where_nothing_can_be_reached_the_run_fails_and_quarantines_nothing(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("http://127.0.0.1:9/a\nhttp://127.0.0.1:9/b\n")
+    with pytest.raises(StorageFailed, match=r"cannot read http://127\.0\.0\.1:9/a and 1 more"):
+        read(Uris(path=str(tmp_path), content="bytes"))
+
+
+def test_other_uris_are_other_inputs(tmp_path: Path) -> None:
+    source = Uris(path=str(tmp_path), content="bytes")
+    (tmp_path / "list.txt").write_text("a.bin\nb.bin\n")
+    before = digest(list_inputs(source, "all"))
+    (tmp_path / "list.txt").write_text("a.bin\nb.bin\n")
+    assert digest(list_inputs(source, "all")) == before
+    (tmp_path / "list.txt").write_text("a.bin\nc.bin\n")
+    assert digest(list_inputs(source, "all")) != before
+
+
+def test_a_value_that_does_not_fit_its_column_costs_its_row(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"x")
+    lines = [{"uri": "a.bin", "n": n} for n in (1, 2, "many", None)]
+    (tmp_path / "list.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = read(Uris(path=str(tmp_path), content="bytes", keep=["n"]))
+    assert found.column("n") == [1, 2, None]
+    assert list(found.bad) == ["list.jsonl#2"]
+
+
+def test_a_list_that_is_no_text_fails_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=r"list\.txt: cannot read the list"):
+        list_inputs(Uris(path=str(tmp_path), content="bytes"), "all")
+
+
+def test_what_the_files_are_has_to_be_said() -> None:
+    with pytest.raises(ValidationError, match="'image', 'audio', 'video', 'pdf', 'text' or 'bytes'"):
+        Uris(path="x", content="picture")

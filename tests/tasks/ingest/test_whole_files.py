@@ -1,0 +1,66 @@
+"""Audio, video and PDF files: a row each, whatever they hold; what they mean is for a step to say."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tasks.errors import InputError
+from tasks.ingest.audio import Audio
+from tasks.ingest.listing import list_inputs
+from tasks.ingest.pdf import Pdf
+from tasks.ingest.video import Video
+from tasks.ingest.whole_files import WholeFiles
+from tests.tasks.ingest.conftest import Read, read_all
+
+KINDS = [(Audio, "audio", ".wav"), (Audio, "audio", ".MP3"), (Video, "video", ".mp4"), (Pdf, "pdf", ".pdf")]
+
+
+@pytest.mark.parametrize(("kind", "column", "extension"), KINDS)
+def test_a_file_is_its_bytes_named_by_its_path_and_labelled_by_its_folder(
+    read: Callable[..., Read], kind: type[WholeFiles], column: str, extension: str
+) -> None:
+    # Empty, cut off or of another format: nothing here looks into a file; what decodes it quarantines it.
+    files = {f"one/a{extension}": b"RIFF\xff", f"two/b{extension}": b"", f"two/c{extension}": b"%PDF-1.7\n%%E"}
+    found = read(kind, {**files, "two/notes.txt": b"no such file"}, label_from="parent")
+    assert {name: row[column] for name, row in found.good.items()} == files
+    assert found.column("label") == ["one", "two", "two"]
+
+
+@pytest.mark.parametrize(("kind", "column", "extension"), KINDS)
+def test_the_column_is_of_one_type_that_holds_more_than_2_gb(
+    tmp_path: Path, kind: type[WholeFiles], column: str, extension: str
+) -> None:
+    (tmp_path / f"a{extension}").write_bytes(b"x")
+    source = kind(path=str(tmp_path))
+    [block] = source.read(source.units(list_inputs(source, "all")), None)
+    assert block.schema.field(column).type == pa.large_binary()
+
+
+@pytest.mark.parametrize(("kind", "column", "extension"), KINDS)
+def test_what_is_gone_changed_or_no_file_is_quarantined_alone(
+    tmp_path: Path, kind: type[WholeFiles], column: str, extension: str
+) -> None:
+    for name in ("whole", "gone", "changed"):
+        (tmp_path / f"{name}{extension}").write_bytes(b"x")
+    (tmp_path / f"folder{extension}").symlink_to(tmp_path)
+    (tmp_path / f"nothing{extension}").symlink_to(tmp_path / "nowhere")
+    source = kind(path=str(tmp_path))
+    units = source.units(list_inputs(source, "all"))
+    (tmp_path / f"gone{extension}").unlink()
+    (tmp_path / f"changed{extension}").write_bytes(b"xyz")
+    found = read_all(source, units)
+    assert list(found.good) == [f"whole{extension}"]
+    assert {name.partition(".")[0] for name in found.bad} == {"gone", "changed", "folder", "nothing"}
+    assert found.types[f"gone{extension}"] == "SourceVanished"
+    assert found.types[f"changed{extension}"] == "SourceChanged"
+
+
+@pytest.mark.parametrize(("kind", "column", "extension"), KINDS)
+def test_a_folder_of_other_files_says_what_was_expected(
+    tmp_path: Path, kind: type[WholeFiles], column: str, extension: str
+) -> None:
+    (tmp_path / "notes.txt").write_bytes(b"x")
+    with pytest.raises(InputError, match=rf"expected files ending in .*\{extension.lower()}"):
+        list_inputs(kind(path=str(tmp_path)), "all")
