@@ -1,7 +1,8 @@
 """Staging: a Ray Datasink that turns the stream's blocks into parts, each the checkpoint of what it settles.
 
-One call writes one part. Ray may call again for the same blocks after a worker died; the name is the same then, so the
-part is replaced by its like. Nothing becomes visible to readers here.
+One call writes one part, with all output rows of the source rows that it settles. Ray may call again for the same
+blocks after a worker died; the name is the same then, so the part is replaced by its like. Nothing becomes visible to
+readers here.
 """
 
 from collections.abc import Iterable
@@ -36,11 +37,11 @@ class StagingDatasink(Datasink[int]):
         if not len(block):
             return 0
         states = block["__state"].to_numpy()
-        live = block.filter(pa.array(states == rows.LIVE))
-        table = publishable(rows.visible(live))
+        live, places = rows.live_rows(block)
+        table = publishable(live)
         refuse_partition_column(table.column_names, self._run)
         for name in ("__unit", "__row"):
-            table = table.append_column(name, live[name])
+            table = table.append_column(name, block[name].take(places))
         staging.write_part(
             self._run.parts,
             f"{self._run.attempt}-{ctx.task_idx:06d}",  # type: ignore[attr-defined]

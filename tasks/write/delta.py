@@ -22,13 +22,18 @@ from tasks.storage import Location
 from tasks.write import delta_table
 from tasks.write.delta_types import delta_schema, fitted
 from tasks.write.merging import Prepared, merge, published_schema
-from tasks.write.sink import Sink, as_paths, file_prefix
+from tasks.write.sink import DirectorySink, ParquetCompression, as_paths, file_prefix
 
 
-class DeltaSink(Sink):
+class DeltaSink(DirectorySink):
     """A Delta Lake table, with one commit a publish and time travel."""
 
     kind: Literal["delta"] = "delta"
+    compression: ParquetCompression = "zstd"
+
+    @property
+    def staged_compression(self) -> str:
+        return self.compression
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         table = delta_table.open_table(run.sink)

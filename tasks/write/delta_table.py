@@ -12,7 +12,6 @@ that was only paused fails.
 
 import hashlib
 import json
-import os
 import random
 import time
 from collections.abc import Callable
@@ -24,8 +23,9 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from tasks import lease
 from tasks.errors import CheckFailed
+from tasks.object_store import object_store_uri, storage_options
 from tasks.run_directory import Run
-from tasks.storage import Location, is_local
+from tasks.storage import Location
 from tasks.write.delta_types import delta_schema, fitted
 from tasks.write.merging import MergedFile
 from tasks.write.sink import as_paths
@@ -37,7 +37,7 @@ TAKEN_BACK = 0
 def open_table(sink: Location) -> DeltaTable | None:
     """The table's newest version; None if there is none."""
     try:
-        return DeltaTable(_uri(sink), storage_options=_storage_options())
+        return DeltaTable(object_store_uri(sink), storage_options=storage_options())
     except TableNotFoundError:
         return None
 
@@ -134,10 +134,10 @@ def _created(run: Run, schema: pa.Schema) -> DeltaTable:
     """An empty table; another process may have been faster."""
     try:
         return DeltaTable.create(
-            _uri(run.sink),
+            object_store_uri(run.sink),
             Schema.from_arrow(_whole(run, schema)),
             partition_by=partition_columns(run),
-            storage_options=_storage_options(),
+            storage_options=storage_options(),
             commit_properties=CommitProperties(max_commit_retries=0),
         )
     except DeltaError as error:
@@ -178,16 +178,3 @@ def _application(run: Run) -> str:
 def _version(run: Run) -> int:
     """Of attempts only whether they are the same is ever asked: 56 bits of a hash, never `TAKEN_BACK`."""
     return int.from_bytes(hashlib.sha256(run.attempt.encode()).digest()[:7]) | 1
-
-
-def _uri(sink: Location) -> str:
-    filesystem, path = sink.open_filesystem()
-    return path if is_local(filesystem) else sink.uri
-
-
-def _storage_options() -> dict[str, str]:
-    """deltalake reads credentials and region from the environment; what it does not find by itself is told here."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if not endpoint:
-        return {}
-    return {"aws_endpoint_url": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}

@@ -71,10 +71,12 @@ def withdraw(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
 
 
 def remove(new: str, is_ours: Callable[[str], bool]) -> None:
-    """Removes the files that are ours, and the directory unless something else is left in it."""
+    """Removes the files and folders that are ours, and the directory unless something else is left in it."""
     for place in (new, new + CUT_OFF):
         for name in _names(place):
-            if is_ours(name):
+            if is_ours(name) and os.path.isdir(f"{place}/{name}"):
+                shutil.rmtree(f"{place}/{name}")
+            elif is_ours(name):
                 os.unlink(f"{place}/{name}")
         for path in (*(f"{place}/{name}" for name in PROBES), place):
             with contextlib.suppress(OSError):

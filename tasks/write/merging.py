@@ -1,6 +1,13 @@
-"""Merging staged parts into files to publish, as Ray tasks if there are several; what all sinks of files share."""
+"""Merging staged parts into files to publish, as Ray tasks if there are several; what all sinks share.
 
+The rows are always merged into Parquet. What a sink publishes in another form is written in the same pass.
+"""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +15,7 @@ import pyarrow.parquet as pq
 import ray
 
 from tasks import rows
+from tasks.run_directory import Run
 from tasks.settled import inside
 from tasks.staging import PART, Record
 from tasks.storage import Location
@@ -15,12 +23,17 @@ from tasks.write.publishable import common_schema, conform
 from tasks.write.statistics import Columns, combine, describe
 
 ROW_GROUP_BYTES = 64 * 2**20
+# Takes rows and the name of their file without an ending; gives what the file is to hold of them.
+Beside = Callable[[pa.Table, str], pa.Table]
 HIDDEN = ("__unit", "__row")
+NO_CONSTANTS: Mapping[str, pa.Scalar] = {}
 
 
 @dataclass(frozen=True)
 class MergedFile:
-    """A file that was merged: its final name, where it lies until the switch, its rows, size in bytes and columns."""
+    """A file that was merged: its final name, where its rows lie as Parquet until the switch, their number, the
+    Parquet file's size in bytes, and the columns.
+    """
 
     name: str
     place: Location
@@ -46,6 +59,15 @@ class Prepared:
         return combine(file.columns for file in self.files)
 
 
+@dataclass(frozen=True)
+class Form:
+    """What a file is published as, other than Parquet. `open` gives what takes its tables; it crosses to Ray tasks."""
+
+    place: Location
+    extension: str
+    open: Callable[[BinaryIO, pa.Schema], AbstractContextManager[Callable[[pa.Table], None]]]
+
+
 def published_schema(records: list[Record]) -> pa.Schema:
     """The one schema of all that the parts publish. Raises `ContractError` where their types cannot be reconciled."""
     schema = common_schema(record.schema for record in records)
@@ -62,13 +84,19 @@ def merge(
     suffix: str,
     compression: str,
     target_bytes: int,
+    form: Form | None = None,
+    constants: Mapping[str, pa.Scalar] = NO_CONSTANTS,
+    beside: Beside | None = None,
 ) -> Prepared:
     """Writes the rows that `merged` takes of each part as Parquet files of `schema` and about `target_bytes`.
 
-    They lie in `place` as `<prefix><number>.parquet<suffix>`; the names returned are without the suffix.
+    They lie in `place` as `<prefix><number>.parquet<suffix>`; the names returned are without the suffix. With a `form`
+    the names are those of that, and it lies in its own place as `<prefix><number><extension>.part`. `constants`:
+    columns that the files have besides, with one value for all rows.
+    `beside` puts elsewhere what a file is not to hold.
     """
     work = [
-        (parts, group, place, f"{prefix}{number:05d}.parquet", suffix, schema, compression)
+        (parts, group, place, f"{prefix}{number:05d}", suffix, schema, compression, form, constants, beside)
         for number, group in enumerate(_groups(records, merged, target_bytes))
     ]
     if len(work) == 1:  # a process of its own would take a second to start
@@ -96,6 +124,11 @@ def _groups(records: list[Record], merged: pa.Table, target_bytes: int) -> list[
     return groups
 
 
+def merged_rows(run: Run) -> Location:
+    """Where the rows of an attempt lie as Parquet, if they are published in another form; it goes with the parts."""
+    return run.parts / f"_merged-{run.attempt}"
+
+
 def _merge(
     parts: Location,
     group: list[tuple[str, pa.Table]],
@@ -104,24 +137,47 @@ def _merge(
     suffix: str,
     schema: pa.Schema,
     compression: str,
+    form: Form | None,
+    constants: Mapping[str, pa.Scalar],
+    beside: Beside | None,
 ) -> MergedFile:
     """Writes one file from staged parts, taking from each the rows inside its ranges."""
+    file = f"{name}.parquet"
     sink, pending, count, described = pa.BufferOutputStream(), [], 0, []
-    with pq.ParquetWriter(sink, schema, compression=compression) as writer:
+    held = beside(schema.empty_table(), name).schema if beside else schema
+    whole = pa.schema([*held, *((column, value.type) for column, value in constants.items())])
+    with contextlib.ExitStack() as opened:
+        takers = [opened.enter_context(pq.ParquetWriter(sink, whole, compression=compression)).write_table]
+        if form:
+            file = name + form.extension
+            takers.append(
+                opened.enter_context(form.open(opened.enter_context((form.place / (file + PART)).writing()), schema))
+            )
         for part, ranges in group:
-            with (parts / (part + PART)).open() as file:
-                table = pq.ParquetFile(file).read()
+            with (parts / (part + PART)).open() as staged:
+                table = pq.ParquetFile(staged).read()
             table = conform(
                 table.filter(pa.array(inside(table["__unit"].to_numpy(), table["__row"].to_numpy(), ranges))), schema
             )
-            pending.append(table)
+            if beside:
+                table = beside(table, name)
             described.append(describe(table))
+            for column, value in constants.items():
+                table = table.append_column(column, pa.repeat(value, len(table)))
+            pending.append(table)
             count += len(table)
             if sum(chunk.nbytes for chunk in pending) >= ROW_GROUP_BYTES:
-                writer.write_table(pa.concat_tables(pending))
+                _hand_over(pending, takers)
                 pending = []
         if pending:
-            writer.write_table(pa.concat_tables(pending))
+            _hand_over(pending, takers)
     content = sink.getvalue()
-    (place / (name + suffix)).write_bytes(content.to_pybytes())
-    return MergedFile(name, place / (name + suffix), count, content.size, combine(described))
+    rows_place = place / (f"{name}.parquet" + suffix)
+    rows_place.write_bytes(content.to_pybytes())
+    return MergedFile(file, rows_place, count, content.size, combine(described))
+
+
+def _hand_over(tables: list[pa.Table], takers: list[Callable[[pa.Table], None]]) -> None:
+    joined = pa.concat_tables(tables)
+    for take in takers:
+        take(joined)

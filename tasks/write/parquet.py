@@ -1,136 +1,28 @@
-"""The Parquet sink: `<path>/date=D/part-*.parquet`, plain Hive layout; the partition `all` lies straight in `<path>`.
+"""The Parquet sink: `<path>/date=D/part-*.parquet`, published as `hive_files.py` does."""
 
-On local disks the directory is exchanged in one step: a reader that listed before may have to list again, and never
-mixes rows. That needs `renameat2`, and for the partition `all` a parent of `<path>` on the same mount in which a
-directory can be made. Without them files of `all` are renamed one by one, and a reader can see new beside old ones.
-
-On object stores the new files are put under names never used before, the receipt switches to them, and the old ones
-are removed `grace_seconds` later: whoever lists meanwhile sees both, whoever follows the receipt's `files` one version.
-"""
-
-import os
-import time
-from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Literal
 
 import pyarrow as pa
-from pydantic import Field
 
 from tasks.run_directory import Run
 from tasks.staging import PART, Record
-from tasks.storage import Location, is_local
-from tasks.write import exchange
+from tasks.write.hive_files import HiveFiles, make_place
 from tasks.write.merging import Prepared, merge, published_schema
-from tasks.write.sink import Sink, as_names, as_paths, file_prefix
+from tasks.write.sink import ParquetCompression, file_prefix
 
 
-class ParquetSink(Sink):
+class ParquetSink(HiveFiles):
     """Hive-partitioned Parquet files on any filesystem."""
 
     kind: Literal["parquet"] = "parquet"
-    grace_seconds: Annotated[
-        float, Field(ge=0, description="On object stores: how long replaced files stay for those who are reading them.")
-    ] = 10
+    compression: ParquetCompression = "zstd"
 
-    def foreign(self, run: Run, known: set[str]) -> list[str]:
-        """Also a whole Delta table: its earlier versions need files that this sink would remove."""
-        names = [name for name in run.target.names() if not exchange.is_hidden(name)]
-        table = ["_delta_log"] if "_delta_log" in run.sink.names() else []
-        return table + [path for path in as_paths(run, names) if path not in known]
+    @property
+    def staged_compression(self) -> str:
+        return self.compression
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        schema, place = published_schema(records), _make_place(run)
+        schema, place = published_schema(records), make_place(run)
         return merge(
             run.parts, records, merged, schema, place, file_prefix(run), PART, self.compression, self.target_file_size
         )
-
-    def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        names = [file.name for file in prepared.files]
-        filesystem, target = run.target.open_filesystem()
-        if not is_local(filesystem):
-            source = _inside(run).open_filesystem()[1]
-            if names:
-                filesystem.copy([f"{source}/{name}{PART}" for name in names], [f"{target}/{name}" for name in names])
-            return
-        source, target = _place(run), os.path.realpath(target)
-        for name in names:
-            os.rename(f"{source}/{name}{PART}", f"{source}/{name}")
-        if run.partition_directory or (source == _sibling(run) and exchange.can_swap(source)):
-            exchange.exchange(source, target)
-            exchange.restore(source, target, _is_ours(run, old))
-            return
-        for name in names:
-            os.rename(f"{source}/{name}", f"{target}/{name}")
-
-    def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
-        if is_local(run.target.open_filesystem()[0]):
-            for place in _places(run):
-                exchange.withdraw(place, _target(run), _is_ours(run, old))
-        there = set(run.target.names())
-        return there.issuperset(as_names(files)) and bool(files or there.isdisjoint(as_names(old)))
-
-    def finish(self, run: Run, files: list[str], old: list[str]) -> None:
-        left = as_names(old).intersection(run.target.names())
-        if left and not is_local(run.target.open_filesystem()[0]):
-            time.sleep(self.grace_seconds)
-        for name in sorted(left):
-            (run.target / name).remove()
-        _remove_places(run, old)
-
-    def discard(self, run: Run) -> None:
-        for name in run.target.names():
-            if name.startswith(file_prefix(run)):
-                (run.target / name).remove()
-        _remove_places(run, [])
-
-
-def _inside(run: Run) -> Location:
-    """A hidden directory in the sink."""
-    return run.sink / f"_publishing-{run.partition}-{run.attempt}"
-
-
-def _sibling(run: Run) -> str:
-    """A hidden directory beside a local sink: one directory cannot be exchanged with another that is inside it."""
-    sink = os.path.realpath(run.sink.open_filesystem()[1])
-    return f"{os.path.dirname(sink)}/.{os.path.basename(sink)}-publishing-{run.attempt}"
-
-
-def _places(run: Run) -> list[str]:
-    """Where `run` may have prepared, on a local disk."""
-    inside = os.path.realpath(run.sink.open_filesystem()[1]) + "/" + _inside(run).name
-    return [inside] if run.partition_directory else [_sibling(run), inside]
-
-
-def _place(run: Run) -> str:
-    return next((place for place in _places(run) if os.path.isdir(place)), _places(run)[-1])
-
-
-def _make_place(run: Run) -> Location:
-    """An empty directory for what is prepared, on the filesystem of the sink."""
-    if not is_local(run.sink.open_filesystem()[0]):
-        return _inside(run)
-    if not run.partition_directory:
-        os.makedirs(_target(run), exist_ok=True)
-        place = _sibling(run) if exchange.can_move(_sibling(run), _target(run)) else _places(run)[-1]
-    else:
-        place = _places(run)[0]
-    os.makedirs(place, exist_ok=True)
-    return Location(place)
-
-
-def _target(run: Run) -> str:
-    return os.path.realpath(run.target.open_filesystem()[1])
-
-
-def _remove_places(run: Run, old: list[str]) -> None:
-    if not is_local(run.sink.open_filesystem()[0]):
-        _inside(run).remove()
-        return
-    for place in _places(run):
-        exchange.remove(place, _is_ours(run, old))
-
-
-def _is_ours(run: Run, old: list[str]) -> Callable[[str], bool]:
-    """Whether a name is a file that this publish replaces, or made."""
-    names, prefix = as_names(old), file_prefix(run)
-    return lambda name: name in names or name.startswith(prefix)

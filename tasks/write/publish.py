@@ -52,8 +52,11 @@ def prepared(run: Run, sink: Sink, records: list[Record], merged: pa.Table) -> I
         raise
 
 
-def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: dict[str, Any]) -> None:
-    """Makes visible what was prepared. Raises `LeaseLost`, with nothing changed, where a later run has taken over."""
+def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: dict[str, Any]) -> dict[str, Any]:
+    """Makes visible what was prepared; the receipt as it was written.
+
+    Raises `LeaseLost`, with nothing changed, where a later run has taken over.
+    """
     files = published_files(receipt)
     old = sorted(set(published_files(read_json(run.ledger / "receipt.json"))) - set(files))
     (run.home / "quarantine").write_bytes(staging.parquet_bytes(errors, "zstd"))
@@ -68,7 +71,7 @@ def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: di
             sink.switch(run, ready, old)
     finally:
         lease.check(run.ledger, run.token)  # who took over since has taken this back, or completes it
-    _complete(run, sink, receipt, old)
+    return _complete(run, sink, receipt, old)
 
 
 def repair(run: Run, sink: Sink) -> Repaired | None:
@@ -79,8 +82,7 @@ def repair(run: Run, sink: Sink) -> Repaired | None:
     cut_off = replace(run, generation=found["generation"], attempt=found["attempt"])
     receipt = found.get("receipt")
     if receipt and sink.was_switched(cut_off, published_files(receipt), found["old"]):
-        _complete(cut_off, sink, receipt, found["old"])
-        return Repaired(cut_off.generation, receipt)
+        return Repaired(cut_off.generation, _complete(cut_off, sink, receipt, found["old"]))
     _withdraw(cut_off, sink)
     return Repaired(cut_off.generation, None)
 
@@ -95,8 +97,9 @@ def _withdraw(run: Run, sink: Sink) -> None:
     (run.ledger / PUBLISHING).remove()
 
 
-def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> None:
-    """From the switch on: everything here may be done twice."""
+def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> dict[str, Any]:
+    """From the switch on: everything here may be done twice. The receipt as it was written."""
+    receipt = receipt | sink.version(run)
     quarantine, newest = run.ledger / "quarantine", f"quarantine-{run.generation}.parquet"
     (quarantine / newest).write_bytes((run.home / "quarantine").read_bytes())
     write_json(run.ledger / "receipts" / f"{run.generation}.json", receipt)
@@ -106,8 +109,10 @@ def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> 
             (quarantine / name).remove()
     (run.ledger / "failure.json").remove()
     run.parts.remove()  # published: nothing will resume from them
+    run.answers.remove()
     sink.finish(run, published_files(receipt), old)
     (run.ledger / PUBLISHING).remove()
+    return receipt
 
 
 def _whose(run: Run) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The receipt: the JSON that a publish leaves.
 
-Counts cover the partition; seconds and rates cover this attempt's new rows.
+`rows_in` are source rows, of which `rows_written` were written; `rows_out` are the published rows, more where a step
+makes several rows of one. Counts cover the partition; seconds and rates cover this attempt's new rows.
 """
 
 import platform
@@ -41,6 +42,7 @@ def make_receipt(
         "generation": run.generation,
         "status": "published",
         "rows_in": totals.rows,
+        "rows_written": totals.written,
         "rows_out": published_rows,
         "rows_filtered": totals.filtered,
         "rows_quarantined": totals.quarantined,

@@ -6,7 +6,7 @@ of one.
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 from pydantic import Field, PositiveInt
@@ -16,21 +16,42 @@ from tasks.run_directory import Run
 from tasks.staging import Record
 from tasks.write.merging import Prepared
 
+ParquetCompression = Literal["zstd", "snappy", "gzip", "lz4", "none"]
+
 
 class Sink(Leaf):
-    """Settings that all sinks of files share; a leaf adds `kind`, its own settings and the verbs.
+    """Settings that all sinks share; a leaf adds `kind`, its own settings and the verbs.
 
-    `run.sink` is where the table lies, rather than `path`: a sample goes elsewhere.
+    `run.sink` is where the table lies, rather than `place`: a sample goes elsewhere.
     """
 
-    path: Annotated[str, Field(min_length=1, description="Directory of the table; ${ENV_VAR} expands.")]
     partition_column: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "date"
-    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
-    target_file_size: Annotated[PositiveInt, Field(description="Bytes of a published file.")] = 128 * 2**20
     rows_per_part: Annotated[
         PositiveInt | None, Field(description="Rows of a staged part; default: about a minute's work.")
     ] = None
     keep: Annotated[list[str], Field(description="Heavy inputs to publish all the same, for example [image].")] = []
+
+    @property
+    def place(self) -> str | None:
+        """The directory of the table, as the job file writes it; None where it lies in no directory."""
+        return None
+
+    @property
+    def staged_compression(self) -> str:
+        """How staged parts are compressed."""
+        return "zstd"
+
+    def of_samples(self) -> "Sink":
+        """The sink that publishes samples, below the state."""
+        return self
+
+    def shown(self, run: Run) -> str:
+        """Where readers find the rows, for people; without anything secret."""
+        return str(run.target)
+
+    def published(self, run: Run, prepared: Prepared) -> list[str]:
+        """The files that the receipt will list, as paths below the sink."""
+        return as_paths(run, [file.name for file in prepared.files])
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         """What lies in the partition's place and is none of the `known` files of its receipts; paths below the sink.
@@ -66,9 +87,24 @@ class Sink(Leaf):
         """After the switch: removes what neither readers nor earlier versions need. May be called twice."""
         raise TypeError(f"{type(self).__name__} has no finish")
 
+    def version(self, run: Run) -> dict[str, Any]:
+        """What the receipt gains by the switch: the version of the table that it made, where there is such a thing."""
+        return {}
+
     def discard(self, run: Run) -> None:
         """Removes what `run` prepared, where it did not switch to it. May be called twice."""
         raise TypeError(f"{type(self).__name__} has no discard")
+
+
+class DirectorySink(Sink):
+    """Settings of sinks whose table lies in a directory of its own."""
+
+    path: Annotated[str, Field(min_length=1, description="Directory of the table; ${ENV_VAR} expands.")]
+    target_file_size: Annotated[PositiveInt, Field(description="Bytes of a published file.")] = 128 * 2**20
+
+    @property
+    def place(self) -> str | None:
+        return self.path
 
 
 def file_prefix(run: Run) -> str:

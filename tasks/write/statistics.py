@@ -4,6 +4,7 @@
 had been one, so that nobody needs to hold a partition. A record is JSON:
 
     type, rows, nulls                      Arrow's name of the type; counts
+    sum                                    of the finite numbers, from their mean; in a summary alone
     digest                                 of the one value that all rows but nulls have, bit for bit; null if there are
                                            several or none. `summary` turns it into `constant`
     nan, infinite                          of numbers, and of lists of them: rows that are or hold such a value
@@ -48,7 +49,7 @@ def combine(parts: Iterable[Columns]) -> Columns:
 
 
 def summary(columns: Columns, named: Collection[str]) -> Columns:
-    """The records as a receipt keeps them: `constant` (true or false) in the place of the digest.
+    """The records as a receipt keeps them: `constant` (true or false) in the place of the digest, and `sum`.
 
     Values that hardly repeat, fewer than two rows each on average, are no classes, unless the column is `named`.
     """
@@ -56,6 +57,11 @@ def summary(columns: Columns, named: Collection[str]) -> Columns:
     for name, record in columns.items():
         kept[name] = {("constant" if k == "digest" else k): v for k, v in record.items()}
         kept[name]["constant"] = record["digest"] is not None
+        if record.get("mean") is not None:
+            finite = record["rows"] - record["nulls"] - record["nan"] - record["infinite"]
+            total = record["mean"] * finite
+            is_whole = "int" in record["type"]
+            kept[name]["sum"] = None if not np.isfinite(total) else round(total) if is_whole else total
         classes = record.get("classes")
         if classes is not None and name not in named and 2 * len(classes) > record["rows"] - record["nulls"]:
             kept[name]["classes"] = None

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -25,25 +25,37 @@ from tasks import reading_order, settled, staging, supervisor
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.errors import STREAM_STAGES, detached, explain
 from tasks.manifest import read_manifest
+from tasks.plugins import with_plugins
 from tasks.resources import SECONDS_A_ROW, WRITES_AT_ONCE, Plan
 from tasks.run_directory import Run
 from tasks.write.audit import audit
 from tasks.write.bottleneck import Capacity, bottleneck
 from tasks.write.checks import Checks
+from tasks.write.csv import CsvSink
 from tasks.write.datasink import StagingDatasink
 from tasks.write.delta import DeltaSink
 from tasks.write.hook import probe
+from tasks.write.iceberg import IcebergSink
+from tasks.write.images import ImagesSink
+from tasks.write.jsonl import JsonlSink
+from tasks.write.lance import LanceSink
 from tasks.write.parquet import ParquetSink
 from tasks.write.progress import Streamed, follow
 from tasks.write.publish import Repaired, is_under_way, prepared, publish, repair
 from tasks.write.receipt import make_receipt
-from tasks.write.sink import as_paths
+from tasks.write.sink import Sink as AnySink
+from tasks.write.sql import SqlSink
 from tasks.write.statistics import summary
 from tasks.write.verdict import verdict
 
-__all__ = ["Checks", "Repaired", "Sink", "is_under_way", "repair", "write"]
+__all__ = ["AnySink", "Checks", "Repaired", "Sink", "is_under_way", "repair", "write"]
 
-Sink = Annotated[ParquetSink | DeltaSink, Field(discriminator="kind")]
+Sink = Annotated[
+    ParquetSink | JsonlSink | CsvSink | ImagesSink | DeltaSink | IcebergSink | LanceSink | SqlSink,
+    Field(discriminator="kind"),
+]
+if not TYPE_CHECKING:
+    Sink = with_plugins(Sink, "sinks", AnySink)
 SECONDS_A_PART = 60.0
 
 
@@ -54,7 +66,7 @@ SECONDS_A_PART = 60.0
     persist_result=False,
 )
 def write(
-    run: Run, sink: Sink, checks: Checks, plan: Plan, facts: Mapping[str, Any], dataset: ray.data.Dataset
+    run: Run, sink: AnySink, checks: Checks, plan: Plan, facts: Mapping[str, Any], dataset: ray.data.Dataset
 ) -> dict[str, Any]:
     """Streams every pending row into staged parts, verifies them against the manifest and publishes; the receipt.
 
@@ -76,7 +88,7 @@ def write(
             "columns": summary(ready.columns, checks.drift),
             "incidents": supervisor.incidents(run),
         }
-        files = as_paths(run, [file.name for file in ready.files])
+        files = sink.published(run, ready)
         receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed.seconds)
         capacity = Capacity(plan.cpus, plan.gpu_workers)
         receipt["performance"] = bottleneck(
@@ -85,8 +97,8 @@ def write(
         receipt |= verdict(run, checks, receipt, [file.place for file in ready.files])
         for warning in receipt["warnings"]:
             get_run_logger().warning(warning)
-        publish(run, sink, ready, errors, receipt)
-    _describe(run, receipt, errors.slice(0, 100).to_pylist())
+        receipt = publish(run, sink, ready, errors, receipt)
+    _describe(run, sink.shown(run), receipt, errors.slice(0, 100).to_pylist())
     get_run_logger().info("published %s rows of %s/%s", receipt["rows_out"], run.job, run.partition)
     get_run_logger().info(receipt["performance"]["advice"])
     return receipt
@@ -94,7 +106,7 @@ def write(
 
 def _stream(
     run: Run,
-    sink: Sink,
+    sink: AnySink,
     checks: Checks,
     manifest: Any,
     summaries: list[tuple[int | None, int]],
@@ -108,9 +120,8 @@ def _stream(
     most = total if total is not None else int(np.sum(manifest["size"].to_numpy())) // 2 + len(manifest)
     compressed = pc.any(pc.ends_with(manifest["path"], ".gz", ignore_case=True)).as_py()
     limit = checks.quarantine_limit(most) if total is not None or not compressed else 2**62
-    if found := supervisor.find(run):
-        found.allow.remote(limit, already)
-    datasink = StagingDatasink(run, sink.compression, sink.rows_per_part or _rows_per_part(dataset))
+    supervisor.tell(run, "allow", limit, already)
+    datasink = StagingDatasink(run, sink.staged_compression, sink.rows_per_part or _rows_per_part(dataset))
     failure = None
     try:
         with (
@@ -160,7 +171,7 @@ def _rows_per_part(dataset: ray.data.Dataset) -> int:
 
 
 @dispensable()
-def _describe(run: Run, receipt: dict[str, Any], errors: list[dict[str, Any]]) -> None:
+def _describe(run: Run, place: str, receipt: dict[str, Any], errors: list[dict[str, Any]]) -> None:
     shown = {name: value for name, value in receipt.items() if isinstance(value, str | int | float | None)}
     stages = {
         f"{stage}: worker seconds, rows, bytes": f"{m['seconds']:,.1f} s, {m['rows']:,}, {m['bytes']:,}"
@@ -176,7 +187,6 @@ def _describe(run: Run, receipt: dict[str, Any], errors: list[dict[str, Any]]) -
         description=f"{receipt['rows_quarantined']} quarantined rows of {run.job}/{run.partition} (100 at most)",
         table=errors or [{"row_id": "none"}],
     )
-    place = str(run.target)
     create_link_artifact(
         key=artifact_key(run.job, "published"),
         description=f"Published rows of {run.job}/{run.partition}",

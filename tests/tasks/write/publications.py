@@ -7,16 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
 import pyarrow.parquet as pq
+import sqlalchemy as sa
 
 from tasks import lease, settled, staging
 from tasks.run_directory import Run
 from tasks.storage import Location
+from tasks.write import iceberg_table, lance_table
+from tasks.write.csv import CsvSink
+from tasks.write.database import engine
 from tasks.write.delta import DeltaSink
 from tasks.write.delta_table import open_table
+from tasks.write.iceberg import IcebergSink
+from tasks.write.images import ImagesSink
+from tasks.write.jsonl import JsonlSink
+from tasks.write.lance import LanceSink
 from tasks.write.merging import Prepared
+from tasks.write.parquet import ParquetSink
 from tasks.write.publish import prepared, publish
-from tasks.write.sink import Sink, as_paths
+from tasks.write.sink import Sink
+from tasks.write.sql import SqlSink
 from tests.tasks.runs import make_run
 
 NO_ERRORS = staging.QUARANTINE.empty_table()
@@ -60,8 +72,8 @@ def records_of(run: Run) -> tuple[list[staging.Record], pa.Table]:
     return records, settled.merge([record.ranges for record in records])
 
 
-def receipt_of(run: Run, ready: Prepared) -> dict[str, Any]:
-    files = as_paths(run, [file.name for file in ready.files])
+def receipt_of(run: Run, sink: Sink, ready: Prepared) -> dict[str, Any]:
+    files = sink.published(run, ready)
     return {"job": run.job, "generation": run.generation, "attempt": run.attempt, "files": files}
 
 
@@ -69,23 +81,79 @@ def publish_parts(run: Run, sink: Sink, *parts: dict[str, Any]) -> list[str]:
     """Stages and publishes, holding the lease; the files, as paths below the sink."""
     stage(run, *parts)
     with holding(run) as held, prepared(held, sink, *records_of(run)) as ready:
-        receipt = receipt_of(run, ready)
+        receipt = receipt_of(run, sink, ready)
         publish(held, sink, ready, NO_ERRORS, receipt)
     return list(receipt["files"])
 
 
+def read_file(file: Location) -> pa.Table:
+    """A published file of any kind, as its own library reads it."""
+    with file.open() as opened:
+        if file.name.endswith(".parquet"):
+            return pq.ParquetFile(opened).read()
+        packing = {"gz": "gzip", "zst": "zstd"}.get(file.name.rsplit(".", 1)[-1])
+        content = pa.CompressedInputStream(opened, packing).read() if packing else opened.read()
+    reader = pyarrow.csv.read_csv if ".csv" in file.name else pyarrow.json.read_json
+    return reader(pa.BufferReader(content))
+
+
 def read_files(sink: Location, files: list[str]) -> pa.Table:
-    tables = []
-    for file in files:
-        with (sink / file).open() as opened:
-            tables.append(pq.ParquetFile(opened).read())
+    tables = [read_file(sink / file) for file in files]
     return pa.concat_tables(tables) if tables else pa.table({"x": pa.array([], pa.int64())})
+
+
+def sink_of(kind: str, place: Path | str) -> Sink:
+    """A sink of this kind; what has no directory lies at `place`, and files hold one part each."""
+    if kind == "sql":
+        return SqlSink(url=f"sqlite:///{place}/out.db", table="results")
+    if kind == "iceberg":
+        return IcebergSink(path="-", catalog=f"sqlite:///{place}/catalog.db", table="results.x")
+    if kind == "delta":
+        return DeltaSink(path="-")
+    if kind == "lance":
+        return LanceSink(path="-", target_file_size=1)
+    if kind == "images":
+        return ImagesSink(path="-", column="x_as_bytes", grace_seconds=0, target_file_size=1)
+    leaf = {"parquet": ParquetSink, "csv": CsvSink, "jsonl": JsonlSink}[kind]
+    return leaf(path="-", grace_seconds=0, target_file_size=1)
+
+
+def columns_of(kind: str, numbers: list[int]) -> dict[str, Any]:
+    """Rows with the column x, and what a sink of this kind needs besides."""
+    beginning = b"\x89PNG\r\n\x1a\n"  # more of an image is not looked at
+    images = {"x_as_bytes": [beginning + bytes([number]) for number in numbers]} if kind == "images" else {}
+    return {"x": numbers, **images}
+
+
+def seen_in_database(run: Run, sink: SqlSink) -> list[int]:
+    with engine(sink.url).connect() as connection:
+        if not sa.inspect(connection).has_table(sink.table):
+            return []
+        return [row.x for row in connection.execute(sa.text(f"SELECT x FROM {sink.table} ORDER BY x"))]
+
+
+def seen_in_iceberg(run: Run, sink: IcebergSink) -> list[int]:
+    table = iceberg_table.Opened(sink.catalog, "default", sink.table).catalog()
+    if not table.table_exists(sink.table):
+        return []
+    found = table.load_table(sink.table).scan().to_arrow()
+    if run.partition_directory:
+        found = found.filter(pa.array([str(day) == run.partition for day in found["date"].to_pylist()], pa.bool_()))
+    return sorted(found["x"].to_pylist())
 
 
 def visible(run: Run, sink: Sink) -> list[int]:
     """The column x as readers find it, sorted: in the table, or in the files that a listing gives."""
+    if isinstance(sink, SqlSink):
+        return seen_in_database(run, sink)
+    if isinstance(sink, IcebergSink):
+        return seen_in_iceberg(run, sink)
+    if isinstance(sink, LanceSink):
+        rows = table.to_table().to_pylist() if (table := lance_table.open_table(run.sink)) else []
+        return sorted(row["x"] for row in rows if not run.partition_directory or str(row["date"]) == run.partition)
     if not isinstance(sink, DeltaSink):
-        found = read_files(run.target, [name for name in run.target.names() if name[0] not in "_."])
+        names = [name for name in run.target.names() if name[0] not in "_." and not name.endswith(".images")]
+        found = read_files(run.target, names)
     elif table := open_table(run.sink):
         found = table.to_pyarrow_table()
         if run.partition_directory:

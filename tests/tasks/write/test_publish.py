@@ -1,5 +1,6 @@
 """A publish that dies half-way is completed or taken back by the next run; nobody ever sees a mixture."""
 
+import contextlib
 import pickle
 import random
 import shutil
@@ -14,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from lance import LanceDataset
+from pyiceberg.catalog.sql import SqlCatalog
 
 from tasks import staging
 from tasks.errors import CheckFailed
@@ -21,21 +24,27 @@ from tasks.lease import LeaseLost
 from tasks.run_directory import Run, read_json
 from tasks.write import exchange
 from tasks.write.delta import DeltaSink
+from tasks.write.iceberg import IcebergSink
+from tasks.write.lance import LanceSink
 from tasks.write.parquet import ParquetSink
 from tasks.write.publish import is_under_way, prepared, publish, repair
 from tasks.write.sink import Sink
+from tasks.write.sql import SqlSink
 from tests.tasks.write.publications import (
     NO_ERRORS,
+    columns_of,
     holding,
     numbered,
     publish_parts,
     read_files,
     receipt_of,
     records_of,
+    sink_of,
     stage,
     visible,
 )
 
+TABLES = DeltaSink | IcebergSink | LanceSink | SqlSink  # their readers always see one version
 OLD, NEW = [1, 2, 3], [4, 5]
 
 # Runs each piece of work in a process of its own, which SIGKILL ends before the given effect on storage; prints how
@@ -43,7 +52,7 @@ OLD, NEW = [1, 2, 3], [4, 5]
 DYING = """
 import os, pickle, signal, sys
 
-import deltalake, s3fs
+import deltalake, lance, pyiceberg.catalog.sql, s3fs, sqlalchemy
 
 from tasks.storage import Location
 from tasks.write import exchange
@@ -81,6 +90,10 @@ for owner, names in (
     (os, ("rename", "replace", "unlink", "rmdir", "mkdir", "symlink")),
     (exchange, ("swap",)),
     (deltalake.DeltaTable, ("create", "create_write_transaction")),
+    (lance.LanceDataset, ("commit",)),
+    (pyiceberg.catalog.sql.SqlCatalog, ("commit_table",)),
+    (sqlalchemy.Connection, ("execute",)),
+    (sqlalchemy.engine.default.DefaultDialect, ("do_commit",)),
 ):
     for name in names:
         stepping(owner, name)
@@ -152,18 +165,22 @@ def moved(run: Run, place: str) -> Run:
     return replace(run, sink=sink, state=sink / "_overnight")
 
 
-def seen_by_followers(run: Run) -> list[int]:
+def seen_by_followers(run: Run, sink: Sink) -> list[int]:
+    """The column x in the files that the receipt lists; where it lists none, what everybody sees."""
+    if isinstance(sink, LanceSink | SqlSink):
+        return visible(run, sink)
     receipt = read_json(run.ledger / "receipt.json")
     assert receipt is not None
-    return sorted(read_files(run.sink, receipt["files"])["x"].to_pylist())
+    files = [file for file in receipt["files"] if not file.endswith(".images")]
+    return sorted(read_files(run.sink, files)["x"].to_pylist())
 
 
 def assert_one_version(run: Run, sink: Sink, store: str) -> None:
     """What the sink promises readers, also while a publish lies there cut off."""
-    if store == "disk" or isinstance(sink, DeltaSink):
+    if store == "disk" or isinstance(sink, TABLES):
         assert visible(run, sink) in (OLD, NEW)
-    if store == "s3" or isinstance(sink, DeltaSink):
-        assert seen_by_followers(run) in (OLD, NEW)
+    if store == "s3" or isinstance(sink, TABLES):
+        assert seen_by_followers(run, sink) in (OLD, NEW)
 
 
 def assert_put_right(run: Run, sink: Sink) -> None:
@@ -173,18 +190,30 @@ def assert_put_right(run: Run, sink: Sink) -> None:
     assert newest is not None
     now = visible(run, sink)
     assert now == (NEW if newest["generation"] == "g002" else OLD)
-    assert now == seen_by_followers(run)
+    assert now == seen_by_followers(run, sink)
     if said is not None:
         assert (said.receipt is not None) == (now == NEW)
     assert repair(run, sink) is None
     assert len(staging.read_records(run.parts)) == (0 if now == NEW else 2)
     assert not [name for place in (run.sink, run.sink.parent) for name in place.names() if "publishing" in name]
-    if not isinstance(sink, DeltaSink):
+    if not isinstance(sink, TABLES):
         assert {name for name in run.target.names() if name[0] not in "_."} == {
             file.rsplit("/", 1)[-1] for file in newest["files"]
         }
+    elif now == OLD and isinstance(sink, LanceSink):
+        assert {f"data/{name}" for name in (run.sink / "data").names()} == set(newest["files"])
     elif now == OLD:
         assert not [name for name in run.target.names() if "g002" in name]
+
+
+def begin(kind: str, place: str, partition: str, opened: contextlib.ExitStack) -> tuple[Any, ...]:
+    """What `publish` takes: the old rows are published at the place, and the new ones prepared, until `opened` ends."""
+    sink, run = sink_of(kind, place), numbered(place, 2, partition)
+    publish_parts(numbered(place, 1, partition), sink, columns_of(kind, OLD[:2]), columns_of(kind, OLD[2:]))
+    stage(run, columns_of(kind, NEW[:1]), columns_of(kind, NEW[1:]))
+    held = opened.enter_context(holding(run))
+    ready = opened.enter_context(prepared(held, sink, *records_of(run)))
+    return held, sink, ready, NO_ERRORS, receipt_of(run, sink, ready)
 
 
 @pytest.mark.chaos
@@ -192,8 +221,16 @@ def assert_put_right(run: Run, sink: Sink) -> None:
     ("kind", "store", "partition"),
     [
         ("parquet", "disk", "2026-01-02"),
+        ("csv", "disk", "2026-01-02"),
+        ("jsonl", "s3", "all"),
         ("parquet", "disk", "all"),
         ("parquet", "s3", "2026-01-02"),
+        ("images", "disk", "2026-01-02"),
+        ("images", "s3", "all"),
+        ("iceberg", "disk", "2026-01-02"),
+        ("lance", "disk", "2026-01-02"),
+        ("lance", "s3", "all"),
+        ("sql", "disk", "2026-01-02"),
         ("delta", "disk", "2026-01-02"),
         ("delta", "disk", "all"),
         ("delta", "s3", "2026-01-02"),
@@ -207,35 +244,37 @@ def test_a_publish_killed_before_any_of_its_steps_is_put_right_by_the_next_run(
     print(f"seed {seed}")
     chance = random.Random(seed)
     place, copied = copies(store)
-    sink: Sink = (
-        ParquetSink(path="-", grace_seconds=0, target_file_size=1) if kind == "parquet" else DeltaSink(path="-")
-    )
-    publish_parts(numbered(place, 1, partition), sink, {"x": OLD[:2]}, {"x": OLD[2:]})
-    run = numbered(place, 2, partition)
-    stage(run, {"x": NEW[:1]}, {"x": NEW[1:]})
-    with holding(run) as held, prepared(held, sink, *records_of(run)) as ready:
-        copied("whole")
-        arguments = (sink, ready, NO_ERRORS, receipt_of(run, ready))
-        (steps,) = dying(tmp_path, [("publish", (moved(held, copied("count")), *arguments), 0)], store)
+    with contextlib.ExitStack() as opened:
+        begun = begin(kind, place, partition, opened)
+
+        def at_a_place_of_its_own(name: str) -> tuple[Any, ...]:
+            if kind == "iceberg":  # its metadata has whole paths: it cannot be copied
+                return begin(kind, str(tmp_path / name), partition, opened)
+            copy = copied(name)
+            return (moved(begun[0], copy), sink_of(kind, copy), *begun[2:])
+
+        at_a_place_of_its_own("whole")
+        (steps,) = dying(tmp_path, [("publish", at_a_place_of_its_own("count"), 0)], store)
         assert steps > 5
-        runs = [moved(held, copied(f"kill-{moment}")) for moment in range(1, steps + 1)]
-    dying(tmp_path, [("publish", (run, *arguments), moment + 1) for moment, run in enumerate(runs)], store)
+        all_begun = [at_a_place_of_its_own(f"kill-{moment}") for moment in range(1, steps + 1)]
+    runs = [(run, its_sink) for run, its_sink, *_ in all_begun]
+    dying(tmp_path, [("publish", killed, moment + 1) for moment, killed in enumerate(all_begun)], store)
     results = []
-    for killed in runs:
-        assert_one_version(killed, sink, store)
-    dying(tmp_path, [("repair", (killed, sink), chance.randint(1, 8)) for killed in runs], store)
-    for killed in runs:
-        assert_one_version(killed, sink, store)
-        assert_put_right(killed, sink)
-        results.append(visible(killed, sink))
+    for killed, its_sink in runs:
+        assert_one_version(killed, its_sink, store)
+    dying(tmp_path, [("repair", killed, chance.randint(1, 8)) for killed in runs], store)
+    for killed, its_sink in runs:
+        assert_one_version(killed, its_sink, store)
+        assert_put_right(killed, its_sink)
+        results.append(visible(killed, its_sink))
     assert results[0] == OLD
     assert results[-1] == NEW
     assert results == sorted(results)
 
 
-@pytest.mark.parametrize("kind", [ParquetSink, DeltaSink])
-def test_a_zombie_cannot_publish_and_leaves_nothing(kind: Any, ray_session: None, tmp_path: Path) -> None:
-    sink, zombie = kind(path="-"), numbered(tmp_path, 1)
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "delta", "iceberg", "lance", "sql"])
+def test_a_zombie_cannot_publish_and_leaves_nothing(kind: str, ray_session: None, tmp_path: Path) -> None:
+    sink, zombie = sink_of(kind, tmp_path), numbered(tmp_path, 1)
     stage(zombie, {"x": NEW})
     with holding(zombie) as held:
         before = prepared(held, sink, *records_of(zombie))
@@ -243,7 +282,7 @@ def test_a_zombie_cannot_publish_and_leaves_nothing(kind: Any, ray_session: None
     successor = numbered(tmp_path, 2)
     publish_parts(successor, sink, {"x": OLD})
     with pytest.raises(LeaseLost, match="taken over"):
-        publish(held, sink, ready, NO_ERRORS, receipt_of(zombie, ready))
+        publish(held, sink, ready, NO_ERRORS, receipt_of(zombie, sink, ready))
     assert visible(successor, sink) == OLD
     assert not [name for place in (zombie.sink, zombie.target) for name in place.names() if "g001" in name]
 
@@ -252,17 +291,22 @@ def test_a_zombie_cannot_publish_and_leaves_nothing(kind: Any, ray_session: None
 @pytest.mark.parametrize(
     ("kind", "moment"),
     [
-        (ParquetSink, (ParquetSink, "switch")),
-        (ParquetSink, (exchange, "exchange")),
-        (DeltaSink, (DeltaSink, "switch")),
-        (DeltaSink, (DeltaTable, "create_write_transaction")),
+        ("parquet", (ParquetSink, "switch")),
+        ("parquet", (exchange, "exchange")),
+        ("delta", (DeltaSink, "switch")),
+        ("delta", (DeltaTable, "create_write_transaction")),
+        ("iceberg", (IcebergSink, "switch")),
+        ("iceberg", (SqlCatalog, "commit_table")),
+        ("lance", (LanceSink, "switch")),
+        ("lance", (LanceDataset, "commit")),
+        ("sql", (SqlSink, "switch")),
     ],
 )
 def test_a_switch_that_was_paused_while_its_publish_was_taken_back_changes_nothing(
-    kind: Any, moment: tuple[Any, str], partition: str, ray_session: None, tmp_path: Path, monkeypatch: Any
+    kind: str, moment: tuple[Any, str], partition: str, ray_session: None, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """The worst moment: the zombie has checked its lease, and the successor's repair comes before the switch."""
-    sink = kind(path="-")
+    sink = sink_of(kind, tmp_path)
     publish_parts(numbered(tmp_path, 1, partition), sink, {"x": OLD})
     zombie = numbered(tmp_path, 2, partition)
     stage(zombie, {"x": NEW})
@@ -277,20 +321,20 @@ def test_a_switch_that_was_paused_while_its_publish_was_taken_back_changes_nothi
 
     monkeypatch.setattr(*moment, late)
     with holding(zombie) as held, prepared(held, sink, *records_of(zombie)) as ready, pytest.raises(LeaseLost):
-        publish(held, sink, ready, NO_ERRORS, receipt_of(zombie, ready))
+        publish(held, sink, ready, NO_ERRORS, receipt_of(zombie, sink, ready))
     assert repaired[0] is not None
     assert repaired[0].receipt is None
     assert visible(zombie, sink) == OLD
-    assert seen_by_followers(zombie) == OLD
+    assert seen_by_followers(zombie, sink) == OLD
     assert len(staging.read_records(zombie.parts)) == 1
 
 
-@pytest.mark.parametrize("kind", [ParquetSink, DeltaSink])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "delta", "iceberg", "lance", "sql"])
 @pytest.mark.parametrize("partition", ["2026-01-02", "all"])
 def test_what_a_check_refuses_is_removed_and_its_staging_kept(
-    kind: Any, partition: str, ray_session: None, tmp_path: Path
+    kind: str, partition: str, ray_session: None, tmp_path: Path
 ) -> None:
-    sink, run = kind(path="-"), numbered(tmp_path, 1, partition)
+    sink, run = sink_of(kind, tmp_path), numbered(tmp_path, 1, partition)
     publish_parts(run, sink, {"x": OLD})
     again = numbered(tmp_path, 2, partition)
     stage(again, {"x": NEW})

@@ -1,0 +1,45 @@
+"""The CSV sink: `<path>/date=D/part-*.csv` with a header, published as `hive_files.py` does.
+
+With `compression` the names end in `.csv.gz` or `.csv.zst`. Null is an empty cell, an empty text is `""`. Lists,
+structs and maps are JSON (`json_values.py`), bytes are Base64, NaN is `nan`.
+"""
+
+import base64
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, Literal
+
+import pyarrow as pa
+import pyarrow.csv
+from pyarrow import types
+
+from tasks.write.json_values import json_texts, plain
+from tasks.write.text_files import TextFiles
+
+
+class CsvSink(TextFiles):
+    """Hive-partitioned CSV on any filesystem."""
+
+    kind: Literal["csv"] = "csv"
+
+    @staticmethod
+    @contextmanager
+    def writer(file: BinaryIO, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+        with pyarrow.csv.CSVWriter(file, _cells(schema.empty_table()).schema) as writer:
+            yield lambda table: writer.write_table(_cells(table))
+
+
+def _cells(table: pa.Table) -> pa.Table:
+    """The columns as types that CSV can hold."""
+    return pa.table({name: _cell(table[name]) for name in table.column_names})
+
+
+def _cell(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    column = plain(column)
+    kind = column.type
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        encoded = (None if value is None else base64.b64encode(value).decode() for value in column.to_pylist())
+        return pa.array(encoded, pa.string())
+    if types.is_decimal(kind):
+        return column.cast(pa.string())
+    return json_texts(column) if types.is_nested(kind) else column

@@ -1,0 +1,95 @@
+"""The Iceberg sink: an Iceberg table in a SQL catalogue, partitioned by `partition_column`.
+
+A publish is one snapshot that replaces exactly the run's partition; readers see the one before it or the one after. The
+partition `all` is an unpartitioned table, replaced whole. Other jobs may publish other partitions of the same table, as
+long as they agree on the types of the columns; files in the run's own partition that are not from this job are refused.
+
+The receipt names the snapshot as `table_version`. Replaced files stay for time travel: to expire snapshots is the
+table's owner's to decide. What is removed here are only files of an attempt that never committed.
+
+Types are those of `delta_types.py`, with whole numbers of 32 bits at least. Needs `pip install overnight[iceberg]`.
+
+A sample is published as Parquet files below the state.
+"""
+
+from datetime import date
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from pydantic import Field
+
+from tasks.run_directory import Run
+from tasks.staging import Record
+from tasks.write import iceberg_table
+from tasks.write.database import DatabaseUrl, told
+from tasks.write.delta_types import fitted
+from tasks.write.merging import Prepared, merge, published_schema
+from tasks.write.parquet import ParquetSink
+from tasks.write.sink import DirectorySink, ParquetCompression, Sink, as_paths, file_prefix
+
+
+class IcebergSink(DirectorySink):
+    """An Iceberg table, with one snapshot a publish and time travel."""
+
+    kind: Literal["iceberg"] = "iceberg"
+    catalog: DatabaseUrl
+    table: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$", description="namespace.table")]
+    catalog_name: Annotated[str, Field(description="How the catalogue is named in its database.")] = "default"
+    compression: ParquetCompression = "zstd"
+
+    @property
+    def staged_compression(self) -> str:
+        return self.compression
+
+    def of_samples(self) -> Sink:
+        return ParquetSink(path="-", partition_column=self.partition_column, compression=self.compression)
+
+    def foreign(self, run: Run, known: set[str]) -> list[str]:
+        with told(self.shown(run)):
+            table = self._opened().open(run)
+        if table is None:
+            return [path for path in as_paths(run, run.target.names()) if path.rsplit("/", 1)[-1][0] not in "_."]
+        iceberg_table.refuse_other_layout(table, run)
+        return sorted(set(iceberg_table.partition_files(table, run)) - known)
+
+    def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
+        """Into the table's own directory, where readers of the table ignore what no snapshot names."""
+        schema = iceberg_table.iceberg_schema(published_schema(records))
+        with told(self.shown(run)):
+            table = self._opened().open(run)
+        if table:
+            schema = fitted(schema, iceberg_table.columns(table, run))
+        day = pa.scalar(date.fromisoformat(run.partition)) if run.partition_directory else None
+        return merge(
+            run.parts, records, merged, schema, run.target, file_prefix(run), "", self.compression,
+            self.target_file_size, None, {run.partition_column: day} if day else {},
+        )  # fmt: skip
+
+    def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
+        with told(self.shown(run)):
+            iceberg_table.commit(self._opened(), run, prepared.files, prepared.schema)
+
+    def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
+        with told(self.shown(run)):
+            return iceberg_table.fence(self._opened(), run)
+
+    def finish(self, run: Run, files: list[str], old: list[str]) -> None:
+        """Earlier snapshots of the table need what was replaced."""
+
+    def version(self, run: Run) -> dict[str, Any]:
+        with told(self.shown(run)):
+            table = self._opened().open(run)
+        snapshot = iceberg_table.committed(table, run) if table else None
+        return {"table_version": snapshot} if snapshot else {}
+
+    def discard(self, run: Run) -> None:
+        with told(self.shown(run)):
+            table = self._opened().open(run)
+        if table and iceberg_table.committed(table, run):
+            return
+        for name in run.target.names():
+            if name.startswith(file_prefix(run)):
+                (run.target / name).remove()
+
+    def _opened(self) -> iceberg_table.Opened:
+        return iceberg_table.Opened(self.catalog, self.catalog_name, self.table)

@@ -1,0 +1,235 @@
+"""An Iceberg table, as far as a sink needs it: what a partition holds, and a snapshot that replaces exactly that.
+
+Every snapshot is committed on the very one that was looked at; whoever commits in between makes it fail, and it is
+tried again on the new one. (pyiceberg tries again by itself without looking at the lease; that is switched off.)
+
+The snapshot's summary says whose it is: job, partition, generation, attempt. `fence` commits an empty snapshot in the
+name of an attempt that did not, so that its commit, which may only be paused, fails and finds that name.
+"""
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tasks import lease
+from tasks.errors import CheckFailed, JobError
+from tasks.run_directory import Run
+from tasks.storage import is_local
+from tasks.write.database import expanded
+from tasks.write.delta_types import delta_schema, fitted
+from tasks.write.merging import MergedFile
+from tasks.write.sink import as_paths
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.table import Table
+
+TRIES, LONGEST_WAIT_SECONDS = 100, 1.0
+COMMITTED, FENCED_OFF = "overnight.attempt", "overnight.fenced-off"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The table `name` in the catalogue `catalog_name` of a database."""
+
+    url: str
+    catalog_name: str
+    name: str
+
+    def catalog(self) -> "SqlCatalog":
+        from sqlalchemy.exc import DBAPIError
+
+        try:
+            from pyiceberg.catalog.sql import SqlCatalog
+        except ImportError as error:
+            raise JobError(
+                "kind: iceberg needs pyiceberg where the job runs, found none. pip install 'overnight[iceberg]'.",
+                "write",
+            ) from error
+        properties = {"uri": expanded(self.url), **_storage_properties()}
+        try:
+            return SqlCatalog(self.catalog_name, **properties)
+        except DBAPIError:  # another process made the catalogue's own tables at the same moment
+            return SqlCatalog(self.catalog_name, **properties)
+
+    def open(self, run: Run) -> "Table | None":
+        """The table's newest version; None if there is none. Raises `CheckFailed` where it lies elsewhere."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            table = self.catalog().load_table(self.name)
+        except NoSuchTableError:
+            return None
+        if table.location().rstrip("/") != location(run):
+            raise CheckFailed(f"{self.name}: expected the table in {run.sink}, found it in {table.location()}.")
+        table.metadata.properties["commit.retry.num-retries"] = "0"  # here, not in the table
+        return table
+
+
+def location(run: Run) -> str:
+    """The table's directory as a URI."""
+    filesystem, path = run.sink.open_filesystem()
+    return (f"file://{path}" if is_local(filesystem) else run.sink.uri).rstrip("/")
+
+
+def iceberg_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns as Iceberg holds them. Raises `ContractError` for one that it cannot hold in any way."""
+    return pa.schema([(field.name, _widened(field.type)) for field in delta_schema(schema)])
+
+
+def columns(table: "Table", run: Run) -> pa.Schema:
+    """The table's columns without the one that it is partitioned by."""
+    schema = table.schema().as_arrow()
+    return iceberg_schema(pa.schema([field for field in schema if field.name not in _partition_columns(run)]))
+
+
+def refuse_other_layout(table: "Table", run: Run) -> None:
+    """Raises `CheckFailed` where the table is partitioned otherwise."""
+    found = [f"{field.name} ({field.transform})" for field in table.spec().fields]
+    expected = [f"{name} (identity)" for name in _partition_columns(run)]
+    if found != expected:
+        raise CheckFailed(
+            f"{run.sink}: expected an Iceberg table partitioned by {expected or 'nothing'}, found one by "
+            f"{found or 'nothing'}. Set sink.partition_column, or choose another sink.table."
+        )
+
+
+def partition_files(table: "Table", run: Run) -> list[str]:
+    """The files that this version of the table has in the run's partition, as paths below the table if they are."""
+    return [file.file_path.removeprefix(f"{location(run)}/") for file in _data_files(table, run)]
+
+
+def committed(table: "Table", run: Run) -> int | None:
+    """The snapshot that the run's attempt committed; None if there is none."""
+    for snapshot in table.metadata.snapshots:
+        if snapshot.summary and snapshot.summary.additional_properties.get(COMMITTED) == run.attempt:
+            return int(snapshot.snapshot_id)
+    return None
+
+
+def commit(opened: Opened, run: Run, files: list[MergedFile], schema: pa.Schema) -> None:
+    """Replaces the run's partition by `files`, in one snapshot, and creates the table where there is none.
+
+    `schema` has the columns of the files without the partition's; those that are new to the table are added to it.
+    Raises `LeaseLost` if a later run has taken over, `CheckFailed` if the table's columns are others than when the
+    files were made.
+    """
+    from pyiceberg.io.pyarrow import parquet_files_to_data_files
+
+    paths = [f"{location(run)}/{path}" for path in as_paths(run, [file.name for file in files])]
+
+    def attempt() -> bool:
+        table = opened.open(run) or _created(opened, run, schema)
+        if committed(table, run):
+            return True  # the answer to an earlier try was lost
+        if fitted(schema, columns(table, run)) != schema:
+            raise CheckFailed(f"{run.sink}: its columns changed type during the run. Nothing published; run again.")
+        lease.check(run.ledger, run.token)  # after the table was read: whoever takes over now makes the commit fail
+        transaction = table.transaction()
+        with transaction.update_schema() as update:
+            update.union_by_name(_whole(run, schema))
+        _map_names(transaction)
+        about = {f"overnight.{name}": getattr(run, name) for name in ("job", "partition", "generation", "attempt")}
+        with transaction.update_snapshot(snapshot_properties=about).overwrite() as overwrite:
+            for file in _data_files(table, run):
+                overwrite.delete_data_file(file)
+            for file in parquet_files_to_data_files(table.io, transaction.table_metadata, iter(paths)):
+                overwrite.append_data_file(file)
+        transaction.commit_transaction()
+        return True
+
+    _until_committed(attempt)
+
+
+def fence(opened: Opened, run: Run) -> bool:
+    """Whether the attempt has committed. If not, it cannot any more."""
+
+    def attempt() -> bool:
+        table = opened.open(run)
+        if table is None or committed(table, run):
+            return table is not None
+        transaction = table.transaction()
+        with transaction.update_snapshot(snapshot_properties={FENCED_OFF: run.attempt}).fast_append():
+            pass
+        transaction.commit_transaction()
+        return False
+
+    return _until_committed(attempt)
+
+
+def _storage_properties() -> dict[str, str]:
+    """pyiceberg finds credentials in the environment; what it does not find by itself is told here."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    found = {"s3.endpoint": endpoint, "s3.region": region}
+    return {name: value for name, value in found.items() if value}
+
+
+def _until_committed(attempt: Callable[[], bool]) -> bool:
+    from pyiceberg.exceptions import CommitFailedException
+
+    for number in range(TRIES - 1):
+        try:
+            return attempt()
+        except CommitFailedException:
+            time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, 0.05 * 2**number)))
+    return attempt()
+
+
+def _created(opened: Opened, run: Run, schema: pa.Schema) -> "Table":
+    """An empty table; another process may have been faster."""
+    from pyiceberg.exceptions import TableAlreadyExistsError
+    from sqlalchemy.exc import IntegrityError
+
+    catalog, namespace = opened.catalog(), opened.name.rpartition(".")[0]
+    with contextlib.suppress(IntegrityError):
+        catalog.create_namespace_if_not_exists(namespace)
+    try:
+        transaction = catalog.create_table_transaction(opened.name, _whole(run, schema), location(run))
+        with transaction, transaction.update_spec() as spec:
+            for name in _partition_columns(run):
+                spec.add_identity(name)
+    except TableAlreadyExistsError:
+        pass
+    table = opened.open(run)
+    assert table is not None
+    return table
+
+
+def _map_names(transaction: Any) -> None:
+    """Files have columns by name; the table's property tells which field each is."""
+    mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
+    transaction.set_properties({"schema.name-mapping.default": mapping})
+
+
+def _data_files(table: "Table", run: Run) -> list[Any]:
+    own = f"{run.partition_column} = '{date.fromisoformat(run.partition)}'" if run.partition_directory else "true"
+    return [task.file for task in table.scan(row_filter=own).plan_files()]
+
+
+def _partition_columns(run: Run) -> list[str]:
+    return [run.partition_column] if run.partition_directory else []
+
+
+def _whole(run: Run, schema: pa.Schema) -> pa.Schema:
+    """`schema` and the partition column; a table without any row has `row_id` at least."""
+    fields = list(schema) or [pa.field("row_id", pa.string())]
+    return pa.schema([*fields, *(pa.field(name, pa.date32()) for name in _partition_columns(run))])
+
+
+def _widened(kind: pa.DataType) -> pa.DataType:
+    """Iceberg has no whole numbers of 8 and 16 bits."""
+    if kind in (pa.int8(), pa.int16()):
+        return pa.int32()
+    if pa.types.is_map(kind):
+        return pa.map_(_widened(kind.key_type), _widened(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _widened(field.type)) for field in kind])
+    return pa.list_(_widened(kind.value_type)) if pa.types.is_list(kind) else kind

@@ -1,0 +1,129 @@
+"""The image sink: a column of images as PNG or JPEG files, and the rest of the rows in Parquet files beside them.
+
+    <path>/date=D/part-*-00000.parquet              the rows; `image_path` in the place of `image`
+    <path>/date=D/part-*-00000.images/cat/01.png    the images, each named by its row's `row_id`
+
+`image_path` leads from the Parquet file's folder to the image. Both are published as `hive_files.py` does; the receipt
+lists the Parquet files and the folders. Null stays null, and has no file.
+
+An image is an array of uint8, H x W, H x W x 1, 3 (RGB) or 4 (RGBA, PNG only), or the bytes of a file: those of the
+same format are written as they are, others are converted.
+"""
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from tasks.errors import ContractError
+from tasks.run_directory import Run
+from tasks.staging import PART, Record
+from tasks.storage import Location
+from tasks.write.hive_files import HiveFiles, make_place
+from tasks.write.merging import Prepared, merge, published_schema
+from tasks.write.sink import ParquetCompression, as_paths, file_prefix
+
+ENDINGS = {"png": ".png", "jpeg": ".jpg"}
+BEGINNINGS = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff"}
+
+
+class ImagesSink(HiveFiles):
+    """Image files and an index of them on any filesystem."""
+
+    kind: Literal["images"] = "images"
+    column: Annotated[str, Field(description="The column of images; it needs no mention under keep.")] = "image"
+    format: Literal["png", "jpeg"] = "png"
+    quality: Annotated[int, Field(ge=1, le=100, description="Of JPEG.")] = 95
+    compression: Annotated[ParquetCompression, Field(description="Of the Parquet files.")] = "zstd"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keeps_its_column(cls, settings: Any) -> Any:
+        if not isinstance(settings, dict) or not isinstance(settings.get("keep", []), list):
+            return settings
+        column, keep = settings.get("column", "image"), settings.get("keep", [])
+        return settings if column in keep else {**settings, "keep": [*keep, column]}
+
+    def published(self, run: Run, prepared: Prepared) -> list[str]:
+        names = [file.name for file in prepared.files]
+        return as_paths(run, [*names, *(name.replace(".parquet", ".images") for name in names)])
+
+    def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
+        schema, place = published_schema(records), make_place(run)
+        if schema.names and self.column not in schema.names:
+            raise ContractError(
+                f"sink.column: expected a column {self.column!r}, found {', '.join(schema.names)}.", "write"
+            )
+        beside = partial(_write_images, place, self.column, self.format, self.quality) if schema.names else None
+        return merge(
+            run.parts, records, merged, schema, place, file_prefix(run), PART, self.compression, self.target_file_size,
+            beside=beside,
+        )  # fmt: skip
+
+
+def _write_images(place: Location, column: str, kind: str, quality: int, rows: pa.Table, name: str) -> pa.Table:
+    """Writes the images of the rows into the folder of the file of that name; the rows with paths instead."""
+    folder = f"{name}.images"
+    paths = file_paths(rows["row_id"].to_pylist(), ENDINGS[kind]) if len(rows) else []
+
+    def write(path: str, image: pa.Scalar) -> str | None:
+        if not image.is_valid:
+            return None
+        try:
+            content = _encoded(image, kind, quality)
+        except (ValueError, TypeError, OSError) as error:
+            raise ContractError(f"column {column!r}: {path} is no image to write: {error}", "write") from error
+        (place / f"{folder}{PART}" / path).write_bytes(content)
+        return f"{folder}/{path}"
+
+    with ThreadPoolExecutor(8) as pool:
+        written = list(pool.map(write, paths, rows[column]))
+    index = rows.schema.get_field_index(column)
+    return rows.set_column(index, f"{column}_path", pa.array(written, pa.string()))
+
+
+def file_paths(row_ids: list[str], ending: str) -> list[str]:
+    """The row ids, with the ending where they have it not; no two are the same, and none leads out of the folder."""
+    paths: dict[str, None] = {}
+    for row_id in row_ids:
+        path = "/".join(part if part.strip(".") else part.replace(".", "%2E") or "%" for part in row_id.split("/"))
+        if not path.lower().endswith(ending):
+            path += ending
+        while path in paths:
+            path += ending
+        paths[path] = None
+    return list(paths)
+
+
+def _encoded(image: pa.Scalar, kind: str, quality: int) -> bytes:
+    """The bytes of an image file."""
+    from PIL import Image
+
+    value = image.as_py() if pa.types.is_binary(image.type) or pa.types.is_large_binary(image.type) else None
+    if value is not None and value.startswith(BEGINNINGS[kind]):
+        return bytes(value)
+    opened = Image.open(io.BytesIO(value)) if value is not None else Image.fromarray(_pixels(image))
+    if kind == "jpeg" and opened.mode not in ("L", "RGB"):
+        opened = opened.convert("RGB")
+    file = io.BytesIO()
+    opened.save(file, kind, **({"quality": quality} if kind == "jpeg" else {}))
+    return file.getvalue()
+
+
+def _pixels(image: pa.Scalar) -> np.ndarray:
+    """The array that nested lists stand for, without a last axis of one."""
+    values = image.values
+    lengths = [len(values)]
+    while pa.types.is_nested(values.type):
+        values = values.flatten()
+        lengths.append(len(values))
+    if values.type != pa.uint8() or not lengths[-1]:
+        raise ValueError(f"expected pixels of uint8, found {lengths[-1]} values of {values.type}")
+    shape = [lengths[0], *(after // before for before, after in pairwise(lengths))]
+    pixels = values.to_numpy(zero_copy_only=False).reshape(shape)
+    return pixels[..., 0] if pixels.ndim == 3 and shape[-1] == 1 else pixels

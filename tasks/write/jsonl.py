@@ -1,0 +1,24 @@
+"""The JSON Lines sink: `<path>/date=D/part-*.jsonl`, one object a row, published as `hive_files.py` does.
+
+With `compression` the names end in `.jsonl.gz` or `.jsonl.zst`. `json_values.py` says how values are written.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, Literal
+
+import pyarrow as pa
+
+from tasks.write.json_values import json_lines
+from tasks.write.text_files import TextFiles
+
+
+class JsonlSink(TextFiles):
+    """Hive-partitioned JSON Lines on any filesystem."""
+
+    kind: Literal["jsonl"] = "jsonl"
+
+    @staticmethod
+    @contextmanager
+    def writer(file: BinaryIO, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+        yield lambda table: file.writelines(json_lines(table))

@@ -1,0 +1,272 @@
+"""A Lance table, as far as a sink needs it: the fragments of a partition, and a commit that replaces exactly these.
+
+A commit that was made on an older version than the newest is rebased by Lance where no other touched the same
+fragments: so partitions that are published at once do not wait for each other. `fence` commits a version without any
+change, but of the kind (Lance's "merge") with which no rebase is possible: a commit that was only paused then fails.
+
+Each commit's transaction says whose it is: job, partition, generation, attempt.
+"""
+
+import json
+import math
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import ray
+
+from tasks import lease
+from tasks.errors import CheckFailed, ContractError, JobError
+from tasks.object_store import object_store_uri, storage_options
+from tasks.run_directory import Run
+from tasks.storage import Location
+from tasks.write.delta_types import fitted
+from tasks.write.merging import MergedFile
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+TRIES, LONGEST_WAIT_SECONDS = 100, 1.0
+VERSIONS_LOOKED_AT = 200  # between a commit and the repair that asks for it
+INDEXED_ROWS = 5_000
+WRITTEN = ".fragments"
+COMMITTED, FENCED_OFF = "overnight.attempt", "overnight.fenced-off"
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A fragment's metadata as Lance writes it in JSON."""
+
+    text: str
+
+
+def open_table(sink: Location) -> "LanceDataset | None":
+    """The table's newest version; None if there is none."""
+    try:
+        import lance
+    except ImportError as error:
+        raise JobError(
+            "kind: lance needs pylance where the job runs, found none. pip install 'overnight[lance]'.", "write"
+        ) from error
+    if "_versions" not in sink.names():
+        return None
+    return lance.dataset(object_store_uri(sink), storage_options=storage_options())
+
+
+def refuse_other_layout(table: "LanceDataset", run: Run) -> None:
+    """Raises `CheckFailed` where the table has no column for the partition."""
+    if run.partition_directory and run.partition_column not in table.schema.names:
+        raise CheckFailed(
+            f"{run.sink}: expected a Lance table with a column {run.partition_column}, found "
+            f"{', '.join(table.schema.names)}. Set sink.partition_column, or choose another sink.path."
+        )
+
+
+def partition_files(table: "LanceDataset", run: Run) -> list[str]:
+    """The data files with rows of the partition, as paths below the table."""
+    held = _rows_of_partition(table, run)
+    found = [fragment.metadata for fragment in table.get_fragments() if fragment.fragment_id in held]
+    return sorted(f"data/{file.path}" for fragment in found for file in fragment.files)
+
+
+def fitted_schema(table: "LanceDataset | None", run: Run, schema: pa.Schema) -> pa.Schema:
+    """The columns of the rows with the types of the table; without those of which nothing is known.
+
+    Raises `ContractError` for a column whose type in the table is not at least as wide.
+    """
+    schema = pa.schema([field for field in schema if not pa.types.is_null(field.type)])
+    return fitted(schema, table.schema) if table else schema
+
+
+def refuse_no_vectors(schema: pa.Schema, column: str) -> None:
+    """Raises `ContractError` where an index over the column cannot be made."""
+    if not len(schema):
+        return  # no rows
+    kind = schema.field(column).type if column in schema.names else None
+    if kind is None or not (pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type)):
+        raise ContractError(
+            f"sink.index: expected a column {column!r} of embeddings, all of one length, found {kind or 'none'} among "
+            f"{', '.join(schema.names)}.",
+            "write",
+        )
+
+
+def complete(run: Run, schema: pa.Schema) -> None:
+    """Creates the table, empty, or adds the columns that it lacks; another process may be faster."""
+    import lance
+
+    whole = _whole(run, schema)
+
+    def attempt() -> bool:
+        table = open_table(run.sink)
+        if table is None:
+            try:
+                lance.write_dataset(
+                    whole.empty_table(), object_store_uri(run.sink), mode="create", storage_options=storage_options()
+                )
+            except OSError:
+                if open_table(run.sink) is None:
+                    raise
+                return attempt()
+            return True
+        new = [field for field in whole if field.name not in table.schema.names]
+        if new:
+            table.add_columns(pa.schema(new))
+        return True
+
+    _until_committed(attempt)
+
+
+def write_fragments(sink: Location, files: list[MergedFile]) -> list[Fragment]:
+    """The rows of the files as fragments of the table, as Ray tasks if there are several files."""
+    if len(files) <= 1:
+        return [fragment for file in files for fragment in _write(sink, file.place)]
+    remote = ray.remote(num_cpus=1, max_retries=3)(_write)
+    return [fragment for found in ray.get([remote.remote(sink, file.place) for file in files]) for fragment in found]
+
+
+def data_files(fragments: Iterable[Fragment]) -> list[str]:
+    """Paths below the table."""
+    return [f"data/{file['path']}" for fragment in fragments for file in json.loads(fragment.text)["files"]]
+
+
+def written_files(rows: Location) -> list[str]:
+    """The data files of all fragments that were written from the files in `rows`, as paths below the table."""
+    texts = [(rows / name).read_bytes() for name in rows.names() if name.endswith(WRITTEN)]
+    return data_files(Fragment(line.decode()) for text in texts for line in text.splitlines())
+
+
+def committed(table: "LanceDataset", run: Run) -> int | None:
+    """The version that the run's attempt committed, if it is among the newest; else None."""
+    for version in islice(range(table.version, 0, -1), VERSIONS_LOOKED_AT):
+        try:
+            transaction = table.read_transaction(version)
+        except (OSError, ValueError):  # cleaned up
+            return None
+        if transaction and (transaction.transaction_properties or {}).get(COMMITTED) == run.attempt:
+            return version
+    return None
+
+
+def commit(run: Run, fragments: list[Fragment]) -> None:
+    """Puts the fragments in the place of the partition's rows. Raises `LeaseLost` if a later run has taken over."""
+    from lance import LanceOperation
+    from lance.fragment import FragmentMetadata
+
+    about = {f"overnight.{name}": getattr(run, name) for name in ("job", "partition", "generation", "attempt")}
+
+    def attempt() -> bool:
+        table = open_table(run.sink)
+        if table is None:
+            raise CheckFailed(f"{run.sink}: the table is gone. Nothing published; run again.")
+        if committed(table, run):
+            return True  # the answer to an earlier try was lost
+        lease.check(run.ledger, run.token)  # after the table was read: whoever takes over now makes the commit fail
+        removed, left = [], []
+        held = _rows_of_partition(table, run)
+        for fragment in table.get_fragments():
+            rows = held.get(fragment.fragment_id)
+            if rows == fragment.count_rows():
+                removed.append(fragment.fragment_id)
+            elif rows and (rest := fragment.delete(_own(run))):  # compaction put other partitions beside it
+                left.append(rest)
+        new = [FragmentMetadata.from_json(fragment.text) for fragment in fragments]
+        operation = LanceOperation.Update(removed_fragment_ids=removed, updated_fragments=left, new_fragments=new)
+        _commit(table, run, operation, about)
+        return True
+
+    _until_committed(attempt)
+
+
+def fence(run: Run) -> bool:
+    """Whether the attempt has committed. If not, it cannot any more."""
+    from lance import LanceOperation
+
+    def attempt() -> bool:
+        table = open_table(run.sink)
+        if table is None or committed(table, run):
+            return table is not None
+        same = LanceOperation.Merge([fragment.metadata for fragment in table.get_fragments()], table.lance_schema)
+        _commit(table, run, same, {FENCED_OFF: run.attempt})
+        return False
+
+    return _until_committed(attempt)
+
+
+def bring_index_up_to_date(sink: Location, column: str, metric: str) -> None:
+    """A vector index over the column: made where there is none and rows are many, else what is new added to it."""
+    table = open_table(sink)
+    rows = table.count_rows(f"{column} IS NOT NULL") if table and column in table.schema.names else 0
+    if table is None or rows < INDEXED_ROWS:
+        return
+    if any(column in index.field_names for index in table.describe_indices()):
+        table.optimize.optimize_indices()
+        return
+    table.create_index(column, "IVF_FLAT", metric=metric, num_partitions=round(math.sqrt(rows)))
+
+
+def _write(sink: Location, rows: Location) -> list[Fragment]:
+    """Fragments of the table with the rows of a Parquet file; their metadata lies beside it, so that they can go."""
+    from lance.fragment import write_fragments
+
+    table = open_table(sink)
+    assert table is not None
+    with rows.open() as opened:
+        file = pq.ParquetFile(opened)
+        made = write_fragments(
+            pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches()),
+            table,
+            mode="append",
+            storage_options=storage_options(),
+        )
+    fragments = [Fragment(json.dumps(fragment.to_json())) for fragment in made]
+    lines = "".join(f"{fragment.text}\n" for fragment in fragments)
+    (rows.parent / (rows.name + WRITTEN)).write_bytes(lines.encode())
+    return fragments
+
+
+def _rows_of_partition(table: "LanceDataset", run: Run) -> dict[int, int]:
+    """The fragments that hold rows of the partition, and how many each."""
+    if not run.partition_directory:
+        return {fragment.fragment_id: fragment.count_rows() for fragment in table.get_fragments()}
+    found: dict[int, int] = {}
+    scanner = table.scanner(columns=[], filter=_own(run), with_row_address=True)
+    for batch in scanner.to_batches():
+        numbers, counts = np.unique(batch["_rowaddr"].to_numpy() >> np.uint64(32), return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            found[number] = found.get(number, 0) + count
+    return found
+
+
+def _own(run: Run) -> str:
+    return f"{run.partition_column} = date '{run.partition}'"
+
+
+def _commit(table: "LanceDataset", run: Run, operation: Any, properties: dict[str, str]) -> None:
+    import lance
+
+    transaction = lance.Transaction(table.version, operation, transaction_properties=properties)
+    lance.LanceDataset.commit(object_store_uri(run.sink), transaction, storage_options=storage_options(), max_retries=0)
+
+
+def _until_committed(attempt: Callable[[], bool]) -> bool:
+    from lance.commit import CommitConflictError
+
+    for number in range(TRIES - 1):
+        try:
+            return attempt()
+        except CommitConflictError:
+            time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, 0.05 * 2**number)))
+    return attempt()
+
+
+def _whole(run: Run, schema: pa.Schema) -> pa.Schema:
+    """`schema` and the partition column; a table without any row has `row_id` at least."""
+    names = [run.partition_column] if run.partition_directory else []
+    return pa.schema([*(list(schema) or [("row_id", pa.string())]), *((name, pa.date32()) for name in names)])

@@ -1,0 +1,85 @@
+"""The SQL sink: rows of a table in a database, one for each `row_id` of the partition, put there by upsert.
+
+A publish is one transaction: new rows are inserted, those with a `row_id` that is there are updated, those that the
+result has no more are deleted. Columns of yours in the table stay as they are. Readers see the partition before it or
+after it. Before that the rows are loaded into a table of their own, `_overnight_<hash>`, which goes with the publish.
+
+The key is the partition column and `row_id`, or `row_id` alone for the partition `all`. The table is made if there is
+none, and gains columns that are new. In a table of your own the key needs a unique index; rows in the partition that
+Overnight did not put there are refused.
+
+The table `overnight_publishes` beside it says which attempt published a partition last. Its row is locked by whoever
+publishes, who looks at the lease on the partition under that lock: so an attempt that was taken over cannot commit, and
+the next run knows whether one that died did.
+
+A sample is published as Parquet files below the state.
+"""
+
+from typing import Annotated, Literal
+
+import pyarrow as pa
+from pydantic import Field
+
+from tasks.run_directory import Run
+from tasks.staging import PART, Record
+from tasks.write import sql_table
+from tasks.write.database import DatabaseUrl, told
+from tasks.write.merging import Prepared, merge, merged_rows, published_schema
+from tasks.write.parquet import ParquetSink
+from tasks.write.sink import Sink, file_prefix
+
+FILE_BYTES = 128 * 2**20
+
+
+class SqlSink(Sink):
+    """A table of PostgreSQL, or of another database that knows ON CONFLICT."""
+
+    kind: Literal["sql"] = "sql"
+    url: DatabaseUrl
+    table: Annotated[
+        str,
+        Field(pattern=r"^([A-Za-z_]\w*\.)?[A-Za-z_]\w*$", description="Its name; a schema may stand before a dot."),
+    ]
+
+    def of_samples(self) -> Sink:
+        return ParquetSink(path="-", partition_column=self.partition_column)
+
+    def shown(self, run: Run) -> str:
+        return f"{self.url} {self.table}"
+
+    def published(self, run: Run, prepared: Prepared) -> list[str]:
+        """None: rows of a database lie in no files of ours."""
+        return []
+
+    def foreign(self, run: Run, known: set[str]) -> list[str]:
+        with told(self.shown(run)):
+            sql_table.refuse_foreign_rows(self._table(run))
+        return []
+
+    def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
+        ready = merge(
+            run.parts, records, merged, published_schema(records), merged_rows(run), file_prefix(run), PART, "zstd",
+            FILE_BYTES,
+        )  # fmt: skip
+        with told(self.shown(run)):
+            sql_table.load(self._table(run), ready.files, ready.schema)
+        return ready
+
+    def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
+        with told(self.shown(run)):
+            sql_table.replace_partition(self._table(run), prepared.schema, prepared.rows)
+
+    def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
+        with told(self.shown(run)):
+            return sql_table.has_committed(self._table(run))
+
+    def finish(self, run: Run, files: list[str], old: list[str]) -> None:
+        with told(self.shown(run)):
+            sql_table.drop_loaded(self._table(run))
+
+    def discard(self, run: Run) -> None:
+        merged_rows(run).remove()
+        self.finish(run, [], [])
+
+    def _table(self, run: Run) -> sql_table.Target:
+        return sql_table.Target(self.url, self.table, run)

@@ -1,0 +1,265 @@
+"""A table of a database, as far as a sink needs it: rows loaded beside it, and a transaction that puts them in.
+
+This file knows nothing of Parquet files beyond reading them, and nothing of receipts.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasks import lease
+from tasks.errors import CheckFailed, JobError
+from tasks.run_directory import Run
+from tasks.write.database import SECONDS_TO_WAIT, engine
+from tasks.write.merging import MergedFile
+from tasks.write.sql_types import sql_columns, sql_rows
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Table
+
+ROWS_AT_ONCE = 5_000
+
+
+@dataclass(frozen=True)
+class Target:
+    """The table `name` (`schema.table` or `table`) of the database at `url`, and the run's partition of it."""
+
+    url: str
+    name: str
+    run: Run
+
+    @property
+    def schema(self) -> str | None:
+        return self.name.rpartition(".")[0] or None
+
+    @property
+    def day(self) -> dict[str, date]:
+        """The partition column and its value; nothing for the partition `all`."""
+        return {self.run.partition_column: date.fromisoformat(self.run.partition)} if self.is_dated else {}
+
+    @property
+    def is_dated(self) -> bool:
+        return bool(self.run.partition_directory)
+
+    def table(self, schema: pa.Schema) -> "Table":
+        """The table with the key and the columns of the rows."""
+        import sqlalchemy as sa
+
+        keys: list[sa.Column[Any]] = [sa.Column(name, sa.Date(), primary_key=True) for name in self.day]
+        keys.append(sa.Column("row_id", sa.Text(), primary_key=True))
+        columns = [sa.Column(name, kind) for name, kind in sql_columns(schema).items() if name != "row_id"]
+        return sa.Table(self.name.rpartition(".")[2], sa.MetaData(), *keys, *columns, schema=self.schema)
+
+    def loaded(self, schema: pa.Schema) -> "Table":
+        """The table of the rows that wait to be put in."""
+        import sqlalchemy as sa
+
+        about = f"{self.run.job}/{self.run.partition}/{self.run.attempt}"
+        columns = [sa.Column(name, kind) for name, kind in sql_columns(schema).items() if name != "row_id"]
+        key = sa.Column("row_id", sa.Text(), primary_key=True)
+        name = f"_overnight_{hashlib.sha256(about.encode()).hexdigest()[:16]}"
+        return sa.Table(name, sa.MetaData(), key, *columns, schema=self.schema)
+
+    def publishes(self) -> "Table":
+        """Which attempt published a partition of a table last, by table and partition."""
+        import sqlalchemy as sa
+
+        names = ("job", "generation", "attempt")
+        return sa.Table(
+            "overnight_publishes",
+            sa.MetaData(),
+            sa.Column("table_name", sa.Text(), primary_key=True),
+            sa.Column("partition_name", sa.Text(), primary_key=True),
+            *(sa.Column(name, sa.Text()) for name in names),
+            sa.Column("rows_published", sa.BigInteger()),
+            sa.Column("published_at", sa.DateTime(timezone=True)),
+            schema=self.schema,
+        )
+
+
+def refuse_foreign_rows(target: Target) -> None:
+    """Raises `CheckFailed` where the partition has rows that no run of this job put there."""
+    import sqlalchemy as sa
+
+    with transaction(target) as connection:
+        there = _columns(connection, target.table(pa.schema([])))
+        if not there:
+            return
+        if missing := {"row_id", *target.day} - there:
+            raise CheckFailed(
+                f"{target.name}: expected a table with a column {min(missing)}, found {', '.join(sorted(there))}. "
+                "Set sink.partition_column, or choose another sink.table."
+            )
+        row = last_publish(connection, target)
+        if row and row.job == target.run.job:
+            return
+        if row and row.job:
+            raise CheckFailed(
+                f"{target.name}: {target.run.partition} was published by the job {row.job!r}, not by "
+                f"{target.run.job!r}. Give each job a table of its own."
+            )
+        table = target.table(pa.schema([]))
+        if connection.execute(sa.select(table.c.row_id).where(*_own(table, target)).limit(1)).first():
+            raise CheckFailed(
+                f"{target.name} holds rows of {target.run.partition} that Overnight did not publish. Nothing was "
+                "changed: delete them, or choose another sink.table."
+            )
+
+
+def load(target: Target, files: list[MergedFile], schema: pa.Schema) -> None:
+    """Loads the rows beside the table, and tries whether it would take them."""
+    loaded = target.loaded(schema)
+    names = [column.name for column in loaded.columns]
+    drop_loaded(target)
+    with transaction(target) as connection:
+        if not hasattr(connection.dialect.statement_compiler, "visit_on_conflict_do_update"):
+            raise JobError(
+                f"{target.url}: {connection.dialect.name} has no INSERT ... ON CONFLICT, which the sink needs. "
+                "PostgreSQL and SQLite have.",
+                "write",
+            )
+        loaded.create(connection)
+    for file in files:
+        with file.place.open() as opened, transaction(target) as connection:
+            for batch in pq.ParquetFile(opened).iter_batches(ROWS_AT_ONCE):
+                connection.execute(loaded.insert(), sql_rows(pa.table(batch), names))
+    with transaction(target) as connection:
+        _put_in(connection, target, schema, " LIMIT 0")
+        connection.rollback()
+
+
+def replace_partition(target: Target, schema: pa.Schema, rows: int) -> None:
+    """The partition's rows become those that were loaded. Raises `LeaseLost` where a later run has taken over."""
+    import sqlalchemy as sa
+
+    run, publishes = target.run, target.publishes()
+    with transaction(target) as connection:
+        found = last_publish(connection, target)
+        if found and found.attempt == run.attempt:
+            return  # the answer to an earlier try was lost
+        lease.check(run.ledger, run.token)  # under the lock: who takes over now waits for it, and sees what was done
+        _put_in(connection, target, schema)
+        table, loaded = target.table(schema), target.loaded(schema)
+        kept = sa.select(loaded.c.row_id).where(loaded.c.row_id == table.c.row_id)
+        connection.execute(table.delete().where(*_own(table, target), ~sa.exists(kept)))
+        about: dict[str, Any] = {name: getattr(run, name) for name in ("job", "generation", "attempt")}
+        about |= {"rows_published": rows, "published_at": datetime.now(UTC)}
+        connection.execute(publishes.update().where(*_marker(publishes, target)).values(**about))
+
+
+def has_committed(target: Target) -> bool:
+    """Whether the run's attempt was the last to commit; if it is still about to, this waits for its end.
+
+    If not, it cannot any more: the lease is not its own.
+    """
+    with transaction(target) as connection:
+        found = last_publish(connection, target)
+        return bool(found and found.attempt == target.run.attempt)
+
+
+def drop_loaded(target: Target) -> None:
+    with transaction(target) as connection:
+        target.loaded(pa.schema([])).drop(connection, checkfirst=True)
+
+
+def _put_in(connection: "Connection", target: Target, schema: pa.Schema, limit: str = "") -> None:
+    """The table with all columns, and the loaded rows upserted."""
+    import sqlalchemy as sa
+
+    table, loaded = target.table(schema), target.loaded(schema)
+    _complete(connection, target, table)
+    quote = connection.dialect.identifier_preparer
+    names = [quote.quote(column.name) for column in loaded.columns]
+    keys = [quote.quote(column.name) for column in table.primary_key]
+    day = dict.fromkeys(map(quote.quote, target.day), ":day")
+    news = ", ".join(f"{name} = excluded.{name}" for name in names if name not in keys)
+    statement = sa.text(
+        f"INSERT INTO {quote.format_table(table)} ({', '.join([*day, *names])}) "
+        f"SELECT {', '.join([*day.values(), *names])} FROM {quote.format_table(loaded)} WHERE true{limit} "
+        f"ON CONFLICT ({', '.join(keys)}) DO {f'UPDATE SET {news}' if news else 'NOTHING'}"
+    )
+    for value in target.day.values():
+        statement = statement.bindparams(sa.bindparam("day", value, sa.Date()))
+    connection.execute(statement)
+
+
+def _complete(connection: "Connection", target: Target, table: "Table") -> None:
+    """Creates the table, or adds the columns that it lacks. No two publishes do so at once."""
+    import sqlalchemy as sa
+
+    if _columns(connection, table) >= {column.name for column in table.columns}:
+        return
+    _lock_definitions(connection, target)
+    there = _columns(connection, table)
+    if not there:
+        table.create(connection)
+        return
+    quote, types = connection.dialect.identifier_preparer, connection.dialect.type_compiler_instance
+    for column in table.columns:
+        if column.name not in there:
+            added = f"{quote.quote(column.name)} {types.process(column.type)}"
+            connection.execute(sa.text(f"ALTER TABLE {quote.format_table(table)} ADD COLUMN {added}"))
+
+
+def last_publish(connection: "Connection", target: Target) -> Any:
+    """The partition's row of `overnight_publishes`, locked until the transaction ends; made where there is none."""
+    import sqlalchemy as sa
+
+    publishes = target.publishes()
+    if not _columns(connection, publishes):
+        _lock_definitions(connection, target)
+        publishes.create(connection, checkfirst=True)
+    quote = connection.dialect.identifier_preparer
+    connection.execute(
+        sa.text(
+            f"INSERT INTO {quote.format_table(publishes)} (table_name, partition_name) VALUES (:name, :partition) "
+            "ON CONFLICT DO NOTHING"
+        ),
+        {"name": target.name, "partition": target.run.partition},
+    )
+    return connection.execute(sa.select(publishes).where(*_marker(publishes, target)).with_for_update()).first()
+
+
+def _marker(publishes: "Table", target: Target) -> list[Any]:
+    return [publishes.c.table_name == target.name, publishes.c.partition_name == target.run.partition]
+
+
+def _own(table: "Table", target: Target) -> list[Any]:
+    return [table.c[name] == value for name, value in target.day.items()]
+
+
+def _columns(connection: "Connection", table: "Table") -> set[str]:
+    """The columns that a table has; none where there is no such table."""
+    import sqlalchemy as sa
+
+    inspector = sa.inspect(connection)
+    if not inspector.has_table(table.name, schema=table.schema):
+        return set()
+    return {column["name"] for column in inspector.get_columns(table.name, schema=table.schema)}
+
+
+def _lock_definitions(connection: "Connection", target: Target) -> None:
+    """PostgreSQL lets two transactions create one table at once, and the second fails."""
+    import sqlalchemy as sa
+
+    if connection.dialect.name == "postgresql":
+        key = int.from_bytes(hashlib.sha256(f"overnight/{target.schema}".encode()).digest()[:7])
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+
+
+@contextlib.contextmanager
+def transaction(target: Target) -> Iterator["Connection"]:
+    """A connection in a transaction that commits at the end. In PostgreSQL one that stands still gives up its locks."""
+    import sqlalchemy as sa
+
+    with engine(target.url).begin() as connection:
+        if connection.dialect.name == "postgresql":
+            limit = f"SET LOCAL idle_in_transaction_session_timeout = '{SECONDS_TO_WAIT}s'"
+            connection.execute(sa.text(limit))
+        yield connection

@@ -1,0 +1,86 @@
+"""Arrow columns as columns of a database, and their values as a driver takes them.
+
+whole numbers                    BIGINT; uint64 NUMERIC(20)
+floats                           DOUBLE PRECISION
+decimals                         NUMERIC; TEXT in SQLite, which would round them
+text, dates, times, truth values the same
+timestamps                       TIMESTAMP, with a time zone where they have one; microseconds
+durations                        BIGINT, in their own unit
+binary                           BYTEA, BLOB
+lists of numbers, truth, text    an array in PostgreSQL: REAL[] for float32, DOUBLE PRECISION[], BIGINT[] ...; else JSON
+other lists, structs, maps       JSONB in PostgreSQL, else JSON
+null (no value in any row)       left out, until a run gives the column a type
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+
+from tasks.errors import ContractError
+from tasks.write.json_values import plain, values
+
+if TYPE_CHECKING:
+    from sqlalchemy.types import TypeEngine
+
+
+def sql_columns(schema: pa.Schema) -> "dict[str, TypeEngine[Any]]":
+    """Name and type of each column. Raises `ContractError` for one that no database can hold."""
+    return {field.name: _type(field.name, _known(field.type)) for field in schema if not types.is_null(field.type)}
+
+
+def sql_rows(table: pa.Table, names: list[str]) -> list[dict[str, Any]]:
+    """Rows of the columns with these names."""
+    columns = [_values(table[name]) for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _known(kind: pa.DataType) -> pa.DataType:
+    """The type of which `plain` makes values."""
+    return plain(pa.chunked_array([], kind)).type
+
+
+def _type(name: str, kind: pa.DataType) -> "TypeEngine[Any]":
+    import sqlalchemy as sa
+    from sqlalchemy.dialects import postgresql
+
+    if types.is_nested(kind):
+        json = sa.JSON(none_as_null=True)
+        element = None if types.is_struct(kind) or types.is_map(kind) else kind.value_type
+        if element is None or types.is_nested(element) or types.is_null(element):
+            return json.with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
+        single = sa.REAL() if element == pa.float32() else _type(name, _known(element))
+        return json.with_variant(postgresql.ARRAY(single), "postgresql")
+    if types.is_decimal(kind) or kind == pa.uint64():
+        precision, scale = (20, 0) if kind == pa.uint64() else (kind.precision, kind.scale)
+        return sa.Numeric(precision, scale).with_variant(sa.Text(), "sqlite")
+    for is_kind, found in (
+        (types.is_boolean, sa.Boolean()),
+        (types.is_integer, sa.BigInteger()),
+        (types.is_floating, sa.Double()),
+        (types.is_date, sa.Date()),
+        (types.is_time, sa.Time()),
+        (_is_text, sa.Text()),
+        (_is_bytes, sa.LargeBinary()),
+    ):
+        if is_kind(kind):
+            return found
+    if types.is_timestamp(kind):
+        return sa.DateTime(timezone=kind.tz is not None)
+    raise ContractError(f"column {name!r}: a database cannot hold {kind}. Return another type.", "write")
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    if types.is_decimal(column.type) or column.type == pa.uint64():
+        return [None if value is None else str(value) for value in column.to_pylist()]
+    return [value.tolist() if isinstance(value, np.ndarray) else value for value in values(column)]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    several = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    return any(is_one(kind) for is_one in several)

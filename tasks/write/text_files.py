@@ -1,0 +1,59 @@
+"""What sinks of text files share: their rows written as text while they are merged, compressed or not."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Annotated, BinaryIO, Literal
+
+import pyarrow as pa
+from pydantic import Field
+
+from tasks.run_directory import Run
+from tasks.staging import PART, Record
+from tasks.write.hive_files import HiveFiles, make_place
+from tasks.write.merging import Form, Prepared, merge, merged_rows, published_schema
+from tasks.write.sink import file_prefix
+
+ENDINGS = {"none": "", "gzip": ".gz", "zstd": ".zst"}
+Writer = Callable[[BinaryIO, pa.Schema], AbstractContextManager[Callable[[pa.Table], None]]]
+
+
+class TextFiles(HiveFiles):
+    """Hive-partitioned text files; a leaf adds `kind`, which their names end in, and `writer`.
+
+    `target_file_size` is measured in staged Parquet, of which text takes several times as much.
+    """
+
+    kind: str
+    compression: Annotated[Literal["none", "gzip", "zstd"], Field(description="Of whole files.")] = "none"
+
+    @staticmethod
+    def writer(file: BinaryIO, schema: pa.Schema) -> AbstractContextManager[Callable[[pa.Table], None]]:
+        """What takes the tables of a file, one after the other; `file` is closed by others."""
+        raise TypeError("this sink has no writer")
+
+    def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
+        schema, place = published_schema(records), make_place(run)
+        form = Form(place, f".{self.kind}{ENDINGS[self.compression]}", partial(_packed, self.writer, self.compression))
+        return merge(
+            run.parts, records, merged, schema, merged_rows(run), file_prefix(run), PART, "zstd",
+            self.target_file_size, form,
+        )  # fmt: skip
+
+    def discard(self, run: Run) -> None:
+        merged_rows(run).remove()
+        super().discard(run)
+
+
+@contextmanager
+def _packed(
+    writer: Writer, compression: str, file: BinaryIO, schema: pa.Schema
+) -> Iterator[Callable[[pa.Table], None]]:
+    """`writer`, onto a file that packs what it is given."""
+    if compression == "none":
+        with writer(file, schema) as take:
+            yield take
+        return
+    own = open(file.fileno(), "wb", closefd=False)  # noqa: SIM115 - the stream closes it, and `file` stays open
+    with pa.CompressedOutputStream(own, compression) as packed, writer(packed, schema) as take:
+        yield take

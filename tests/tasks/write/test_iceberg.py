@@ -1,0 +1,145 @@
+"""Iceberg tables: one snapshot a publish, time travel, and several that commit at once."""
+
+import os
+import threading
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from tasks.errors import CheckFailed, ContractError
+from tasks.run_directory import read_json
+from tasks.write.iceberg import IcebergSink
+from tests.tasks.runs import make_run
+from tests.tasks.write.publications import numbered, publish_parts
+
+STORE: dict[str, str] = {}
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+
+@pytest.fixture(params=["disk", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "disk":
+        return str(tmp_path)
+    bucket = f"iceberg-{uuid.uuid4().hex[:8]}"
+    request.getfixturevalue("s3").create_bucket(Bucket=bucket)
+    return f"s3://{bucket}/deep"
+
+
+@pytest.fixture(autouse=True)
+def _store(s3: Any) -> None:
+    STORE.update({"s3.endpoint": os.environ["AWS_ENDPOINT_URL"], "s3.region": "us-east-1"})
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> IcebergSink:
+    return IcebergSink(path="-", catalog=f"sqlite:///{tmp_path}/catalog.db", table="results.x")
+
+
+def open_table(sink: IcebergSink) -> Table:
+    """As anybody would."""
+    return SqlCatalog("default", uri=sink.catalog, **STORE).load_table(sink.table)
+
+
+def rows(sink: IcebergSink, snapshot: int | None = None) -> dict[str, list[int]]:
+    """The column x by date (or `all`)."""
+    published = open_table(sink).scan(snapshot_id=snapshot).to_arrow()
+    key = "date::VARCHAR" if "date" in published.column_names else "'all'"
+    connection = duckdb.connect()
+    connection.register("published", published)
+    return dict(connection.execute(f"SELECT {key}, list(x ORDER BY x) FROM published GROUP BY 1").fetchall())
+
+
+def test_a_republished_partition_is_replaced_in_one_snapshot_and_others_stay(place: str, sink: IcebergSink) -> None:
+    publish_parts(numbered(place, 1, "2026-01-01"), sink, {"x": [1, 2]})
+    publish_parts(numbered(place, 2, "2026-01-02"), sink, {"x": [3]}, {"x": [4]})
+    before = open_table(sink)
+    files = publish_parts(numbered(place, 3, "2026-01-02"), sink, {"x": [5]})
+    table = open_table(sink)
+    assert len(table.metadata.snapshots) == len(before.metadata.snapshots) + 1
+    assert rows(sink) == {"2026-01-01": [1, 2], "2026-01-02": [5]}
+    assert rows(sink, before.metadata.current_snapshot_id) == {"2026-01-01": [1, 2], "2026-01-02": [3, 4]}
+    assert {task.file.file_path.split("/out/")[1] for task in table.scan().plan_files()} >= set(files)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    about = snapshot.summary.additional_properties
+    assert [about[f"overnight.{name}"] for name in ("job", "partition", "generation", "attempt")] == [
+        "job", "2026-01-02", "g003", "t-000003",
+    ]  # fmt: skip
+    receipt = read_json(numbered(place, 3).ledger / "receipt.json")
+    assert receipt is not None
+    assert receipt["table_version"] == snapshot.snapshot_id
+
+
+def test_the_partition_all_is_a_table_without_partitions(tmp_path: Path, sink: IcebergSink) -> None:
+    publish_parts(numbered(tmp_path, 1, "all"), sink, {"x": [1, 2]})
+    publish_parts(numbered(tmp_path, 2, "all"), sink, {"x": [3]})
+    assert rows(sink) == {"all": [3]}
+    assert open_table(sink).spec().is_unpartitioned()
+    publish_parts(numbered(tmp_path, 3, "all"), sink, {"x": pa.array([], pa.int64())})
+    assert rows(sink) == {}
+
+
+def test_new_columns_are_added_and_every_type_can_be_read(tmp_path: Path, sink: IcebergSink) -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.array([0.5, 2], np.float32)), 2)
+    publish_parts(numbered(tmp_path, 1, "2026-01-01"), sink, {"x": [1], "old": ["a"]})
+    columns: dict[str, Any] = {
+        "x": pa.array([2], pa.int8()), "vector": vectors, "small": pa.array([7], pa.uint8()),
+        "boxes": [[{"label": "cat", "box": [1, 2]}]], "empty": pa.nulls(1),
+    }  # fmt: skip
+    publish_parts(numbered(tmp_path, 2, "2026-01-02"), sink, columns)
+    first, second = open_table(sink).scan().to_arrow().sort_by("x").to_pylist()
+    assert (first["old"], first["vector"]) == ("a", None)
+    assert (second["old"], second["vector"], second["small"]) == (None, [0.5, 2], 7)
+    assert second["boxes"] == [{"label": "cat", "box": [1, 2]}]
+
+
+def test_another_type_for_a_column_of_the_table_is_refused_before_anything_is_merged(
+    tmp_path: Path, sink: IcebergSink
+) -> None:
+    publish_parts(numbered(tmp_path, 1, "2026-01-01"), sink, {"x": [1]})
+    with pytest.raises(ContractError, match=r"column 'x' is int64 in the table and string in this run"):
+        publish_parts(numbered(tmp_path, 2, "2026-01-02"), sink, {"x": ["text"]})
+    assert rows(sink) == {"2026-01-01": [1]}
+    assert make_run(tmp_path).target.names() == []
+
+
+def test_rows_of_somebody_else_another_layout_and_another_place_are_refused(tmp_path: Path, sink: IcebergSink) -> None:
+    run = numbered(tmp_path, 1)
+    files = publish_parts(run, sink, {"x": [1]})
+    assert sink.foreign(run, set(files)) == []
+    assert sink.foreign(run, set()) == files
+    with pytest.raises(CheckFailed, match="partitioned by nothing, found one by"):
+        sink.foreign(replace(run, partition="all"), set())
+    with pytest.raises(CheckFailed, match="expected the table in"):
+        sink.foreign(numbered(tmp_path / "elsewhere", 1), set())
+
+
+def test_partitions_that_are_published_at_once_all_succeed_the_first_of_the_table_too(
+    tmp_path: Path, sink: IcebergSink
+) -> None:
+    failures: list[BaseException] = []
+
+    def one(number: int) -> None:
+        try:
+            run = numbered(tmp_path, number, f"2026-01-{number:02d}")
+            publish_parts(run, sink, {"x": [number], f"c{number}": ["a"]})
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(1, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert rows(sink) == {f"2026-01-{number:02d}": [number] for number in range(1, 4)}
+    assert {"c1", "c2", "c3"} <= {field.name for field in open_table(sink).schema().fields}

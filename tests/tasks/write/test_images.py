@@ -1,0 +1,122 @@
+"""Published image files: each named by its row, found through the index, exchanged with it."""
+
+import io
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from tasks.arrays import to_arrow
+from tasks.errors import ContractError
+from tasks.run_directory import Run
+from tasks.write.images import ImagesSink, file_paths
+from tasks.write.publishable import publishable
+from tests.tasks.write.publications import numbered, publish_parts
+
+SINK = ImagesSink(path="-", grace_seconds=0, target_file_size=1)
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+
+def staged(images: Any, first: int = 0) -> dict[str, Any]:
+    """Columns as a stream stages them; x numbers the rows through."""
+    column = publishable(pa.table({"image": to_arrow(images)}))["image"]
+    return {"x": list(range(first, first + len(column))), "image": column}
+
+
+def pixels(count: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(count).integers(0, 256, (count, *shape), np.uint8)
+
+
+def published(run: Run, files: list[str]) -> dict[int, Any]:
+    """x and the image of each row, found through the index."""
+    found: dict[int, Any] = {}
+    for file in files:
+        if file.endswith(".parquet"):
+            with (run.sink / file).open() as opened:
+                index = pq.ParquetFile(opened).read()
+            assert set(index.column_names) == {"x", "image_path", "row_id"}
+            for row in index.to_pylist():
+                place = (run.sink / file).parent
+                content = (place / row["image_path"]).read_bytes() if row["image_path"] else None
+                found[row["x"]] = np.array(Image.open(io.BytesIO(content))) if content else None
+    return found
+
+
+@pytest.mark.parametrize("store", ["disk", "s3"])
+@pytest.mark.parametrize("partition", ["2026-01-02", "all"])
+def test_images_are_replaced_with_their_index_and_nothing_of_the_old_stays(
+    store: str, partition: str, tmp_path: Path, s3: Any
+) -> None:
+    place = str(tmp_path)
+    if store == "s3":
+        place = f"s3://images-{uuid.uuid4().hex[:8]}/deep"
+        s3.create_bucket(Bucket=place.split("/")[2])
+    first, second = pixels(3, 8, 10, 3), pixels(2, 9, 7, 3)
+    publish_parts(numbered(place, 1, partition), SINK, staged(first))
+    run = numbered(place, 2, partition)
+    files = publish_parts(run, SINK, staged(second[:1]), staged(second[1:], 1))
+    found = published(run, files)
+    assert sorted(found) == [0, 1]
+    assert all(np.array_equal(found[number], second[number]) for number in found)
+    left = {name for name in run.target.names() if name[0] not in "_."}
+    assert left == {file.rsplit("/", 1)[-1] for file in files}
+    assert [name for name in run.target.names() if name.endswith(".images")] != []
+    assert not [name for place in (run.sink, run.sink.parent) for name in place.names() if "publishing" in name]
+
+
+@pytest.mark.parametrize("shape", [(8, 10), (8, 10, 1), (8, 10, 3), (8, 10, 4)])
+def test_pixels_come_back_from_png_as_they_were(shape: tuple[int, ...], tmp_path: Path) -> None:
+    images, run = pixels(2, *shape), numbered(tmp_path, 1)
+    found = published(run, publish_parts(run, SINK, staged(images)))
+    assert np.array_equal(np.stack([found[0], found[1]]), images.reshape(2, *(shape if shape[-1] != 1 else shape[:2])))
+
+
+def test_images_of_several_sizes_bytes_and_null(tmp_path: Path) -> None:
+    run, file = numbered(tmp_path, 1), io.BytesIO()
+    sizes = [pixels(1, 4, 6, 3)[0], None, pixels(1, 5, 3, 3)[0]]
+    found = published(run, publish_parts(run, SINK, staged(sizes)))
+    assert found[1] is None
+    assert np.array_equal(found[0], sizes[0])
+    assert np.array_equal(found[2], sizes[2])
+    Image.fromarray(sizes[0]).save(file, "png", compress_level=0)
+    again = numbered(tmp_path, 2)
+    files = publish_parts(again, SINK, {"x": [0], "image": pa.array([file.getvalue()])})
+    assert ((again.sink / files[1]) / "a#0.png").read_bytes() == file.getvalue()
+    jpeg = numbered(tmp_path, 3)
+    sink = ImagesSink(path="-", format="jpeg", grace_seconds=0)
+    found = published(jpeg, publish_parts(jpeg, sink, {"x": [0], "image": pa.array([file.getvalue()])}))
+    assert found[0].shape == (4, 6, 3)
+
+
+def test_a_file_is_named_by_its_row(tmp_path: Path) -> None:
+    names = ["cat/01.png", "cat/02", "cat/02.png", "a.csv#3", "../up", "a//b", "x.PNG"]
+    assert file_paths(names, ".png") == [
+        "cat/01.png", "cat/02.png", "cat/02.png.png", "a.csv#3.png", "%2E%2E/up.png", "a/%/b.png", "x.PNG",
+    ]  # fmt: skip
+
+
+def test_what_is_no_image_is_refused_with_its_row_and_what_was_published_stays(tmp_path: Path) -> None:
+    run = numbered(tmp_path, 1)
+    files = publish_parts(run, SINK, staged(pixels(1, 4, 4, 3)))
+    for number, (columns, said) in enumerate(
+        [
+            ({"x": [1], "image": pa.array([b"text"])}, "'image': a#0.png is no image"),
+            (staged(np.ones((1, 4, 4, 3), np.float32)), "expected pixels of uint8, found 48 values of float"),
+            ({"x": [1]}, "expected a column 'image', found x, row_id"),
+        ]
+    ):
+        with pytest.raises(ContractError, match=said):
+            publish_parts(numbered(tmp_path, number + 2), SINK, columns)
+    assert sorted(published(run, files)) == [0]
+    assert [name for name in run.sink.names() if "publishing" in name] == []
+
+
+def test_the_column_is_kept_without_being_named_twice() -> None:
+    assert ImagesSink(path="-").keep == ["image"]
+    assert ImagesSink(path="-", column="mask", keep=["audio"]).keep == ["audio", "mask"]
+    assert ImagesSink(path="-", keep=["image"]).keep == ["image"]

@@ -1,0 +1,140 @@
+"""Lance tables: one commit a publish, time travel, several that commit at once, and the vector index."""
+
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tasks.errors import CheckFailed, ContractError
+from tasks.run_directory import read_json
+from tasks.write import lance_table
+from tasks.write.lance import LanceSink
+from tests.tasks.write.publications import numbered, publish_parts
+
+SINK = LanceSink(path="-")
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+
+@pytest.fixture(params=["disk", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "disk":
+        return str(tmp_path)
+    bucket = f"lance-{uuid.uuid4().hex[:8]}"
+    request.getfixturevalue("s3").create_bucket(Bucket=bucket)
+    return f"s3://{bucket}/deep"
+
+
+def open_table(place: Path | str, version: int | None = None) -> lance.LanceDataset:
+    """As anybody would, with nothing but the environment."""
+    return lance.dataset(f"{place}/out", version=version, storage_options={"allow_http": "true"})
+
+
+def rows(table: lance.LanceDataset) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for row in table.to_table().to_pylist():
+        found.setdefault(str(row.get("date", "all")), []).append(row["x"])
+    return {day: sorted(numbers) for day, numbers in sorted(found.items())}
+
+
+def test_a_republished_partition_is_replaced_in_one_commit_and_others_stay(place: str) -> None:
+    publish_parts(numbered(place, 1, "2026-01-01"), SINK, {"x": [1, 2]})
+    publish_parts(numbered(place, 2, "2026-01-02"), SINK, {"x": [3]}, {"x": [4]})
+    before = open_table(place).version
+    files = publish_parts(numbered(place, 3, "2026-01-02"), SINK, {"x": [5]})
+    table = open_table(place)
+    assert table.version == before + 1
+    assert rows(table) == {"2026-01-01": [1, 2], "2026-01-02": [5]}
+    assert rows(open_table(place, before)) == {"2026-01-01": [1, 2], "2026-01-02": [3, 4]}
+    there = {f"data/{file.path}" for fragment in table.get_fragments() for file in fragment.metadata.files}
+    assert there > set(files)
+    receipt = read_json(numbered(place, 3).ledger / "receipt.json")
+    assert receipt is not None
+    assert receipt["table_version"] == table.version
+    properties = table.read_transaction(table.version).transaction_properties
+    assert (properties["overnight.partition"], properties["overnight.attempt"]) == ("2026-01-02", "t-000003")
+
+
+def test_the_partition_all_is_the_whole_table_and_may_be_empty(tmp_path: Path) -> None:
+    publish_parts(numbered(tmp_path, 1, "all"), SINK, {"x": [1, 2]})
+    publish_parts(numbered(tmp_path, 2, "all"), SINK, {"x": [3]})
+    assert rows(open_table(tmp_path)) == {"all": [3]}
+    publish_parts(numbered(tmp_path, 3, "all"), SINK, {"x": pa.array([], pa.int64())})
+    assert open_table(tmp_path).count_rows() == 0
+
+
+def test_a_partition_that_compaction_mixed_with_others_is_replaced_alone(tmp_path: Path) -> None:
+    publish_parts(numbered(tmp_path, 1, "2026-01-01"), SINK, {"x": [1, 2]})
+    files = publish_parts(numbered(tmp_path, 2, "2026-01-02"), SINK, {"x": [3]})
+    open_table(tmp_path).optimize.compact_files()
+    assert len(open_table(tmp_path).get_fragments()) == 1
+    assert SINK.foreign(numbered(tmp_path, 3), set(files)) == []
+    publish_parts(numbered(tmp_path, 3, "2026-01-02"), SINK, {"x": [4]})
+    assert rows(open_table(tmp_path)) == {"2026-01-01": [1, 2], "2026-01-02": [4]}
+
+
+def test_new_columns_are_added_and_another_type_is_refused(tmp_path: Path) -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.array([0.5, 2], np.float32)), 2)
+    publish_parts(numbered(tmp_path, 1, "2026-01-01"), SINK, {"x": [1], "old": ["a"]})
+    publish_parts(numbered(tmp_path, 2, "2026-01-02"), SINK, {"x": pa.array([2], pa.int8()), "vector": vectors})
+    table = open_table(tmp_path).to_table().sort_by("x").select(["x", "old", "vector"])
+    assert table.to_pydict() == {"x": [1, 2], "old": ["a", None], "vector": [None, [0.5, 2]]}
+    with pytest.raises(ContractError, match="column 'x' is int64 in the table and string in this run"):
+        publish_parts(numbered(tmp_path, 3, "2026-01-02"), SINK, {"x": ["text"]})
+
+
+def test_rows_of_somebody_else_and_another_layout_are_refused(tmp_path: Path) -> None:
+    run = numbered(tmp_path, 1)
+    (file,) = publish_parts(run, SINK, {"x": [1]})
+    assert SINK.foreign(run, {file}) == []
+    assert SINK.foreign(run, set()) == [file]
+    publish_parts(numbered(tmp_path / "other", 1, "all"), SINK, {"x": [1]})
+    with pytest.raises(CheckFailed, match="expected a Lance table with a column date, found x, row_id"):
+        SINK.foreign(numbered(tmp_path / "other", 1), set())
+
+
+def test_partitions_that_are_published_at_once_all_succeed_the_first_of_the_table_too(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+
+    def one(number: int) -> None:
+        try:
+            run = numbered(tmp_path, number, f"2026-01-{number:02d}")
+            publish_parts(run, SINK, {"x": [number], f"c{number}": ["a"]})
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(1, 6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert rows(open_table(tmp_path)) == {f"2026-01-{number:02d}": [number] for number in range(1, 6)}
+
+
+def test_the_vector_index_finds_new_rows_and_none_that_were_replaced(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(lance_table, "INDEXED_ROWS", 300)
+    sink = LanceSink(path="-", index="vector")
+    random = np.random.default_rng(0)
+
+    def columns(count: int) -> dict[str, Any]:
+        flat = random.normal(size=(count, 16)).astype(np.float32)
+        return {"x": list(range(count)), "vector": pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), 16)}
+
+    with pytest.raises(ContractError, match=r"sink.index: expected a column 'vector' .*, found none among x, row_id"):
+        publish_parts(numbered(tmp_path, 1, "2026-01-01"), sink, {"x": [1]})
+    publish_parts(numbered(tmp_path, 1, "2026-01-01"), sink, columns(200))
+    assert open_table(tmp_path).describe_indices() == []
+    publish_parts(numbered(tmp_path, 2, "2026-01-02"), sink, columns(400))
+    newest = columns(400)
+    publish_parts(numbered(tmp_path, 3, "2026-01-02"), sink, newest)
+    table = open_table(tmp_path)
+    (index,) = table.describe_indices()
+    assert table.stats.index_stats(index.name)["num_unindexed_rows"] == 0
+    query = {"column": "vector", "q": newest["vector"][7].values.to_numpy(), "k": 3, "nprobes": 50, "refine_factor": 50}
+    found = table.to_table(nearest=query, columns=["x", "date"], filter="date = date '2026-01-02'", prefilter=True)
+    assert found["x"][0].as_py() == 7

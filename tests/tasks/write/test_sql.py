@@ -1,0 +1,263 @@
+"""Rows of a database: upserted by row id in one transaction, by one publisher at a time, and no secret told."""
+
+import threading
+import uuid
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+from pydantic import ValidationError
+
+from tasks.errors import CheckFailed, ContractError, JobError, StorageFailed
+from tasks.lease import LeaseLost
+from tasks.write.database import engine
+from tasks.write.sql import SqlSink
+from tests.postgres import PASSWORD
+from tests.tasks.write.publications import holding, numbered, publish_parts, records_of, stage
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/out.db" if request.param == "sqlite" else request.getfixturevalue("database")
+
+
+@pytest.fixture
+def database(postgres: str) -> str:
+    name = f"test_{uuid.uuid4().hex[:8]}"
+    ask(postgres + "postgres", f"CREATE DATABASE {name}")
+    return postgres + name
+
+
+def ask(url: str, statement: str) -> list[tuple[Any, ...]]:
+    with engine(url).connect() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+        found = connection.execute(sa.text(statement))
+        rows = [tuple(row) for row in found] if found.returns_rows else []
+        connection.commit()
+        return rows
+
+
+def sink_at(url: str) -> SqlSink:
+    return SqlSink(url=url, table="results")
+
+
+def test_rows_are_inserted_updated_and_deleted_and_other_columns_and_partitions_stay(url: str, tmp_path: Path) -> None:
+    sink = sink_at(url)
+    publish_parts(numbered(tmp_path, 1, "2026-01-01"), sink, {"x": [7]})
+    publish_parts(numbered(tmp_path, 2), sink, {"x": [1, 2]}, {"x": [3]})
+    ask(url, "ALTER TABLE results ADD COLUMN reviewed TEXT")
+    ask(url, "UPDATE results SET reviewed = 'by me' WHERE x < 3")
+    publish_parts(numbered(tmp_path, 3), sink, {"x": [1, 5]})
+    rows = ask(url, "SELECT CAST(date AS TEXT), row_id, x, reviewed FROM results ORDER BY 1, 2")
+    assert rows == [
+        ("2026-01-01", "a#0", 7, None), ("2026-01-02", "a#0", 1, "by me"), ("2026-01-02", "a#1", 5, "by me"),
+    ]  # fmt: skip
+    assert ask(url, "SELECT partition_name, generation, rows_published FROM overnight_publishes ORDER BY 1") == [
+        ("2026-01-01", "g001", 1), ("2026-01-02", "g003", 2),
+    ]  # fmt: skip
+    with engine(url).connect() as connection:
+        assert sorted(sa.inspect(connection).get_table_names()) == ["overnight_publishes", "results"]
+
+
+def test_the_partition_all_is_the_whole_table_and_may_be_empty(url: str, tmp_path: Path) -> None:
+    publish_parts(numbered(tmp_path, 1, "all"), sink_at(url), {"x": [1, 2]})
+    assert ask(url, "SELECT row_id, x FROM results ORDER BY 1") == [("a#0", 1), ("a#1", 2)]
+    publish_parts(numbered(tmp_path, 2, "all"), sink_at(url), {"x": pa.array([], pa.int64())})
+    assert ask(url, "SELECT * FROM results") == []
+
+
+def test_every_type_comes_back_as_it_was(database: str, tmp_path: Path) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.array([0.1, 2, 3, 4], np.float32)), 2)
+    columns = {
+        "whole": pa.array([2**63 - 1, None]), "large": pa.array([2**64 - 1, 0], pa.uint64()),
+        "real": [0.1, float("nan")], "truth": [True, None], "text": ["a 'quoted' \u00e9", ""],
+        "raw": [b"\x00\xff", None], "day": [date(2026, 1, 2), None], "price": [Decimal("1.50"), None],
+        "moment": pa.array([moment, None], pa.timestamp("us", "UTC")), "vector": vectors,
+        "words": [["a", "b"], None], "boxes": [[{"label": "cat", "box": [1, 2]}], None],
+        "nothing": pa.nulls(2),
+    }  # fmt: skip
+    publish_parts(numbered(tmp_path, 1), sink_at(database), columns)
+    first, second = (
+        dict(row._mapping)
+        for row in engine(database).connect().execute(sa.text("SELECT * FROM results ORDER BY row_id"))
+    )
+    assert first == {
+        "date": date(2026, 1, 2), "row_id": "a#0", "whole": 2**63 - 1, "large": Decimal(2**64 - 1), "real": 0.1,
+        "truth": True, "text": "a 'quoted' \u00e9", "raw": b"\x00\xff", "day": date(2026, 1, 2),
+        "price": Decimal("1.50"), "moment": moment, "vector": first["vector"], "words": ["a", "b"],
+        "boxes": [{"label": "cat", "box": [1, 2]}],
+    }  # fmt: skip
+    assert np.array_equal(np.float32(first["vector"]), np.float32([0.1, 2]))
+    assert (second["large"], second["text"], second["boxes"], second["words"]) == (0, "", None, None)
+    assert np.isnan(second["real"])
+    types = dict(
+        ask(database, "SELECT column_name, udt_name FROM information_schema.columns WHERE table_name = 'results'")
+    )
+    assert (types["vector"], types["words"], types["boxes"]) == ("_float4", "_text", "jsonb")
+
+
+def test_new_columns_are_added_and_a_type_that_does_not_fit_is_refused_before_anything_changes(
+    database: str, tmp_path: Path
+) -> None:
+    sink = sink_at(database)
+    publish_parts(numbered(tmp_path, 1, "2026-01-01"), sink, {"x": [1]})
+    publish_parts(numbered(tmp_path, 2), sink, {"x": [2], "new": ["a"]})
+    assert ask(database, "SELECT x, new FROM results ORDER BY x") == [(1, None), (2, "a")]
+    again = numbered(tmp_path, 3)
+    with pytest.raises(ContractError, match='"x" is of type bigint but expression is of type text'):
+        publish_parts(again, sink, {"x": ["text"], "newer": [1]})
+    assert ask(database, "SELECT x, new FROM results ORDER BY x") == [(1, None), (2, "a")]
+    assert "_merged-t-000003" not in again.parts.names()
+    assert ask(database, "SELECT count(*) FROM pg_tables WHERE tablename LIKE '_overnight_%'") == [(0,)]
+
+
+def test_rows_and_tables_of_somebody_else_are_refused(url: str, tmp_path: Path) -> None:
+    sink, run = sink_at(url), numbered(tmp_path, 1)
+    assert sink.foreign(run, set()) == []
+    ask(url, "CREATE TABLE results (row_id TEXT PRIMARY KEY, x BIGINT)")
+    with pytest.raises(CheckFailed, match="expected a table with a column date, found row_id, x"):
+        sink.foreign(run, set())
+    assert sink.foreign(numbered(tmp_path, 1, "all"), set()) == []
+    ask(url, "INSERT INTO results VALUES ('theirs', 1)")
+    with pytest.raises(CheckFailed, match="rows of all that Overnight did not publish"):
+        sink.foreign(numbered(tmp_path, 1, "all"), set())
+    ask(url, "DROP TABLE results")
+    publish_parts(run, sink, {"x": [1]})
+    assert sink.foreign(run, set()) == []
+    with pytest.raises(CheckFailed, match=r"published by the job 'job', not by 'other'"):
+        sink.foreign(replace(run, job="other"), set())
+
+
+def test_a_table_without_a_unique_key_is_refused_before_anything_changes(url: str, tmp_path: Path) -> None:
+    ask(url, "CREATE TABLE results (row_id TEXT, x BIGINT)")
+    with pytest.raises((ContractError, StorageFailed), match="ON CONFLICT"):
+        publish_parts(numbered(tmp_path, 1, "all"), sink_at(url), {"x": [1]})
+    assert ask(url, "SELECT * FROM results") == []
+
+
+def test_first_publishes_of_one_table_at_once_all_succeed(database: str, tmp_path: Path) -> None:
+    """All of them would create both tables, and every one has a column of its own."""
+    failures: list[BaseException] = []
+
+    def one(number: int) -> None:
+        try:
+            run = numbered(tmp_path, number, f"2026-01-{number:02d}")
+            publish_parts(run, sink_at(database), {"x": [number], f"c{number}": [number]})
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(1, 7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert ask(database, "SELECT x FROM results ORDER BY x") == [(number,) for number in range(1, 7)]
+
+
+def test_a_publish_that_froze_in_its_transaction_is_waited_for_and_loses_its_lock(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ends the transaction; nothing of it is there, and the next run goes on."""
+    from tasks.write import sql_table
+
+    monkeypatch.setattr(sql_table, "SECONDS_TO_WAIT", 1)
+    run = numbered(tmp_path, 1)
+    target = sql_table.Target(database, "results", run)
+    with pytest.raises(sa.exc.DBAPIError), sql_table.transaction(target) as frozen:  # noqa: PT012
+        sql_table.last_publish(frozen, target)
+        publish_parts(numbered(tmp_path, 2), sink_at(database), {"x": [1]})
+        frozen.execute(sa.text("SELECT 1"))
+    assert ask(database, "SELECT x FROM results") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql+psycopg://me:secret@host/db", r"password .* \$\{ENV_VAR\}"),
+        ("postgresql://host/db?user=me&password=secret", "password stands in it"),
+        ("sqlite:///results.db", "absolute path"),
+        ("results", "expected a URL"),
+    ],
+)
+def test_a_url_that_holds_a_secret_or_depends_on_the_directory_is_refused(url: str, said: str) -> None:
+    with pytest.raises(ValidationError, match=said) as raised:
+        SqlSink(url=url, table="results")
+    assert "secret" not in str(raised.value.errors(include_input=False))
+
+
+def test_what_is_told_of_a_database_that_does_not_answer_holds_no_secret(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD + "wrong")
+    with pytest.raises(StorageFailed, match="password authentication failed") as refused:
+        publish_parts(numbered(tmp_path, 1), sink_at(database), {"x": [1]})
+    assert PASSWORD not in str(refused.value)
+    assert refused.value.__cause__ is None
+    with pytest.raises(JobError, match=r"\$\{PGPASSWORD\}.* driver") as unknown:
+        sink_at("nothing://me:${PGPASSWORD}@host/db").foreign(numbered(tmp_path, 1), set())
+    assert PASSWORD not in str(unknown.value)
+
+
+def test_a_lost_answer_to_the_commit_is_not_committed_twice(database: str, tmp_path: Path) -> None:
+    sink, run = sink_at(database), numbered(tmp_path, 1)
+    publish_parts(run, sink, {"x": [1]})
+    ask(database, "UPDATE results SET x = 2")
+    with holding(run) as held:
+        stage(held, {"x": [1]})
+        ready = sink.prepare(held, *records_of(held))
+        sink.switch(held, ready, [])
+    assert ask(database, "SELECT x FROM results") == [(2,)]
+    assert sink.was_switched(run, [], [])
+
+
+def test_who_takes_over_in_the_middle_of_a_commit_waits_for_its_end_and_sees_it(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tasks import lease
+
+    sink, run = sink_at(database), numbered(tmp_path, 2)
+    publish_parts(numbered(tmp_path, 1), sink, {"x": [1]})
+    stage(run, {"x": [2]})
+    looked, go_on, seen = threading.Event(), threading.Event(), []
+
+    def pause(*_: Any) -> None:
+        looked.set()
+        go_on.wait(30)
+
+    with holding(run) as held:
+        ready = sink.prepare(held, *records_of(held))
+        monkeypatch.setattr(lease, "check", pause)
+        publishing = threading.Thread(target=sink.switch, args=(held, ready, []))
+        publishing.start()
+        assert looked.wait(30)
+        repairing = threading.Thread(target=lambda: seen.append(sink.was_switched(run, [], [])))
+        repairing.start()
+        repairing.join(1)
+        assert seen == []
+        go_on.set()
+        publishing.join()
+        repairing.join()
+    assert seen == [True]
+
+
+def test_who_was_taken_over_does_not_commit_although_its_rows_are_loaded(url: str, tmp_path: Path) -> None:
+    sink, run = sink_at(url), numbered(tmp_path, 2)
+    publish_parts(numbered(tmp_path, 1), sink, {"x": [1]})
+    stage(run, {"x": [2]})
+    with holding(run) as held:
+        ready = sink.prepare(held, *records_of(held))
+        (run.ledger / "lease" / f"{held.token + 1:08d}").create(b"{}")
+        with pytest.raises(LeaseLost):
+            sink.switch(held, ready, [])
+    assert ask(url, "SELECT x FROM results") == [(1,)]
