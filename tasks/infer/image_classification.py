@@ -1,14 +1,15 @@
 """Image classification with any transformers model that does it.
 
-In: `image`, uint8 H x W x 3. Out: `predicted_label` (string, from the model's id2label) and `confidence` (float32, its
-softmax probability), each one a row. Size and normalisation are those of the model's own files.
+In: `image`, uint8 H x W x 3. Out: the columns of `labels.py`; confidences are softmax probabilities. Size and
+normalisation are those of the model's own files.
 """
 
 from typing import Literal
 
 from tasks.infer import pretrained
 from tasks.infer.checkpoint import Dtype, Model
-from tasks.infer.pixels import image_function
+from tasks.infer.labels import TopK, labelled
+from tasks.infer.pixels import image_calls, image_function, placed
 from tasks.infer.predictor import Batch, Predict, Predictor
 
 
@@ -18,25 +19,31 @@ class ImageClassification(Predictor):
     kind: Literal["image_classification"] = "image_classification"
     model: Model
     dtype: Dtype = "float32"
+    top_k: TopK = 1
 
     def inputs(self) -> list[str]:
         return ["image"]
 
+    def imports(self) -> tuple[str, ...]:
+        return pretrained.IMPORTS
+
     def fingerprint(self) -> dict[str, str]:
         return pretrained.fingerprint(self.model)
+
+    def calls_at_once(self) -> int:
+        return image_calls(self.num_gpus)
 
     def load(self) -> Predict:
         from transformers import AutoModelForImageClassification
 
-        device = pretrained.device(self.num_gpus)
+        device = pretrained.device(self.num_gpus, self.resources)
         checkpoint = pretrained.find(self.model)
         model, _ = checkpoint.weights(AutoModelForImageClassification, self.dtype)
-        model = model.to(device)
+        model = placed(model, device)
         logits = image_function(checkpoint, device, lambda pixels: model(pixel_values=pixels.to(model.dtype)).logits)
         labels = model.config.id2label
 
         def predict(batch: Batch) -> dict:
-            confidence, index = logits(batch["image"]).softmax(-1).max(-1)
-            return {"predicted_label": [labels[i] for i in index.tolist()], "confidence": confidence.numpy()}
+            return labelled(logits(batch["image"]).softmax(-1), labels, self.top_k)
 
         return predict

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tasks.infer import pretrained
 from tasks.infer.checkpoint import Checkpoint, Dtype, Model
-from tasks.infer.pixels import image_function
+from tasks.infer.pixels import image_calls, image_function, placed
 from tasks.infer.predictor import Batch, Predict, Predictor
 
 if TYPE_CHECKING:
@@ -30,14 +30,20 @@ class ImageEmbedding(Predictor):
     def inputs(self) -> list[str]:
         return ["image"]
 
+    def imports(self) -> tuple[str, ...]:
+        return pretrained.IMPORTS
+
     def fingerprint(self) -> dict[str, str]:
         return pretrained.fingerprint(self.model)
 
+    def calls_at_once(self) -> int:
+        return image_calls(self.num_gpus)
+
     def load(self) -> Predict:
-        device = pretrained.device(self.num_gpus)
+        device = pretrained.device(self.num_gpus, self.resources)
         checkpoint = pretrained.find(self.model)
         model, has_pooler = _vision_model(checkpoint, self.dtype)
-        model = model.to(device)
+        model = placed(model, device)
 
         def forward(pixels: "torch.Tensor") -> "torch.Tensor":
             embedding = _embedding(model, has_pooler, pixels.to(model.dtype))

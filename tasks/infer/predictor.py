@@ -1,19 +1,25 @@
 """What a predictor leaf declares, and the three moments of a model: load once a worker, predict once a batch.
 
 A predictor sees NumPy arrays, one value a row, and returns the columns that it adds. It knows nothing of Ray, of hidden
-columns or of rows that failed: `worker.py` does.
+columns or of rows that failed before: `worker.py` does. One that knows which of its rows failed returns an `Outcome`.
 """
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
+from tasks.expression import Expression
+from tasks.infer.pretrained import accelerators
 from tasks.leaf import Leaf
+from tasks.rows import Outcome
+from tasks.storage import Location
+
+CALLS_TO_CHOOSE_FROM = 8
 
 Batch = dict[str, np.ndarray]
-Predict = Callable[[Batch], dict[str, Any]]
+Predict = Callable[[Batch], dict[str, Any] | Outcome]
 
 
 class Predictor(Leaf):
@@ -37,6 +43,13 @@ class Predictor(Leaf):
     memory: Annotated[int | None, Field(gt=0, description="Bytes of memory that a worker reserves.")] = None
     accelerator_type: Annotated[str | None, Field(description="A Ray accelerator type, for example A100.")] = None
     resources: Annotated[dict[str, float], Field(description="Custom Ray resources that a worker reserves.")] = {}
+    where: Annotated[
+        str | None,
+        Field(
+            description="Runs the model only on rows that fulfil this condition, written as for filter_rows over the "
+            "columns there are, those of the models before it too; the others get null."
+        ),
+    ] = None
     prepare: Annotated[
         Literal["auto", "apart", "beside"],
         Field(
@@ -45,6 +58,13 @@ class Predictor(Leaf):
             "and reserves nothing."
         ),
     ] = "auto"
+
+    @field_validator("where")
+    @classmethod
+    def _where_parses(cls, where: str | None) -> str | None:
+        if where is not None:
+            Expression(where)
+        return where
 
     @model_validator(mode="after")
     def _workers_in_order(self) -> "Predictor":
@@ -67,15 +87,30 @@ class Predictor(Leaf):
         """Rows handed to `predict` at once: a batch, or a window of batches for models that sort by length."""
         return self.forward_batch_size()
 
+    def rows_at_once(self) -> int:
+        """Rows that a worker has in hand at once: more than a call's where only some of them are the model's."""
+        return self.rows_per_call() * (CALLS_TO_CHOOSE_FROM if self.where else 1)
+
     def forward_batch_size(self) -> int:
         """`batch_size`, with auto resolved to a size that suits the device."""
         if self.batch_size != "auto":
             return self.batch_size
-        return 64 if self.num_gpus else 16
+        return 64 if self.num_gpus or accelerators(self.resources) else 16
+
+    def calls_at_once(self) -> int:
+        """Calls of `predict` that a worker may have under way, each from a thread of its own."""
+        return 1
 
     def finds_batch_size(self) -> bool:
         """Whether the best size is looked for on the sample: where it is left open, and a batch is what a call gets."""
         return self.batch_size == "auto" and self.rows_per_call() == self.forward_batch_size()
+
+    def imports(self) -> tuple[str, ...] | None:
+        """Modules that the model needs: imported once on a laptop, by a process of which all workers are forked.
+
+        None where each worker is to be a process of Ray's: for code that calls Ray, or may start threads on import.
+        """
+        return None
 
     def fingerprint(self) -> dict[str, str]:
         """What the result depends on besides the settings: file name -> sha256 of model files or code."""
@@ -87,3 +122,11 @@ class Predictor(Leaf):
         Raises `tasks.errors.JobError` (stage "infer") when the model cannot be loaded as the settings describe it.
         """
         raise TypeError(f"{type(self).__name__} has no load")
+
+    def load_with(self, journal: Location | None) -> Predict:
+        """`load`, for a model each of whose answers costs: a directory in which a run keeps them until its publish."""
+        return self.load()
+
+    def warms_up(self) -> bool:
+        """Whether the first call takes longer than the others, so that a trial makes one more."""
+        return True

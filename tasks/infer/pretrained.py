@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,17 @@ from tasks.storage import expand
 if TYPE_CHECKING:
     import torch
 
+# Ray's names for accelerators beside GPU, under which it counts AMD's, Intel's and Apple's as well.
+ACCELERATORS = frozenset({"NPU", "HPU", "TPU", "RBLN", "FURIOSA", "MBLT", "TTNPU", "neuron_cores"})
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+
+IMPORTS = (
+    "torch",
+    "transformers.modeling_utils",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.image_processing_auto",
+    "transformers.models.auto.tokenization_auto",
+)
 
 
 def find(model: str) -> Checkpoint:
@@ -43,20 +54,31 @@ def fingerprint(model: str) -> dict[str, str]:
     return hashes
 
 
-def device(num_gpus: float) -> "torch.device":
-    """Where a model runs: the accelerator that the worker was given, or the CPU when the job asks for none."""
+def device(num_gpus: float, resources: Mapping[str, float] | None = None) -> "torch.device":
+    """Where a model runs: the accelerator of which the worker was given a share, whatever it is, else the CPU.
+
+    resources: custom ones that the worker reserves, of which some stand for accelerators.
+    """
     import torch
 
-    if not num_gpus:
+    asked = {"num_gpus": num_gpus} | {f"resources: {name}": amount for name, amount in accelerators(resources).items()}
+    asked = {name: amount for name, amount in asked.items() if amount}
+    if not asked:
         return torch.device("cpu")
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None:
+        name, amount = next(iter(asked.items()))
         raise JobError(
-            f"num_gpus: {num_gpus:g} asks for an accelerator, but torch {torch.__version__} finds none on this node. "
-            "Install the torch build for its accelerator there, or set num_gpus: 0.",
+            f"{name}: {amount:g} asks for an accelerator, but torch {torch.__version__} finds none on this node. "
+            f"Install the torch build for its accelerator there, or set {name}: 0.",
             "infer",
         )
     return accelerator
+
+
+def accelerators(resources: Mapping[str, float] | None) -> dict[str, float]:
+    """Those of a worker's custom resources under which Ray counts accelerators that are no GPUs."""
+    return {name: amount for name, amount in (resources or {}).items() if name in ACCELERATORS and amount}
 
 
 def _on_hub(model: str, name: str) -> Checkpoint:

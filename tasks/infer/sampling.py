@@ -2,7 +2,8 @@
 
 The Gumbel-max trick: the likeliest token of `scores / temperature + noise`, with standard Gumbel noise, is a draw from
 softmax(scores / temperature) (https://arxiv.org/abs/1411.0030). So greedy search on noisy scores samples, and the noise
-can come from one generator a row. A CPU and a GPU draw differently.
+can come from one generator a row. `top_k` and `top_p` take out the unlikely tokens first, as transformers does. A CPU
+and a GPU draw differently.
 """
 
 import hashlib
@@ -16,21 +17,34 @@ if TYPE_CHECKING:
 class RowNoise:
     """A logits processor for one call of `generate`, with one name a row."""
 
-    def __init__(self, temperature: float, seed: int, names: Iterable[str], device: "torch.device") -> None:
+    def __init__(
+        self,
+        temperature: float,
+        seed: int,
+        names: Iterable[str],
+        device: "torch.device",
+        top_p: float = 1,
+        top_k: int | None = None,
+    ) -> None:
         import torch
+        from transformers import TopKLogitsWarper, TopPLogitsWarper
 
         self.temperature = temperature
+        self.cuts = [TopKLogitsWarper(top_k)] if top_k else []
+        self.cuts += [TopPLogitsWarper(top_p)] if top_p < 1 else []
         self.generators = [torch.Generator(device).manual_seed(_number(f"{seed} {name}")) for name in names]
 
     def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
         """Scores N x V as `generate` has them; gives the noisy scores, float32."""
         import torch
 
-        scores = scores.float()
+        scores = scores.float() / self.temperature
+        for cut in self.cuts:
+            scores = cut(input_ids, scores)
         noise = torch.empty_like(scores)
         for row, generator in zip(noise, self.generators, strict=True):
             row.exponential_(generator=generator)
-        return scores / self.temperature - noise.clamp_min(torch.finfo(noise.dtype).tiny).log()
+        return scores - noise.clamp_min(torch.finfo(noise.dtype).tiny).log()
 
 
 def _number(name: str) -> int:

@@ -3,7 +3,7 @@
 import math
 import time
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,26 +17,65 @@ from pydantic import Field
 from tasks import rows
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.cluster import missing_now, read_cluster
+from tasks.infer.chat import Chat
 from tasks.infer.explanation import Choice, explanation
+from tasks.infer.image_captioning import ImageCaptioning
 from tasks.infer.image_classification import ImageClassification
 from tasks.infer.image_embedding import ImageEmbedding
+from tasks.infer.keras_model import KerasModel
+from tasks.infer.object_detection import ObjectDetection
+from tasks.infer.onnx_model import OnnxModel
+from tasks.infer.openai_endpoint import OpenAI
 from tasks.infer.predictor import Predictor
 from tasks.infer.python import PythonPredictor
+from tasks.infer.query import Embedder, embed_image, embed_text, embedder
+from tasks.infer.sklearn_model import SklearnModel
+from tasks.infer.text_classification import TextClassification
 from tasks.infer.text_embedding import TextEmbedding
 from tasks.infer.text_generation import TextGeneration
+from tasks.infer.torch_model import TorchModel
+from tasks.infer.transcription import Transcription
 from tasks.infer.trial import Trial
-from tasks.infer.trials import begin_trials, tried
-from tasks.infer.worker import Prepare, PreparingWorker, Worker, drop_heavy
+from tasks.infer.trials import begin_trials, is_forked, preload, tried
+from tasks.infer.vllm_server import VLLM
+from tasks.infer.worker import ForkedPreparingWorker, ForkedWorker, Prepare, PreparingWorker, Worker, drop_heavy
+from tasks.plugins import with_plugins
 from tasks.reading_order import read_summaries
 from tasks.resources import PREPARE, SECONDS_A_ROW, TASK_RETRIES, UNREAD, Plan, Pool, workers_in_memory
 from tasks.run_directory import Run
 
-__all__ = ["AnyPredictor", "begin_trials", "infer"]
+__all__ = [
+    "AnyPredictor",
+    "Embedder",
+    "begin_trials",
+    "embed_image",
+    "embed_text",
+    "embedder",
+    "infer",
+    "preload",
+]
 
 AnyPredictor = Annotated[
-    ImageClassification | ImageEmbedding | TextEmbedding | TextGeneration | PythonPredictor,
+    ImageClassification
+    | ImageEmbedding
+    | ObjectDetection
+    | TextClassification
+    | TextEmbedding
+    | TextGeneration
+    | Transcription
+    | Chat
+    | VLLM
+    | OpenAI
+    | ImageCaptioning
+    | TorchModel
+    | OnnxModel
+    | KerasModel
+    | SklearnModel
+    | PythonPredictor,
     Field(discriminator="kind"),
 ]
+if not TYPE_CHECKING:
+    AnyPredictor = with_plugins(AnyPredictor, "predictors", Predictor)
 
 WAIT_SECONDS = 0.5  # Ray keeps a reservation for about a second after its task has ended
 SECONDS_BETWEEN_WARNINGS = 60.0
@@ -45,6 +84,7 @@ MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four 
 SECONDS_A_WORKER = 10.0  # of work for which starting one more worker is worth it
 SECONDS_A_TASK = 1.0  # which a death costs
 ROWS_A_TASK = 512
+SAMPLE_ROWS = 8  # of a document's chunks or a video's frames there are many more than a trial needs
 
 
 @task(
@@ -78,9 +118,10 @@ def infer(
             batch_format="pyarrow",
             num_cpus=plan.task_cpus,
             concurrency=plan.task_concurrency,
-            max_retries=3,
+            max_retries=TASK_RETRIES,  # as reading and preprocessing, which it is then fused with
         )
-    sample = _sample(run)
+    whole = _sample(run)
+    each, sample = rows.rows_each(whole), rows.first_rows(whole, SAMPLE_ROWS)
     prepare: Prepare | None = dataset.context.get_config(PREPARE, None)
     earlier: list[str] = []
     measured: list[float] = []
@@ -90,16 +131,17 @@ def infer(
         seconds = trial.seconds_a_row if trial else None
         found = {"batch_size": trial.batch_size} if trial and trial.batch_size else {}
         model = written.model_copy(update=found)
-        of_both = seconds + rows.seconds_a_row(sample, "preprocess") if seconds else None
+        of_both = seconds * each + rows.seconds_a_row(sample, "preprocess") if seconds else None
         pool = _sized(planned, trial, plan, _rows_left(run) * of_both if of_both else math.inf)
         if prepare and pool.maximum < planned.maximum:  # memory holds fewer workers than there are CPUs to prepare rows
             dataset = _prepared_apart(dataset, prepare)
             prepare = None
-        measured += [seconds / pool.initial] if seconds else []
+        measured += [seconds * each / pool.initial] if seconds else []
         prefix = f"{model.name}_" if len(models) > 1 else ""
-        at_once = _a_task(run, dataset, model, of_both, rows_per_part) if plan.is_beside else model.rows_per_call()
+        per_call = max(round(model.rows_at_once() / each), 1)
+        at_once = _a_task(run, dataset, per_call, of_both, rows_per_part) if plan.is_beside else per_call
         dataset = dataset.map_batches(
-            PreparingWorker if prepare else Worker,
+            _worker(is_forked(model, pool), prepare is not None),
             fn_constructor_kwargs={
                 "predictor": model,
                 "run": run,
@@ -108,11 +150,12 @@ def infer(
                 "earlier": list(earlier),
                 "keep": keep,
                 "pace": seconds or 0.0,
+                "columns": trial.columns if trial else None,
                 **({"prepare": prepare} if prepare else {}),
             },
             batch_size=at_once,
             batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(min_size=pool.minimum, max_size=pool.maximum, initial_size=pool.initial),
+            compute=strategy(pool, model.calls_at_once()),
             max_restarts=MAX_RESTARTS,
             max_task_retries=MAX_RESTARTS,
             **pool.remote_arguments(),
@@ -126,11 +169,30 @@ def infer(
     return dataset
 
 
+def _worker(is_forked: bool, prepares: bool) -> type:
+    if is_forked:
+        return ForkedPreparingWorker if prepares else ForkedWorker
+    return PreparingWorker if prepares else Worker
+
+
+def strategy(pool: Pool, calls_at_once: int) -> ray.data.ActorPoolStrategy:
+    """The pool for Ray Data, whose workers have so many calls under way, each in a thread of its own."""
+    sizes = {"min_size": pool.minimum, "max_size": pool.maximum, "initial_size": pool.initial}
+    if calls_at_once == 1:
+        return ray.data.ActorPoolStrategy(**sizes)
+    return ray.data.ActorPoolStrategy(
+        **sizes,
+        max_concurrent_calls_per_actor=calls_at_once,
+        max_tasks_in_flight_per_actor=2 * calls_at_once,
+        enable_true_multi_threading=True,
+    )
+
+
 def _a_task(
-    run: Run, dataset: ray.data.Dataset, model: Predictor, seconds_a_row: float | None, rows_per_part: int | None
+    run: Run, dataset: ray.data.Dataset, per_call: int, seconds_a_row: float | None, rows_per_part: int | None
 ) -> int:
     """How much a worker that prepares its own rows is handed at once: rows, or blocks of the order with as many."""
-    count = rows_a_task(model.rows_per_call(), seconds_a_row, rows_per_part or ROWS_A_TASK)
+    count = rows_a_task(per_call, seconds_a_row, rows_per_part or ROWS_A_TASK)
     if not dataset.context.get_config(UNREAD, False):
         return count
     summaries = read_summaries(run.order)

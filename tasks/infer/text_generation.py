@@ -1,21 +1,25 @@
-"""Text generation with any causal language model of transformers.
+"""Text generation with any language model of transformers: causal ones continue, encoder-decoders (T5, BART) answer.
 
 In: `text_column`, and the other columns that `prompt` names. Out: `generated_text`, the new text alone, without special
-tokens. No chat template is applied: write the model's turn markers into `prompt` where it wants them.
+tokens. No chat template is applied: `kind: chat` does, and a model that takes turn markers wants them in `prompt` here.
+Which of both kinds a model is its config says; to an encoder-decoder for summaries the text alone is the prompt, or
+what it was trained with ("summarize: {text}").
 
-Temperature 0 takes the likeliest token. Above 0, each row draws from the model's whole distribution with random numbers
-of its own, which depend on `seed`, `row_id` and the prompt alone.
+Temperature 0 takes the likeliest token, or with `num_beams` the likeliest text that a beam search finds. Above 0, each
+row draws from the model's whole distribution with random numbers of its own, which depend on `seed`, `row_id` and the
+prompt alone.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from tasks.errors import RowError
 from tasks.infer import pretrained
-from tasks.infer.checkpoint import Checkpoint, Dtype, Model
+from tasks.infer.checkpoint import Dtype, Model
+from tasks.infer.generation import Generation
 from tasks.infer.predictor import Batch, Predict, Predictor
 from tasks.infer.sampling import RowNoise
+from tasks.infer.sharding import DeviceMap, MaxMemory, on_devices, refuse_unreserved
 from tasks.infer.texts import filled, placeholders, texts
 
 if TYPE_CHECKING:
@@ -33,8 +37,11 @@ class TextGeneration(Predictor):
     ] = None
     max_new_tokens: PositiveInt = 128
     temperature: Annotated[float, Field(ge=0, description="0 takes the likeliest token.")] = 0
+    num_beams: Annotated[PositiveInt, Field(description="Texts that a search keeps; 1: no search.")] = 1
     seed: int = 0
     dtype: Dtype = "float32"
+    device_map: DeviceMap = None
+    max_memory: MaxMemory = None
 
     @model_validator(mode="after")
     def _prompt_holds_the_text(self) -> "TextGeneration":
@@ -42,79 +49,45 @@ class TextGeneration(Predictor):
             raise ValueError(f"prompt: expected {{{self.text_column}}} in it, found {self.prompt!r}")
         return self
 
+    @model_validator(mode="after")
+    def _settings_go_together(self) -> "TextGeneration":
+        if self.temperature and self.num_beams > 1:
+            raise ValueError("num_beams: searches for the likeliest text, which temperature: 0 asks for")
+        refuse_unreserved(self.device_map, self.num_gpus)
+        return self
+
     def inputs(self) -> list[str]:
         columns = [self.text_column] if self.prompt is None else placeholders(self.prompt)
         return [*columns, "row_id"] if self.temperature and "row_id" not in columns else columns
+
+    def imports(self) -> tuple[str, ...]:
+        return pretrained.IMPORTS
 
     def fingerprint(self) -> dict[str, str]:
         return pretrained.fingerprint(self.model)
 
     def load(self) -> Predict:
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
-        device = pretrained.device(self.num_gpus)
         checkpoint = pretrained.find(self.model)
-        tokenizer = _padded(checkpoint, checkpoint.load(AutoTokenizer, padding_side="left"))
-        model, _ = checkpoint.weights(AutoModelForCausalLM, self.dtype)
-        model = model.to(device)
-        ends = _end_tokens(model)
-        longest = self._longest_prompt(checkpoint, model)
+        is_encoder_decoder = checkpoint.load(AutoConfig).is_encoder_decoder
+        tokenizer = checkpoint.load(AutoTokenizer, padding_side="right" if is_encoder_decoder else "left")
+        kind = AutoModelForSeq2SeqLM if is_encoder_decoder else AutoModelForCausalLM
+        model, device = on_devices(checkpoint, kind, self)
+        generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
 
         def predict(batch: Batch) -> dict:
             given = texts(batch[self.text_column], self.text_column)
             prompts = given if self.prompt is None else filled(self.prompt, batch)
             tokens = tokenizer(prompts, padding=True, return_tensors="pt").to(device)
-            _check(tokens["attention_mask"].sum(1).tolist(), longest)
-            with torch.inference_mode():
-                made = model.generate(
-                    input_ids=tokens["input_ids"],
-                    attention_mask=tokens["attention_mask"],
-                    max_new_tokens=self.max_new_tokens,
-                    do_sample=False,
-                    num_beams=1,
-                    pad_token_id=tokenizer.pad_token_id,
-                    logits_processor=self._noise(batch, prompts, device),
-                )
-            new = made[:, tokens["input_ids"].shape[1] :].tolist()
-            kept = [row[: next((at for at, token in enumerate(row) if token in ends), None)] for row in new]
-            return {"generated_text": tokenizer.batch_decode(kept, skip_special_tokens=True)}
+            inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+            made = generation.run(inputs, self._noise(batch, prompts, device), self.num_beams)
+            return {"generated_text": generation.texts(made)}
 
         return predict
 
-    def _noise(self, batch: Batch, prompts: list[str], device: "torch.device") -> list[RowNoise] | None:
+    def _noise(self, batch: Batch, prompts: list[str], device: "torch.device") -> RowNoise | None:
         if not self.temperature:
             return None
         names = [f"{row_id} {prompt}" for row_id, prompt in zip(batch["row_id"], prompts, strict=True)]
-        return [RowNoise(self.temperature, self.seed, names, device)]
-
-    def _longest_prompt(self, checkpoint: Checkpoint, model: Any) -> int | None:
-        context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        if context and context <= self.max_new_tokens:
-            raise checkpoint.unusable(
-                f"max_new_tokens: {self.max_new_tokens} fills its whole context of {context} tokens"
-            )
-        return context - self.max_new_tokens if context else None
-
-
-def _padded(checkpoint: Checkpoint, tokenizer: Any) -> Any:
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.bos_token
-    if tokenizer.pad_token is None:
-        raise checkpoint.unusable(
-            "expected a pad or an end token in tokenizer_config.json, found neither. Set pad_token"
-        )
-    return tokenizer
-
-
-def _end_tokens(model: Any) -> set[int | None]:
-    ends = model.generation_config.eos_token_id
-    return set(ends) if isinstance(ends, list) else {ends}
-
-
-def _check(lengths: list[int], longest: int | None) -> None:
-    for length in lengths:
-        if not length:
-            raise RowError("prompt: expected at least one token, found an empty text.")
-        if longest and length > longest:
-            raise RowError(f"prompt: expected at most {longest} tokens beside max_new_tokens, found {length}.")
+        return RowNoise(self.temperature, self.seed, names, device)

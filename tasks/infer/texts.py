@@ -1,4 +1,8 @@
-"""Text columns as lists of strings, plain or put into a prompt, with a clear error for the row that has none."""
+"""Text columns as lists of strings, plain or put into a template, with a clear error for the row that has none.
+
+The one grammar of templates (`prompt`, `system`, `user`): `{column}` is the row's value in that column, as text; `{{`
+and `}}` are plain braces. Nothing else stands in braces: no formats, no attributes, no indices.
+"""
 
 from collections.abc import Iterable
 from string import Formatter
@@ -17,28 +21,33 @@ def texts(values: Iterable[object], column: str) -> list[str]:
     return [str(value) for value in found]
 
 
-def placeholders(prompt: str) -> list[str]:
-    """The columns that `{column}` names in `prompt`. ValueError for anything but plain names in braces."""
+def placeholders(template: str, setting: str = "prompt") -> list[str]:
+    """The columns that `{column}` names in `template`. ValueError for anything but plain names in braces."""
     columns = []
-    for _, name, layout, conversion in Formatter().parse(prompt):
-        if name is not None:
-            if not name or layout or conversion or set(name) & set(".["):
-                raise ValueError(
-                    f"prompt: expected column names in braces, found {{{name}}}; write {{{{ and }}}} for plain braces"
-                )
-            columns.append(name)
+    try:
+        for _, name, layout, conversion in Formatter().parse(template):
+            if name is not None:
+                if not name or layout or conversion or set(name) & set(".["):
+                    raise ValueError(f"found {{{name}}}")
+                columns.append(name)
+    except ValueError as error:
+        raise ValueError(
+            f"{setting}: expected column names in braces, {error}; write {{{{ and }}}} for plain braces"
+        ) from None
     return list(dict.fromkeys(columns))
 
 
-def filled(prompt: str, batch: Batch) -> list[str]:
-    """`prompt` with each row's values; RowError for a row that has no value in one of its columns."""
-    columns = placeholders(prompt)
+def filled(template: str, batch: Batch, setting: str = "prompt") -> list[str]:
+    """`template` with each row's values; RowError for a row that has no value in one of its columns."""
+    columns = placeholders(template, setting)
+    if not columns:
+        return [template.format()] * len(next(iter(batch.values())))
     rows = zip(*(batch[column].tolist() for column in columns), strict=True)
-    return [prompt.format(**dict(zip(columns, _present(columns, row), strict=True))) for row in rows]
+    return [template.format(**dict(zip(columns, _present(columns, row, setting), strict=True))) for row in rows]
 
 
-def _present(columns: list[str], row: tuple[object, ...]) -> tuple[object, ...]:
+def _present(columns: list[str], row: tuple[object, ...], setting: str) -> tuple[object, ...]:
     for column, value in zip(columns, row, strict=True):
         if value is None:
-            raise RowError(f"{column}: expected a value for the prompt, found none.")
+            raise RowError(f"{column}: expected a value for the {setting}, found none.")
     return row

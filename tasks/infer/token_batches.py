@@ -5,12 +5,15 @@ as fill a budget of tokens, padding included: short texts go many at a time, lon
 same work. Budgets of tokens are fairseq's way (https://arxiv.org/abs/1904.01038).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+Encoded = Mapping[str, list[int]]  # of one text, by the names under which a model takes them
+
 # Of a batch. On CPUs the best of 512 to 8,192 for MiniLM and news texts, float32 and bfloat16; for devices, chosen.
 CPU_TOKENS, DEVICE_TOKENS = 2_048, 65_536
+BATCHES_PER_WINDOW = 32
 
 
 def token_batches(lengths: Sequence[int], tokens: int | None, rows: int) -> Iterator[np.ndarray]:
@@ -25,3 +28,21 @@ def token_batches(lengths: Sequence[int], tokens: int | None, rows: int) -> Iter
         count = rows if tokens is None else max(tokens // longest, 1)
         yield order[start : start + count]
         start += count
+
+
+def by_length(encoded: Sequence[Encoded], tokens: int | None, rows: int, run: Callable[..., np.ndarray]) -> np.ndarray:
+    """What `run` makes of texts, a row each and in their order, called with a list of texts that are alike in length.
+
+    tokens, rows: as for `token_batches`.
+    """
+    lengths = [len(one["input_ids"]) for one in encoded]
+    batches = list(token_batches(lengths, tokens, rows))
+    made = [run([encoded[row] for row in places]) for places in batches]
+    return np.concatenate(made)[np.argsort(np.concatenate(batches))]
+
+
+def token_budget(batch_size: str | int, device_type: str) -> int | None:
+    """How many tokens a batch may have where its size is left open; None where it is not."""
+    if batch_size != "auto":
+        return None
+    return CPU_TOKENS if device_type == "cpu" else DEVICE_TOKENS

@@ -20,7 +20,8 @@ def test_it_says_what_a_row_costs_where_it_is_prepared_and_what_a_worker_gets() 
     plan = make_plan([written], [{"CPU": 4}], {})
     [pool] = plan.pools
     used = written.model_copy(update={"batch_size": 64})
-    found = explanation(plan, [Choice(written, used, pool, Trial(0.001, 2**30, 64), 320)], sample, True, False)
+    trial = Trial(0.001, 2**30, 64, pa.schema([]))
+    found = explanation(plan, [Choice(written, used, pool, trial, 320)], sample, True, False)
     assert found["a row costs, measured on a sample"] == "0.00 ms to read, 2.00 ms to prepare, 1.00 ms python"
     assert found["rows are prepared"] == "in the model's workers (prepare: beside)"
     assert found["rows are read"].startswith("in Ray tasks of 0.1 CPU")

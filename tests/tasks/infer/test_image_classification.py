@@ -132,6 +132,18 @@ def test_images_of_unlike_sizes_keep_their_order(model):
     assert_same(predict({"image": as_objects(images)}), expected)
 
 
+def test_several_labels_come_as_lists_the_likeliest_first(model):
+    images = images_of(*[(40, 40)] * 5)
+    found = ImageClassification(model=str(model), top_k=3).load()({"image": np.stack(images)})
+    network = AutoModelForImageClassification.from_pretrained(model).eval()
+    processor = AutoImageProcessor.from_pretrained(model, backend="pil")
+    with torch.inference_mode():
+        expected = network(**processor(images, return_tensors="pt")).logits.softmax(-1).topk(3)
+    assert found["top_labels"].to_pylist() == [[LABELS[i] for i in row] for row in expected.indices.tolist()]
+    np.testing.assert_allclose(found["top_confidences"].to_pylist(), expected.values, atol=1e-5)
+    assert_same(found, plain_transformers(model, images))
+
+
 def test_images_that_the_model_takes_in_several_sizes_keep_their_order(tmp_path):
     folder = saved(tmp_path, small_resnet, BitImageProcessorPil(size={"shortest_edge": 40}, do_center_crop=False))
     images = images_of((40, 60), (50, 40), (40, 60), (44, 99), (60, 48))

@@ -1,3 +1,4 @@
+import csv
 import json
 import random
 
@@ -195,6 +196,26 @@ def test_half_precision_comes_out_as_float32_and_near(encoder):
     values = some_texts(5, 20)
     found = embed(encoder, values, dtype="bfloat16")
     assert 0 < np.abs(found - embed(encoder, values)).max() < 0.2
+
+
+@pytest.mark.slow
+def test_half_precision_leaves_the_similarity_score_of_real_texts_unchanged(shared_data):
+    """The score: how often two news of one topic are more alike than two of different topics (area under the curve)."""
+    with open(shared_data / "agnews-400.csv", newline="") as file:
+        news = [(topic, f"{title}. {text}") for topic, title, text in csv.reader(file)]
+    topics = np.array([topic for topic, _ in news])
+    first, second = np.triu_indices(len(news), 1)
+    alike = topics[first] == topics[second]
+
+    def score(dtype):
+        vectors = embed(MINILM, [text for _, text in news], dtype=dtype)
+        ranks = (vectors @ vectors.T)[first, second].argsort().argsort() + 1.0
+        ours = alike.sum()
+        return (ranks[alike].sum() - ours * (ours + 1) / 2) / (ours * (~alike).sum())
+
+    exact = score("float32")
+    assert exact > 0.7
+    assert score("bfloat16") == pytest.approx(exact, abs=1e-3)
 
 
 def test_a_row_without_text_says_so(encoder):

@@ -1,0 +1,121 @@
+"""A JSON schema that answers are to fit: an answer's text to a value that does, and the Arrow type of such values.
+
+An object becomes a struct of its `properties`, an array a list, and string, integer, number and boolean what they are
+called. What has no one such type (an object without properties, anyOf, a union) stays JSON text. The type comes from
+the schema alone, so that it is the same in every batch.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from jsonschema import ValidationError
+from jsonschema.exceptions import SchemaError, best_match
+from jsonschema.validators import validator_for
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
+
+from tasks.errors import RowError
+
+FENCED = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.DOTALL)
+PLAIN = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
+
+
+class AnswerSchema:
+    """`schema` as written in the job file. Raises ValueError where it is none, or points outside itself."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        kind = validator_for(schema)
+        resource: Resource[Any] = Resource.from_contents(schema, default_specification=DRAFT202012)
+        resolver = Registry().with_resource("", resource).resolver()
+        try:
+            kind.check_schema(schema)
+            targets = {name: resolver.lookup(name).contents for name in _references(schema)}
+        except (SchemaError, Unresolvable) as error:
+            why = error.message if isinstance(error, SchemaError) else f"nothing is there for $ref {error.ref!r}"
+            raise ValueError(f"expected a JSON schema, found one that is none: {why}") from None
+        self._validator = kind(schema, registry=Registry())  # without one, a $ref elsewhere would be fetched
+        self.type = _arrow_type(schema, targets)
+
+    def value(self, text: str) -> Any:
+        """The answer `text` as a value for a column of `self.type`. RowError where it does not fit, saying where."""
+        found = _parsed(text)
+        try:
+            problem = best_match(self._validator.iter_errors(found))
+            if problem is None:
+                value = _plain(found, self.type)
+                pa.array([value], self.type)
+                return value
+            why = _worded(problem)
+        except RecursionError:
+            why = "JSON that is nested too deeply"
+        except (pa.ArrowException, UnicodeError, OverflowError, ValueError) as error:
+            why = f"a value that no column of {self.type} holds: {error}"
+        raise RowError(f"answer: expected JSON that fits output_schema, found {why}. It begins with {text[:80]!r}.")
+
+
+def _arrow_type(schema: Any, targets: Mapping[str, Any], inside: tuple[str, ...] = ()) -> pa.DataType:
+    """The type of values that fit `schema`. targets: what each $ref means; inside: those that led here."""
+    if not isinstance(schema, dict):
+        return pa.string()
+    if reference := schema.get("$ref"):
+        if reference in inside:
+            return pa.string()  # a schema that holds itself has no type of a certain depth
+        return _arrow_type(targets[reference], targets, (*inside, reference))
+    named = schema.get("type", [])
+    kinds = [one for one in (named if isinstance(named, list) else [named]) if one != "null"]
+    kind = kinds[0] if len(kinds) == 1 else ""
+    if kind == "object" and schema.get("properties"):
+        fields = [(name, _arrow_type(inner, targets, inside)) for name, inner in schema["properties"].items()]
+        return pa.struct(fields)
+    if kind == "array" and "items" in schema:
+        return pa.list_(_arrow_type(schema["items"], targets, inside))
+    return PLAIN.get(kind, pa.string())
+
+
+def _parsed(text: str) -> Any:
+    fenced = FENCED.fullmatch(text.strip())
+    try:
+        return json.loads(fenced.group(1) if fenced else text, parse_constant=_refused)
+    except RecursionError:
+        why = "JSON that is nested too deeply"
+    except ValueError as error:
+        why = f"a text that is no JSON ({error})"
+    raise RowError(f"answer: expected JSON that fits output_schema, found {why}. It begins with {text[:80]!r}.")
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """`value` with JSON text where `kind` is of strings and it is none. Keys that the schema does not name go."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: _plain(value.get(field.name), field.type) for field in kind}
+    if pa.types.is_list(kind):
+        return [_plain(one, kind.value_type) for one in value]
+    if pa.types.is_string(kind) and not isinstance(value, str):
+        return json.dumps(value)
+    if pa.types.is_integer(kind):
+        return int(value)  # to JSON schema 3.0 is an integer
+    return value
+
+
+def _worded(problem: ValidationError) -> str:
+    where = problem.json_path.removeprefix("$").removeprefix(".")
+    return f"{where}: {problem.message[:300]}" if where else problem.message[:300]
+
+
+def _references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        if isinstance(found := schema.get("$ref"), str):
+            yield found
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for inner in schema:
+            yield from _references(inner)

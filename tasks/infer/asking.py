@@ -1,0 +1,57 @@
+"""Many requests under way at once, from calls that wait: one event loop a worker, and a journal of the answers."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tasks.errors import RowError
+from tasks.infer.conversation import Answer
+from tasks.infer.endpoint import Endpoint
+from tasks.infer.journal import Journal, key_of
+
+
+class Asking:
+    """Asks what `make_endpoint` makes, in a thread of its own. Calls may come from several threads."""
+
+    def __init__(self, make_endpoint: Callable[[], Endpoint], journal: Journal) -> None:
+        self._journal, self._loop = journal, asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True, name="asking").start()
+        self._endpoint = self._in_loop(self._made(make_endpoint))
+
+    def answers(self, row_ids: Sequence[str], bodies: Sequence[dict[str, Any]]) -> list[Answer | Exception]:
+        """An answer a row, or the `RowError` that is its own. Raises what is not a row's fault."""
+        try:
+            found: list[Answer | Exception] = self._in_loop(self._all(row_ids, bodies))
+        except BaseException:
+            self._journal.flush(now=True)
+            raise
+        self._journal.flush()
+        return found
+
+    async def _all(self, row_ids: Sequence[str], bodies: Sequence[dict[str, Any]]) -> list[Answer | Exception]:
+        tasks = [asyncio.ensure_future(self._one(*each)) for each in zip(row_ids, bodies, strict=True)]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()  # where one failed that is no row's fault
+
+    async def _one(self, row_id: str, body: dict[str, Any]) -> Answer | Exception:
+        key = key_of(row_id, body)
+        if known := self._journal.find(key):
+            return Answer(**known)
+        try:
+            answer = await self._endpoint.ask(body)
+        except RowError as error:
+            return error
+        self._journal.add(key, asdict(answer))
+        return answer
+
+    def _in_loop(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    @staticmethod
+    async def _made(make_endpoint: Callable[[], Endpoint]) -> Endpoint:
+        return make_endpoint()

@@ -1,0 +1,37 @@
+"""Chat completion with any instruction-tuned language model of transformers, in its own chat template.
+
+In and out: see conversation.py; how it draws: own_chat.py.
+"""
+
+from typing import Literal
+
+from tasks.infer import pretrained
+from tasks.infer.generation import Generation
+from tasks.infer.own_chat import OwnChat
+from tasks.infer.predictor import Batch, Predict
+from tasks.infer.sharding import on_devices
+from tasks.rows import Outcome
+
+
+class Chat(OwnChat):
+    """Answers chat messages."""
+
+    kind: Literal["chat"] = "chat"
+
+    def load(self) -> Predict:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        checkpoint = pretrained.find(self.model)
+        tokenizer = checkpoint.load(AutoTokenizer, padding_side="left")
+        roles = ["user"] if self.system is None else ["system", "user"]
+        self.refuse_template(checkpoint, tokenizer, [{"role": role, "content": "text"} for role in roles])
+        model, device = on_devices(checkpoint, AutoModelForCausalLM, self)
+        generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
+
+        def predict(batch: Batch) -> Outcome:
+            prompts = self.prompts(tokenizer, self.messages(batch))
+            tokens = tokenizer(prompts, padding=True, return_tensors="pt", add_special_tokens=False).to(device)
+            inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+            return self.answered(generation, inputs, batch, prompts, device)
+
+        return predict

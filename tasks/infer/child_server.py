@@ -1,0 +1,70 @@
+"""A server that a worker starts for itself on its own machine, and that ends with the worker, whatever ends that."""
+
+import collections
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+LINES_TOLD = 12
+SECONDS_BETWEEN_LOOKS = 0.3
+
+
+class ChildServer:
+    """`command` with the port that it is to listen on in the place of `{port}`; its output goes to a file."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.port = _free_port()
+        self._log = tempfile.NamedTemporaryFile(prefix="overnight-server-", suffix=".log")  # noqa: SIM115 - kept open
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-I", str(Path(__file__).with_name("ends_with_parent.py"))),
+                *(part.replace("{port}", str(self.port)) for part in command),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=dict(environment),
+        )
+
+    def wait(self, path: str, seconds: float) -> str:
+        """Until `path` answers 200. What is wrong otherwise, with the end of its output; empty where nothing is."""
+        import httpx
+
+        deadline = time.monotonic() + seconds
+        with httpx.Client(trust_env=False, timeout=10) as client:
+            while time.monotonic() < deadline:
+                if ended := self.ended():
+                    return ended
+                try:
+                    if client.get(f"http://127.0.0.1:{self.port}{path}").status_code == 200:
+                        return ""
+                except httpx.TransportError:
+                    pass
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+        return f"it did not answer within {seconds:g} s: {self._told()}"
+
+    def ended(self) -> str:
+        """How it ended by itself, with the end of its output; empty while it runs."""
+        code = self._process.poll()
+        return "" if code is None else f"it ended with code {code}: {self._told()}"
+
+    def end(self) -> None:
+        """Ends it at once."""
+        if self._process.stdin:
+            self._process.stdin.close()
+        self._process.wait()
+
+    def _told(self) -> str:
+        with open(self._log.name, errors="replace") as lines:
+            return "".join(collections.deque(lines, LINES_TOLD)).strip()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,108 @@
+"""What everything that answers chat messages has in common: its settings, its messages, and the columns of answers.
+
+In: the columns that `system` and `user` name. Out: `generated_text`; `prompt_tokens`, `completion_tokens` (int64, the
+end token included); `finish_reason` (string: stop where the model ended, length where `max_new_tokens` did). With
+`output_schema` also `structured_output`, of the type that the schema says (see answer_schema.py): a row whose answer
+does not fit is quarantined with the reason.
+
+This file does not know who answers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pyarrow as pa
+from pydantic import Field, PositiveInt, field_validator
+
+from tasks.errors import RowError
+from tasks.infer.predictor import Batch, Predictor
+from tasks.infer.texts import filled, placeholders
+from tasks.rows import Outcome
+
+Message = dict[str, Any]
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back for a row; counts are None where the one who answers does not tell."""
+
+    text: str
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    finish_reason: str | None
+
+
+class Conversation(Predictor):
+    """Settings of a chat completion a row."""
+
+    user: Annotated[str, Field(min_length=1, description="The user's message, with {column} for values.")]
+    system: Annotated[str | None, Field(description="The system's message, with {column} for values.")] = None
+    max_new_tokens: PositiveInt = 256
+    temperature: Annotated[float, Field(ge=0, description="0 takes the likeliest token.")] = 0
+    top_p: Annotated[
+        float, Field(gt=0, le=1, description="Draws only from the likeliest tokens that have so much together.")
+    ] = 1
+    seed: int = 0
+    output_schema: Annotated[
+        Schema | None,
+        Field(description="A JSON schema that the answer has to fit; it is parsed into structured_output."),
+    ] = None
+
+    @field_validator("user", "system")
+    @classmethod
+    def _names_columns(cls, template: str | None, info: Any) -> str | None:
+        if template is not None:
+            placeholders(template, info.field_name)
+        return template
+
+    @field_validator("output_schema")
+    @classmethod
+    def _is_a_schema(cls, schema: Schema | None) -> Schema | None:
+        if schema is not None:
+            from tasks.infer.answer_schema import AnswerSchema
+
+            AnswerSchema(schema)
+        return schema
+
+    def inputs(self) -> list[str]:
+        columns = [*placeholders(self.system or "", "system"), *placeholders(self.user, "user"), "row_id"]
+        return list(dict.fromkeys(columns))
+
+    def messages(self, batch: Batch) -> list[list[Message]]:
+        """Each row's messages, the system's first. RowError for a row that lacks a value."""
+        asked: list[list[Message]] = [[{"role": "user", "content": text}] for text in filled(self.user, batch, "user")]
+        if self.system is None:
+            return asked
+        told = [{"role": "system", "content": text} for text in filled(self.system, batch, "system")]
+        return [[first, *rest] for first, rest in zip(told, asked, strict=True)]
+
+    def outcome(self, answers: Sequence[Answer | Exception]) -> Outcome:
+        """The columns of answers, one a row; an exception is the row's own failure."""
+        failed = {row: answer for row, answer in enumerate(answers) if isinstance(answer, Exception)}
+        given = [answer if isinstance(answer, Answer) else None for answer in answers]
+        columns: dict[str, Any] = {
+            "generated_text": pa.array([one and one.text for one in given], pa.string()),
+            "prompt_tokens": pa.array([one and one.prompt_tokens for one in given], pa.int64()),
+            "completion_tokens": pa.array([one and one.completion_tokens for one in given], pa.int64()),
+            "finish_reason": pa.array([one and one.finish_reason for one in given], pa.string()),
+        }
+        if self.output_schema is not None:
+            columns["structured_output"] = _structured(self.output_schema, given, failed)
+        return Outcome(columns, failed=failed)
+
+
+def _structured(schema: Schema, given: Sequence[Answer | None], failed: dict[int, Exception]) -> pa.Array:
+    from tasks.infer.answer_schema import AnswerSchema
+
+    expected = AnswerSchema(schema)
+    values: list[Any] = [None] * len(given)
+    for row, answer in enumerate(given):
+        if answer is not None:
+            try:
+                values[row] = expected.value(answer.text)
+            except RowError as error:
+                cut = " It ends where max_new_tokens does." if answer.finish_reason == "length" else ""
+                failed[row] = RowError(f"{error}{cut}")
+    return pa.array(values, expected.type)

@@ -1,0 +1,219 @@
+"""One OpenAI-compatible endpoint: a chat completion for a request's body, tried again while that may help.
+
+Whose fault it is when it does not help:
+
+    the row's       a 4xx that tells of the request, an answer that is none; a 5xx, a time-out or a cut connection, at
+                    `max_tries` or when the patience ends, while other requests get through: where none is under way,
+                    a short one is sent to see
+    the service's   nothing gets through for the whole patience, or too many requests (429) all that time:
+                    `StorageFailed`, and a new attempt
+    the settings'   401, 402, 403, no quota: `StorageRefused`. 404, a redirect: `JobError`
+
+`Retry-After` is honoured, and after a 429 holds back all requests. No message and no log holds the key.
+"""
+
+import asyncio
+import json
+import logging
+import math
+import random
+import time
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+from tasks.errors import JobError, RowError, StorageFailed, StorageRefused
+from tasks.infer.conversation import Answer
+from tasks.infer.pace import Pace
+
+if TYPE_CHECKING:
+    import httpx
+
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 8.0
+CHARACTERS_A_TOKEN = 4  # for tokens a minute, until the answer tells
+MESSAGE_CHARACTERS = 300
+REFUSED = {
+    401: "it does not know the key; see api_key_env",
+    402: "it asks for a payment",
+    403: "it does not allow this",
+}
+WRONG = {404: "no such path or model; see base_url and model", 405: "no chat completions there; see base_url"}
+
+_log = logging.getLogger("overnight.endpoint")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a request waits for its answer, how long all tries of a row take, and how many blame it."""
+
+    timeout_seconds: float
+    patience_seconds: float
+    max_tries: int
+
+
+class _Passing(Exception):
+    """Waiting may help: for so many seconds, if the server says."""
+
+    def __init__(self, what: str, after: float | None = None, is_limit: bool = False, is_answer: bool = False) -> None:
+        super().__init__(what)
+        self.after, self.is_limit, self.is_answer = after, is_limit, is_answer
+
+
+class Endpoint:
+    """`url` is shown in messages as it is; `key` nowhere. All of it is used from one event loop."""
+
+    def __init__(
+        self, url: str, key: str | None, at_once: int, patience: Patience, requests: Pace, tokens: Pace
+    ) -> None:
+        import httpx
+
+        if not url.startswith(("http://", "https://")) or not httpx.URL(url).host:
+            raise JobError("base_url: expected http:// or https:// and a host, found something else.", "infer")
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # or there is a line a request
+        self._url, self._key, self._patience = url.rstrip("/"), key, patience
+        self._requests, self._tokens = requests, tokens
+        self._client = httpx.AsyncClient(
+            trust_env="//127.0.0.1" not in url,  # no proxy leads to this machine
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            limits=httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once),
+        )
+        self._slots, self._seeing = asyncio.Semaphore(at_once), asyncio.Lock()
+        self._not_before = self._last_success = 0.0
+
+    async def ask(self, body: dict[str, Any]) -> Answer:
+        """Raises `RowError` where the row is to blame, else an `OvernightError`."""
+        async with self._slots:
+            return await self._patiently(body)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _patiently(self, body: dict[str, Any]) -> Answer:
+        spent, tries, wait, knows = 0.0, 0, FIRST_WAIT_SECONDS, False
+        while True:
+            await self._turn(body)
+            began, tries = time.monotonic(), tries + 1
+            left = self._patience.patience_seconds - spent
+            try:
+                return await self._once(body, min(self._patience.timeout_seconds, max(left, 1.0)))
+            except _Passing as error:
+                problem = error
+            seconds = wait * random.uniform(0.5, 1.5) if problem.after is None else problem.after
+            spent += time.monotonic() - began + seconds  # not what the limits a minute make it wait
+            is_over = spent >= self._patience.patience_seconds
+            if not problem.is_limit and (is_over or tries + 1 >= self._patience.max_tries):
+                knew, knows = knows, problem.is_answer or await self._answers_others(body, began)
+                if knows and (knew or is_over):  # not the first time: the service may have come back just then
+                    raise RowError(f"{problem}, in {tries} tries; others get through.")
+            if is_over:
+                raise StorageFailed(
+                    f"{self._url}: nothing got through in {tries} tries and {spent:.0f} s: {problem}. What was "
+                    "answered is kept; run again to resume."
+                    + (" Set requests_per_minute to what it allows." if problem.is_limit else ""),
+                    "infer",
+                )
+            if problem.is_limit:
+                self._not_before = max(self._not_before, time.monotonic() + seconds)
+            _log.info("%s: %s; tried again in %.1f s", self._url, problem, seconds)
+            await asyncio.sleep(seconds)
+            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+
+    async def _turn(self, body: dict[str, Any]) -> None:
+        while (seconds := self._not_before - time.monotonic()) > 0:
+            await asyncio.sleep(seconds)
+        await self._tokens.wait(_tokens_at_most(body))
+        await self._requests.wait()
+
+    async def _answers_others(self, body: dict[str, Any], since: float) -> bool:
+        """Whether anything gets through: a request since then, or one that nothing could be wrong with."""
+        async with self._seeing:
+            if self._last_success > since:
+                return True
+            harmless: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
+            harmless |= {name: 1 for name in ("max_tokens", "max_completion_tokens") if name in body}
+            try:
+                await self._once({"model": body["model"], **harmless}, min(self._patience.timeout_seconds, 20.0))
+            except (_Passing, RowError):
+                return False
+            return True
+
+    async def _once(self, body: dict[str, Any], seconds: float) -> Answer:
+        import httpx
+
+        try:
+            async with asyncio.timeout(seconds):
+                response = await self._client.post(f"{self._url}/chat/completions", json=body, timeout=None)
+        except TimeoutError:
+            raise _Passing(f"no answer within {seconds:.3g} s") from None
+        except httpx.TransportError as error:
+            raise _Passing(f"{type(error).__name__}: {self._shown(str(error))}") from None
+        if response.status_code != 200:
+            raise self._refusal(response)
+        answer = self._answer(response.content)
+        self._last_success = time.monotonic()
+        if answer.prompt_tokens is not None and answer.completion_tokens is not None:
+            self._tokens.correct(answer.prompt_tokens + answer.completion_tokens - _tokens_at_most(body))
+        return answer
+
+    def _refusal(self, response: "httpx.Response") -> Exception:
+        status = response.status_code
+        what = f"HTTP {status}: {self._shown(_told(response))}"
+        if status in REFUSED:  # without its words, which may tell of the key
+            return StorageRefused(f"{self._url}: HTTP {status}: {REFUSED[status]}.", "infer")
+        if status == 429 and "insufficient_quota" in response.text:
+            return StorageRefused(f"{self._url}: {what}", "infer")
+        if status in WRONG or status < 400:
+            return JobError(f"{self._url}: {WRONG.get(status, 'expected an answer')}: {what}", "infer")
+        if status in (408, 409, 425, 429) or (status >= 500 and status != 501):
+            return _Passing(what, _retry_after(response), is_limit=status == 429)
+        return RowError(f"expected an answer, found {what}")
+
+    def _answer(self, content: bytes) -> Answer:
+        try:
+            found = json.loads(content)
+            choice = found["choices"][0]
+            message = choice["message"]
+            text, reason = message["content"], choice.get("finish_reason")
+            usage = found.get("usage") or {}
+            counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            shown = self._shown(content[:80].decode(errors="replace"))
+            raise _Passing(f"expected a chat completion, found {shown!r}", is_answer=True) from None
+        if not isinstance(text, str):
+            why = message.get("refusal") or f"finish_reason {reason}"
+            raise RowError(f"expected a text as answer, found none: {self._shown(str(why))}")
+        if not all(count is None or isinstance(count, int) for count in counts):
+            raise _Passing(f"expected numbers of tokens, found {counts}", is_answer=True)
+        return Answer(text, counts[0], counts[1], reason if isinstance(reason, str) else None)
+
+    def _shown(self, text: str) -> str:
+        text = " ".join(text.split())
+        return (text.replace(self._key, "***") if self._key else text)[:MESSAGE_CHARACTERS]
+
+
+def _tokens_at_most(body: dict[str, Any]) -> float:
+    """A guess, from above for most texts."""
+    characters = sum(len(str(message["content"])) for message in body["messages"])
+    made = body.get("max_tokens") or body.get("max_completion_tokens") or 0
+    return characters / CHARACTERS_A_TOKEN + int(made)
+
+
+def _told(response: "httpx.Response") -> str:
+    try:
+        error = response.json()["error"]
+        return str(error["message"] if isinstance(error, dict) else error)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return response.text
+
+
+def _retry_after(response: "httpx.Response") -> float | None:
+    """Seconds, or a date; None where the server says nothing that can be read."""
+    value = response.headers.get("retry-after", "")
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - time.time()
+        except (ValueError, TypeError):
+            return None
+    return None if math.isnan(seconds) else max(seconds, 0.0)

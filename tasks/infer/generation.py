@@ -1,0 +1,92 @@
+"""Tokens in, new tokens out, with any generating model of transformers; what a prompt has to leave room for.
+
+This file knows nothing of columns, texts or images.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.errors import RowError
+from tasks.infer.checkpoint import Checkpoint
+from tasks.infer.sampling import RowNoise
+
+
+@dataclass(frozen=True)
+class Generated:
+    """The new tokens of a row, without the end token; `ended`: whether the model made one."""
+
+    tokens: list[int]
+    ended: bool
+
+    @property
+    def count(self) -> int:
+        """Tokens that were made, the end token included."""
+        return len(self.tokens) + self.ended
+
+    @property
+    def finish_reason(self) -> str:
+        return "stop" if self.ended else "length"
+
+
+class Generation:
+    """A model, ready on its device, that continues what it is given by at most `max_new_tokens`."""
+
+    def __init__(self, checkpoint: Checkpoint, tokenizer: Any, model: Any, max_new_tokens: int) -> None:
+        """Raises JobError where nothing could be made, and gives `tokenizer` a pad token where it has none."""
+        self.tokenizer, self._model, self._max_new_tokens = padded(checkpoint, tokenizer), model, max_new_tokens
+        self.is_encoder_decoder = bool(model.config.is_encoder_decoder)
+        ends = model.generation_config.eos_token_id
+        self._ends = set(ends) if isinstance(ends, list) else {ends}
+        context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        if context and context <= max_new_tokens:
+            raise checkpoint.unusable(f"max_new_tokens: {max_new_tokens} fills its whole context of {context} tokens")
+        self._longest = context and (context if self.is_encoder_decoder else context - max_new_tokens)
+
+    def run(self, inputs: dict[str, Any], noise: RowNoise | None, num_beams: int = 1) -> list[Generated]:
+        """inputs: `input_ids` and `attention_mask`, N x T on the model's device, and what else its forward pass takes.
+
+        RowError for a prompt that is empty or too long.
+        """
+        import torch
+
+        self._check(inputs["attention_mask"].sum(1).tolist())
+        with torch.inference_mode():
+            made = self._model.generate(
+                **inputs,
+                max_new_tokens=self._max_new_tokens,
+                do_sample=False,
+                num_beams=num_beams,
+                pad_token_id=self.tokenizer.pad_token_id,
+                logits_processor=[noise] if noise else None,
+            )
+        start = 1 if self.is_encoder_decoder else inputs["input_ids"].shape[1]
+        return [self._cut(row) for row in made[:, start:].tolist()]
+
+    def texts(self, generated: Sequence[Generated]) -> list[str]:
+        """Without special tokens."""
+        found: list[str] = self.tokenizer.batch_decode([one.tokens for one in generated], skip_special_tokens=True)
+        return found
+
+    def _cut(self, row: list[int]) -> Generated:
+        end = next((at for at, token in enumerate(row) if token in self._ends), None)
+        return Generated(row[:end], end is not None)
+
+    def _check(self, lengths: list[int]) -> None:
+        beside = "" if self.is_encoder_decoder else " beside max_new_tokens"
+        for length in lengths:
+            if not length:
+                raise RowError("prompt: expected at least one token, found an empty text.")
+            if self._longest and length > self._longest:
+                raise RowError(f"prompt: expected at most {self._longest} tokens{beside}, found {length}.")
+
+
+def padded(checkpoint: Checkpoint, tokenizer: Any) -> Any:
+    """`tokenizer`, with a pad token: masked, so any token will do."""
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.bos_token
+    if tokenizer.pad_token is None:
+        raise checkpoint.unusable(
+            "expected a pad or an end token in tokenizer_config.json, found neither. Set pad_token"
+        )
+    return tokenizer

@@ -1,0 +1,81 @@
+"""What a vision-language model of transformers (LLaVA, Qwen-VL, SmolVLM) says of an image, asked as in a chat.
+
+In: `image`, uint8 RGB arrays, and the columns that `system` and `user` name. Out: as conversation.py says;
+`generated_text` is the caption. The image stands before the user's text. Resizing is the model's own processor's, so
+images of any size do; a step that makes them little larger than the model's saves time.
+"""
+
+import inspect
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from PIL import Image
+from pydantic import Field
+
+from tasks.errors import RowError
+from tasks.infer import pretrained
+from tasks.infer.conversation import Message
+from tasks.infer.generation import Generation
+from tasks.infer.own_chat import OwnChat
+from tasks.infer.predictor import Batch, Predict
+from tasks.infer.sharding import on_devices
+from tasks.rows import Outcome
+
+
+class ImageCaptioning(OwnChat):
+    """Describes images."""
+
+    kind: Literal["image_captioning"] = "image_captioning"
+    user: Annotated[str, Field(min_length=1, description="The user's message, with {column} for values.")] = (
+        "Describe this image in one sentence."
+    )
+
+    def inputs(self) -> list[str]:
+        return list(dict.fromkeys(["image", *super().inputs()]))
+
+    def messages(self, batch: Batch) -> list[list[Message]]:
+        return [[_with_parts(message) for message in messages] for messages in super().messages(batch)]
+
+    def load(self) -> Predict:
+        from transformers import AutoModelForImageTextToText, AutoProcessor
+
+        checkpoint = pretrained.find(self.model)
+        processor = checkpoint.load(AutoProcessor)
+        tokenizer = getattr(processor, "tokenizer", None)
+        if tokenizer is None:
+            raise checkpoint.unusable(f"expected a processor of images and texts, found a {type(processor).__name__}")
+        tokenizer.padding_side = "left"
+        roles = ["user"] if self.system is None else ["system", "user"]
+        example = [_with_parts({"role": role, "content": "text"}) for role in roles]
+        self.refuse_template(checkpoint, processor, example)
+        model, device = on_devices(checkpoint, AutoModelForImageTextToText, self)
+        generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
+        takes = inspect.signature(model.forward).parameters
+
+        def predict(batch: Batch) -> Outcome:
+            images = [_picture(image) for image in batch["image"]]
+            prompts = self.prompts(processor, self.messages(batch))
+            made = processor(
+                images=[[image] for image in images],
+                text=prompts,
+                padding=True,
+                return_tensors="pt",
+                add_special_tokens=False,  # the template's own are there
+            ).to(device, dtype=model.dtype)
+            inputs = {name: values for name, values in made.items() if name in takes}
+            return self.answered(generation, inputs, batch, prompts, device)
+
+        return predict
+
+
+def _with_parts(message: Message) -> Message:
+    """As processors take it: the image, for a user's message, and the text."""
+    text = {"type": "text", "text": message["content"]}
+    return {**message, "content": [{"type": "image"}, text] if message["role"] == "user" else [text]}
+
+
+def _picture(image: Any) -> Image.Image:
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        shape = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+        raise RowError(f"image: expected a uint8 array of H x W x 3, found {shape}.")
+    return Image.fromarray(image)

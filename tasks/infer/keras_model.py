@@ -1,0 +1,93 @@
+"""Any Keras 3 model, on its torch or JAX backend.
+
+In: `columns`, as `plain_arrays.py` gives them, for the model's inputs in their order. Out: the model's outputs, as
+`outputs` names them, else `output`, or by the names of a dict. Loading a file runs none of its code: a model with
+lambda layers is refused. Needs `pip install overnight[keras]`, and jax for that backend.
+"""
+
+import hashlib
+import os
+import sys
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from tasks.errors import JobError
+from tasks.infer.plain_arrays import Columns, ModelFile, Outputs, by_name, in_calls, model_file
+from tasks.infer.predictor import Predict, Predictor
+
+
+class KerasModel(Predictor):
+    """Runs a Keras model."""
+
+    kind: Literal["keras"] = "keras"
+    file: ModelFile
+    columns: Columns
+    outputs: Outputs = None
+    backend: Annotated[Literal["torch", "jax"], Field(description="What Keras computes with.")] = "torch"
+
+    def inputs(self) -> list[str]:
+        return self.columns
+
+    def fingerprint(self) -> dict[str, str]:
+        path = model_file(self.file)
+        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
+
+    def load(self) -> Predict:
+        keras = self._keras()
+        model = self._model(keras)
+        if len(model.inputs) != len(self.columns):
+            wanted = ", ".join(f"{one.name} ({one.dtype})" for one in model.inputs)
+            raise JobError(
+                f"{self.file}: columns: expected one for each of its inputs, {wanted}, found "
+                f"{', '.join(self.columns)}.",
+                "infer",
+            )
+
+        def call(arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
+            given = [array.astype(one.dtype) for array, one in zip(arrays, model.inputs, strict=True)]
+            returned = model(given if len(given) > 1 else given[0], training=False)
+            made = by_name(returned, self.outputs)
+            return {name: np.asarray(keras.ops.convert_to_numpy(found)) for name, found in made.items()}
+
+        def predict(batch: dict[str, np.ndarray]) -> dict[str, Any]:
+            if self.backend != "torch":
+                return in_calls(batch, self.columns, call)
+            import torch
+
+            with torch.inference_mode():
+                return in_calls(batch, self.columns, call)
+
+        return predict
+
+    def _keras(self) -> Any:
+        """Keras on the backend that is asked for, which cannot be changed in a process once it is chosen."""
+        if "keras" not in sys.modules:
+            os.environ["KERAS_BACKEND"] = self.backend
+        try:
+            import keras
+        except ImportError as error:
+            raise JobError(
+                f"{self.file}: kind: keras with backend {self.backend} needs keras and {self.backend} where the "
+                f"workers run: {error}. pip install 'overnight[keras]' {self.backend}.",
+                "infer",
+            ) from error
+        if keras.backend.backend() != self.backend:
+            raise JobError(
+                f"{self.file}: expected Keras on {self.backend}, found it on {keras.backend.backend()} in this process "
+                "already. Use one backend a job.",
+                "infer",
+            )
+        return keras
+
+    def _model(self, keras: Any) -> Any:
+        path = model_file(self.file)
+        try:
+            return keras.saving.load_model(path, compile=False)
+        except Exception as error:
+            raise JobError(
+                f"{self.file}: expected a model as model.save writes it (.keras), found a file that cannot be loaded: "
+                f"{error}",
+                "infer",
+            ) from error

@@ -1,0 +1,30 @@
+"""From a classifier's outputs to columns: the likeliest class of each row, or several of them.
+
+Out: `predicted_label` (string, from the model's id2label) and `confidence` (float32), each one a row. With `top_k` of
+more than one also `top_labels` (list of strings) and `top_confidences` (list of float32), the likeliest first.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow as pa
+from pydantic import Field, PositiveInt
+
+if TYPE_CHECKING:
+    import torch
+
+TopK = Annotated[PositiveInt, Field(description="How many of the likeliest classes; more than one: as lists, too.")]
+
+
+def labelled(probabilities: "torch.Tensor", labels: Mapping[int, str], top_k: int) -> dict[str, Any]:
+    """The columns of float32 N x C `probabilities`; of classes that are as likely the first comes first."""
+    confidence, index = probabilities.sort(dim=-1, descending=True, stable=True)
+    columns: dict[str, Any] = {
+        "predicted_label": [labels[number] for number in index[:, 0].tolist()],
+        "confidence": confidence[:, 0].numpy(),
+    }
+    if top_k > 1:
+        names = [[labels[number] for number in row] for row in index[:, :top_k].tolist()]
+        columns["top_labels"] = pa.array(names, pa.list_(pa.string()))
+        columns["top_confidences"] = pa.array(confidence[:, :top_k].tolist(), pa.list_(pa.float32()))
+    return columns

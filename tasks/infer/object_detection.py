@@ -1,0 +1,102 @@
+"""Object detection with any transformers model that does it as DETR does (DETR, YOLOS, RT-DETR, ...).
+
+In: `image`, uint8 H x W x 3. Out, a list a row with an entry for each object that is more certain than `threshold`,
+the most certain first: `boxes` (lists of four float32: left, top, right and bottom in pixels of `image`), `labels`
+(strings, from the model's id2label) and `scores` (float32).
+
+Images of one size go through the model together, others apart: none is padded to another's size, which would move its
+boxes.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from tasks.errors import RowError
+from tasks.infer import pretrained
+from tasks.infer.checkpoint import Dtype, Model
+from tasks.infer.predictor import Batch, Predict, Predictor
+
+if TYPE_CHECKING:
+    import torch
+
+Found = list[tuple[float, str, list[float]]]  # score, label, box
+TYPES = {
+    "boxes": pa.list_(pa.list_(pa.float32())),
+    "labels": pa.list_(pa.string()),
+    "scores": pa.list_(pa.float32()),
+}
+
+
+class ObjectDetection(Predictor):
+    """Finds objects in images."""
+
+    kind: Literal["object_detection"] = "object_detection"
+    model: Model
+    threshold: Annotated[float, Field(ge=0, le=1, description="Objects less certain than this are left out.")] = 0.5
+    dtype: Dtype = "float32"
+
+    def inputs(self) -> list[str]:
+        return ["image"]
+
+    def imports(self) -> tuple[str, ...]:
+        return pretrained.IMPORTS
+
+    def fingerprint(self) -> dict[str, str]:
+        return pretrained.fingerprint(self.model)
+
+    def load(self) -> Predict:
+        import torch
+        from transformers import AutoImageProcessor, AutoModelForObjectDetection
+
+        device = pretrained.device(self.num_gpus)
+        checkpoint = pretrained.find(self.model)
+        processor = checkpoint.load(AutoImageProcessor, backend="pil")
+        model, _ = checkpoint.weights(AutoModelForObjectDetection, self.dtype)
+        model = model.to(device)
+        names = model.config.id2label
+
+        def detect(images: list[np.ndarray]) -> list[Found]:
+            given = processor(images=images, return_tensors="pt", input_data_format="channels_last")
+            values = {name: value.to(device) for name, value in given.items() if name in ("pixel_values", "pixel_mask")}
+            values["pixel_values"] = values["pixel_values"].to(model.dtype)
+            with torch.inference_mode():
+                outputs = model(**values)
+            outputs.logits, outputs.pred_boxes = outputs.logits.float(), outputs.pred_boxes.float()
+            sizes = [image.shape[:2] for image in images]
+            made = processor.post_process_object_detection(outputs, threshold=self.threshold, target_sizes=sizes)
+            return [_sorted(one, names) for one in made]
+
+        def predict(batch: Batch) -> dict:
+            found: list[Found] = [[] for _ in batch["image"]]
+            for places in _of_one_size(batch["image"]):
+                for place, objects in zip(places, detect([batch["image"][place] for place in places]), strict=True):
+                    found[place] = objects
+            columns = {
+                "boxes": [[box for *_, box in row] for row in found],
+                "labels": [[label for _, label, _ in row] for row in found],
+                "scores": [[score for score, *_ in row] for row in found],
+            }
+            return {name: pa.array(values, TYPES[name]) for name, values in columns.items()}
+
+        return predict
+
+
+def _sorted(made: "dict[str, torch.Tensor]", names: dict[int, str]) -> Found:
+    labels = [names[number] for number in made["labels"].tolist()]
+    found = list(zip(made["scores"].tolist(), labels, made["boxes"].tolist(), strict=True))
+    return sorted(found, key=lambda item: -item[0])
+
+
+def _of_one_size(images: Iterable[Any]) -> list[list[int]]:
+    """The places of images by their shape. Raises `RowError` for what is no image."""
+    places: dict[tuple[int, ...], list[int]] = {}
+    for place, image in enumerate(images):
+        if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+            found = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+            raise RowError(f"image: expected a uint8 array of H x W x 3, found {found}.")
+        places.setdefault(image.shape, []).append(place)
+    return list(places.values())

@@ -1,0 +1,112 @@
+"""Any ONNX model, by onnxruntime.
+
+In: `columns`, as `plain_arrays.py` gives them, for the model's inputs in their order; numbers are converted to the
+types that the model names. Out: the model's outputs under their own names, or those that `outputs` gives them.
+
+With `num_gpus` the first provider that onnxruntime has beside the CPU's runs the model; a worker without runs it in as
+many threads as it has CPUs. Needs `pip install overnight[onnx]`, or onnxruntime's build for the device.
+"""
+
+import hashlib
+import os
+from typing import Any, Literal
+
+import numpy as np
+
+from tasks.errors import ContractError, JobError
+from tasks.infer.plain_arrays import Columns, ModelFile, Outputs, in_calls, model_file, named
+from tasks.infer.predictor import Predict, Predictor
+
+CPU = "CPUExecutionProvider"
+TYPES = {
+    "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16,
+    "tensor(int8)": np.int8, "tensor(int16)": np.int16, "tensor(int32)": np.int32, "tensor(int64)": np.int64,
+    "tensor(uint8)": np.uint8, "tensor(uint16)": np.uint16, "tensor(uint32)": np.uint32, "tensor(uint64)": np.uint64,
+    "tensor(bool)": np.bool_,
+}  # fmt: skip
+
+
+class OnnxModel(Predictor):
+    """Runs an ONNX file."""
+
+    kind: Literal["onnx"] = "onnx"
+    file: ModelFile
+    columns: Columns
+    outputs: Outputs = None
+
+    def inputs(self) -> list[str]:
+        return self.columns
+
+    def imports(self) -> tuple[str, ...]:
+        return ("onnxruntime",)
+
+    def fingerprint(self) -> dict[str, str]:
+        path = model_file(self.file)
+        beside = sorted(path.parent.glob(f"{path.name}*data"))  # weights too large for the file itself
+        return {found.name: hashlib.sha256(found.read_bytes()).hexdigest() for found in (path, *beside)}
+
+    def load(self) -> Predict:
+        session = self._session()
+        given = session.get_inputs()
+        names = [output.name for output in session.get_outputs()]
+        if len(given) != len(self.columns):
+            wanted = ", ".join(f"{one.name} ({one.type})" for one in given)
+            raise JobError(
+                f"{self.file}: columns: expected one for each of its inputs, {wanted}, found "
+                f"{', '.join(self.columns)}.",
+                "infer",
+            )
+        for one in given:
+            if one.type not in TYPES:
+                raise JobError(f"{self.file}: input {one.name}: {one.type} is unknown here. Use kind: python.", "infer")
+        columns = named(names, self.outputs or names)
+
+        def call(arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
+            pairs = zip(given, arrays, self.columns, strict=True)
+            made = session.run(names, {one.name: _cast(array, one, column) for one, array, column in pairs})
+            return dict(zip(columns, made, strict=True))
+
+        return lambda batch: in_calls(batch, self.columns, call)
+
+    def _session(self) -> Any:
+        path = model_file(self.file)
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise JobError(
+                f"{self.file}: kind: onnx needs onnxruntime where the workers run, found none. "
+                "pip install 'overnight[onnx]'.",
+                "infer",
+            ) from error
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 1)  # which Ray sets to a worker's CPUs
+        options.log_severity_level = 3
+        try:
+            return onnxruntime.InferenceSession(path, options, providers=self._providers(onnxruntime))
+        except JobError:
+            raise
+        except Exception as error:
+            raise JobError(f"{self.file}: expected an ONNX model, found none that loads: {error}", "infer") from error
+
+    def _providers(self, onnxruntime: Any) -> list[str]:
+        if not self.num_gpus:
+            return [CPU]
+        device = [name for name in onnxruntime.get_available_providers() if name not in (CPU, "AzureExecutionProvider")]
+        if not device:
+            raise JobError(
+                f"num_gpus: {self.num_gpus:g} asks for an accelerator, but onnxruntime {onnxruntime.__version__} has "
+                "none. Install its build for the device (onnxruntime-gpu), or set num_gpus: 0.",
+                "infer",
+            )
+        return [device[0], CPU]
+
+
+def _cast(array: np.ndarray, wanted: Any, column: str) -> np.ndarray:
+    kind = TYPES[wanted.type]
+    if not np.can_cast(array.dtype, kind, "same_kind"):
+        raise ContractError(
+            f"{column}: expected {np.dtype(kind).name} for the model's input {wanted.name}, found {array.dtype}. "
+            "Convert it in preprocess.",
+            "infer",
+        )
+    return np.ascontiguousarray(array, kind)

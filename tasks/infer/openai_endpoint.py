@@ -1,0 +1,79 @@
+"""Chat completion over any endpoint that speaks OpenAI's protocol: OpenAI, Azure, vLLM, llama.cpp, a gateway.
+
+In and out: see conversation.py; with prices also `cost` (float64), in their currency. Many requests are under way at
+once; limits a minute hold for the whole run. The key is the value of an environment variable where the workers run:
+only its name is written anywhere.
+
+One worker, unless the job asks for more: it waits, and hardly works.
+"""
+
+import os
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field, PositiveInt, field_validator
+
+from tasks.errors import JobError
+from tasks.infer.predictor import Predict
+from tasks.infer.requests import Requests
+from tasks.rows import Outcome
+from tasks.storage import Location, expand
+
+MILLION = 1_000_000
+
+Price = Annotated[float | None, Field(ge=0, description="With both prices each row has its cost.")]
+
+
+class OpenAI(Requests):
+    """Asks an OpenAI-compatible endpoint."""
+
+    kind: Literal["openai"] = "openai"
+    model: Annotated[str, Field(min_length=1, description="As the endpoint names it.")]
+    base_url: Annotated[
+        str, Field(pattern=r"^(https?://|\$\{)", description="To which /chat/completions is added.")
+    ] = "https://api.openai.com/v1"
+    api_key_env: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+            description="The environment variable, where workers run, that holds the key.",
+            examples=["OPENAI_API_KEY"],
+        ),
+    ] = None
+    workers: PositiveInt | tuple[PositiveInt, PositiveInt] = 1
+    requests_per_minute: Annotated[PositiveInt | None, Field(description="For the whole run, tries included.")] = None
+    tokens_per_minute: Annotated[PositiveInt | None, Field(description="For the whole run, both ways.")] = None
+    price_per_million_input_tokens: Price = None
+    price_per_million_output_tokens: Price = None
+
+    @field_validator("base_url")
+    @classmethod
+    def _holds_no_secret(cls, url: str) -> str:
+        if "@" in url:
+            raise ValueError("expected no user or password in it; name a variable in api_key_env")
+        return url
+
+    def body(self, messages: Any) -> dict[str, Any]:
+        return self.plain_body(self.model, messages)
+
+    def load(self) -> Predict:
+        return self.load_with(None)
+
+    def load_with(self, journal: Location | None) -> Predict:
+        key = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else None
+        if key is not None and not (key and key.isascii() and key.isprintable()):
+            found = "holds what is no key" if key else "is not set where the workers run"
+            raise JobError(f"api_key_env: the environment variable {self.api_key_env} {found}. Set it.", "infer")
+        most = self.workers if isinstance(self.workers, int) else self.workers[1]
+        limits = [limit and limit / most for limit in (self.requests_per_minute, self.tokens_per_minute)]
+        return self.asking(expand(self.base_url), key, journal, *limits)
+
+    def outcome(self, answers: Any) -> Outcome:
+        found = super().outcome(answers)
+        prices = self.price_per_million_input_tokens, self.price_per_million_output_tokens
+        if None not in prices:
+            counts = [found.columns[name].cast(pa.float64()) for name in ("prompt_tokens", "completion_tokens")]
+            costs = [pc.multiply(count, (price or 0) / MILLION) for count, price in zip(counts, prices, strict=True)]
+            return Outcome({**found.columns, "cost": pc.add(*costs)}, failed=found.failed)
+        return found

@@ -1,0 +1,82 @@
+"""What chats with a model of transformers have in common: where it is, its template, its random numbers.
+
+See conversation.py for columns. Greedy where `temperature` is 0; above it each row draws with random numbers of its
+own, as in text_generation.py, cut to `top_k` and `top_p`. A row's answer never depends on the rows beside it, beyond
+rounding.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, PositiveInt, model_validator
+
+from tasks.infer import pretrained
+from tasks.infer.checkpoint import Checkpoint, Dtype, Model
+from tasks.infer.conversation import Answer, Conversation, Message
+from tasks.infer.generation import Generation
+from tasks.infer.predictor import Batch
+from tasks.infer.sampling import RowNoise
+from tasks.infer.sharding import DeviceMap, MaxMemory, refuse_unreserved
+from tasks.rows import Outcome
+
+if TYPE_CHECKING:
+    import torch
+
+
+class OwnChat(Conversation):
+    """Answers chat messages with a model that the worker loads."""
+
+    model: Model
+    top_k: Annotated[PositiveInt | None, Field(description="Draws only from so many of the likeliest tokens.")] = None
+    chat_template_kwargs: Annotated[
+        dict[str, Any], Field(description="What else the model's template takes, for example enable_thinking.")
+    ] = {}
+    dtype: Dtype = "float32"
+    device_map: DeviceMap = None
+    max_memory: MaxMemory = None
+
+    @model_validator(mode="after")
+    def _devices_are_reserved(self) -> "OwnChat":
+        refuse_unreserved(self.device_map, self.num_gpus)
+        return self
+
+    def imports(self) -> tuple[str, ...]:
+        return pretrained.IMPORTS
+
+    def fingerprint(self) -> dict[str, str]:
+        return pretrained.fingerprint(self.model)
+
+    def prompts(self, template: Any, messages: Sequence[Sequence[Message]]) -> list[str]:
+        """Messages in the chat template of a tokenizer or processor, as text."""
+        found: list[str] = template.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, **self.chat_template_kwargs
+        )
+        return found
+
+    def refuse_template(self, checkpoint: Checkpoint, template: Any, example: Sequence[Message]) -> None:
+        """JobError for a model whose chat template is missing or refuses such messages: no row could be asked."""
+        if not template.chat_template:
+            raise checkpoint.unusable(
+                "expected a chat template beside its tokenizer, found none. Use a model tuned for chats, or "
+                "kind: text_generation with a prompt"
+            )
+        try:
+            self.prompts(template, [example])
+        except Exception as error:
+            roles = " and ".join(str(message["role"]) for message in example)
+            raise checkpoint.unusable(f"its chat template refuses {roles} messages: {error}") from error
+
+    def answered(
+        self, generation: Generation, inputs: dict[str, Any], batch: Batch, prompts: list[str], device: "torch.device"
+    ) -> Outcome:
+        """The columns of what the model answers to tokens, and whatever else `inputs` holds."""
+        made = generation.run(inputs, self._noise(batch, prompts, device))
+        lengths = inputs["attention_mask"].sum(1).tolist()
+        answers = zip(generation.texts(made), lengths, made, strict=True)
+        return self.outcome([Answer(text, length, one.count, one.finish_reason) for text, length, one in answers])
+
+    def _noise(self, batch: Batch, prompts: list[str], device: "torch.device") -> RowNoise | None:
+        if not self.temperature:
+            return None
+        names = [f"{row_id} {prompt}" for row_id, prompt in zip(batch["row_id"], prompts, strict=True)]
+        return RowNoise(self.temperature, self.seed, names, device, self.top_p, self.top_k)

@@ -1,0 +1,124 @@
+"""Columns as the inputs of a model that takes plain arrays, and its outputs as columns.
+
+In: columns of numbers (N) or of arrays (N x shape); rows whose arrays have other shapes go in calls of their own. Out:
+one array an output, with one value a row, under the name that the job or the model gives it. Nothing here knows torch
+or onnxruntime.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from tasks.errors import ContractError, JobError, RowError
+from tasks.infer.predictor import Batch
+from tasks.storage import expand
+
+Columns = Annotated[
+    list[str],
+    Field(min_length=1, description="The columns that the model takes, in the order of its inputs."),
+]
+Outputs = Annotated[
+    list[str] | None, Field(min_length=1, description="Names of the model's outputs, in their order; default: its own.")
+]
+ModelFile = Annotated[str, Field(min_length=1, description="A file, as a path where the workers run.")]
+
+Call = Callable[[list[np.ndarray]], Mapping[str, np.ndarray]]
+
+
+def model_file(written: str) -> Path:
+    """The file, with ${VARIABLES} filled in. Raises `JobError` where there is none."""
+    path = Path(expand(written)).expanduser()
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "nothing"
+        where = "" if path.is_absolute() else f", looking from {Path.cwd()}"
+        raise JobError(f"{written}: expected a model's file, found {found}{where}. Correct the path.", "infer")
+    return path
+
+
+def in_calls(batch: Batch, columns: Sequence[str], call: Call) -> dict[str, Any]:
+    """What `call` makes of the columns, row for row; it gets arrays of one shape each, N first.
+
+    Raises `RowError` for a value that is no number or array of numbers, and `ContractError` for an output without one
+    value a row.
+    """
+    places, made = [], []
+    for rows, arrays in _alike([_numbers(batch[name], name) for name in columns]):
+        outputs = call(arrays)
+        for name, found in outputs.items():
+            if not found.ndim or len(found) != len(rows):
+                shape = " x ".join(map(str, found.shape)) or "a single value"
+                raise ContractError(
+                    f"output {name!r}: expected one value a row of {len(rows)}, found {shape}. Export the model with a "
+                    "first dimension of any length.",
+                    "infer",
+                )
+        places.append(rows)
+        made.append(outputs)
+    back = np.argsort(np.concatenate(places))
+    return {name: _in_order([outputs[name] for outputs in made], back) for name in made[0]}
+
+
+def named(outputs: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
+    """Raises `ContractError` for another number of names than of outputs."""
+    if len(outputs) != len(names):
+        raise ContractError(
+            f"outputs: expected {len(outputs)} names, one for each output of the model, found {', '.join(names)}.",
+            "infer",
+        )
+    return dict(zip(names, outputs, strict=True))
+
+
+def by_name(returned: Any, names: Sequence[str] | None) -> dict[str, Any]:
+    """What a model returned, under these names: a dict's values, several outputs in their order, or a single one.
+
+    Without names a dict keeps its own, and a single output is `output`. Raises `ContractError` for names that do not
+    fit.
+    """
+    if isinstance(returned, Mapping):
+        missing = [name for name in names or () if name not in returned]
+        if missing:
+            raise ContractError(
+                f"outputs: expected names among {', '.join(returned)}, which the model returns, found "
+                f"{', '.join(missing)}.",
+                "infer",
+            )
+        return {name: returned[name] for name in names or returned}
+    several = list(returned) if isinstance(returned, tuple | list) else [returned]
+    return named(several, names or ["output"])
+
+
+def _numbers(values: np.ndarray, column: str) -> np.ndarray:
+    """The column's array, of numbers; an object array of arrays where their shapes differ."""
+    if values.dtype != object:
+        if values.dtype.kind not in "biuf":
+            raise RowError(f"{column}: expected numbers or arrays of numbers, found {values.dtype}.")
+        return values
+    for value in values:
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
+            what = "no value" if value is None else f"{type(value).__name__} {value!r:.80}"
+            raise RowError(f"{column}: expected a number or an array of numbers, found {what}.")
+    return values
+
+
+def _alike(arrays: list[np.ndarray]) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
+    """Rows (int64) whose values have the same shapes and types, and their arrays, stacked."""
+    if all(array.dtype != object for array in arrays):
+        yield np.arange(len(arrays[0])), arrays
+        return
+    groups: dict[Any, list[int]] = {}
+    for row in range(len(arrays[0])):
+        key = tuple((array[row].shape, array[row].dtype) for array in arrays)
+        groups.setdefault(key, []).append(row)
+    for rows in groups.values():
+        stacked = [np.stack(list(array[rows])) if array.dtype == object else array[rows] for array in arrays]
+        yield np.array(rows), stacked
+
+
+def _in_order(parts: list[np.ndarray], back: np.ndarray) -> Any:
+    if len({part.shape[1:] for part in parts}) == 1:
+        return np.concatenate(parts)[back]
+    values = [value for part in parts for value in part]
+    return [values[place] for place in back]

@@ -1,0 +1,57 @@
+"""The embedding of a query, with a job's own model: an image, or a text.
+
+On the CPU, whatever the job reserves for its workers: one row needs no accelerator.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tasks.errors import JobError
+from tasks.infer import pretrained
+from tasks.infer.image_embedding import ImageEmbedding
+from tasks.infer.predictor import Batch, Predictor
+from tasks.infer.text_embedding import TextEmbedding
+from tasks.infer.text_tower import embed_texts
+
+Embedder = ImageEmbedding | TextEmbedding
+
+
+def embedder(models: Sequence[Predictor], name: str | None) -> tuple[Embedder, str]:
+    """The model with which a query is embedded, and the column that holds its embeddings of rows.
+
+    Raises `JobError` where no model embeds, none has this name, or several do and none is named.
+    """
+    found = [model for model in models if isinstance(model, Embedder)]
+    names = ", ".join(model.name or model.kind for model in found)
+    if not found:
+        kinds = ", ".join(model.kind for model in models) or "no model"  # type: ignore[attr-defined]
+        raise JobError(f"expected a job with image_embedding or text_embedding, found {kinds}.")
+    chosen = [model for model in found if name is None or model.name == name]
+    if not chosen:
+        raise JobError(f"--model {name}: expected one of {names}, which embed.")
+    if len(chosen) > 1:
+        raise JobError(f"several models embed: {names}. Say which with --model NAME.")
+    return chosen[0], f"{chosen[0].name}_embedding" if len(models) > 1 else "embedding"
+
+
+def embed_image(model: Embedder, image: np.ndarray) -> np.ndarray:
+    """The embedding of one image, uint8 1 x H x W x 3, as D numbers. Raises `JobError` for a model of texts."""
+    if isinstance(model, TextEmbedding):
+        raise JobError("--image: the job's model embeds texts. Search with --text.")
+    return _embedding(model, {"image": image})
+
+
+def embed_text(model: Embedder, text: str) -> np.ndarray:
+    """The embedding of one text, as D numbers. Raises `JobError` where the model embeds images alone."""
+    if not text.strip():
+        raise JobError("--text: expected a text, found an empty one.")
+    if isinstance(model, TextEmbedding):
+        return _embedding(model, {model.text_column: np.array([text], object)})
+    return embed_texts(pretrained.find(model.model), model.dtype, [text])[0]
+
+
+def _embedding(model: Embedder, row: Batch) -> np.ndarray:
+    made = model.model_copy(update={"num_gpus": 0}).load()(row)
+    assert isinstance(made, dict)
+    return made["embedding"][0]

@@ -1,0 +1,86 @@
+"""The settings of chat completions over HTTP, from messages to requests' bodies and from answers to columns.
+
+`openai` asks any endpoint that speaks OpenAI's protocol, `vllm` a server that its worker starts. See conversation.py
+for columns, endpoint.py for what is tried again and whose fault a failure is, journal.py for what a crash repeats.
+"""
+
+import math
+from typing import Annotated, Any
+
+from pydantic import Field, PositiveInt
+
+from tasks.infer.asking import Asking
+from tasks.infer.conversation import Conversation
+from tasks.infer.endpoint import Endpoint, Patience
+from tasks.infer.journal import Journal
+from tasks.infer.pace import Pace
+from tasks.infer.predictor import Batch, Predict
+from tasks.rows import Outcome
+from tasks.storage import Location
+
+ROWS_A_CALL = 16  # few: a call ends with its slowest row, and the next one's requests are under way meanwhile
+
+
+class Requests(Conversation):
+    """A chat completion a row, many under way at once."""
+
+    requests_at_once: Annotated[PositiveInt, Field(description="Requests that a worker has under way.")] = 32
+    timeout_seconds: Annotated[float, Field(gt=0, description="For one answer.")] = 60
+    patience_seconds: Annotated[
+        float, Field(gt=0, description="For all tries of a row; less than the job's row_timeout_seconds.")
+    ] = 240
+    max_tries: Annotated[
+        PositiveInt, Field(description="Of a row, before it is blamed for what others do not meet.")
+    ] = 8
+    extra_body: Annotated[
+        dict[str, Any], Field(description="What else a request holds; null takes out what it would hold.")
+    ] = {}
+
+    def forward_batch_size(self) -> int:
+        return ROWS_A_CALL if self.batch_size == "auto" else self.batch_size
+
+    def calls_at_once(self) -> int:
+        return math.ceil(self.requests_at_once / self.forward_batch_size()) + 1
+
+    def finds_batch_size(self) -> bool:
+        return False
+
+    def warms_up(self) -> bool:
+        return False
+
+    def body(self, messages: Any) -> dict[str, Any]:
+        """What is asked for a row."""
+        raise TypeError(f"{type(self).__name__} has no body")
+
+    def plain_body(self, model: str, messages: Any) -> dict[str, Any]:
+        """As every such endpoint takes it."""
+        body = {
+            "model": model,
+            "messages": messages,
+            "max_tokens": self.max_new_tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p if self.top_p < 1 else None,
+            "seed": self.seed,
+            "response_format": self.output_schema
+            and {"type": "json_schema", "json_schema": {"name": "answer", "schema": self.output_schema}},
+        }
+        return {name: value for name, value in (body | self.extra_body).items() if value is not None}
+
+    def asking(
+        self,
+        url: str,
+        key: str | None,
+        journal: Location | None,
+        requests: float | None = None,
+        tokens: float | None = None,
+    ) -> Predict:
+        """The predict function that asks the endpoint at `url`, at most so many requests and tokens a minute."""
+        patience = Patience(self.timeout_seconds, self.patience_seconds, self.max_tries)
+        paces = Pace(requests), Pace(tokens)
+        asking = Asking(lambda: Endpoint(url, key, self.requests_at_once, patience, *paces), Journal(journal))
+
+        def predict(batch: Batch) -> Outcome:
+            bodies = [self.body(messages) for messages in self.messages(batch)]
+            return self.outcome(asking.answers(batch["row_id"].tolist(), bodies))
+
+        return predict

@@ -1,0 +1,88 @@
+"""Any estimator or pipeline of scikit-learn's, as joblib or pickle saved it.
+
+In: `columns`, as a table with these names, or, where it is one column of vectors, as a matrix. Out: `prediction`, what
+`predict` gives; with `probabilities` also `confidence` (float32), that of the likeliest class, and `probabilities`
+(float32, N x C, in the order of the estimator's `classes_`).
+
+Loading such a file runs what is in it: take only files that you trust. Needs `pip install overnight[sklearn]`.
+"""
+
+import hashlib
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from tasks.errors import JobError
+from tasks.infer.plain_arrays import Columns, ModelFile, model_file
+from tasks.infer.predictor import Batch, Predict, Predictor
+
+
+class SklearnModel(Predictor):
+    """Runs an estimator."""
+
+    kind: Literal["sklearn"] = "sklearn"
+    file: ModelFile
+    columns: Columns
+    probabilities: Annotated[bool, Field(description="Also each class's, of a classifier that says them.")] = False
+
+    def inputs(self) -> list[str]:
+        return self.columns
+
+    def imports(self) -> tuple[str, ...]:
+        return ("sklearn", "pandas")
+
+    def fingerprint(self) -> dict[str, str]:
+        path = model_file(self.file)
+        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
+
+    def load(self) -> Predict:
+        estimator = self._estimator()
+        asked = ["predict", *(["predict_proba"] if self.probabilities else [])]
+        if missing := [name for name in asked if not callable(getattr(estimator, name, None))]:
+            raise JobError(
+                f"{self.file}: expected an estimator with {' and '.join(asked)}, found {type(estimator).__name__} "
+                f"without {missing[0]}.",
+                "infer",
+            )
+
+        def predict(batch: Batch) -> dict[str, Any]:
+            given = self._features(batch)
+            columns: dict[str, Any] = {"prediction": np.asarray(estimator.predict(given))}
+            if self.probabilities:
+                columns["probabilities"] = np.asarray(estimator.predict_proba(given), np.float32)
+                columns["confidence"] = columns["probabilities"].max(1)
+            return columns
+
+        return predict
+
+    def _estimator(self) -> Any:
+        path = model_file(self.file)
+        try:
+            import joblib
+            import sklearn  # noqa: F401 - so that its absence is told as such, not as a broken file
+        except ImportError as error:
+            raise JobError(
+                f"{self.file}: kind: sklearn needs scikit-learn where the workers run, found none. "
+                "pip install 'overnight[sklearn]'.",
+                "infer",
+            ) from error
+        try:
+            return joblib.load(path)
+        except Exception as error:
+            raise JobError(
+                f"{self.file}: expected an estimator as joblib.dump or pickle saves it, found a file that cannot be "
+                f"loaded: {type(error).__name__}: {error}",
+                "infer",
+            ) from error
+
+    def _features(self, batch: Batch) -> Any:
+        if len(self.columns) == 1:
+            values = batch[self.columns[0]]
+            if values.dtype == object and isinstance(values[0], np.ndarray):
+                values = np.stack(list(values))
+            if values.ndim > 1:
+                return values.reshape(len(values), -1)
+        import pandas as pd
+
+        return pd.DataFrame({name: batch[name] for name in self.columns})

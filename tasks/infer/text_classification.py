@@ -1,0 +1,70 @@
+"""Text classification (sentiment, topic, ...) with any transformers model that does it.
+
+In: `text_column`, strings. Out: the columns of `labels.py`. Confidences are softmax probabilities; of a model whose
+classes do not exclude each other (`problem_type: multi_label_classification`, or a single output) each is its own
+sigmoid, as in transformers' pipeline. Texts are cut where the model's length ends and batched by length, as in
+`text_embedding.py`.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from tasks.infer import pretrained
+from tasks.infer.checkpoint import Dtype, Model
+from tasks.infer.labels import TopK, labelled
+from tasks.infer.predictor import Batch, Predict, Predictor
+from tasks.infer.texts import texts
+from tasks.infer.token_batches import BATCHES_PER_WINDOW, Encoded, by_length, token_budget
+from tasks.infer.tokens import tokenize_function
+
+
+class TextClassification(Predictor):
+    """Labels texts with one class each, or with several."""
+
+    kind: Literal["text_classification"] = "text_classification"
+    model: Model
+    text_column: str
+    dtype: Dtype = "float32"
+    top_k: TopK = 1
+
+    def inputs(self) -> list[str]:
+        return [self.text_column]
+
+    def rows_per_call(self) -> int:
+        return BATCHES_PER_WINDOW * self.forward_batch_size()
+
+    def imports(self) -> tuple[str, ...]:
+        return pretrained.IMPORTS
+
+    def fingerprint(self) -> dict[str, str]:
+        return pretrained.fingerprint(self.model)
+
+    def load(self) -> Predict:
+        import torch
+        from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+        device = pretrained.device(self.num_gpus, self.resources)
+        checkpoint = pretrained.find(self.model)
+        tokenizer = checkpoint.load(AutoTokenizer)
+        config = checkpoint.load(AutoConfig)
+        tokenize = tokenize_function(tokenizer, config)
+        if config.pad_token_id is None:  # by which decoders find the last token of a padded text
+            config.pad_token_id = tokenizer.pad_token_id
+        model, _ = checkpoint.weights(AutoModelForSequenceClassification, self.dtype, config=config)
+        model = model.to(device)
+        budget = token_budget(self.batch_size, device.type)
+        is_each_its_own = config.problem_type == "multi_label_classification" or config.num_labels == 1
+
+        def probabilities(encoded: list[Encoded]) -> np.ndarray:
+            batch = tokenizer.pad(encoded, padding_side="right", return_tensors="pt").to(device)
+            logits = model(**batch).logits.float()
+            return (logits.sigmoid() if is_each_its_own else logits.softmax(-1)).cpu().numpy()
+
+        def predict(batch: Batch) -> dict:
+            encoded = tokenize(texts(batch[self.text_column], self.text_column))
+            with torch.inference_mode():
+                found = by_length(encoded, budget, self.forward_batch_size(), probabilities)
+            return labelled(torch.from_numpy(found), model.config.id2label, self.top_k)
+
+        return predict

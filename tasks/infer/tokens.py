@@ -1,0 +1,34 @@
+"""Texts to the tokens of an encoder, one text a row: no padding, so that rows can be batched by length afterwards."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tasks.errors import RowError
+from tasks.infer.token_batches import Encoded
+
+Tokenize = Callable[[list[str]], list[Encoded]]
+
+
+def tokenize_function(
+    tokenizer: Any, config: Any, max_length: int | None = None, lower_case: bool = False, prompt: str = ""
+) -> Tokenize:
+    """A function of texts that gives each one's tokens, cut where the model's length ends.
+
+    max_length: None for the tokenizer's own or the model's, whichever is less. prompt: put before every text. The
+    function raises `RowError` for a text without tokens.
+    """
+    known = (tokenizer.model_max_length, getattr(config, "max_position_embeddings", None))
+    longest = max_length or min(length for length in known if length)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token  # masked, so any token will do
+
+    def tokenize(values: list[str]) -> list[Encoded]:
+        values = [prompt + value for value in values]
+        values = [value.lower() for value in values] if lower_case else values
+        encoded = tokenizer(values, truncation=longest < 1e9, max_length=int(longest), return_attention_mask=True)
+        rows: list[Encoded] = [dict(zip(encoded, row, strict=True)) for row in zip(*encoded.values(), strict=True)]
+        if not all(row["input_ids"] for row in rows):
+            raise RowError("text: expected at least one token, found an empty text.")
+        return rows
+
+    return tokenize

@@ -1,0 +1,140 @@
+"""Any model of PyTorch's: a program that was exported or scripted, or a module of the user's own with its weights.
+
+    program: scorer.pt2                  torch.export.save, or torch.jit.save where the name ends otherwise
+    module: my_models:Scorer             a torch.nn.Module, made with `kwargs`
+    weights: scorer.safetensors          its state dict; torch.save's is read without running code
+
+In: `columns`, as `plain_arrays.py` gives them, as tensors of their own types, on the worker's device. Out: what the
+model returns: a tensor, several, or a dict of them; as `outputs` names them, else `output`, or by the dict's names.
+bfloat16 and float16 come out as float32.
+"""
+
+import hashlib
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from tasks.errors import ContractError, JobError
+from tasks.infer import pretrained
+from tasks.infer.plain_arrays import Columns, ModelFile, Outputs, by_name, in_calls, model_file
+from tasks.infer.predictor import Batch, Predict, Predictor
+from tasks.targets import Target, described, fingerprint, import_target
+
+if TYPE_CHECKING:
+    import torch
+
+EXPORTED = ".pt2"
+
+
+class TorchModel(Predictor):
+    """Runs an exported program, a TorchScript one, or a module."""
+
+    kind: Literal["torch"] = "torch"
+    program: ModelFile | None = None
+    module: Target | None = None
+    kwargs: Annotated[dict[str, Any], Field(description="For the module's __init__.")] = {}
+    weights: ModelFile | None = None
+    columns: Columns
+    outputs: Outputs = None
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"] | None,
+        Field(description="Of weights and of inputs that are not whole numbers; default: as they are."),
+    ] = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "TorchModel":
+        if (self.program is None) == (self.module is None):
+            raise ValueError("expected program, a file, or module, a class, and not both")
+        if self.program and (self.kwargs or self.weights or self.dtype):
+            raise ValueError("kwargs, weights and dtype are for module: a program has its own")
+        return self
+
+    def inputs(self) -> list[str]:
+        return self.columns
+
+    def imports(self) -> tuple[str, ...]:
+        return ("torch",)
+
+    def fingerprint(self) -> dict[str, str]:
+        code = fingerprint(self.module, "infer") if self.module else {}
+        paths = [model_file(written) for written in (self.program, self.weights) if written]
+        return {**code, **{path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}}
+
+    def load(self) -> Predict:
+        import torch
+
+        device = pretrained.device(self.num_gpus, self.resources)
+        run = self._program(device) if self.program else self._module(device)
+        number = getattr(torch, self.dtype) if self.dtype else None
+
+        def call(arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
+            given = [torch.from_numpy(np.require(array, requirements=("C", "W"))).to(device) for array in arrays]
+            if number is not None:
+                given = [one.to(number) if one.is_floating_point() else one for one in given]
+            return {name: _array(found) for name, found in by_name(run(*given), self.outputs).items()}
+
+        def predict(batch: Batch) -> dict:
+            with torch.inference_mode():
+                return in_calls(batch, self.columns, call)
+
+        return predict
+
+    def _program(self, device: "torch.device") -> Any:
+        import torch
+
+        assert self.program
+        path = model_file(self.program)
+        try:
+            if path.suffix == EXPORTED:
+                from torch.export.passes import move_to_device_pass
+
+                exported = torch.export.load(path)
+                return (exported if device.type == "cpu" else move_to_device_pass(exported, device)).module()
+            return torch.jit.load(path, map_location=device).eval()
+        except Exception as error:
+            how = "torch.export.save" if path.suffix == EXPORTED else "torch.jit.save"
+            raise JobError(
+                f"{self.program}: expected a program as {how} writes it, found a file that cannot be loaded: {error}",
+                "infer",
+            ) from error
+
+    def _module(self, device: "torch.device") -> Any:
+        import torch
+
+        assert self.module
+        found = import_target(self.module, "infer")
+        try:
+            module = found(**self.kwargs)
+        except Exception as error:
+            raise JobError(f"{self.module}: raised {described(error, found.__module__)}", "infer") from error
+        if not isinstance(module, torch.nn.Module):
+            raise JobError(f"{self.module}: expected a torch.nn.Module, found {type(module).__name__}.", "infer")
+        if self.weights:
+            try:
+                module.load_state_dict(_state(self.weights))
+            except JobError:
+                raise
+            except Exception as error:
+                raise JobError(f"{self.weights}: not the weights of {self.module}: {error}", "infer") from error
+        return module.eval().to(device=device, dtype=getattr(torch, self.dtype) if self.dtype else None)
+
+
+def _state(written: str) -> dict[str, Any]:
+    import torch
+    from safetensors.torch import load_file
+
+    path = model_file(written)
+    if path.suffix == ".safetensors":
+        return dict(load_file(path))
+    return dict(torch.load(path, map_location="cpu", weights_only=True))
+
+
+def _array(found: Any) -> np.ndarray:
+    import torch
+
+    if not isinstance(found, torch.Tensor):
+        raise ContractError(f"expected tensors from the model, found {type(found).__name__}.", "infer")
+    narrow = found.dtype in (torch.bfloat16, torch.float16)
+    array: np.ndarray = (found.float() if narrow else found).detach().cpu().numpy()
+    return array

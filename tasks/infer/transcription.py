@@ -1,0 +1,106 @@
+"""Transcription with any speech model of transformers that is made as Whisper is.
+
+In: `audio`, float32 of shape 1 x samples, and `sampling_rate`, as `decode_audio` makes them; a row holds no more than
+the model hears at once, which is 30 s for Whisper. Out: `transcription` (string, without special tokens or timestamps).
+The likeliest token is taken each time, so that a row's text does not depend on its neighbours.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from tasks.errors import ContractError, RowError
+from tasks.infer import pretrained
+from tasks.infer.checkpoint import Checkpoint, Dtype, Model
+from tasks.infer.predictor import Batch, Predict, Predictor
+
+
+class Transcription(Predictor):
+    """Writes down what is said."""
+
+    kind: Literal["transcription"] = "transcription"
+    model: Model
+    language: Annotated[
+        str | None, Field(description="Of the speech, for example en; default: the model finds it for each row.")
+    ] = None
+    task: Annotated[Literal["transcribe", "translate"], Field(description="translate: into English.")] = "transcribe"
+    max_new_tokens: Annotated[
+        PositiveInt | None, Field(description="Tokens of a row's text at most; default: the model's own limit.")
+    ] = None
+    dtype: Dtype = "float32"
+
+    def inputs(self) -> list[str]:
+        return ["audio", "sampling_rate"]
+
+    def imports(self) -> tuple[str, ...]:
+        return pretrained.IMPORTS
+
+    def fingerprint(self) -> dict[str, str]:
+        return pretrained.fingerprint(self.model)
+
+    def load(self) -> Predict:
+        import torch
+        from transformers import AutoFeatureExtractor, AutoModelForSpeechSeq2Seq, AutoTokenizer
+
+        device = pretrained.device(self.num_gpus)
+        checkpoint = pretrained.find(self.model)
+        extractor = checkpoint.load(AutoFeatureExtractor)
+        tokenizer = checkpoint.load(AutoTokenizer)
+        model, _ = checkpoint.weights(AutoModelForSpeechSeq2Seq, self.dtype)
+        model = model.to(device)
+        options = self._options(checkpoint, model)
+
+        def predict(batch: Batch) -> dict:
+            _check_rate(batch["sampling_rate"], extractor.sampling_rate)
+            heard = _samples(batch["audio"], extractor.n_samples, extractor.sampling_rate)
+            features = extractor(
+                heard, sampling_rate=extractor.sampling_rate, return_tensors="pt", device=str(device)
+            ).input_features
+            with torch.inference_mode():
+                made = model.generate(features.to(device, model.dtype), do_sample=False, num_beams=1, **options)
+            return {"transcription": tokenizer.batch_decode(made, skip_special_tokens=True)}
+
+        return predict
+
+    def _options(self, checkpoint: Checkpoint, model: Any) -> dict[str, Any]:
+        """How `generate` is called. Raises `JobError` for what the model cannot do."""
+        options: dict[str, Any] = {"return_timestamps": False}
+        if self.max_new_tokens:
+            options["max_new_tokens"] = self.max_new_tokens
+        languages = getattr(model.generation_config, "lang_to_id", None) or {}
+        if getattr(model.generation_config, "is_multilingual", False):
+            if self.language and f"<|{self.language}|>" not in languages:
+                known = ", ".join(sorted(name.strip("<|>") for name in languages))
+                raise checkpoint.unusable(f"language: expected one of {known}, found {self.language}")
+            return options | {"task": self.task} | ({"language": self.language} if self.language else {})
+        if self.task == "translate" or self.language not in (None, "en"):
+            raise checkpoint.unusable("it knows English only. Leave out language and task, or use another model")
+        return options
+
+
+def _check_rate(rates: Iterable[int], expected: int) -> None:
+    for rate in rates:
+        if rate != expected:
+            raise ContractError(
+                f"transcription: expected {expected} samples a second, as the model was trained, found {rate}. "
+                f"Set sampling_rate: {expected} in decode_audio."
+            )
+
+
+def _samples(values: Iterable[np.ndarray | None], most: int, rate: int) -> list[np.ndarray]:
+    """One array of samples a row. Raises `RowError` for a row that is none, or longer than the model hears."""
+    heard = []
+    for value in values:
+        if value is None or not (value.ndim == 1 or value.shape[0] == 1):
+            found = "no value" if value is None else f"shape {' x '.join(map(str, value.shape))}"
+            raise RowError(f"audio: expected samples of one channel, found {found}.")
+        samples = value.reshape(-1)
+        if len(samples) > most:
+            raise RowError(
+                f"audio: expected at most {most / rate:g} s, which is what the model hears at once, found "
+                f"{len(samples) / rate:.1f} s. Set chunk_seconds: {most // rate} in decode_audio."
+            )
+        heard.append(samples)
+    return heard

@@ -1,0 +1,127 @@
+"""Chat completion on vLLM: each worker starts vLLM's own server beside it, and keeps many requests under way with it.
+
+In and out: see conversation.py. vLLM batches continuously; `tensor_parallel_size` and `pipeline_parallel_size` spread a
+model over the worker's `num_gpus`, and what else its engine takes goes in `engine_settings` under the names of its
+command line (`{gpu_memory_utilization: 0.8, max_model_len: 8192, enforce_eager: true}`). With
+`distributed_executor_backend: ray` among them vLLM takes GPUs of several nodes by placement groups of its own, and the
+worker reserves none.
+
+vLLM asks for another FastAPI than Prefect does, so it has an environment of its own: `python` names its interpreter on
+the nodes. The server listens on the loopback address only, to whoever has its key, and ends with its worker.
+"""
+
+import importlib.util
+import json
+import os
+import secrets
+import sys
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from tasks.errors import JobError, StorageFailed
+from tasks.infer import pretrained
+from tasks.infer.checkpoint import Checkpoint, Model
+from tasks.infer.child_server import ChildServer
+from tasks.infer.predictor import Batch, Predict
+from tasks.infer.requests import Requests
+from tasks.rows import Outcome
+from tasks.storage import expand
+
+SERVED = "model"  # the name by which its server knows the model
+
+
+class VLLM(Requests):
+    """Answers chat messages with vLLM."""
+
+    kind: Literal["vllm"] = "vllm"
+    model: Model
+    python: Annotated[
+        str | None, Field(description="The interpreter of vLLM's environment; default: the workers' own.")
+    ] = None
+    num_cpus: Annotated[float | None, Field(ge=0, description="CPUs that a worker reserves.")] = 1
+    requests_at_once: Annotated[PositiveInt, Field(description="Requests that a worker has under way.")] = 128
+    tensor_parallel_size: Annotated[PositiveInt, Field(description="GPUs that share each layer.")] = 1
+    pipeline_parallel_size: Annotated[PositiveInt, Field(description="Groups of GPUs that share out the layers.")] = 1
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    top_k: Annotated[PositiveInt | None, Field(description="Draws only from so many of the likeliest tokens.")] = None
+    chat_template_kwargs: Annotated[
+        dict[str, Any], Field(description="What else the model's template takes, for example enable_thinking.")
+    ] = {}
+    engine_settings: Annotated[
+        dict[str, Any], Field(description="What else vLLM's engine takes, by the names of its command line.")
+    ] = {}
+    start_timeout_seconds: Annotated[float, Field(gt=0, description="For loading the model.")] = 1800
+
+    @model_validator(mode="after")
+    def _devices_are_reserved(self) -> "VLLM":
+        needed = self.tensor_parallel_size * self.pipeline_parallel_size
+        on_ray = self.engine_settings.get("distributed_executor_backend") == "ray"
+        if self.num_gpus and self.num_gpus != needed and not (on_ray or self.num_gpus < 1 == needed):
+            raise ValueError(
+                f"num_gpus: expected {needed} for tensor_parallel_size {self.tensor_parallel_size} and "
+                f"pipeline_parallel_size {self.pipeline_parallel_size}, found {self.num_gpus:g}"
+            )
+        return self
+
+    def fingerprint(self) -> dict[str, str]:
+        return pretrained.fingerprint(self.model)
+
+    def body(self, messages: Any) -> dict[str, Any]:
+        more = {"top_k": self.top_k, "chat_template_kwargs": self.chat_template_kwargs or None}
+        return {name: value for name, value in (more | self.plain_body(SERVED, messages)).items() if value is not None}
+
+    def load(self) -> Predict:
+        if self.python is None and importlib.util.find_spec("vllm") is None:
+            raise JobError(
+                "kind: vllm needs vLLM, and the workers' environment has none. It cannot share that with Prefect: make "
+                "one of its own (python -m venv vllm; vllm/bin/pip install vllm) where the workers run, and name its "
+                "interpreter in python. kind: chat does without.",
+                "infer",
+            )
+        interpreter, key = expand(self.python) if self.python else sys.executable, secrets.token_hex(16)
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or not self.python}
+        checkpoint = pretrained.find(self.model)
+        try:
+            server = ChildServer(self.command(interpreter, checkpoint), environment | {"VLLM_API_KEY": key})
+        except OSError as error:
+            raise JobError(f"python: {self.python} cannot be run: {error}", "infer") from error
+        if problem := server.wait("/health", self.start_timeout_seconds):
+            server.end()
+            raise checkpoint.unusable(f"vLLM does not start: {problem.replace(key, '***')}")
+        ask = self.asking(f"http://127.0.0.1:{server.port}/v1", key, None)
+
+        def predict(batch: Batch) -> dict[str, Any] | Outcome:
+            if ended := server.ended():
+                raise StorageFailed(f"model {self.model}: vLLM's server is gone: {ended.replace(key, '***')}", "infer")
+            return ask(batch)
+
+        return predict
+
+    def command(self, interpreter: str, checkpoint: Checkpoint) -> list[str]:
+        """What starts its server, with `{port}` to be filled in."""
+        settings = {
+            "host": "127.0.0.1",
+            "port": "{port}",
+            "model": checkpoint.location,
+            "revision": checkpoint.revision,
+            "served_model_name": SERVED,
+            "dtype": self.dtype,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "pipeline_parallel_size": self.pipeline_parallel_size,
+            "disable_uvicorn_access_log": True,
+        } | self.engine_settings
+        return [
+            *(interpreter, "-m", "vllm.entrypoints.openai.api_server"),
+            *(part for name, value in settings.items() for part in _option(name, value)),
+        ]
+
+
+def _option(name: str, value: Any) -> list[str]:
+    """As vLLM's command line takes it; nothing for null."""
+    flag = name.replace("_", "-")
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
+    return [f"--{flag}", json.dumps(value) if isinstance(value, dict | list) else str(value)]

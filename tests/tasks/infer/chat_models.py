@@ -1,0 +1,47 @@
+"""Small random language models with a chat template, some of whose words are JSON answers."""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from tests.tasks.infer.words import WORDS
+
+ANSWERS = ['{"mood":"good"}', '{"mood":"bad"}', '{"mood":"odd"}', '{"mood":7}', '{"mood":', "[]"]
+SPECIAL = ["[UNK]", "[END]", "<system>", "<user>", "<assistant>"]
+VOCABULARY = [*SPECIAL, *WORDS, *ANSWERS]
+TEMPLATE = (
+    "{% for message in messages %}<{{ message['role'] }}> {{ message['content'] }} [END] {% endfor %}"
+    "{% if add_generation_prompt %}<assistant> {% endif %}{% if loudly %}and {% endif %}"
+)
+CONTEXT = 64
+
+
+def chat_tokenizer(template: str | None = TEMPLATE, more: tuple[str, ...] = ()) -> PreTrainedTokenizerFast:
+    """Splits at spaces. Without a pad token, as Llama's."""
+    vocabulary = {word: number for number, word in enumerate([*VOCABULARY, *more])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="[END]", unk_token="[UNK]")
+    made.chat_template = template
+    return made
+
+
+def chat_model(folder: Path, kind: str = "llama", template: str | None = TEMPLATE) -> Path:
+    """A random model that seldom ends by itself before its twelfth token, saved in `folder`."""
+    torch.manual_seed(5)
+    sizes = {
+        "hidden_size": 32, "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "vocab_size": len(VOCABULARY) + 5, "max_position_embeddings": CONTEXT,
+        "initializer_range": 0.3, "eos_token_id": 1, "bos_token_id": None,
+    }  # fmt: skip
+    model = LlamaForCausalLM(LlamaConfig(**sizes)) if kind == "llama" else Qwen2ForCausalLM(Qwen2Config(**sizes))
+    model.save_pretrained(folder)
+    chat_tokenizer(template).save_pretrained(folder)
+    return folder
+
+
+def some_words(count: int) -> list[str]:
+    """Texts of unlike lengths, all different."""
+    return [" ".join(WORDS[(i * 7 + j * (1 + i % 5)) % len(WORDS)] for j in range(1 + i % 9)) for i in range(count)]

@@ -1,0 +1,93 @@
+"""ONNX files give, row for row, what onnxruntime gives."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tasks.errors import ContractError, JobError
+from tasks.infer.onnx_model import OnnxModel
+
+X = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+MATRIX = np.random.default_rng(1).normal(size=(4, 2)).astype(np.float32)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """scores = x @ MATRIX, twice = count + count."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "matrix"], ["scores"]),
+        helper.make_node("Add", ["count", "count"], ["twice"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "scorer",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 4]),
+            helper.make_tensor_value_info("count", TensorProto.INT64, ["rows"]),
+        ],
+        [
+            helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["rows", 2]),
+            helper.make_tensor_value_info("twice", TensorProto.INT64, ["rows"]),
+        ],
+        [helper.make_tensor("matrix", TensorProto.FLOAT, MATRIX.shape, MATRIX.ravel())],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, tmp_path / "scorer.onnx")
+    return str(tmp_path / "scorer.onnx")
+
+
+def run(file: str, x: Any = X, count: Any = None, **settings: Any) -> dict[str, Any]:
+    count = np.arange(len(x)) if count is None else count
+    return OnnxModel(**{"file": file, "columns": ["x", "count"], **settings}).load()({"x": x, "count": count})
+
+
+def test_outputs_are_those_of_the_model_under_its_names(file: str) -> None:
+    found = run(file)
+    np.testing.assert_allclose(found["scores"], X @ MATRIX, atol=1e-5)
+    np.testing.assert_array_equal(found["twice"], np.arange(9) * 2)
+
+
+def test_or_under_those_of_the_job(file: str) -> None:
+    assert run(file, outputs=["a", "b"]).keys() == {"a", "b"}
+    with pytest.raises(ContractError, match="outputs: expected 2 names"):
+        run(file, outputs=["a"])
+
+
+def test_numbers_become_the_types_that_the_model_names(file: str) -> None:
+    found = run(file, (X * 100).astype(np.int16), np.arange(9, dtype=np.uint8))
+    np.testing.assert_allclose(found["scores"], (X * 100).astype(np.int16) @ MATRIX, rtol=1e-4)
+    with pytest.raises(ContractError, match="count: expected int64 for the model's input count, found float32"):
+        run(file, count=np.zeros(9, np.float32))
+
+
+def test_columns_are_one_for_each_input(file: str) -> None:
+    with pytest.raises(JobError, match=r"columns: expected one for each of its inputs, x \(tensor\(float\)\), count"):
+        run(file, columns=["x"])
+
+
+def test_a_file_that_is_no_model_says_so(tmp_path: Path) -> None:
+    (tmp_path / "no.onnx").write_bytes(b"nothing")
+    with pytest.raises(JobError, match="expected an ONNX model, found none that loads"):
+        run(str(tmp_path / "no.onnx"))
+
+
+def test_a_device_that_is_not_there_is_asked_for_in_vain(file: str) -> None:
+    with pytest.raises(JobError, match=r"num_gpus: 1 asks for an accelerator, but onnxruntime .* has none"):
+        run(file, num_gpus=1)
+
+
+def test_without_onnxruntime_it_says_what_to_install(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(JobError, match=r"pip install 'overnight\[onnx\]'"):
+        run(file)
+
+
+def test_weights_beside_the_file_belong_to_the_fingerprint(file: str) -> None:
+    first = OnnxModel(file=file, columns=["x"]).fingerprint()
+    Path(f"{file}.data").write_bytes(b"weights")
+    assert OnnxModel(file=file, columns=["x"]).fingerprint().keys() - first.keys() == {"scorer.onnx.data"}

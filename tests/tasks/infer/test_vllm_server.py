@@ -1,0 +1,158 @@
+"""What vLLM is told, that its server ends with its worker, and, where OVERNIGHT_VLLM_PYTHON names one, vLLM itself."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from pydantic import ValidationError
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from tasks.errors import JobError
+from tasks.infer import pretrained
+from tasks.infer.child_server import ChildServer
+from tasks.infer.vllm_server import VLLM
+from tests.tasks.infer.chat_models import VOCABULARY, chat_model, chat_tokenizer, some_words
+
+SERVES = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "{port}"]
+
+
+def test_settings_reach_the_engine_by_the_names_of_its_command_line(tmp_path: Path) -> None:
+    folder = chat_model(tmp_path)
+    engine = {"max_model_len": 512, "enforce_eager": True, "enable_prefix_caching": False, "hf_overrides": {"a": 1}}
+    model = VLLM(
+        model=str(folder), user="{text}", num_gpus=4, tensor_parallel_size=2, pipeline_parallel_size=2,
+        engine_settings=engine | {"revision": None},
+    )  # fmt: skip
+    command = model.command("python", pretrained.find(model.model))
+    given = " ".join(command)
+    assert given.startswith("python -m vllm.entrypoints.openai.api_server --host 127.0.0.1 --port {port} ")
+    assert f"--model {folder} " in given
+    assert "--tensor-parallel-size 2 --pipeline-parallel-size 2" in given
+    assert "--max-model-len 512 --enforce-eager --no-enable-prefix-caching" in given
+    assert command[-2:] == ["--hf-overrides", '{"a": 1}']
+    assert "--revision" not in given
+
+
+def test_what_a_request_holds_beside_openais_settings() -> None:
+    settings: dict[str, Any] = {"top_k": 5, "chat_template_kwargs": {"enable_thinking": False}}
+    body = VLLM(model="some/model", user="{text}", **settings).body([{"role": "user", "content": "a"}])
+    assert (body["top_k"], body["chat_template_kwargs"], body["model"]) == (5, {"enable_thinking": False}, "model")
+    assert "top_k" not in VLLM(model="some/model", user="{text}").body([])
+
+
+def test_the_gpus_reserved_are_those_that_the_engine_takes() -> None:
+    with pytest.raises(ValidationError, match="num_gpus: expected 4 for tensor_parallel_size 2 and"):
+        VLLM(model="model", user="{text}", num_gpus=1, tensor_parallel_size=2, pipeline_parallel_size=2)
+    VLLM(model="model", user="{text}", num_gpus=0.5)
+    across = {"distributed_executor_backend": "ray"}
+    VLLM(model="model", user="{text}", tensor_parallel_size=8, pipeline_parallel_size=2, engine_settings=across)
+
+
+def test_without_vllm_it_says_how_to_have_it(tmp_path: Path) -> None:
+    model = VLLM(model=str(chat_model(tmp_path)), user="{text}")
+    with pytest.raises(JobError, match=r"make one of its own .* and name its interpreter in python"):
+        model.load()
+
+
+def test_an_environment_without_vllm_says_so_in_its_own_words(tmp_path: Path) -> None:
+    folder = str(chat_model(tmp_path))
+    with pytest.raises(JobError, match=r"vLLM does not start: it ended with code 1: .*No module named 'vllm'"):
+        VLLM(model=folder, user="{text}", python=sys.executable).load()
+    with pytest.raises(JobError, match="vLLM does not start: it ended with code"):
+        VLLM(model=folder, user="{text}", python="/nowhere/python").load()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+STARTS = """
+import os, sys, time
+from tasks.infer.child_server import ChildServer
+
+server = ChildServer(sys.argv[1:], os.environ)
+print(server.wait("/", 30), server.port, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("kills_children", [False, True])
+def test_a_server_ends_with_the_worker_that_is_killed(kills_children: bool) -> None:
+    """As Ray does it, which kills the children of a worker that ends."""
+    command = [sys.executable, "-c", STARTS, *SERVES]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ}) as worker:
+        assert worker.stdout
+        port = int(worker.stdout.readline())
+        family = psutil.Process(worker.pid).children(recursive=True)
+        assert listens(port)
+        assert len(family) == 3
+        if kills_children:
+            [child] = psutil.Process(worker.pid).children()
+            child.kill()
+        worker.send_signal(signal.SIGKILL)
+    _, alive = psutil.wait_procs(family, 10)
+    assert not alive
+    assert not listens(port)
+
+
+def test_a_server_that_does_not_answer_in_time_is_told_of_and_ended() -> None:
+    server = ChildServer(
+        [sys.executable, "-c", "print('loading', flush=True); import time; time.sleep(60)"], os.environ
+    )
+    started = time.monotonic()
+    assert "it did not answer within 2 s: loading" in server.wait("/health", 2)
+    server.end()
+    assert time.monotonic() < started + 10
+    assert "it ended with code" in server.ended()
+
+
+def llama_for_vllm(folder: Path) -> Path:
+    """A random Llama with heads of 64, the smallest that vLLM takes on CPUs."""
+    torch.manual_seed(5)
+    config = LlamaConfig(
+        hidden_size=128, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        vocab_size=len(VOCABULARY), max_position_embeddings=256, initializer_range=0.3, eos_token_id=1,
+        bos_token_id=None,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    chat_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("OVERNIGHT_VLLM_PYTHON" not in os.environ, reason="needs an environment with vLLM")
+def test_vllm_answers_as_transformers_does(tmp_path: Path) -> None:
+    llama_for_vllm(tmp_path)
+    model = VLLM(
+        model=str(tmp_path), user="{text}", max_new_tokens=8, python=os.environ["OVERNIGHT_VLLM_PYTHON"],
+        dtype="float32", engine_settings={"gpu_memory_utilization": 0.05, "enforce_eager": True},
+    )  # fmt: skip
+    texts = some_words(64)
+    batch = {"text": np.array(texts, object), "row_id": np.array([f"r{i}" for i in range(64)], object)}
+    started = time.monotonic()
+    predict = model.load()
+    loaded = time.monotonic()
+    found: Any = predict(batch)
+    print(f"loaded in {loaded - started:.1f} s, 64 answers in {time.monotonic() - loaded:.1f} s")
+    tokenizer, network = AutoTokenizer.from_pretrained(tmp_path), AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    same = 0
+    for text, answer in zip(texts, found.columns["generated_text"].to_pylist(), strict=True):
+        given = tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=True, return_tensors="pt"
+        )
+        given.pop("token_type_ids", None)
+        new = network.generate(**given, max_new_tokens=8, do_sample=False, pad_token_id=1)[0]
+        # Its detokenizer leaves the space before a word.
+        same += answer.strip() == tokenizer.decode(new[given["input_ids"].shape[1] :], skip_special_tokens=True)
+    assert same >= 62  # kernels differ, so ties may fall otherwise
+    assert not found.failed
