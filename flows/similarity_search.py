@@ -1,0 +1,176 @@
+"""The flow: the rows of a job's published partitions whose embedding is most like that of an image or a text.
+
+The query is embedded with the job's own model and preprocessing, in this process and on the CPU; then every published
+row is compared (`tasks/search/nearest.py`). There is no Ray: one row needs no worker pool, and the scan waits for the
+storage more than it computes. Which files there are is told by the receipts, so that each partition is seen in one
+version. Partitions whose embeddings another model made are left out and named.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import prefect.runtime
+from prefect import flow
+from prefect.artifacts import create_markdown_artifact
+
+from flows.job import Job, load_job
+from flows.ledger import read_ledger
+from flows.partitions import parse_day, resolve_partition
+from tasks.artifacts import artifact_key, cell, dispensable
+from tasks.errors import JobError, OvernightError
+from tasks.infer.task import Embedder, embed_image, embed_text, embedder
+from tasks.preprocess.task import query_image, readable_image
+from tasks.run_directory import published_files
+from tasks.search.task import File, Tile, draw_sheet, scan
+from tasks.storage import Location
+
+READABLE = (".parquet",)
+
+
+class NothingToSearch(OvernightError):
+    """No partition is published whose embeddings could be compared with a query's."""
+
+
+def run_name() -> str:
+    """The job's file, as flow runs are listed."""
+    return Path(str(prefect.runtime.flow_run.parameters["job"])).stem
+
+
+@flow(name="similarity-search", flow_run_name=run_name, persist_result=False)
+def similarity_search(
+    job: str,
+    image: str | None = None,
+    text: str | None = None,
+    count: int = 5,
+    model: str | None = None,
+    partition: str | None = None,
+    sheet: str | None = None,
+) -> dict[str, Any]:
+    """Finds published rows like an image or a text.
+
+    Args:
+        job: The job file, as a path where the flow runs.
+        image: An image file to search with: a path or a URI.
+        text: A text to search with, instead of an image.
+        count: How many rows to find.
+        model: The name of the embedding model, where the job has several.
+        partition: One partition. Empty: all that are published.
+        sheet: Where to write a picture of the query and the matches, as PNG: a path or a URI.
+    """
+    started = time.monotonic()
+    loaded = load_job(Path(job))
+    chosen, column = checked(loaded, image, text, model, sheet)
+    pixels = _pixels(loaded, image) if image else None
+    files, skipped = published(loaded, chosen, partition)
+    query = embed_text(chosen, text or "") if pixels is None else embed_image(chosen, pixels)
+    result = {
+        "job": loaded.name,
+        "query": {"image": image} if image else {"text": text},
+        "partitions": sorted({file.partition for file in files}),
+        "skipped": skipped,
+        **scan(files, column, query, count),
+        "sheet": sheet,
+    }
+    if sheet:
+        Location(sheet).write_bytes(_sheet(loaded, image, text, result["matches"]))
+    result["seconds"] = round(time.monotonic() - started, 3)
+    _describe(loaded, result)
+    return result
+
+
+def checked(
+    job: Job, image: str | None, text: str | None, model: str | None, sheet: str | None
+) -> tuple[Embedder, str]:
+    """The model that embeds the query, and its column. Raises `JobError` for a question that the job cannot answer."""
+    if (image is None) == (text is None):
+        raise JobError(f"expected an image or a text to search with, found {'neither' if image is None else 'both'}.")
+    chosen, column = embedder(job.inference, model)
+    if chosen.kind == "text_embedding" and (image or sheet):
+        option, what = ("--image", "Search with --text") if image else ("--sheet", "Leave it out")
+        raise JobError(f"{option}: the model {chosen.name or chosen.model} embeds texts, not images. {what}.")
+    return chosen, column
+
+
+def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[File], list[dict[str, str]]]:
+    """The files of the partitions that can be searched, and the other published ones, each with the reason.
+
+    Raises `NothingToSearch` where there is no file, `JobError` for a partition that the job cannot have.
+    """
+    day = resolve_partition(job, partition, None, datetime.now(UTC)) if partition else "all"
+    start = None if day == "all" else parse_day(day)
+    if job.sink.place is None:
+        raise NothingToSearch(f"expected a sink of Parquet files, found kind: {job.sink.kind}.")
+    place, files_of_model, sink = job.inference.index(model), model.fingerprint(), Location(job.sink.place)
+    files: list[File] = []
+    skipped: list[dict[str, str]] = []
+    for entry in read_ledger(job, start, start):
+        if entry.receipt is None:
+            continue
+        names = published_files(dict(entry.receipt))
+        if why := _not_comparable(entry.receipt["ingredients"], place, model, files_of_model, names):
+            skipped.append({"partition": entry.partition, "why": why})
+        else:
+            files += [File(entry.partition, sink / name) for name in names]
+    if not files:
+        which = f"partition {partition}" if partition else "a partition"
+        found = "; ".join(f"{one['partition']}: {one['why']}" for one in skipped[:3]) or "none that is published"
+        raise NothingToSearch(f"expected {which} of {job.name} with embeddings, found {found}. Run the job first.")
+    return files, skipped
+
+
+def _not_comparable(
+    then: Mapping[str, Any], place: int, model: Embedder, files_of_model: Mapping[str, str], names: Sequence[str]
+) -> str:
+    """Why a partition's embeddings are not those of `model`, by its receipt's ingredients; empty if they are."""
+    if others := [name for name in names if not name.endswith(READABLE)]:
+        return f"expected Parquet files, found {others[0]}"
+    settings = then["settings"]["inference"]
+    before = settings[place] if place < len(settings) else {}
+    same = all(
+        before.get(name, default) == getattr(model, name) for name, default in (("kind", ""), ("dtype", "float32"))
+    )
+    if not same or then["models"][place] != files_of_model:
+        return "its embeddings were made by another model than the job has now"
+    return ""
+
+
+def _pixels(job: Job, image: str) -> np.ndarray:
+    """The image as the job's steps make it. Raises `JobError` where it cannot be read."""
+    try:
+        content = Location(image).read_bytes()
+    except OSError as error:
+        raise JobError(f"--image {image}: cannot be read: {error}") from None
+    return query_image(image, content, job.steps)
+
+
+def _sheet(job: Job, image: str | None, text: str | None, matches: Sequence[Mapping[str, Any]]) -> bytes:
+    def tile(match: Mapping[str, Any]) -> Tile:
+        content = _picture(match.get("uri"), getattr(job.source, "anonymous", False))
+        return Tile(content, f"{match['score']:.3f} {match.get('label') or ''}", match["row_id"])
+
+    query = Tile(_picture(image, False), "query", image) if image else Tile(text, "query")
+    return draw_sheet(query, [tile(match) for match in matches])
+
+
+def _picture(uri: str | None, anonymous: bool) -> np.ndarray | None:
+    """The image file, None for one that is gone or is none."""
+    try:
+        return readable_image(Location(uri, anonymous=anonymous).read_bytes()) if uri else None
+    except (OSError, OvernightError):
+        return None
+
+
+@dispensable()
+def _describe(job: Job, result: Mapping[str, Any]) -> None:
+    matches = result["matches"]
+    names = list(dict.fromkeys(name for match in matches for name in match))
+    lines = [names, ["---"] * len(names), *[[cell(match.get(name)) for name in names] for match in matches]]
+    create_markdown_artifact(
+        key=artifact_key(job.name, "search"),
+        description=f"Rows of {job.name} like {next(iter(result['query'].values()))!r}",
+        markdown="\n".join(f"| {' | '.join(line)} |" for line in lines),
+    )

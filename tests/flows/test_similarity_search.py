@@ -1,0 +1,137 @@
+"""Search over what a job published: a CLIP with small random weights from a job file, beside plain transformers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from transformers import AutoImageProcessor, CLIPModel
+
+from flows.similarity_search import similarity_search
+from tasks.errors import JobError, OvernightError
+from tests.flows.conftest import RunJob
+from tests.tasks.infer.test_query import SENTENCE, small_clip, text_features
+
+DAYS = ("2026-01-02", "2026-01-03")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> dict[str, Any]:
+    """Twenty pictures of noise in two partitions, and the job that embeds them with a small CLIP."""
+    small_clip(tmp_path / "clip")
+    noise = np.random.default_rng(0).integers(0, 256, (20, 6, 8, 3), dtype=np.uint8)
+    for place, pixels in enumerate(noise):
+        file = tmp_path / f"in/date={DAYS[place % 2]}" / ("dog" if place % 3 else "cat") / f"{place:02}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).resize((80, 60)).save(file)
+    return {
+        "name": "looks",
+        "source": {"kind": "images", "path": f"{tmp_path}/in/date={{partition}}", "label_from": "parent"},
+        "preprocess": [{"kind": "resize_image", "size": 48}],
+        "inference": [{"kind": "image_embedding", "model": str(tmp_path / "clip")}],
+        "sink": {"kind": "parquet", "path": str(tmp_path / "out"), "rows_per_part": 3},
+    }
+
+
+def written(job: dict[str, Any], folder: Path) -> str:
+    (folder / "looks.yaml").write_text(yaml.safe_dump(job))
+    return str(folder / "looks.yaml")
+
+
+def by_hand(folder: Path, files: list[Path]) -> np.ndarray:
+    """CLIP's image features of files, with plain Pillow and transformers: 48 pixels first, as the job says."""
+    network, processor = CLIPModel.from_pretrained(folder).eval(), AutoImageProcessor.from_pretrained(folder)
+    embeddings = []
+    for file in files:
+        image = Image.open(file).resize((64, 48), Image.Resampling.BICUBIC).crop((8, 0, 56, 48))
+        with torch.no_grad():
+            embeddings.append(network.get_image_features(**processor(image, return_tensors="pt")).pooler_output[0])
+    return torch.stack(embeddings).numpy()
+
+
+def order(vectors: np.ndarray, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scores = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
+    best = np.argsort(-scores)
+    return best, scores[best]
+
+
+@pytest.mark.slow
+def test_images_and_texts_find_the_rows_that_plain_transformers_find(
+    run_job: RunJob, overnight: Any, job: dict[str, Any], tmp_path: Path
+) -> None:
+    path = written(job, tmp_path)
+    with pytest.raises(OvernightError, match=r"expected a partition of looks with embeddings, found none that is pub"):
+        similarity_search(path, text=SENTENCE)
+    for day in DAYS:
+        run_job(job, day)
+    files = sorted((tmp_path / "in").rglob("*.png"))
+    vectors = by_hand(tmp_path / "clip", files)
+    names = [str(file.relative_to(tmp_path / "in")).split("/", 1)[1] for file in files]
+
+    best, scores = order(vectors, vectors[4])
+    found = similarity_search(path, image=str(files[4]), count=20)
+    assert [match["row_id"] for match in found["matches"]] == [names[place] for place in best]
+    np.testing.assert_allclose([match["score"] for match in found["matches"]], scores, atol=1e-5)
+    assert {(match["label"], match["row_id"].split("/")[0]) for match in found["matches"]} == {
+        ("cat",) * 2,
+        ("dog",) * 2,
+    }
+    assert (found["rows"], found["partitions"]) == (20, list(DAYS))
+
+    query = text_features(tmp_path / "clip", SENTENCE)
+    best, scores = order(vectors, query)
+    done = overnight("search", "looks.yaml", "--text", SENTENCE, "-n", "3", "--json", "--sheet", "sheet.png")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [match["row_id"] for match in told["matches"]] == [names[place] for place in best[:3]]
+    np.testing.assert_allclose([match["score"] for match in told["matches"]], scores[:3], atol=1e-5)
+    sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
+    for match in told["matches"]:  # a pixel of each picture is in the sheet
+        pixel = np.asarray(Image.open(match["uri"]))[30, 40]
+        assert (sheet == pixel).all(2).any()
+
+    one = similarity_search(path, text=SENTENCE, partition=DAYS[1])
+    assert {match["partition"] for match in one["matches"]} == {DAYS[1]}
+
+    network = CLIPModel.from_pretrained(tmp_path / "clip")
+    torch.nn.init.normal_(network.visual_projection.weight)
+    network.save_pretrained(tmp_path / "clip")
+    with pytest.raises(OvernightError, match=r"2026-01-02: its embeddings were made by another model.*Run the job"):
+        similarity_search(path, text=SENTENCE)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ({}, "expected an image or a text to search with, found neither"),
+        ({"image": "a.png", "text": "a dog"}, "found both"),
+        ({"text": "a dog", "model": "other"}, "--model other: expected one of image_embedding"),
+        ({"text": "a dog", "partition": "yesterday"}, "expected a day as YYYY-MM-DD, found yesterday"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_says_what_is_wrong(
+    prefect_api: str, job: dict[str, Any], tmp_path: Path, question: dict[str, str], expected: str
+) -> None:
+    with pytest.raises(JobError, match=expected):
+        similarity_search(written(job, tmp_path), **question)
+
+
+def test_bad_usage_of_search_exits_with_2(overnight: Any, job: dict[str, Any], tmp_path: Path) -> None:
+    job["inference"] = []
+    written(job, tmp_path)
+    done = overnight("search", "looks.yaml", "--text", "a dog")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "expected a job with image_embedding or text_embedding, found no model" in done.stderr
+
+
+def test_an_image_that_cannot_be_read_is_named(prefect_api: str, job: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "no.png").write_text("a text")
+    path = written(job, tmp_path)
+    with pytest.raises(JobError, match=r"--image .*no\.png: expected an image"):
+        similarity_search(path, image=str(tmp_path / "no.png"))
+    with pytest.raises(JobError, match=r"--image .*gone\.png: cannot be read"):
+        similarity_search(path, image=str(tmp_path / "gone.png"))

@@ -1,0 +1,109 @@
+"""Exact neighbours over files, against one matrix product with NumPy."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tasks.errors import ContractError
+from tasks.search import nearest as scan
+from tasks.search.nearest import File, nearest
+from tasks.search.shown import described
+from tasks.storage import Location
+
+WIDTH = 24
+
+
+def a_file(folder: Path, partition: str, name: str, vectors: np.ndarray, **columns: list) -> File:
+    place = folder / f"date={partition}" / f"{name}.parquet"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    kind = pa.list_(pa.float32(), vectors.shape[1])
+    data = {"row_id": [f"{name}#{row}" for row in range(len(vectors))], "embedding": pa.array(list(vectors), kind)}
+    pq.write_table(pa.table(data | columns), place, row_group_size=37)
+    return File(partition, Location(str(place)))
+
+
+def cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+    vectors = vectors.astype(np.float64)
+    return vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[File], np.ndarray]:
+    """Three files in two partitions, and all their vectors; a batch is 13 rows, so that none ends where a file does."""
+    monkeypatch.setattr(scan, "BATCH_BYTES", 13 * 8 * WIDTH)
+    vectors = np.random.default_rng(0).normal(size=(300, WIDTH)).astype(np.float32)
+    cuts = (("2026-01-01", "a", 0, 100), ("2026-01-01", "b", 100, 190), ("2026-01-02", "c", 190, 300))
+    files = [
+        a_file(tmp_path, day, name, vectors[start:stop], number=list(range(start, stop)), other=[b"x"] * (stop - start))
+        for day, name, start, stop in cuts
+    ]
+    return files, vectors
+
+
+@pytest.mark.parametrize("count", [1, 7, 300, 1000])
+def test_the_nearest_rows_of_several_files_are_those_of_one_matrix_product(
+    table: tuple[list[File], np.ndarray], count: int
+) -> None:
+    files, vectors = table
+    query = np.random.default_rng(1).normal(size=WIDTH)
+    scores = cosines(vectors, query)
+    best = np.argsort(-scores)[:count]
+    found = nearest(files, "embedding", query, count)
+    rows = described(found.matches)
+    assert [row["number"] for row in rows] == best.tolist()
+    np.testing.assert_allclose([row["score"] for row in rows], scores[best], atol=1e-12)
+    assert (found.rows, found.rows_without_embedding) == (300, 0)
+    assert {row["partition"] for row in rows} <= {"2026-01-01", "2026-01-02"}
+    assert set(rows[0]) == {"partition", "row_id", "score", "number"}  # neither bytes nor lists
+
+
+def test_rows_without_an_embedding_to_compare_are_left_out_and_counted(tmp_path: Path) -> None:
+    vectors = np.eye(6, WIDTH, dtype=np.float32)
+    vectors[1] = np.nan
+    vectors[2] = 0
+    file = a_file(tmp_path, "2026-01-01", "a", vectors)
+    table = pq.read_table(file.place.uri, partitioning=None)
+    cells = table["embedding"].to_pylist()
+    cells[0] = None
+    table = table.set_column(1, "embedding", pa.array(cells, table["embedding"].type))
+    pq.write_table(table, file.place.uri)
+    found = nearest([file], "embedding", np.eye(6, WIDTH)[3] + 0.1, 10)
+    assert [match.row_id for match in found.matches] == ["a#3", "a#4", "a#5"]
+    assert [match.row for match in found.matches] == [3, 4, 5]
+    assert (found.rows, found.rows_without_embedding) == (6, 3)
+
+
+def test_rows_that_are_equally_near_come_by_partition_and_name(
+    table: tuple[list[File], np.ndarray], tmp_path: Path
+) -> None:
+    files, vectors = table
+    same = np.tile(vectors[5], (40, 1)) * np.arange(1, 41, dtype=np.float32)[:, None]
+    copies = [a_file(tmp_path, day, "z", same) for day in ("2026-01-03", "2025-01-01")]
+    found = nearest([*copies, *files], "embedding", vectors[5], 43)
+    names = sorted(f"z#{row}" for row in range(40))
+    expected = [("2025-01-01", name) for name in names] + [("2026-01-01", "a#5")] + [("2026-01-03", n) for n in names]
+    assert [(match.file.partition, match.row_id) for match in found.matches] == expected[:43]
+    assert {match.score for match in found.matches} == {1.0}
+
+
+def test_lists_without_a_fixed_size_are_compared_too(table: tuple[list[File], np.ndarray]) -> None:
+    files, vectors = table
+    plain = pq.read_table(files[0].place.uri, partitioning=None)
+    loose = plain.set_column(1, "embedding", plain["embedding"].cast(pa.list_(pa.float32())))
+    pq.write_table(loose, files[0].place.uri)
+    assert nearest(files, "embedding", vectors[17], 1).matches[0].row_id == "a#17"
+
+
+def test_what_cannot_be_compared_is_an_error_that_names_file_and_column(table: tuple[list[File], np.ndarray]) -> None:
+    files, vectors = table
+    with pytest.raises(ContractError, match=r"a\.parquet: expected embeddings of 5 numbers in embedding.*found 24"):
+        nearest(files, "embedding", np.ones(5), 1)
+    with pytest.raises(ContractError, match=r"expected a column vector, found row_id, embedding, number, other"):
+        nearest(files, "vector", vectors[0], 1)
+    with pytest.raises(ContractError, match=r"expected lists of floating-point numbers in number, found int64"):
+        nearest(files, "number", vectors[0], 1)
+    with pytest.raises(ContractError, match=r"a query with an embedding that has a length, found 0"):
+        nearest(files, "embedding", np.zeros(WIDTH), 1)
