@@ -121,7 +121,7 @@ def planned(
     """
     job = load_job(job_path, settings)
     if not job.is_dated:
-        raise JobError(f"the job {job.name} has only the partition all, for source.path has no {{partition}}: run it.")
+        raise JobError(f"the job {job.name} has only the partition all, for its source has no {{partition}}: run it.")
     if record := read_record(job, backfill_id):
         request = request_of(record)
         job = load_job(job_path, request.settings)

@@ -8,7 +8,7 @@ import prefect.runtime
 from prefect import flow, get_run_logger
 from prefect.futures import PrefectFuture
 
-from flows.attempt import describe_run, fresh_receipt, opened, published_already, retried
+from flows.attempt import describe_run, fresh_receipt, opened, published_already, retried, sink_of
 from flows.cancel import cancellable
 from flows.catch_up import skipped
 from flows.crashes import after_crashes
@@ -81,7 +81,7 @@ def batch_inference(
     with partitions_shown(Path(job), run.backfill), opened(loaded, run, force) as run:
         plan = make_plan(loaded.inference, *read_cluster())
         with supervised(run):
-            receipt = retried(run, loaded.sink, loaded.max_attempts, partial(attempt, loaded, plan))
+            receipt = retried(run, sink_of(loaded, run), loaded.max_attempts, partial(attempt, loaded, plan))
     look_back(loaded, run, partition)
     return receipt
 
@@ -90,14 +90,15 @@ def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     """The five tasks in order, each through Ray; the receipt. A task's own error is raised as soon as it fails."""
     if published := published_already(run):
         return published
-    trials = begin_trials(run, job.inference, plan) if not job.source.wait_for else [None] * len(job.inference)
+    waits = getattr(job.source, "wait_for", None)
+    trials = begin_trials(run, job.inference, plan) if not waits else [None] * len(job.inference)
     rows = _done("ingest", ingest.submit(run, job.source, plan))
     with gpus_held(plan.gpus):  # not before ingest, which may wait for inputs, nor between attempts
         rows = _done("shuffle", shuffle.submit(run, job.shuffle, plan, rows))
         rows = _done("preprocess", preprocess.submit(run, job.steps, plan, rows))
-        sink = job.sink
+        sink = sink_of(job, run)
         rows = _done("infer", infer.submit(run, job.inference, sink.keep, sink.rows_per_part, plan, trials, rows))
-        receipt = _done("write", write.submit(run, job.sink, job.checks, plan, {"settings": job.settings()}, rows))
+        receipt = _done("write", write.submit(run, sink, job.checks, plan, {"settings": job.settings()}, rows))
         return dict(receipt.result())
 
 

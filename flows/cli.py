@@ -158,6 +158,30 @@ def validate(job_path: Path | None, schema: bool) -> None:
     click.echo(f"{job_path}: job {job.name!r} is valid")
 
 
+@main.command()
+@click.argument("folder", metavar="[DIR]", type=click.Path(path_type=Path, file_okay=False), default=Path())
+@click.option("--path", metavar="P", help="Where the inputs are: a folder or a URI; {partition} stands for the day.")
+@click.option("--source", metavar="KIND", help="What they are; default: what the first file there is.")
+@click.option("--work", metavar="KIND", help="What is done with each row: the kind of a model, python, or none.")
+@click.option("--model", metavar="M", help="A hub name or a folder; default: a usual one for the work.")
+@click.option("--text-column", metavar="C", help="The column with the text, where the work is on texts.")
+@click.option("--name", metavar="N", help="The job's name; default: the folder's.")
+def init(folder: Path, **given: str | None) -> None:
+    """Begin a job: writes a job file, and a model to fill in where you bring your own. Asks for what is not given."""
+    from flows import beginning
+    from flows.interview import answered
+    from tasks.errors import JobError
+
+    try:
+        answers = answered(folder, given)
+        files = beginning.create(answers)
+    except JobError as error:
+        _usage(error)
+    for file in files:
+        click.echo(f"wrote {file}")
+    click.echo("Next:\n  " + "\n  ".join(beginning.next_commands(answers, files)))
+
+
 def _usage(error: Exception) -> NoReturn:
     click.secho(str(error), fg="red", err=True)
     sys.exit(2)
@@ -254,6 +278,40 @@ def status(job_path: Path, start: datetime | None, end: datetime | None, inputs:
         click.echo(json.dumps([entry.as_json() for entry in entries], indent=2))
     else:
         show_status(job.name, entries)
+
+
+@main.command()
+@job_argument
+@click.option("--image", metavar="F", help="An image file to search with: a path or a URI.")
+@click.option("--text", metavar="T", help="A text to search with.")
+@click.option("-n", "count", metavar="N", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--model", metavar="NAME", help="Which embedding model, where the job has several.")
+@click.option("--partition", metavar="D", help="One partition; default: all that are published.")
+@click.option("--sheet", metavar="FILE.png", help="Write a picture of the query and the matches there.")
+@json_option
+def search(job_path: Path, as_json: bool, **question: Any) -> None:
+    """Find published rows whose embedding is most like that of an image or a text."""
+    from flows.job import load_job
+    from tasks.errors import JobError, OvernightError
+
+    try:
+        from flows.similarity_search import checked
+
+        checked(load_job(job_path), *(question[name] for name in ("image", "text", "model", "sheet")))
+        from flows.embedded import search_here
+
+        found = search_here(job_path, **question)
+    except JobError as error:
+        _usage(error)
+    except OvernightError as error:
+        click.secho(str(error), fg="red", err=True)
+        sys.exit(1)
+    if as_json:
+        click.echo(json.dumps(found, indent=2, default=str))
+    else:
+        from flows.terminal import show_matches
+
+        show_matches(found)
 
 
 @main.command()

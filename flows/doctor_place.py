@@ -63,9 +63,10 @@ def check_storage(job: Job) -> Iterator[Finding]:
     """Whether the job's source can be listed, and its state and sink written. `check_environment` tells of places that
     have no name without a variable.
     """
-    if _is_named(job.source.path):
-        yield _source(job)
-    for what, path in (("sink", job.sink.path), ("state", job.state)):
+    path = getattr(job.source, "path", "")
+    if path and _is_named(path):
+        yield _source(job, path)
+    for what, path in (("sink", job.sink.place), ("state", job.state)):
         if path and _is_named(path):
             yield _writable(what, Location(path))
 
@@ -74,9 +75,9 @@ def _is_named(path: str) -> bool:
     return all(name in os.environ for name in VARIABLE.findall(path))
 
 
-def _source(job: Job) -> Finding:
+def _source(job: Job, path: str) -> Finding:
     """As far up as the path is the same for every partition: a date may have nothing yet."""
-    same, placeholder, _ = job.source.path.partition("{partition}")
+    same, placeholder, _ = path.partition("{partition}")
     anonymous = bool(getattr(job.source, "anonymous", False))
     place = Location(same.rpartition("/")[0] if placeholder else same, anonymous=anonymous)
     try:

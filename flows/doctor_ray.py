@@ -65,7 +65,7 @@ def judge(found: dict[str, Any], where: str) -> Iterator[Finding]:
     blind = [node["host"] for node in found["nodes"] if node["gpus"] and node["seen"] == 0]
     if blind:
         told = f"Ray declares GPUs on {', '.join(blind)}, and torch sees none there"
-        yield Finding("GPU", "wrong", told, "See the driver, and that torch is a CUDA build.")
+        yield Finding("GPU", "wrong", told, "See the driver, and that torch is its build for that device.")
     elif declared:
         yield Finding("GPU", "ok", f"torch sees a GPU wherever Ray declares some ({declared:g} in all)")
     else:
@@ -125,7 +125,7 @@ def versions(packages: tuple[str, ...]) -> dict[str, str]:
 def seen_gpus() -> int:
     import torch
 
-    return int(torch.cuda.device_count())
+    return int(torch.accelerator.device_count())
 
 
 if __name__ == "__main__":

@@ -28,9 +28,13 @@ from tasks.write.task import Checks, Sink
 # How the work is spread and stored, never what comes out; everything else makes another generation.
 WORKER_SETTINGS = {
     *("batch_size", "workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources", "prepare"),
+    *("device_map", "max_memory", "api_key_env", "requests_at_once", "requests_per_minute", "tokens_per_minute"),
+    *("timeout_seconds", "patience_seconds", "max_tries"),
+    *("price_per_million_input_tokens", "price_per_million_output_tokens"),
+    *("python", "tensor_parallel_size", "pipeline_parallel_size", "start_timeout_seconds"),
 }
 SOURCE_ACCESS = {"anonymous", "allow_empty", "on_changed", "wait_for"}
-SINK_CONTENT = {"partition_column", "keep"}
+SINK_CONTENT = {"partition_column", "keep", "table"}
 PATHS = (("source", "path"), ("sink", "path"), ("state",))
 
 
@@ -141,14 +145,24 @@ class Job(Leaf):
 
     @model_validator(mode="after")
     def _known_placeholders(self) -> "Job":
-        paths = {"source.path": self.source.path, "sink.path": self.sink.path, "state": self.state or ""}
+        dated = {f"source.{key}": text for key, text in self.source.dated_texts()}
+        paths = dated | {"sink.path": self.sink.place or "", "state": self.state or ""}
         for key, path in paths.items():
-            allowed = {"{partition}"} if key == "source.path" else set()
+            allowed = {"{partition}"} if key in dated else set()
             for found in re.findall(r"(?<!\$)\{\w*\}", path):
                 if found not in allowed:
                     also = "{partition} or " if allowed else ""
                     hint = "" if allowed else "; each partition has its own directory there anyway"
                     raise ValueError(f"{key}: expected no placeholder but {also}${{ENV_VAR}}, found {found}{hint}")
+        return self
+
+    @model_validator(mode="after")
+    def _a_state_has_a_place(self) -> "Job":
+        if not self.state and not self.sink.place:
+            raise ValueError(
+                f"state: expected a directory, for a sink of kind {self.sink.kind} has none of its own; receipts and "
+                "staged rows are kept there. Set state, for example to s3://bucket/overnight/my-job"
+            )
         return self
 
     @model_validator(mode="after")
@@ -163,7 +177,7 @@ class Job(Leaf):
     @property
     def is_dated(self) -> bool:
         """Whether the job has a partition a day, rather than the single partition `all`."""
-        return "{partition}" in self.source.path
+        return self.source.is_dated
 
     @property
     def steps(self) -> list[Step]:
@@ -173,7 +187,8 @@ class Job(Leaf):
         """
         first = self.preprocess[0] if self.preprocess else None
         decodes = first is not None and first.kind == "resize_image" and first.column == "image"
-        if self.source.kind != "images" or decodes or any(step.kind == "decode_image" for step in self.preprocess):
+        holds_images = self.source.kind == "images" or getattr(self.source, "content", "") == "image"
+        if not holds_images or decodes or any(step.kind == "decode_image" for step in self.preprocess):
             return self.preprocess
         return [TypeAdapter(Step).validate_python({"kind": "decode_image"}), *self.preprocess]
 
@@ -242,6 +257,11 @@ def relative_paths(data: Mapping[str, Any]) -> list[str]:
     return [f"{'.'.join(keys)}: {found}" for keys, found in _relative(data)]
 
 
+def is_relative(path: str) -> bool:
+    """Whether a path of a job file depends on the working directory."""
+    return not re.match(r"/|~|\$\{|[A-Za-z][A-Za-z0-9+.-]*:", path)
+
+
 def job_schema() -> dict[str, Any]:
     """The JSON schema of job files, for editors."""
     schema = Job.model_json_schema()
@@ -257,7 +277,7 @@ def _relative(data: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
         value: Any = data
         for key in keys:
             value = value.get(key) if isinstance(value, Mapping) else None
-        if isinstance(value, str) and value and not re.match(r"/|~|\$\{|[A-Za-z][A-Za-z0-9+.-]*:", value):
+        if isinstance(value, str) and value and is_relative(value):
             found.append((keys, value))
     return found
 

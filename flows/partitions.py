@@ -20,7 +20,7 @@ def resolve_partition(job: Job, partition: str | None, scheduled: datetime | Non
         if partition in ("", "all"):
             return "all"
         raise JobError(
-            f"partition: expected all, since source.path of the job {job.name} has no {{partition}}; found {partition}."
+            f"partition: expected all, since the source of the job {job.name} has no {{partition}}; found {partition}."
         )
     if partition:
         return parse_day(partition).isoformat()
@@ -36,7 +36,7 @@ def partitions_between(job: Job, start: date, end: date) -> list[str]:
     Raises `JobError` for a job whose only partition is `all`.
     """
     if not job.is_dated:
-        raise JobError(f"the job {job.name} has no days, only the partition all: no {{partition}} in source.path.")
+        raise JobError(f"the job {job.name} has no days, only the partition all: no {{partition}} in its source.")
     days = [start + timedelta(number) for number in range((end - start).days + 1)]
     return [day.isoformat() for day in days if not job.schedule or _is_scheduled(job, day)]
 

@@ -28,7 +28,7 @@ def at_cron(job: Job) -> CronSchedule | None:
 def on_request(job: Job) -> None:
     """Never by itself. Raises `NotDeployed` for a job without dates, which has nothing to fill."""
     if not job.is_dated:
-        raise NotDeployed("its job file has no {partition} in source.path")
+        raise NotDeployed("its job file has no {partition} in its source")
 
 
 def at_deadline(job: Job) -> CronSchedule:

@@ -70,7 +70,7 @@ def _follow(job_name: str, since: str, progress: Progress, bars: dict[str, Any],
 def show_receipt(receipt: dict[str, Any], job: Job) -> None:
     """A receipt in a few lines, on stdout."""
     console = Console(highlight=False, soft_wrap=True)
-    sink = Location(job.sink.path)
+    sink = Location(job.sink.place or "")
     console.print(
         f"[bold]{receipt['job']}/{receipt['partition']}[/bold] {receipt['status']} at {receipt['finished_at']}"
     )
@@ -85,6 +85,29 @@ def show_receipt(receipt: dict[str, Any], job: Job) -> None:
         console.print(f"  file: {sink / file}", markup=False)
     if len(receipt["files"]) > 3:
         console.print(f"  and {len(receipt['files']) - 3} more files")
+
+
+def show_matches(found: dict[str, Any]) -> None:
+    """What a search found, as a table on stdout: scores, names, and what else tells a row from others."""
+    console = Console(highlight=False, soft_wrap=False)
+    known = list(dict.fromkeys(name for match in found["matches"] for name in match))
+    hidden = {"score", "row_id"} | ({"partition"} if found["partitions"] == ["all"] else set())
+    names = [name for name in known if name not in hidden]
+    whole = (Column("score", justify="right", no_wrap=True), Column("row_id", no_wrap=True))
+    table = Table(*whole, *[Column(escape(name), overflow="fold") for name in names])
+    for match in found["matches"]:
+        cells = (match["row_id"], *["" if match.get(name) is None else str(match[name]) for name in names])
+        table.add_row(f"{match['score']:.4f}", *[escape(text) for text in cells])
+    console.print(table)
+    for one in found["skipped"]:
+        console.print(f"left out: {one['partition']}: {one['why']}", markup=False)
+    console.print(
+        f"{found['job']}: compared with {found['rows']:,} rows of {len(found['partitions'])} partitions in "
+        f"{found['seconds']:.1f} s; {found['rows_without_embedding']:,} without an embedding",
+        markup=False,
+    )
+    if found["sheet"]:
+        console.print(f"picture sheet: {found['sheet']}", markup=False, soft_wrap=True)
 
 
 def show_steps(job: Job, steps: Sequence[Step]) -> None:

@@ -19,8 +19,8 @@ def entry_of(name: str, info: dict[str, Any]) -> Entry:
 
 
 def version_of(info: dict[str, Any]) -> str:
-    """What tells a file from another under its name, by a listing's or `info`'s entry: its ETag, or when it changed."""
-    version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or _modified(info)
+    """What tells a file from another under its name, by its entry: its ETag, its hash, or when it changed."""
+    version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or info.get("blob_id") or _modified(info)
     return str(version).strip('"')
 
 

@@ -88,9 +88,14 @@ class ManifestWriter:
             self._writer.write_table(self._waiting[:ROWS_A_GROUP])
             self._waiting = self._waiting[ROWS_A_GROUP:]
 
-    def finish(self, inputs: str, schema: pa.Schema | None) -> None:
-        """In the footer are `inputs`, the digest of the files, and `schema`, as which all units are read, if any."""
+    def finish(self, inputs: str, schema: pa.Schema | None, snapshot: str = "") -> None:
+        """In the footer are `inputs`, the digest of the files, and what all units are read as, if they are.
+
+        schema: their columns and types. snapshot: the version of the table that they are of.
+        """
         metadata: dict[str, str | bytes] = {"inputs": inputs}
+        if snapshot:
+            metadata["snapshot"] = snapshot
         if schema is not None:
             metadata["schema"] = base64.b64encode(schema.serialize().to_pybytes())
         self._writer.write_table(self._waiting)
@@ -123,6 +128,12 @@ def read_schema(location: Location) -> pa.Schema | None:
     with location.open() as file:
         encoded = pq.ParquetFile(file).metadata.metadata.get(b"schema")
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded))) if encoded else None
+
+
+def read_snapshot(location: Location) -> str:
+    """The version of the table that all units are of, as the source named it; empty where it has none."""
+    with location.open() as file:
+        return str(pq.ParquetFile(file).metadata.metadata.get(b"snapshot", b"").decode())
 
 
 def read_manifest(location: Location, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:

@@ -99,6 +99,7 @@ def _generations(run: Run, files: Sizes, current: str, idle_since: str) -> Itera
                 yield _tree(run, f"{home}/attempts", "plans of attempts that ended", files)
             if name == current:
                 yield from _filled(_tree(run, f"{home}/parts", "staged when it was published already", files))
+                yield from _filled(_tree(run, f"{home}/answers", "kept for rows that were published since", files))
             continue
         if f"{home}/generation.json" not in files:
             why = "its process died while making or removing it"

@@ -6,6 +6,7 @@
                              manifest                    Parquet: the inputs, taken once
                              parts/<attempt>-*.part      Parquet: staged rows, and in the footer what they settle
                              parts/<attempt>-*.errors    Parquet: quarantine details of the part of that name
+                             answers/<model>/*.jsonl     answers that were paid for, see tasks/infer/journal.py
                              attempts/<attempt>/order    Arrow: what this attempt reads, a record batch a block
                              attempts/<attempt>/sample   Parquet: a few preprocessed rows, on which models are tried
 
@@ -71,6 +72,10 @@ class Run:
     @property
     def parts(self) -> Location:
         return self.home / "parts"
+
+    @property
+    def answers(self) -> Location:
+        return self.home / "answers"
 
     @property
     def order(self) -> Location:

@@ -1,0 +1,92 @@
+"""Every page's commands, run as they are written, one page after another in a folder of their own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "README.md")
+PUBLISHED = re.compile(r"rows: ([\d,]+) in, ([\d,]+) out, ([\d,]+) filtered, ([\d,]+) quarantined")
+# What a page promises, beyond rows that are all settled.
+SHOWN = {
+    "etl.md": (r"rows: 200 in, ", r"total +double", r"is_large +bool"),
+    "extension.md": (r"brightness +double", r"wrote .*my_models\.py"),
+    "image-classification.md": (r"rows: 24 in, 24 out", r"top_labels +list", r"top_confidences +list"),
+    "image-embeddings.md": (
+        r"embedding +fixed_size_list<\w+: float>\[32\]",
+        r"1\.0000\D+circle/00\.png",
+        r"picture sheet: \.demo/like\.png",
+        r'"query": \{\s+"text": "a red circle"',
+    ),
+    "models-of-tables.md": (r"torch_scores", r"onnx_product", r"keras_output", r"species_prediction +string"),
+    "several-models.md": (
+        r"looks_predicted_label +string",
+        r"says_confidence",
+        r"second_predicted_label +string.*None",
+    ),
+    "text-classification.md": (r"rows: 400 in, 400 out", r"predicted_label +string +(NEGATIVE|POSITIVE)"),
+    "text-generation.md": (r"rows: 60 in, ", r"generated_text +string"),
+}
+
+
+def commands(page: Path) -> str:
+    """The page's blocks of bash, in their order."""
+    return "\n".join(re.findall(r"^```bash\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's folder as the pages know it, and `overnight` and `python` on the path."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("demo", "deployments"):
+        (folder / name).symlink_to(ROOT / name)
+    programs = folder / "bin"
+    programs.mkdir()
+    code = "from flows.cli import main; main(prog_name='overnight')"
+    for name, arguments in (("overnight", f'-c "{code}"'), ("python", "")):
+        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {arguments} "$@"\n')
+        (programs / name).chmod(0o755)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_commands_of_every_page_do_what_it_says(page: Path, project: Path, prefect_api: str) -> None:
+    environment = {
+        **os.environ,
+        "PATH": f"{project / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "PREFECT_API_URL": prefect_api,
+    }
+    environment.pop("RAY_ADDRESS", None)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands(page)],
+        cwd=project,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    runs = [tuple(int(count.replace(",", "")) for count in found) for found in PUBLISHED.findall(done.stdout)]
+    assert len(runs) == commands(page).count("overnight run")
+    for rows_in, rows_out, filtered, quarantined in runs:
+        assert rows_out > 0
+        assert rows_in == rows_out + filtered + quarantined
+        assert quarantined <= 2
+    for words in SHOWN.get(page.name, ()):
+        assert re.search(words, done.stdout), done.stdout
+
+
+def test_every_page_is_in_the_list_and_every_job_that_ships_has_a_page() -> None:
+    listed = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    assert [page.name for page in PAGES if f"[{page.name}]({page.name})" not in listed] == []
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES) + (ROOT / "README.md").read_text("utf-8")
+    jobs = [job.name for job in (ROOT / "deployments/jobs").glob("*.yaml")]
+    assert [name for name in jobs if name not in pages] == []

@@ -1,0 +1,150 @@
+"""`overnight init` as a script and a person meet it."""
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from flows.beginning import MODELS, WORK, Answers, create, find_source, works_for
+from flows.interview import answered
+from flows.job import load_job
+from tasks.errors import JobError
+
+INIT = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", "init"]
+
+
+def init(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    done = [*INIT, *options]
+    return subprocess.run(
+        done, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.slow
+def test_what_init_writes_is_valid_and_runs_on_the_inputs_named(overnight: Any, pictures: Path, tmp_path: Path) -> None:
+    done = init(tmp_path, "--path", "in/date={partition}", "--work", "python", "--name", "brightness")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("wrote brightness.yaml\nwrote my_models.py\n")
+    assert overnight("validate", "brightness.yaml").returncode == 0
+    ran = overnight("run", "brightness.yaml", "--partition", "2026-01-02", "--json")
+    assert ran.returncode == 0, ran.stderr
+    files = json.loads(ran.stdout)["files"]
+    rows = pq.read_table(tmp_path / "predictions/brightness" / files[0], partitioning=None).to_pylist()
+    assert {row["row_id"].split("/")[1]: row["brightness"] for row in rows} == {
+        f"{i:02}.png": i * 20.0 for i in range(12)
+    }
+
+
+def test_a_job_in_another_folder_reads_the_same_inputs_from_there(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = init(tmp_path, "jobs/My Photos", "--path", "in/date={partition}/", "--work", "image_embedding")
+    assert done.returncode == 0, done.stderr
+    assert "cd jobs/My Photos\n  overnight run my-photos.yaml --limit-rows 20" in done.stdout
+    monkeypatch.chdir(tmp_path / "jobs/My Photos")
+    job = load_job("my-photos.yaml")
+    assert (job.name, job.source.path) == ("my-photos", f"{tmp_path}/in/date={{partition}}/")
+    assert job.inference[0].model == "openai/clip-vit-base-patch32"
+    assert job.schedule is not None
+
+
+@pytest.mark.parametrize("source", ["images", "text", "parquet", "csv", "jsonl"])
+def test_every_answer_makes_a_valid_job_and_a_skeleton_that_runs(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for work in works_for(source):
+        column = "it's: text" if work.startswith("text_") or (work == "python" and source != "images") else ""
+        answers = Answers(tmp_path, f"no-{work.replace('_', '-')}", "data/true", source, work, "a/b", column)
+        files = create(answers)
+        job = load_job(files[0])
+        assert [model.kind for model in job.inference] == ([work] if work != "none" else [])
+        if work == "python":
+            monkeypatch.chdir(tmp_path)
+            monkeypatch.setattr(sys, "path", list(sys.path))
+            monkeypatch.delitem(sys.modules, "my_models", raising=False)
+            batch = {"image": np.full((3, 4, 4, 3), 7, np.uint8), column: np.array(["a", "bc", "def"], object)}
+            out = job.inference[0].load()(batch)
+            assert [value.tolist() for value in out.values()] == [[7.0] * 3 if source == "images" else [1, 2, 3]]
+
+
+def test_nothing_is_overwritten_and_what_would_not_be_valid_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "my_models.py").write_text("precious")
+    answers = Answers(tmp_path, "mine", "data", "csv", "python")
+    with pytest.raises(JobError, match=r"my_models\.py: is there already, and init overwrites nothing"):
+        create(answers)
+    with pytest.raises(JobError, match=r"name: expected text like"):
+        create(Answers(tmp_path, "Not A Name", "data", "csv", "none"))
+    assert [file.name for file in tmp_path.iterdir()] == ["my_models.py"]
+    assert (tmp_path / "my_models.py").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"path": "nowhere"}, "expected --source, one of images, "),
+        ({"path": "nowhere", "source": "photos"}, "--source photos: expected one of images, "),
+        ({"path": "nowhere", "source": "csv"}, "expected --work, one of text_embedding, "),
+        ({"path": "nowhere", "source": "csv", "work": "image_embedding"}, "--work image_embedding: expected one"),
+    ],
+)
+def test_without_a_terminal_what_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], expected: str
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    with pytest.raises(JobError, match=expected):
+        answered(tmp_path, dict.fromkeys(("path", "source", "work", "model", "text_column", "name")) | given)
+
+
+def test_init_without_answers_is_bad_usage(tmp_path: Path) -> None:
+    done = init(tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "expected --path: there is no terminal here to ask at" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_person_is_asked_for_what_is_not_given(tmp_path: Path) -> None:
+    (tmp_path / "reviews.csv").write_text("says\ngood\n")
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "w") as keyboard:
+        keyboard.write("reviews.csv\ntext_classification\nsays\n\n")
+        keyboard.flush()
+        done = subprocess.run(
+            [*INIT, "--name", "mood"],
+            cwd=tmp_path,
+            stdin=theirs,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    os.close(theirs)
+    assert done.returncode == 0, done.stderr
+    expected = f"""
+        # Run it in this folder: overnight run mood.yaml
+        name: mood
+        source: {{kind: csv, path: reviews.csv}}
+        inference:
+          - {{kind: text_classification, model: {MODELS["text_classification"]}, text_column: says}}
+        checks: {{min_rows: 1, max_quarantined: 0.01}} # a fraction of the rows read
+        sink: {{kind: parquet, path: predictions/mood}}
+    """
+    assert (tmp_path / "mood.yaml").read_text() == textwrap.dedent(expected).lstrip()
+    assert all(words in done.stdout for work, words in WORK.items() if not work.startswith("image"))
+
+
+def test_the_first_known_file_says_what_the_inputs_are(tmp_path: Path) -> None:
+    (tmp_path / "date=2026-01-01").mkdir()
+    (tmp_path / "date=2026-01-01/a.unknown").touch()
+    (tmp_path / "date=2026-01-01/b.JSONL").touch()
+    assert find_source(f"{tmp_path}/date={{partition}}/") == "jsonl"
+    assert find_source(f"{tmp_path}/date=2026-01-01/a.unknown") is None
+    assert find_source(f"{tmp_path}/gone") is None

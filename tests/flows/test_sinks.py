@@ -1,0 +1,132 @@
+"""Every sink from a job file, end to end: published, found again by its own library, and left alone the second time."""
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from PIL import Image
+from pydantic import ValidationError
+from pyiceberg.catalog.sql import SqlCatalog
+
+from flows.clean import clean
+from flows.job import Job
+from flows.ledger import read_ledger
+from tasks.storage import Location
+from tests.conftest import WORKER_PATH
+from tests.flows.conftest import RunJob, assert_settled
+from tests.tasks.write.publications import read_files
+
+MODEL = """
+import numpy as np
+
+
+class Mean:
+    def __call__(self, batch):
+        means = np.array([image.mean() for image in batch["image"]])
+        return {"mean": means, "vector": np.stack([means, means], 1).astype(np.float32)}
+"""
+MEANS = {f"{'cat' if i % 2 else 'dog'}/{i:02d}.png": i * 20.0 for i in range(12)}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _model() -> None:
+    (WORKER_PATH / "sink_test_models.py").write_text(MODEL)
+
+
+def job(pictures: Path, sink: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": "pictures",
+        "source": {"kind": "images", "path": str(pictures.parent / "date={partition}"), "label_from": "parent"},
+        "inference": [{"kind": "python", "target": "sink_test_models:Mean"}],
+        "sink": sink,
+    }
+
+
+@pytest.mark.slow
+def test_json_lines_that_a_check_has_seen_as_typed_rows(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
+    (WORKER_PATH / "sink_test_checks.py").write_text(
+        "def vectors(receipt, previous, rows):\n"
+        "    found = rows.to_table()['vector'].type\n"
+        "    return None if str(found).startswith('fixed_size_list') else f'vector is {found}'\n"
+    )
+    made = job(pictures, {"kind": "jsonl", "path": str(tmp_path / "out"), "compression": "zstd"})
+    made["checks"] = {"python": "sink_test_checks:vectors"}
+    receipt = run_job(made, "2026-01-02")
+    assert_settled(receipt)
+    found = read_files(Location(str(tmp_path / "out")), receipt["files"]).to_pylist()
+    assert {row["row_id"]: row["mean"] for row in found} == MEANS
+    assert all(np.allclose(row["vector"], row["mean"]) for row in found)
+    assert run_job(made, "2026-01-02") == receipt
+    parts = tmp_path / "out/_overnight/date=2026-01-02/generations" / receipt["generation"] / "parts"
+    assert not parts.exists()
+
+
+def test_rows_of_a_database_with_status_clean_and_a_sample(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
+    database, state = f"sqlite:///{tmp_path}/results.db", tmp_path / "state"
+    made = job(pictures, {"kind": "sql", "url": database, "table": "pictures"}) | {"state": str(state)}
+    sample = run_job(made, "2026-01-02", limit_rows=3)
+    assert sample["rows_out"] == 3
+    assert len(read_files(Location(f"{state}/samples/published"), sample["files"])) == 3
+    assert not (tmp_path / "results.db").exists() or not sa.inspect(sa.create_engine(database)).has_table("pictures")
+    receipt = run_job(made, "2026-01-02")
+    assert_settled(receipt)
+    assert receipt["files"] == []
+    with sa.create_engine(database).connect() as connection:
+        assert dict(tuple(row) for row in connection.execute(sa.text("SELECT row_id, mean FROM pictures"))) == MEANS
+    assert run_job(made, "2026-01-02") == receipt
+    model = Job.model_validate(made)
+    entries = read_ledger(model, date(2026, 1, 2), date(2026, 1, 2), inputs=True)
+    assert [(entry.partition, entry.status) for entry in entries] == [("2026-01-02", "published")]
+    cleaned = clean(model, keep_receipts=0, do=True)
+    assert {item["what"] for item in cleaned["removed"]} >= {"samples"}
+    assert run_job(made, "2026-01-02") == receipt
+    assert not (state / "published").exists()
+
+
+def test_a_sink_without_a_directory_needs_a_state(pictures: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=r"state: expected a directory, for a sink of kind sql has none"):
+        Job.model_validate(job(pictures, {"kind": "sql", "url": "sqlite:////tmp/x.db", "table": "pictures"}))
+
+
+@pytest.mark.slow
+def test_an_iceberg_table_and_a_sample_beside_it(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
+    sink = {"kind": "iceberg", "path": str(tmp_path / "out"), "table": "results.pictures"}
+    made = job(pictures, sink | {"catalog": f"sqlite:///{tmp_path}/catalog.db"})
+    assert run_job(made, "2026-01-02", limit_rows=3)["rows_out"] == 3
+    receipt = run_job(made, "2026-01-02")
+    assert_settled(receipt)
+    table = SqlCatalog("default", uri=made["sink"]["catalog"]).load_table("results.pictures")
+    found = table.scan(snapshot_id=receipt["table_version"]).to_arrow().to_pylist()
+    assert {row["row_id"]: row["mean"] for row in found} == MEANS
+    assert run_job(made, "2026-01-02") == receipt
+
+
+@pytest.mark.slow
+def test_a_lance_table_and_a_sample_of_it(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
+    made = job(pictures, {"kind": "lance", "path": str(tmp_path / "out"), "index": "vector"})
+    assert run_job(made, "2026-01-02", limit_rows=3)["rows_out"] == 3
+    receipt = run_job(made, "2026-01-02")
+    assert_settled(receipt)
+    found = lance.dataset(tmp_path / "out", version=receipt["table_version"]).to_table().to_pylist()
+    assert {row["row_id"]: row["mean"] for row in found} == MEANS
+    assert all(np.allclose(row["vector"], row["mean"]) for row in found)
+    assert run_job(made, "2026-01-02") == receipt
+
+
+@pytest.mark.slow
+def test_images_that_a_step_made_smaller(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
+    made = job(pictures, {"kind": "images", "path": str(tmp_path / "out")})
+    made["preprocess"] = [{"kind": "resize_image", "size": 4}]
+    receipt = run_job(made, "2026-01-02")
+    assert_settled(receipt)
+    folder = tmp_path / "out/date=2026-01-02"
+    rows = read_files(Location(str(folder)), [path.name for path in folder.glob("*.parquet")]).to_pylist()
+    assert {row["row_id"]: row["mean"] for row in rows} == MEANS
+    for row in rows:
+        assert row["image_path"].endswith(f".images/{row['row_id']}")
+        assert np.array_equal(np.array(Image.open(folder / row["image_path"])), np.full((4, 4, 3), row["mean"]))
+    assert run_job(made, "2026-01-02") == receipt
