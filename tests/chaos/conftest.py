@@ -106,7 +106,13 @@ def wait_for_state(api: str, flow_run_id: str, *types: str, seconds: float = 120
         run = dict(ask(api, f"/flow_runs/{flow_run_id}"))
         return run if run["state_type"] in types else None
 
-    return dict(wait_for(f"{flow_run_id} in {types}", reached, seconds))
+    try:
+        return dict(wait_for(f"{flow_run_id} in {types}", reached, seconds))
+    except pytest.fail.Exception:
+        print("its states:", states_of(api, flow_run_id))
+        told = {"logs": {"flow_run_id": {"any_": [flow_run_id]}}, "sort": "TIMESTAMP_DESC", "limit": 50}
+        print("its last logs, newest first:", *(log["message"] for log in ask(api, "/logs/filter", told)), sep="\n")
+        raise
 
 
 def states_of(api: str, flow_run_id: str) -> list[str]:

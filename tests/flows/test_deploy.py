@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from prefect.events.schemas.automations import EventTrigger
 
-from flows.automations import FOLDER, apply_automations
+from flows.automations import FOLDER, apply_automations, read_automations
 from flows.deploy import _deployments
 from flows.deploy import deploy as deploy_here
 from flows.job import load_job
@@ -293,3 +294,13 @@ def deployed(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_automations_that_are_not_there_are_missed(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=f"in {tmp_path}/automations, found no such folder"):
         apply_automations(tmp_path / "automations")
+
+
+def test_only_the_automation_that_starts_a_run_again_reads_of_its_crash() -> None:
+    """What fails in one automation, on a busy SQLite, takes the event from the others."""
+    reading = []
+    for automation in read_automations():
+        assert isinstance(automation.trigger, EventTrigger)
+        if "prefect.flow-run.Crashed" in automation.trigger.expect | automation.trigger.after:
+            reading.append(automation.name)
+    assert reading == ["overnight-crashed-run-starts-again"]
