@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tasks.errors import OvernightError, StorageFailed
 from tasks.passing import is_passing
-from tasks.rows import Outcome, Work
+from tasks.row_work import Outcome, Work
 
 WAITS_SECONDS = (1, 2, 4, 8)
 

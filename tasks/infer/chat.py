@@ -10,7 +10,7 @@ from tasks.infer.generation import Generation
 from tasks.infer.own_chat import OwnChat
 from tasks.infer.predictor import Batch, Predict
 from tasks.infer.sharding import on_devices
-from tasks.rows import Outcome
+from tasks.row_work import Outcome
 
 
 class Chat(OwnChat):

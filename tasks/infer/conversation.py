@@ -18,7 +18,7 @@ from pydantic import Field, PositiveInt, field_validator
 from tasks.errors import RowError
 from tasks.infer.predictor import Batch, Predictor
 from tasks.infer.texts import filled, placeholders
-from tasks.rows import Outcome
+from tasks.row_work import Outcome
 
 Message = dict[str, Any]
 Schema = dict[str, Any]

@@ -17,7 +17,7 @@ from pydantic import Field, PositiveInt, field_validator
 from tasks.errors import JobError
 from tasks.infer.predictor import Predict
 from tasks.infer.requests import Requests
-from tasks.rows import Outcome
+from tasks.row_work import Outcome
 from tasks.storage import Location, expand
 
 MILLION = 1_000_000

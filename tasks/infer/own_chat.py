@@ -17,7 +17,7 @@ from tasks.infer.generation import Generation
 from tasks.infer.predictor import Batch
 from tasks.infer.sampling import RowNoise
 from tasks.infer.sharding import DeviceMap, MaxMemory, refuse_unreserved
-from tasks.rows import Outcome
+from tasks.row_work import Outcome
 
 if TYPE_CHECKING:
     import torch

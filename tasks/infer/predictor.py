@@ -13,7 +13,7 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 from tasks.expression import Expression
 from tasks.infer.pretrained import accelerators
 from tasks.leaf import Leaf
-from tasks.rows import Outcome
+from tasks.row_work import Outcome
 from tasks.storage import Location
 
 CALLS_TO_CHOOSE_FROM = 8

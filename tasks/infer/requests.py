@@ -15,7 +15,7 @@ from tasks.infer.endpoint import Endpoint, Patience
 from tasks.infer.journal import Journal
 from tasks.infer.pace import Pace
 from tasks.infer.predictor import Batch, Predict
-from tasks.rows import Outcome
+from tasks.row_work import Outcome
 from tasks.storage import Location
 
 ROWS_A_CALL = 16  # few: a call ends with its slowest row, and the next one's requests are under way meanwhile

@@ -25,7 +25,7 @@ from tasks.infer.checkpoint import Checkpoint, Model
 from tasks.infer.child_server import ChildServer
 from tasks.infer.predictor import Batch, Predict
 from tasks.infer.requests import Requests
-from tasks.rows import Outcome
+from tasks.row_work import Outcome
 from tasks.storage import expand
 
 SERVED = "model"  # the name by which its server knows the model

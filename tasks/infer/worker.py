@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tasks import arrays, outputs, rows, supervisor
+from tasks import arrays, outputs, row_work, rows, supervisor
 from tasks.errors import ContractError
 from tasks.expression import Expression
 from tasks.faults import is_device_failure, is_out_of_memory
@@ -98,27 +98,27 @@ class Worker:
         return rows.without(done, sorted(heavy - self.made))
 
     def _apply(self, piece: pa.Table) -> pa.Table:
-        return rows.apply(piece, "infer", patiently(self._work, "infer"), self._clock)
+        return row_work.apply(piece, "infer", patiently(self._work, "infer"), self._clock)
 
-    def _work(self, live: pa.Table) -> rows.Outcome:
+    def _work(self, live: pa.Table) -> row_work.Outcome:
         """The model's columns for `live`, null where a row is none of the model's."""
         if not self._where:
             return self._in_calls(live, self._predictor.rows_per_call())
         chosen = np.flatnonzero(self._where.holds(live, f"{self._label}: where", "infer"))
         if not len(chosen):
             none = {self._prefix + column.name: pa.nulls(len(live), column.type) for column in self._columns}
-            return rows.Outcome(none)
+            return row_work.Outcome(none)
         made = self._in_calls(live.take(chosen), self._predictor.rows_per_call())
         columns = {name: rows.scattered(column, chosen, len(live)) for name, column in made.columns.items()}
-        return rows.Outcome(columns, failed={int(chosen[row]): error for row, error in made.failed.items()})
+        return row_work.Outcome(columns, failed={int(chosen[row]): error for row, error in made.failed.items()})
 
-    def _in_calls(self, live: pa.Table, at_once: int) -> rows.Outcome:
+    def _in_calls(self, live: pa.Table, at_once: int) -> row_work.Outcome:
         """The model's columns for `live`, in calls as small as its memory asks for; only a row alone is to blame."""
         while True:
             size = min(self._rows_at_once or at_once, len(live))
             try:
                 pieces = [live[start : start + size] for start in range(0, len(live), size)]
-                return rows.stacked([self.predict(piece) for piece in pieces], [len(piece) for piece in pieces])
+                return row_work.stacked([self.predict(piece) for piece in pieces], [len(piece) for piece in pieces])
             except Exception as error:
                 if is_device_failure(error):
                     self.guard.end_process(error)
@@ -134,7 +134,7 @@ class Worker:
         """Whether a call was too large for the device."""
         return self._rows_at_once is not None
 
-    def predict(self, live: pa.Table) -> rows.Outcome:
+    def predict(self, live: pa.Table) -> row_work.Outcome:
         """The model's columns for `live`, in one call. Raises what the model raises, and `ContractError`."""
         wanted = self._predictor.inputs()
         for name in wanted or ():
@@ -143,10 +143,10 @@ class Worker:
                     f"{self._label}: expected column {name!r}, found {', '.join(live.column_names)}. "
                     "Name the column in the model's settings, or make it in preprocess."
                 )
-        made = rows.outcome_of(self._predict, live if wanted is None else live.select(wanted), "infer", self._label)
+        made = row_work.outcome_of(self._predict, live if wanted is None else live.select(wanted), "infer", self._label)
         columns = {self._prefix + name: values for name, values in made.columns.items()}
         self.made.update(columns)
-        return rows.Outcome(columns, failed=made.failed)
+        return row_work.Outcome(columns, failed=made.failed)
 
 
 class PreparingWorker(Worker):

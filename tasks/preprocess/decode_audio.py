@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from tasks import rows
+from tasks import row_work
 from tasks.errors import RowError
 from tasks.preprocess.files import Made, made_of_each
 from tasks.preprocess.media import load_av, opened, refuse_cut
@@ -42,13 +42,13 @@ class DecodeAudio(PreprocessStep):
             raise ValueError(f"overlap_seconds: expected at most half of chunk_seconds ({half:g})")
         return self
 
-    def build(self) -> rows.Work:
+    def build(self) -> row_work.Work:
         av = load_av("decode_audio")
         kinds = pa.schema([("audio", pa.null()), *COLUMNS.items()])
 
-        def decode(table: pa.Table) -> rows.Outcome:
+        def decode(table: pa.Table) -> row_work.Outcome:
             made = made_of_each(table, self.column, EXPECTED, kinds, lambda content: self._chunks(av, content))
-            return made if self.chunk_seconds else rows.one_each(made, len(table))
+            return made if self.chunk_seconds else row_work.one_each(made, len(table))
 
         return decode
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import types
 from pydantic import Field, PositiveInt
 
-from tasks import arrays, rows
+from tasks import arrays, row_work
 from tasks.errors import ContractError, RowError
 from tasks.preprocess.step import PreprocessStep
 
@@ -34,10 +34,10 @@ class DecodeImage(PreprocessStep):
     column: Annotated[str, Field(description="The column with the encoded images.")] = "image"
     max_image_pixels: MaxImagePixels = MAX_IMAGE_PIXELS
 
-    def build(self) -> rows.Work:
+    def build(self) -> row_work.Work:
         allow_pixels(self.max_image_pixels)
 
-        def decode(table: pa.Table) -> rows.Outcome:
+        def decode(table: pa.Table) -> row_work.Outcome:
             if self.column not in table.column_names:
                 raise ContractError(
                     f"decode_image: expected a column {self.column!r}, found {', '.join(table.column_names)}.",
@@ -45,7 +45,7 @@ class DecodeImage(PreprocessStep):
                 )
             encoded = table[self.column]
             if encoded.type == arrays.TENSOR:
-                return rows.Outcome()
+                return row_work.Outcome()
             if not types.is_binary(encoded.type) and not types.is_large_binary(encoded.type):
                 raise ContractError(
                     f"decode_image: expected encoded images (binary) in column {self.column!r}, found {encoded.type}.",
@@ -58,7 +58,7 @@ class DecodeImage(PreprocessStep):
                     images[row] = decode_image(value.as_buffer(), self.max_image_pixels)
                 except RowError as error:
                     failed[row] = error
-            return rows.Outcome({self.column: _column(images)}, failed=failed)
+            return row_work.Outcome({self.column: _column(images)}, failed=failed)
 
         return decode
 

@@ -7,7 +7,8 @@ from pydantic import Field, field_validator
 
 from tasks.expression import Expression
 from tasks.preprocess.step import PreprocessStep
-from tasks.rows import IDENTITY, Outcome, Work
+from tasks.row_work import Outcome, Work
+from tasks.rows import IDENTITY
 
 
 class DeriveColumns(PreprocessStep):

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
-from tasks import rows
+from tasks import row_work
 from tasks.arrays import Column
 from tasks.errors import ContractError, JobError, RowError
 
@@ -23,7 +23,7 @@ class Made:
 
 def made_of_each(
     table: pa.Table, column: str, what: str, kinds: pa.Schema, make: Callable[[bytes], Made]
-) -> rows.Outcome:
+) -> row_work.Outcome:
     """The rows that `make` makes of each file in `column`, whose columns have the types of `kinds`, null for arrays.
 
     `make` raises `RowError` for a file that is to be quarantined. what: the step and what the column
@@ -57,7 +57,7 @@ def made_of_each(
         field.name: values[field.name] if types.is_null(field.type) else pa.array(values[field.name], field.type)
         for field in kinds
     }
-    return rows.several(columns, made_of, suffixes, failed)
+    return row_work.several(columns, made_of, suffixes, failed)
 
 
 def library(module: str, extra: str, step: str) -> Any:

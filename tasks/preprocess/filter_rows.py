@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from tasks.expression import Expression
 from tasks.preprocess.step import PreprocessStep
-from tasks.rows import Outcome, Work
+from tasks.row_work import Outcome, Work
 
 
 class FilterRows(PreprocessStep):

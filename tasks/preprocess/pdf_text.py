@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from tasks import rows
+from tasks import row_work
 from tasks.errors import RowError
 from tasks.preprocess.files import Made, library, made_of_each
 from tasks.preprocess.step import PreprocessStep
@@ -29,10 +29,10 @@ class PdfText(PreprocessStep):
 
     rows_at_once = 4
 
-    def build(self) -> rows.Work:
+    def build(self) -> row_work.Work:
         pdfium = library("pypdfium2", "pdf", "pdf_text")
 
-        def work(table: pa.Table) -> rows.Outcome:
+        def work(table: pa.Table) -> row_work.Outcome:
             with ONE_AT_A_TIME:
                 return made_of_each(table, self.column, EXPECTED, COLUMNS, lambda content: _pages(pdfium, content))
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from tasks import rows
+from tasks import row_work
 from tasks.arrays import to_arrow
 from tasks.errors import ContractError, JobError, OvernightError
 from tasks.preprocess.step import PreprocessStep
@@ -39,7 +39,7 @@ class PythonStep(PreprocessStep):
         """File name -> sha256 of the step's code."""
         return fingerprint(self.target, "preprocess")
 
-    def build(self) -> rows.Work:
+    def build(self) -> row_work.Work:
         """Raises `JobError` when the target cannot be imported, made or called."""
         found = import_target(self.target, "preprocess")
         function = partial(found, **self.kwargs)
@@ -56,14 +56,14 @@ class PythonStep(PreprocessStep):
                     f"{self.target}: expected a method __call__(self, batch), found none. Add it.", "preprocess"
                 )
 
-        def step(table: pa.Table) -> rows.Outcome:
-            columns = rows.call(function, table, "preprocess", self.target)
-            return exploded(columns, self.explode, self.target) if self.explode else rows.Outcome(columns)
+        def step(table: pa.Table) -> row_work.Outcome:
+            columns = row_work.call(function, table, "preprocess", self.target)
+            return exploded(columns, self.explode, self.target) if self.explode else row_work.Outcome(columns)
 
         return step
 
 
-def exploded(columns: Mapping[str, Any], names: list[str], what: str) -> rows.Outcome:
+def exploded(columns: Mapping[str, Any], names: list[str], what: str) -> row_work.Outcome:
     """The rows that lists in the columns `names` stand for. Raises `ContractError` where they do not fit together."""
     for name in names:
         if name not in columns:
@@ -86,7 +86,7 @@ def exploded(columns: Mapping[str, Any], names: list[str], what: str) -> rows.Ou
         for name, values in columns.items()
         if name not in made
     }
-    return rows.several({**made, **others}, made_of, [number for count in counts for number in range(count)])
+    return row_work.several({**made, **others}, made_of, [number for count in counts for number in range(count)])
 
 
 def _entries(value: Any, name: str, what: str) -> Any:

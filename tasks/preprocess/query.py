@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tasks import arrays, rows
+from tasks import arrays, row_work, rows
 from tasks.errors import JobError, RowError
 from tasks.preprocess.decode_image import MAX_IMAGE_PIXELS, DecodeImage, allow_pixels, decode_image
 from tasks.preprocess.derive_columns import DeriveColumns
@@ -26,7 +26,7 @@ def query_image(name: str, content: bytes, steps: Sequence[PreprocessStep]) -> n
     data = pa.table({"row_id": [name], "uri": [name], "image": pa.array([content], pa.binary())})
     block = rows.with_hidden(data, np.zeros(1, np.int64), np.zeros(1, np.int64))
     for step in steps:
-        block = rows.apply(block, "preprocess", step.build())
+        block = row_work.apply(block, "preprocess", step.build())
         if block["__state"][0].as_py() != rows.LIVE:
             raise JobError(f"--image {name}: {block['__error_message'][0].as_py() or f'{step.kind} filtered it'}.")  # type: ignore[attr-defined]
     return arrays.to_numpy(block["image"])

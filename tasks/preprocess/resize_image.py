@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import types
 from pydantic import Field, PositiveInt, model_validator
 
-from tasks import arrays, rows
+from tasks import arrays, row_work
 from tasks.errors import ContractError, RowError
 from tasks.preprocess.covering import covering_size
 from tasks.preprocess.decode_image import MAX_IMAGE_PIXELS, MaxImagePixels, allow_pixels, decode_image
@@ -54,7 +54,7 @@ class ResizeImage(PreprocessStep):
             raise ValueError("resample: decode: fast has a filter of its own. Leave one of them out")
         return self
 
-    def build(self) -> rows.Work:
+    def build(self) -> row_work.Work:
         height, width = self.size if isinstance(self.size, tuple) else (self.size, self.size)
         allow_pixels(self.max_image_pixels)
         if self.decode == "fast":
@@ -73,7 +73,7 @@ class ResizeImage(PreprocessStep):
                 )
             return of_array(decode_image(encoded.as_buffer(), self.max_image_pixels))
 
-        def resize(table: pa.Table) -> rows.Outcome:
+        def resize(table: pa.Table) -> row_work.Outcome:
             images = self._images(table)
             is_decoded = images.type == arrays.TENSOR
             resized = np.zeros((len(table), height, width, 3), np.uint8)
@@ -84,7 +84,7 @@ class ResizeImage(PreprocessStep):
                     resized[row] = one(image)
                 except RowError as error:
                     failed[row] = error
-            return rows.Outcome({self.column: resized}, failed=failed)
+            return row_work.Outcome({self.column: resized}, failed=failed)
 
         return resize
 

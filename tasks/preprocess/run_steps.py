@@ -8,7 +8,7 @@ from functools import lru_cache
 import pyarrow as pa
 from pyarrow import types
 
-from tasks import rows
+from tasks import row_work, rows
 from tasks.guard import Guard
 from tasks.patiently import patiently
 from tasks.preprocess.steps import Step
@@ -51,7 +51,7 @@ def run_steps(
 def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
     for step in steps:
         before, work = piece, _built(type(step), step.model_dump_json(exclude_unset=True))
-        piece = rows.apply(piece, "preprocess", patiently(work, "preprocess"))
+        piece = row_work.apply(piece, "preprocess", patiently(work, "preprocess"))
         report_quarantined(piece, before, run)
     return piece
 
@@ -82,5 +82,5 @@ def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
 
 
 @lru_cache(maxsize=64)
-def _built(leaf: type[Step], settings: str) -> rows.Work:
+def _built(leaf: type[Step], settings: str) -> row_work.Work:
     return leaf.model_validate_json(settings).build()

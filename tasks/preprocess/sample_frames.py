@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from tasks import rows
+from tasks import row_work
 from tasks.errors import RowError
 from tasks.preprocess.files import Made, made_of_each
 from tasks.preprocess.media import load_av, opened, refuse_cut
@@ -45,10 +45,10 @@ class SampleFrames(PreprocessStep):
             raise ValueError("expected either every_seconds or frames_per_second")
         return self
 
-    def build(self) -> rows.Work:
+    def build(self) -> row_work.Work:
         av = load_av("sample_frames")
 
-        def sample(table: pa.Table) -> rows.Outcome:
+        def sample(table: pa.Table) -> row_work.Outcome:
             return made_of_each(table, self.column, EXPECTED, COLUMNS, lambda content: self._frames(av, content))
 
         return sample

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self
 import pyarrow as pa
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from tasks import rows
+from tasks import row_work
 from tasks.errors import ContractError, JobError, RowError
 from tasks.preprocess.step import PreprocessStep
 from tasks.storage import expand
@@ -48,10 +48,10 @@ class SplitText(PreprocessStep):
             return {}
         return {"tokenizer.json": hashlib.sha256(file.read_bytes()).hexdigest()}
 
-    def build(self) -> rows.Work:
+    def build(self) -> row_work.Work:
         spans = self._spans()
 
-        def split(table: pa.Table) -> rows.Outcome:
+        def split(table: pa.Table) -> row_work.Outcome:
             if self.column not in table.column_names:
                 raise ContractError(
                     f"split_text: expected a column {self.column!r}, found {', '.join(table.column_names)}.",
@@ -70,7 +70,7 @@ class SplitText(PreprocessStep):
                 "chunk_start": pa.array([start for *_, start, _ in found], pa.int64()),
                 "chunk_end": pa.array([end for *_, end in found], pa.int64()),
             }
-            return rows.several(columns, [row for row, *_ in found], [number for _, number, *_ in found], failed)
+            return row_work.several(columns, [row for row, *_ in found], [number for _, number, *_ in found], failed)
 
         return split
 

@@ -3,19 +3,19 @@
 from typing import ClassVar
 
 from tasks.leaf import Leaf
-from tasks.rows import Work
+from tasks.row_work import Work
 
 
 class PreprocessStep(Leaf):
     """A leaf adds `kind`, its settings and `build`. `rows_at_once`: how many files it may be given, at most.
 
-    A step may make several rows of one: see `rows.several`.
+    A step may make several rows of one: see `row_work.several`.
     """
 
     rows_at_once: ClassVar[int] = 16  # decoded, a few photos fill as much as many encoded
 
     def build(self) -> Work:
-        """What is called with each table of live rows; see `tasks/rows.py` for what it may return and raise."""
+        """What is called with each table of live rows; see `tasks/row_work.py` for what it may return and raise."""
         raise TypeError(f"{type(self).__name__} has no build")
 
     def fingerprint(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks import arrays, outputs, rows, settled, staging
+from tasks import arrays, outputs, row_work, rows, settled, staging
 from tasks.errors import RowError
 from tasks.infer.worker import Worker, drop_heavy
 from tasks.preprocess.filter_rows import FilterRows
@@ -32,7 +32,7 @@ def files(counts: Counts) -> pa.Table:
     return source_block(0, 0, pa.table({**data, "pdf": pa.array([b"%PDF"] * len(counts), pa.large_binary())}))
 
 
-def paged(live: pa.Table) -> rows.Outcome:
+def paged(live: pa.Table) -> row_work.Outcome:
     """`x` tells a page from all others; a negative number of pages is an error."""
     counts = live["pages"].to_pylist()
     if min(counts) < 0:
@@ -40,7 +40,7 @@ def paged(live: pa.Table) -> rows.Outcome:
     made_of = [row for row, count in enumerate(counts) for _ in range(count)]
     pages = [page for count in counts for page in range(count)]
     first = [int(name.split(".")[0]) for name in live["row_id"].to_pylist()]
-    return rows.several(
+    return row_work.several(
         {"x": [100 * first[of] + page for of, page in zip(made_of, pages, strict=True)]}, made_of, pages
     )
 
@@ -55,7 +55,7 @@ def ends(block: pa.Table) -> dict[int, int]:
 
 @given(st.lists(st.integers(-1, 5), min_size=1, max_size=12))
 def test_a_row_becomes_many_or_is_filtered_or_fails_alone(counts: Counts) -> None:
-    block = rows.apply(files(counts), "preprocess", paged)
+    block = row_work.apply(files(counts), "preprocess", paged)
     expected = [
         {"row_id": f"{place}.pdf#{page}", "uri": f"/in/{place}.pdf", "pages": count, "x": 100 * place + page}
         for place, count in enumerate(counts)
@@ -74,16 +74,16 @@ cuts = st.lists(st.integers(1, 6), min_size=12, max_size=12)
 def test_however_blocks_are_cut_and_joined_a_source_row_ends_whole_and_once(
     counts: Counts, sizes: list[int], bad: set[int], length: int
 ) -> None:
-    def model(live: pa.Table) -> rows.Outcome:
+    def model(live: pa.Table) -> row_work.Outcome:
         if bad & set(live["x"].to_pylist()):
             raise ValueError("not this one")
-        return rows.Outcome({"y": live["x"].to_numpy() + 1})
+        return row_work.Outcome({"y": live["x"].to_numpy() + 1})
 
-    block, pieces = rows.apply(files(counts), "preprocess", paged), []
+    block, pieces = row_work.apply(files(counts), "preprocess", paged), []
     for size in sizes:
         pieces.append(block[:size])
         block = block[size:]
-    pieces = [rows.apply(piece, "infer", model) for piece in rows.of_length(pieces, length) if len(piece)]
+    pieces = [row_work.apply(piece, "infer", model) for piece in rows.of_length(pieces, length) if len(piece)]
     done = rows.joined(pieces)
     assert done["__row"].to_pylist() == list(range(len(counts)))
     pages = {place: [100 * place + page for page in range(count)] for place, count in enumerate(counts)}
@@ -98,7 +98,7 @@ def test_however_blocks_are_cut_and_joined_a_source_row_ends_whole_and_once(
 
 @given(st.lists(st.integers(0, 9), max_size=10), st.integers(1, 6))
 def test_a_block_ends_with_the_row_that_fills_it(counts: Counts, length: int) -> None:
-    whole = rows.apply(files([*counts, 1]), "preprocess", paged)
+    whole = row_work.apply(files([*counts, 1]), "preprocess", paged)
     pieces = list(rows.of_length([whole[place : place + 1] for place in range(len(whole))], length))
     sizes = [rows.counts(piece) for piece in pieces]
     assert all(each.sum() >= length > each[:-1].sum() for each in sizes[:-1])
@@ -107,28 +107,28 @@ def test_a_block_ends_with_the_row_that_fills_it(counts: Counts, length: int) ->
 
 
 def test_rows_made_of_made_ones_are_named_after_them_and_keep_their_columns() -> None:
-    pages = rows.apply(files([2, 1]), "preprocess", paged)
+    pages = row_work.apply(files([2, 1]), "preprocess", paged)
 
-    def halved(live: pa.Table) -> rows.Outcome:
+    def halved(live: pa.Table) -> row_work.Outcome:
         made_of = np.repeat(np.arange(len(live)), 2)
-        return rows.several({"half": ["a", "b"] * len(live)}, made_of, [0, 1] * len(live))
+        return row_work.several({"half": ["a", "b"] * len(live)}, made_of, [0, 1] * len(live))
 
-    chunks = table_of(rows.apply(pages, "preprocess", halved))
+    chunks = table_of(row_work.apply(pages, "preprocess", halved))
     assert [(row["row_id"], row["x"], row["half"]) for row in chunks] == [
         *(("0.pdf#0.0", 0, "a"), ("0.pdf#0.1", 0, "b"), ("0.pdf#1.0", 1, "a"), ("0.pdf#1.1", 1, "b")),
         *(("1.pdf#0.0", 100, "a"), ("1.pdf#0.1", 100, "b")),
     ]
     table = source_block(0, 4, pa.table({"row_id": ["a.csv#4"], "pages": [1]}))
-    one = rows.apply(table, "preprocess", lambda live: rows.several({"x": [1, 2]}, [0, 0], [0, 1]))
+    one = row_work.apply(table, "preprocess", lambda live: row_work.several({"x": [1, 2]}, [0, 0], [0, 1]))
     assert [row["row_id"] for row in table_of(one)] == ["a.csv#4.0", "a.csv#4.1"]
 
 
 def test_of_a_source_row_nothing_is_written_where_one_of_its_rows_fails_and_the_reason_names_that() -> None:
-    def model(live: pa.Table) -> rows.Outcome:
+    def model(live: pa.Table) -> row_work.Outcome:
         failed = {row: RowError("too long") for row, x in enumerate(live["x"].to_pylist()) if x in (1, 2)}
-        return rows.Outcome({"y": live["x"]}, failed=failed)
+        return row_work.Outcome({"y": live["x"]}, failed=failed)
 
-    done = rows.apply(rows.apply(files([3, 2]), "preprocess", paged), "infer", model)
+    done = row_work.apply(row_work.apply(files([3, 2]), "preprocess", paged), "infer", model)
     assert [row["x"] for row in table_of(done)] == [100, 101]
     assert done["__error_message"][0].as_py() == "0.pdf#1: too long (2 of 3 rows made of this one failed)"
     assert done["row_id"][0].as_py() == "0.pdf"
@@ -136,17 +136,17 @@ def test_of_a_source_row_nothing_is_written_where_one_of_its_rows_fails_and_the_
 
 
 def test_a_filter_drops_made_rows_and_a_source_row_only_with_its_last_one() -> None:
-    done = rows.apply(files([3, 2, 1]), "preprocess", paged)
-    done = rows.apply(done, "preprocess", FilterRows(expression="x > 1 and x != 200").build())
+    done = row_work.apply(files([3, 2, 1]), "preprocess", paged)
+    done = row_work.apply(done, "preprocess", FilterRows(expression="x > 1 and x != 200").build())
     assert [row["x"] for row in table_of(done)] == [2, 100, 101]
     assert list(ends(done).values()) == [rows.LIVE, rows.LIVE, rows.FILTERED]
 
 
 def test_bytes_and_arrays_are_not_repeated_and_heavy_ones_that_a_step_made_are_dropped_in_the_end() -> None:
-    def framed(live: pa.Table) -> rows.Outcome:
-        return rows.several({"image": [np.full((2, 2), n, np.uint8) for n in range(4)]}, [0, 0, 1, 1], [0, 1, 0, 1])
+    def framed(live: pa.Table) -> row_work.Outcome:
+        return row_work.several({"image": [np.full((2, 2), n, np.uint8) for n in range(4)]}, [0, 0, 1, 1], [0, 1, 0, 1])
 
-    done = rows.apply(files([2, 2]), "preprocess", framed)
+    done = row_work.apply(files([2, 2]), "preprocess", framed)
     assert list(table_of(done)[0]) == ["row_id", "uri", "pages", "image"]
     assert arrays.to_numpy(rows.live_rows(done)[0]["image"])[3].tolist() == [[3, 3], [3, 3]]
     assert list(table_of(drop_heavy(done, []))[0]) == ["row_id", "uri", "pages"]
@@ -154,7 +154,7 @@ def test_bytes_and_arrays_are_not_repeated_and_heavy_ones_that_a_step_made_are_d
 
 
 def test_a_model_sees_made_rows_in_batches_of_its_size(tmp_path: Path) -> None:
-    block = rows.apply(files([5, 1, 1, 9]), "preprocess", paged)
+    block = row_work.apply(files([5, 1, 1, 9]), "preprocess", paged)
     worker = Worker(Counting(batch_size=4), make_run(tmp_path), "", True, [], [])
     made = [row for piece in worker(block) for row in table_of(piece)]
     assert [row["sum"] for row in made] == [row["x"] + 1 for row in table_of(block)]
@@ -162,7 +162,7 @@ def test_a_model_sees_made_rows_in_batches_of_its_size(tmp_path: Path) -> None:
 
 
 def test_a_part_holds_all_rows_made_of_what_it_settles(tmp_path: Path) -> None:
-    done = rows.apply(files([2, 0, 3, -1]), "preprocess", paged)
+    done = row_work.apply(files([2, 0, 3, -1]), "preprocess", paged)
     run = make_run(tmp_path)
     assert StagingDatasink(run, "zstd", 10).write([done[:1], done[1:]], SimpleNamespace(task_idx=0)) == 4
     (record,) = staging.read_records(run.parts)
@@ -186,13 +186,15 @@ def test_a_part_holds_all_rows_made_of_what_it_settles(tmp_path: Path) -> None:
 def test_attempts_that_cut_differently_and_overlap_publish_each_row_s_output_once_and_whole(
     counts: Counts, first: int, start: int, second: int
 ) -> None:
-    block = rows.apply(files(counts), "preprocess", paged)
+    block = row_work.apply(files(counts), "preprocess", paged)
     with tempfile.TemporaryDirectory() as folder:
         for attempt, length, begin, end in (("a", first, 0, 4), ("b", second, start, 6), ("c", 6, 0, 6)):
             run = make_run(folder, attempt=attempt)
             for task, place in enumerate(range(begin, end, length)):
                 piece = block[place : min(place + length, end)]
-                marked = rows.apply(piece, "infer", lambda live, by=attempt: rows.Outcome({"by": [by] * len(live)}))
+                marked = row_work.apply(
+                    piece, "infer", lambda live, by=attempt: row_work.Outcome({"by": [by] * len(live)})
+                )
                 StagingDatasink(run, "zstd", 1).write([marked], SimpleNamespace(task_idx=task))
         records = staging.read_records(run.parts)
         merged = settled.merge([record.ranges for record in records])
@@ -210,6 +212,6 @@ def test_attempts_that_cut_differently_and_overlap_publish_each_row_s_output_onc
 
 
 def test_a_sample_is_cut_to_so_many_made_rows_and_knows_how_many_a_row_becomes() -> None:
-    block = rows.apply(files([5, 0, 7, 3]), "preprocess", paged)
+    block = row_work.apply(files([5, 0, 7, 3]), "preprocess", paged)
     assert rows.rows_each(block) == pytest.approx(5)
     assert [row["x"] for row in table_of(rows.first_rows(block, 6))] == [0, 1, 2, 3, 4, 200]

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from tasks import rows
+from tasks import row_work, rows
 from tasks.infer.predictor import Predict, Predictor
 from tasks.ingest.jsonl import Jsonl
 from tasks.preprocess.step import PreprocessStep
@@ -38,8 +38,8 @@ class Shout(PreprocessStep):
     kind: Literal["shout"] = "shout"
     column: str
 
-    def build(self) -> rows.Work:
-        return lambda table: rows.Outcome({self.column: [text.as_py().upper() for text in table[self.column]]})
+    def build(self) -> row_work.Work:
+        return lambda table: row_work.Outcome({self.column: [text.as_py().upper() for text in table[self.column]]})
 
 
 class Lengths(Predictor):

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks import arrays, rows
+from tasks import arrays, row_work, rows
 from tasks.errors import ContractError, JobError, RowError
 from tests.tasks.blocks import source_block
 
@@ -25,21 +25,21 @@ def states(found: pa.Table) -> list[int]:
     return found["__state"].to_pylist()
 
 
-def failing_on(bad: set[int]) -> rows.Work:
+def failing_on(bad: set[int]) -> row_work.Work:
     """Doubles x, and fails for any batch that holds one of `bad`."""
 
-    def work(live: pa.Table) -> rows.Outcome:
+    def work(live: pa.Table) -> row_work.Outcome:
         values = live["x"].to_numpy()
         if bad & set(values.tolist()):
             raise ValueError(f"no {sorted(bad & set(values.tolist()))[0]}")
-        return rows.Outcome({"y": values * 2})
+        return row_work.Outcome({"y": values * 2})
 
     return work
 
 
 @given(st.sets(st.integers(0, 39)), st.integers(1, 40))
 def test_of_a_failing_batch_exactly_the_culprits_are_quarantined(bad: set[int], count: int):
-    done = rows.apply(block(count), "infer", failing_on(bad))
+    done = row_work.apply(block(count), "infer", failing_on(bad))
     culprits = {i for i in range(count) if i in bad}
     assert {i for i, state in enumerate(states(done)) if state == rows.QUARANTINED} == culprits
     expected = [None if i in culprits else 2 * i for i in range(count)]
@@ -50,45 +50,47 @@ def test_of_a_failing_batch_exactly_the_culprits_are_quarantined(bad: set[int], 
 
 
 def test_what_a_step_refuses_or_drops_is_marked_and_later_steps_see_only_the_rest():
-    def first(live: pa.Table) -> rows.Outcome:
+    def first(live: pa.Table) -> row_work.Outcome:
         keep = np.array([number != 1 for number in live["x"].to_pylist()])
-        return rows.Outcome({"y": live["x"]}, keep=keep, failed={2: RowError("not this one")})
+        return row_work.Outcome({"y": live["x"]}, keep=keep, failed={2: RowError("not this one")})
 
-    done = rows.apply(block(4), "preprocess", first)
+    done = row_work.apply(block(4), "preprocess", first)
     assert states(done) == [rows.LIVE, rows.FILTERED, rows.QUARANTINED, rows.LIVE]
     seen = []
-    done = rows.apply(done, "infer", lambda live: seen.append(live["x"].to_pylist()) or rows.Outcome({"z": live["x"]}))
+    done = row_work.apply(
+        done, "infer", lambda live: seen.append(live["x"].to_pylist()) or row_work.Outcome({"z": live["x"]})
+    )
     assert seen == [[0, 3]]
     assert done["z"].to_pylist() == [0, None, None, 3]
     assert done["__infer_seconds"].is_null().to_pylist() == [False, True, True, False]
-    done = rows.apply(done, "infer", lambda live: rows.Outcome(keep=np.array([False, True])))
+    done = row_work.apply(done, "infer", lambda live: row_work.Outcome(keep=np.array([False, True])))
     assert states(done) == [rows.FILTERED, rows.FILTERED, rows.QUARANTINED, rows.LIVE]
 
 
 def test_the_work_never_sees_hidden_columns_nor_changes_who_a_row_is():
     seen: list[str] = []
 
-    def work(live: pa.Table) -> rows.Outcome:
+    def work(live: pa.Table) -> row_work.Outcome:
         seen.extend(live.column_names)
-        return rows.Outcome({"row_id": ["mine"] * len(live), "uri": ["mine"] * len(live)})
+        return row_work.Outcome({"row_id": ["mine"] * len(live), "uri": ["mine"] * len(live)})
 
-    done = rows.apply(block(2), "infer", work)
+    done = row_work.apply(block(2), "infer", work)
     assert seen == ["row_id", "x"]
     assert done["row_id"].to_pylist() == ["r0", "r1"]
     assert "uri" not in done.column_names
 
 
 def test_what_is_not_a_row_s_fault_propagates():
-    def broken(live: pa.Table) -> rows.Outcome:
+    def broken(live: pa.Table) -> row_work.Outcome:
         raise JobError("no licence")
 
     with pytest.raises(JobError):
-        rows.apply(block(3), "infer", broken)
+        row_work.apply(block(3), "infer", broken)
 
 
 def test_a_block_without_live_rows_is_left_alone():
-    done = rows.apply(block(2), "infer", failing_on({0, 1}))
-    assert rows.apply(done, "infer", failing_on({0, 1})).equals(done.combine_chunks())
+    done = row_work.apply(block(2), "infer", failing_on({0, 1}))
+    assert row_work.apply(done, "infer", failing_on({0, 1})).equals(done.combine_chunks())
     assert states(rows.settled_block({}, 3, [7], rows.END)) == [rows.END]
 
 
@@ -177,7 +179,7 @@ SOURCE_COLUMNS = {
 
 @pytest.mark.parametrize("name", SOURCE_COLUMNS)
 def test_a_column_handed_back_as_it_came_keeps_its_type(name: str):
-    assert rows.call(lambda batch: batch, pa.table({name: SOURCE_COLUMNS[name]}), "infer", "model") == {}
+    assert row_work.call(lambda batch: batch, pa.table({name: SOURCE_COLUMNS[name]}), "infer", "model") == {}
 
 
 def test_a_column_changed_in_place_is_seen_to_be_changed():
@@ -189,7 +191,7 @@ def test_a_column_changed_in_place_is_seen_to_be_changed():
         batch["even"][1][0] = 7
         return batch
 
-    found = rows.call(change, table, "infer", "model")
+    found = row_work.call(change, table, "infer", "model")
     assert found["image"][0][0, 0] == 9
     assert found["text"][0] == "z"
     assert found["even"][1].tolist() == [7, 4]
@@ -209,4 +211,4 @@ def test_a_column_changed_in_place_is_seen_to_be_changed():
 )
 def test_a_broken_contract_is_told_in_the_user_s_words(returned: Any, message: str):
     with pytest.raises(ContractError, match=message):
-        rows.call(lambda batch: returned, pa.table({"x": [1, 2, 3]}), "infer", "model")
+        row_work.call(lambda batch: returned, pa.table({"x": [1, 2, 3]}), "infer", "model")

@@ -12,7 +12,7 @@ import pytest
 import ray
 from pydantic import ValidationError
 
-from tasks import fork_server, rows
+from tasks import fork_server, row_work, rows
 from tasks.errors import ContractError
 from tasks.infer.predictor import Batch, Predict, Predictor
 from tasks.infer.task import rows_a_task, strategy
@@ -238,10 +238,10 @@ class Knowing(Predictor):
     def load(self) -> Predict:
         asked: list[int] = []
 
-        def predict(batch: Batch) -> rows.Outcome:
+        def predict(batch: Batch) -> row_work.Outcome:
             asked.extend(batch["x"].tolist())
             odd = {row: ValueError(f"{x} is odd") for row, x in enumerate(batch["x"]) if x % 2}
-            return rows.Outcome({"seen": [len(asked)] * len(batch["x"])}, failed=odd)
+            return row_work.Outcome({"seen": [len(asked)] * len(batch["x"])}, failed=odd)
 
         return predict
 

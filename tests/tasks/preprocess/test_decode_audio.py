@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from tasks import arrays, rows
+from tasks import arrays, row_work, rows
 from tasks.preprocess.decode_audio import DecodeAudio
 from tests.tasks.blocks import source_block
 from tests.tasks.preprocess.sounds import PLAYLIST, WHOLE, broken, compressed, plain, tone, wav
@@ -26,7 +26,7 @@ def made(block: pa.Table) -> list[dict]:
 
 
 def decoded(contents: dict[str, bytes], **settings) -> list[dict]:
-    return made(rows.apply(files(contents), "preprocess", DecodeAudio(**settings).build()))
+    return made(row_work.apply(files(contents), "preprocess", DecodeAudio(**settings).build()))
 
 
 def test_samples_come_out_as_they_went_in() -> None:
@@ -74,7 +74,7 @@ def test_chunks_are_the_file_in_pieces_with_their_seconds() -> None:
 def test_each_broken_file_is_quarantined_alone_with_its_reason(settings: dict) -> None:
     bad = broken()
     block = files({"first": WHOLE, **{name: content for name, (content, _) in bad.items()}, "last": WHOLE})
-    done = rows.apply(block, "preprocess", DecodeAudio(max_seconds=5, **settings).build())
+    done = row_work.apply(block, "preprocess", DecodeAudio(max_seconds=5, **settings).build())
     assert {row["row_id"].split("#")[0] for row in made(done)} == {"first", "last"}
     assert len(made(done)) == (6 if settings else 2)
     reasons = dict(zip(done["row_id"].to_pylist(), done["__error_message"].to_pylist(), strict=True))
@@ -87,7 +87,7 @@ def test_no_file_sends_the_decoder_to_another_one(tmp_path: Path, monkeypatch: p
     (tmp_path / "secret.wav").write_bytes(WHOLE)
     monkeypatch.chdir(tmp_path)
     block = files({"list": PLAYLIST % b"secret.wav", "good": WHOLE})
-    done = rows.apply(block, "preprocess", DecodeAudio().build())
+    done = row_work.apply(block, "preprocess", DecodeAudio().build())
     assert done["__state"].to_pylist() == [rows.QUARANTINED, rows.LIVE]
 
 

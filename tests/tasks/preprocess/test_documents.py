@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tasks import rows
+from tasks import row_work, rows
 from tasks.errors import ContractError, JobError
 from tasks.preprocess.pdf_text import PdfText
 from tasks.preprocess.split_text import SplitText, by_characters
@@ -35,7 +35,7 @@ def made(block: pa.Table) -> list[dict]:
 
 def test_a_page_with_text_is_a_row_as_the_plain_library_reads_it() -> None:
     many = pdf([[f"page {number}", "of many"] for number in range(1, 31)])
-    found = made(rows.apply(files({"a.pdf": WHOLE, "b/b.pdf": many}), "preprocess", PdfText().build()))
+    found = made(row_work.apply(files({"a.pdf": WHOLE, "b/b.pdf": many}), "preprocess", PdfText().build()))
     expected = []
     for name, content in (("a.pdf", WHOLE), ("b/b.pdf", many)):
         document = pypdfium2.PdfDocument(content)
@@ -51,7 +51,7 @@ def test_a_page_with_text_is_a_row_as_the_plain_library_reads_it() -> None:
 def test_each_broken_file_is_quarantined_alone_with_its_reason() -> None:
     named = {name: content for name, (content, _) in BROKEN.items()}
     block = files({"first.pdf": WHOLE, **named, "null": None, "last.pdf": WHOLE})
-    done = rows.apply(block, "preprocess", PdfText().build())
+    done = row_work.apply(block, "preprocess", PdfText().build())
     assert [row["row_id"] for row in made(done)] == ["first.pdf#1", "first.pdf#3", "last.pdf#1", "last.pdf#3"]
     reasons = dict(zip(done["row_id"].to_pylist(), done["__error_message"].to_pylist(), strict=True))
     assert reasons.pop("first.pdf") is reasons.pop("last.pdf") is None
@@ -65,16 +65,16 @@ def test_each_broken_file_is_quarantined_alone_with_its_reason() -> None:
 
 def test_a_file_without_pages_is_not_said_to_need_a_password_after_one_that_does() -> None:
     block = files({"locked": pdf([["Secret"]], trailer=LOCKED), "no-pages": pdf([])})
-    done = rows.apply(block, "preprocess", PdfText().build())
+    done = row_work.apply(block, "preprocess", PdfText().build())
     assert "password" in done["__error_message"][0].as_py()
     assert "password" not in done["__error_message"][1].as_py()
 
 
 def test_a_column_that_holds_no_files_stops_the_run() -> None:
     with pytest.raises(ContractError, match=r"expected a PDF file in column 'pdf', found columns row_id, text"):
-        rows.apply(texts("a"), "preprocess", PdfText().build())
+        row_work.apply(texts("a"), "preprocess", PdfText().build())
     with pytest.raises(ContractError, match=r"expected a PDF file \(binary\) in column 'text', found string"):
-        rows.apply(texts("a"), "preprocess", PdfText(column="text").build())
+        row_work.apply(texts("a"), "preprocess", PdfText(column="text").build())
 
 
 words = st.text(st.sampled_from("ab é你\n \t"), max_size=200)
@@ -97,7 +97,7 @@ def test_chunks_hold_all_of_a_text_in_pieces_that_fit_and_overlap_as_asked(text:
 
 def test_chunks_begin_and_end_with_words_where_there_are_spaces() -> None:
     text = " ".join(some_texts(30, 40))
-    chunks = made(rows.apply(texts(text), "preprocess", SplitText(size=100, overlap=30).build()))
+    chunks = made(row_work.apply(texts(text), "preprocess", SplitText(size=100, overlap=30).build()))
     assert len(chunks) > 20
     allowed = set(text.split())
     assert all(set(row["text"].split()) <= allowed for row in chunks)
@@ -111,7 +111,7 @@ def test_chunks_of_tokens_are_those_that_the_tokenizer_counts(tmp_path) -> None:
     tokenizer.save_pretrained(tmp_path)
     values = [*some_texts(5, 40), "the cat", "unknown  words\nhere"]
     step = SplitText(size=6, overlap=2, tokenizer=str(tmp_path))
-    found = made(rows.apply(texts(*values), "preprocess", step.build()))
+    found = made(row_work.apply(texts(*values), "preprocess", step.build()))
     expected = []
     for place, value in enumerate(values):
         given_words = value.split()
@@ -122,7 +122,7 @@ def test_chunks_of_tokens_are_those_that_the_tokenizer_counts(tmp_path) -> None:
 
 
 def test_a_text_of_spaces_is_filtered_and_one_that_is_none_quarantined() -> None:
-    done = rows.apply(texts("a b", " \n", None, ""), "preprocess", SplitText(size=1).build())
+    done = row_work.apply(texts("a b", " \n", None, ""), "preprocess", SplitText(size=1).build())
     assert [row["text"] for row in made(done)] == ["a", "b"]
     states = [rows.LIVE, rows.FILTERED, rows.QUARANTINED, rows.FILTERED]
     assert done["__state"].to_pylist() == states
@@ -133,6 +133,6 @@ def test_a_text_beside_a_null_or_a_wrong_setting_is_told(tmp_path) -> None:
     with pytest.raises(ValidationError, match=r"overlap: expected at most half of size \(5\), found 6"):
         SplitText(size=10, overlap=6)
     with pytest.raises(ContractError, match=r"split_text: expected a column 'body', found row_id, text"):
-        rows.apply(texts("a"), "preprocess", SplitText(column="body").build())
+        row_work.apply(texts("a"), "preprocess", SplitText(column="body").build())
     with pytest.raises(JobError, match=r"tokenizer .* cannot be loaded"):
         SplitText(tokenizer=str(tmp_path)).build()

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageFile
 from pydantic import ValidationError
 
-from tasks import arrays, rows
+from tasks import arrays, row_work, rows
 from tasks.errors import ContractError
 from tasks.preprocess.decode_image import MAX_IMAGE_PIXELS, DecodeImage, allow_pixels
 from tasks.preprocess.fast_decode import decode_scaled
@@ -38,7 +38,7 @@ def block_of(values: list, kind: pa.DataType | None = BINARY) -> pa.Table:
 
 
 def decode(*encoded: bytes | None, **settings) -> pa.Table:
-    return rows.apply(block_of(list(encoded)), "preprocess", DecodeImage(**settings).build())
+    return row_work.apply(block_of(list(encoded)), "preprocess", DecodeImage(**settings).build())
 
 
 def decoded(encoded: bytes) -> np.ndarray:
@@ -191,7 +191,7 @@ def test_a_block_in_which_all_rows_fail_joins_one_in_which_none_does():
 
 def test_decoded_rows_pass_untouched():
     block = block_of([smooth(4, 5), smooth(6, 7)], None)
-    again = rows.apply(block, "preprocess", DecodeImage().build())
+    again = row_work.apply(block, "preprocess", DecodeImage().build())
     assert again["image"].equals(block["image"])
 
 
@@ -199,15 +199,15 @@ def test_a_missing_or_unfit_column_is_the_settings_fault_not_the_rows():
     with pytest.raises(ContractError, match=r"expected a column 'photo', found row_id, image"):
         decode(b"", column="photo")
     with pytest.raises(ContractError, match=r"found string"):
-        rows.apply(block_of(["a"], pa.string()), "preprocess", DecodeImage().build())
+        row_work.apply(block_of(["a"], pa.string()), "preprocess", DecodeImage().build())
     with pytest.raises(ContractError, match=r"decoded or as files, in column 'image', found string"):
-        rows.apply(block_of(["a"], pa.string()), "preprocess", ResizeImage(size=4).build())
+        row_work.apply(block_of(["a"], pa.string()), "preprocess", ResizeImage(size=4).build())
     with pytest.raises(ContractError, match=r"decode: fast expects image files .*, found decoded images"):
-        rows.apply(block_of([smooth(8, 8)], None), "preprocess", ResizeImage(size=4, decode="fast").build())
+        row_work.apply(block_of([smooth(8, 8)], None), "preprocess", ResizeImage(size=4, decode="fast").build())
 
 
 def resize(*images: np.ndarray, **settings) -> np.ndarray:
-    block = rows.apply(block_of(list(images), None), "preprocess", ResizeImage(**settings).build())
+    block = row_work.apply(block_of(list(images), None), "preprocess", ResizeImage(**settings).build())
     assert block["__error_message"].null_count == len(block)
     return arrays.to_numpy(block["image"])
 
@@ -245,14 +245,14 @@ def test_a_long_strip_is_cropped_while_it_is_scaled():
 
 def test_a_row_that_is_no_rgb_image_fails_alone():
     images = [smooth(8, 8), np.zeros((8, 8), np.uint8), np.zeros((8, 8, 3), np.float32)]
-    block = rows.apply(block_of(images, None), "preprocess", ResizeImage(size=4).build())
+    block = row_work.apply(block_of(images, None), "preprocess", ResizeImage(size=4).build())
     assert "found uint8 8 x 8" in reason(block, 1)
     assert "found float32 8 x 8 x 3" in reason(block, 2)
     assert block["__state"][0].as_py() == rows.LIVE
 
 
 def from_files(*encoded: bytes | None, **settings) -> pa.Table:
-    return rows.apply(block_of(list(encoded)), "preprocess", ResizeImage(**settings).build())
+    return row_work.apply(block_of(list(encoded)), "preprocess", ResizeImage(**settings).build())
 
 
 def test_files_are_decoded_on_the_way_and_a_broken_one_fails_alone():
@@ -263,7 +263,7 @@ def test_files_are_decoded_on_the_way_and_a_broken_one_fails_alone():
         assert "the file is empty" in reason(block, 1)
         assert "expected a whole JPEG image of 60 x 60" in reason(block, 3)
     at_once = arrays.to_numpy(from_files(files[0], files[2], size=32)["image"])
-    apart = rows.apply(decode(files[0], files[2]), "preprocess", ResizeImage(size=32).build())
+    apart = row_work.apply(decode(files[0], files[2]), "preprocess", ResizeImage(size=32).build())
     assert np.array_equal(at_once, arrays.to_numpy(apart["image"]))
     assert "max_image_pixels = 99 pixels" in reason(from_files(files[2], size=32, decode="fast", max_image_pixels=99))
 

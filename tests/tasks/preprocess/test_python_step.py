@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks import rows
+from tasks import row_work, rows
 from tasks.errors import ContractError, JobError
 from tasks.preprocess.python import PythonStep
 from tests.tasks.blocks import source_block
@@ -70,13 +70,13 @@ def block() -> pa.Table:
 
 
 def apply(target: str, **kwargs) -> pa.Table:
-    return rows.apply(block(), "preprocess", PythonStep(target=f"my_steps:{target}", kwargs=kwargs).build())
+    return row_work.apply(block(), "preprocess", PythonStep(target=f"my_steps:{target}", kwargs=kwargs).build())
 
 
 def test_a_class_is_made_once_and_called_with_each_batch():
     work = PythonStep(target="my_steps:Scale", kwargs={"by": 10}).build()
     for _ in range(2):
-        result = rows.apply(block(), "preprocess", work)
+        result = row_work.apply(block(), "preprocess", work)
         assert np.array_equal(result["x"].to_pylist()[:3], [10, 20, 30])
     import my_steps
 
@@ -98,7 +98,7 @@ def test_a_row_that_raises_costs_only_itself():
 
 def exploded(target: str, *explode: str) -> pa.Table:
     step = PythonStep(target=f"my_steps:{target}", explode=list(explode))
-    return rows.apply(block(), "preprocess", step.build())
+    return row_work.apply(block(), "preprocess", step.build())
 
 
 def test_a_step_makes_a_row_of_each_entry_of_the_lists_that_it_returns():

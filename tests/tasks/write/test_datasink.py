@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import ray.data
 
-from tasks import arrays, rows, settled, staging
+from tasks import arrays, row_work, rows, settled, staging
 from tasks.errors import ContractError, RowError
 from tasks.ingest.csv import Csv
 from tasks.ingest.datasource import read_units
@@ -38,10 +38,10 @@ def write(tmp_path: Path, blocks: list[pa.Table], task: int = 0, **run: Any) -> 
 
 
 def test_every_row_is_settled_as_it_ended_and_only_live_rows_are_written(tmp_path: Path):
-    done = rows.apply(
+    done = row_work.apply(
         block(0, 0, 4, x=[1, 2, 3, 4]),
         "preprocess",
-        lambda live: rows.Outcome(keep=np.array([True, False, True, True]), failed={3: ValueError("no")}),
+        lambda live: row_work.Outcome(keep=np.array([True, False, True, True]), failed={3: ValueError("no")}),
     )
     end = rows.settled_block({}, 0, [5], rows.END)
     record = write(tmp_path, [end, done, bad(0, 4)])
