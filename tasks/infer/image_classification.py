@@ -7,28 +7,20 @@ normalisation are those of the model's own files.
 from typing import Literal
 
 from tasks.infer import pretrained
-from tasks.infer.checkpoint import Dtype, Model
 from tasks.infer.labels import TopK, labelled
 from tasks.infer.pixels import image_calls, image_function, placed
-from tasks.infer.predictor import Batch, Predict, Predictor
+from tasks.infer.predictor import Batch, Predict
+from tasks.infer.pretrained_predictor import PretrainedPredictor
 
 
-class ImageClassification(Predictor):
+class ImageClassification(PretrainedPredictor):
     """Labels images with one class each."""
 
     kind: Literal["image_classification"] = "image_classification"
-    model: Model
-    dtype: Dtype = "float32"
     top_k: TopK = 1
 
     def inputs(self) -> list[str]:
         return ["image"]
-
-    def imports(self) -> tuple[str, ...]:
-        return pretrained.IMPORTS
-
-    def fingerprint(self) -> dict[str, str]:
-        return pretrained.fingerprint(self.model)
 
     def calls_at_once(self) -> int:
         return image_calls(self.num_gpus)

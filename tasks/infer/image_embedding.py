@@ -12,29 +12,22 @@ In: `image`, uint8 H x W x 3. Out: `embedding`, float32 N x D, as the model give
 from typing import TYPE_CHECKING, Any, Literal
 
 from tasks.infer import pretrained
-from tasks.infer.checkpoint import Checkpoint, Dtype, Model
+from tasks.infer.checkpoint import Checkpoint, Dtype
 from tasks.infer.pixels import image_calls, image_function, placed
-from tasks.infer.predictor import Batch, Predict, Predictor
+from tasks.infer.predictor import Batch, Predict
+from tasks.infer.pretrained_predictor import PretrainedPredictor
 
 if TYPE_CHECKING:
     import torch
 
 
-class ImageEmbedding(Predictor):
+class ImageEmbedding(PretrainedPredictor):
     """Turns images into vectors."""
 
     kind: Literal["image_embedding"] = "image_embedding"
-    model: Model
-    dtype: Dtype = "float32"
 
     def inputs(self) -> list[str]:
         return ["image"]
-
-    def imports(self) -> tuple[str, ...]:
-        return pretrained.IMPORTS
-
-    def fingerprint(self) -> dict[str, str]:
-        return pretrained.fingerprint(self.model)
 
     def calls_at_once(self) -> int:
         return image_calls(self.num_gpus)

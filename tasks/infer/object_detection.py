@@ -17,8 +17,8 @@ from pydantic import Field
 
 from tasks.errors import RowError
 from tasks.infer import pretrained
-from tasks.infer.checkpoint import Dtype, Model
-from tasks.infer.predictor import Batch, Predict, Predictor
+from tasks.infer.predictor import Batch, Predict
+from tasks.infer.pretrained_predictor import PretrainedPredictor
 
 if TYPE_CHECKING:
     import torch
@@ -31,22 +31,14 @@ TYPES = {
 }
 
 
-class ObjectDetection(Predictor):
+class ObjectDetection(PretrainedPredictor):
     """Finds objects in images."""
 
     kind: Literal["object_detection"] = "object_detection"
-    model: Model
     threshold: Annotated[float, Field(ge=0, le=1, description="Objects less certain than this are left out.")] = 0.5
-    dtype: Dtype = "float32"
 
     def inputs(self) -> list[str]:
         return ["image"]
-
-    def imports(self) -> tuple[str, ...]:
-        return pretrained.IMPORTS
-
-    def fingerprint(self) -> dict[str, str]:
-        return pretrained.fingerprint(self.model)
 
     def load(self) -> Predict:
         import torch

@@ -11,21 +11,19 @@ from typing import Literal
 import numpy as np
 
 from tasks.infer import pretrained
-from tasks.infer.checkpoint import Dtype, Model
 from tasks.infer.labels import TopK, labelled
-from tasks.infer.predictor import Batch, Predict, Predictor
+from tasks.infer.predictor import Batch, Predict
+from tasks.infer.pretrained_predictor import PretrainedPredictor
 from tasks.infer.texts import texts
 from tasks.infer.token_batches import BATCHES_PER_WINDOW, Encoded, by_length, token_budget
 from tasks.infer.tokens import tokenize_function
 
 
-class TextClassification(Predictor):
+class TextClassification(PretrainedPredictor):
     """Labels texts with one class each, or with several."""
 
     kind: Literal["text_classification"] = "text_classification"
-    model: Model
     text_column: str
-    dtype: Dtype = "float32"
     top_k: TopK = 1
 
     def inputs(self) -> list[str]:
@@ -33,12 +31,6 @@ class TextClassification(Predictor):
 
     def rows_per_call(self) -> int:
         return BATCHES_PER_WINDOW * self.forward_batch_size()
-
-    def imports(self) -> tuple[str, ...]:
-        return pretrained.IMPORTS
-
-    def fingerprint(self) -> dict[str, str]:
-        return pretrained.fingerprint(self.model)
 
     def load(self) -> Predict:
         import torch

@@ -13,33 +13,25 @@ from typing import Literal
 import numpy as np
 
 from tasks.infer import pretrained
-from tasks.infer.checkpoint import Dtype, Model
 from tasks.infer.pooling import pool, sentence_settings
-from tasks.infer.predictor import Batch, Predict, Predictor
+from tasks.infer.predictor import Batch, Predict
+from tasks.infer.pretrained_predictor import PretrainedPredictor
 from tasks.infer.texts import texts
 from tasks.infer.token_batches import BATCHES_PER_WINDOW, Encoded, by_length, token_budget
 from tasks.infer.tokens import tokenize_function
 
 
-class TextEmbedding(Predictor):
+class TextEmbedding(PretrainedPredictor):
     """Turns texts into vectors."""
 
     kind: Literal["text_embedding"] = "text_embedding"
-    model: Model
     text_column: str
-    dtype: Dtype = "float32"
 
     def inputs(self) -> list[str]:
         return [self.text_column]
 
     def rows_per_call(self) -> int:
         return BATCHES_PER_WINDOW * self.forward_batch_size()
-
-    def imports(self) -> tuple[str, ...]:
-        return pretrained.IMPORTS
-
-    def fingerprint(self) -> dict[str, str]:
-        return pretrained.fingerprint(self.model)
 
     def load(self) -> Predict:
         import torch

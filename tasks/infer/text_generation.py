@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from tasks.infer import pretrained
-from tasks.infer.checkpoint import Dtype, Model
 from tasks.infer.generation import Generation
-from tasks.infer.predictor import Batch, Predict, Predictor
+from tasks.infer.predictor import Batch, Predict
+from tasks.infer.pretrained_predictor import PretrainedPredictor
 from tasks.infer.sampling import RowNoise
 from tasks.infer.sharding import DeviceMap, MaxMemory, on_devices, refuse_unreserved
 from tasks.infer.texts import filled, placeholders, texts
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     import torch
 
 
-class TextGeneration(Predictor):
+class TextGeneration(PretrainedPredictor):
     """Continues texts."""
 
     kind: Literal["text_generation"] = "text_generation"
-    model: Model
     text_column: str
     prompt: Annotated[
         str | None, Field(description="What the model continues, with {column} for values; default: the text alone.")
@@ -39,7 +38,6 @@ class TextGeneration(Predictor):
     temperature: Annotated[float, Field(ge=0, description="0 takes the likeliest token.")] = 0
     num_beams: Annotated[PositiveInt, Field(description="Texts that a search keeps; 1: no search.")] = 1
     seed: int = 0
-    dtype: Dtype = "float32"
     device_map: DeviceMap = None
     max_memory: MaxMemory = None
 
@@ -59,12 +57,6 @@ class TextGeneration(Predictor):
     def inputs(self) -> list[str]:
         columns = [self.text_column] if self.prompt is None else placeholders(self.prompt)
         return [*columns, "row_id"] if self.temperature and "row_id" not in columns else columns
-
-    def imports(self) -> tuple[str, ...]:
-        return pretrained.IMPORTS
-
-    def fingerprint(self) -> dict[str, str]:
-        return pretrained.fingerprint(self.model)
 
     def load(self) -> Predict:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer

@@ -13,15 +13,15 @@ from pydantic import Field, PositiveInt
 
 from tasks.errors import ContractError, RowError
 from tasks.infer import pretrained
-from tasks.infer.checkpoint import Checkpoint, Dtype, Model
-from tasks.infer.predictor import Batch, Predict, Predictor
+from tasks.infer.checkpoint import Checkpoint
+from tasks.infer.predictor import Batch, Predict
+from tasks.infer.pretrained_predictor import PretrainedPredictor
 
 
-class Transcription(Predictor):
+class Transcription(PretrainedPredictor):
     """Writes down what is said."""
 
     kind: Literal["transcription"] = "transcription"
-    model: Model
     language: Annotated[
         str | None, Field(description="Of the speech, for example en; default: the model finds it for each row.")
     ] = None
@@ -29,16 +29,9 @@ class Transcription(Predictor):
     max_new_tokens: Annotated[
         PositiveInt | None, Field(description="Tokens of a row's text at most; default: the model's own limit.")
     ] = None
-    dtype: Dtype = "float32"
 
     def inputs(self) -> list[str]:
         return ["audio", "sampling_rate"]
-
-    def imports(self) -> tuple[str, ...]:
-        return pretrained.IMPORTS
-
-    def fingerprint(self) -> dict[str, str]:
-        return pretrained.fingerprint(self.model)
 
     def load(self) -> Predict:
         import torch

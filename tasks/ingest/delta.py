@@ -18,7 +18,7 @@ from tasks.errors import InputError
 from tasks.ingest.counted import Part, counted_rows, counted_units
 from tasks.ingest.parquet_file import open_parquet, row_groups, rows_of
 from tasks.ingest.source import FileSource
-from tasks.ingest.tables import as_schema
+from tasks.ingest.tables import as_schema, chosen_columns
 from tasks.ingest.versioned import SourceFile
 from tasks.object_store import object_store_uri, storage_options
 from tasks.storage import File, Location, expand
@@ -80,9 +80,7 @@ class Delta(FileSource):
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
         schema = pa.schema(self._table(partition).schema().to_arrow())
-        if missing := sorted(set(self.columns or ()) - set(schema.names)):
-            raise InputError(f"source.columns: no column {missing[0]}; the columns are {', '.join(schema.names)}.")
-        return pa.schema([schema.field(name) for name in self.columns or schema.names])
+        return chosen_columns(schema, self.columns)
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():

@@ -16,7 +16,7 @@ from tasks.errors import InputError, JobError, RowError
 from tasks.ingest.counted import counted_rows
 from tasks.ingest.listing import file_units
 from tasks.ingest.source import Source
-from tasks.ingest.tables import as_schema, plain_type
+from tasks.ingest.tables import as_schema, chosen_columns
 from tasks.ingest.uncounted import uncounted_rows
 from tasks.ingest.versioned import SourceFile
 from tasks.storage import File, expand
@@ -77,10 +77,7 @@ class Iceberg(Source):
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
         table = self._table(partition)
         schema = table.scan(snapshot_id=self.snapshot_id).projection().as_arrow()
-        if missing := sorted(set(self.columns or ()) - set(schema.names)):
-            raise InputError(f"source.columns: no column {missing[0]}; the columns are {', '.join(schema.names)}.")
-        chosen = [schema.field(name) for name in self.columns or schema.names]
-        return pa.schema([(field.name, plain_type(field.type)) for field in chosen])
+        return chosen_columns(schema, self.columns)
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():

@@ -16,7 +16,7 @@ from pydantic import Field, PositiveInt
 from tasks.errors import InputError, JobError, RowError
 from tasks.ingest.counted import Part, counted_rows, counted_units
 from tasks.ingest.source import FileSource
-from tasks.ingest.tables import as_schema, plain_type
+from tasks.ingest.tables import as_schema, chosen_columns
 from tasks.ingest.versioned import SourceFile
 from tasks.object_store import object_store_uri, storage_options
 from tasks.storage import File
@@ -66,10 +66,7 @@ class Lance(FileSource):
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
         schema = self._table(partition).schema
-        if missing := sorted(set(self.columns or ()) - set(schema.names)):
-            raise InputError(f"source.columns: no column {missing[0]}; the columns are {', '.join(schema.names)}.")
-        chosen = [schema.field(name) for name in self.columns or schema.names]
-        return pa.schema([(field.name, plain_type(field.type)) for field in chosen])
+        return chosen_columns(schema, self.columns)
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():

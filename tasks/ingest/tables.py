@@ -60,6 +60,13 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def chosen_columns(schema: pa.Schema, names: list[str] | None) -> pa.Schema:
+    """A table's columns of these names, in their order, as plain types; all without. InputError for an unknown one."""
+    if missing := sorted(set(names or ()) - set(schema.names)):
+        raise InputError(f"source.columns: no column {missing[0]}; the columns are {', '.join(schema.names)}.")
+    return pa.schema([(name, plain_type(schema.field(name).type)) for name in names or schema.names])
+
+
 def as_schema(data: pa.Table, schema: pa.Schema, constants: Mapping[str, str | None] = {}) -> pa.Table:
     """`data` with the columns and types of `schema`; null where it has none, and with one value where that is given.
 
