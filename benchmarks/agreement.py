@@ -3,12 +3,15 @@
     exact, fast, squash   images: embeddings as `contenders/images_reference.py` makes them, for those pixels
     near                  images: pixels of its own; near enough to `exact`
     float32, bfloat16     texts: embeddings as the first float32 contender of this sitting made them
+    chunks                documents: the same chunks, and embeddings as the first contender of this sitting made them
+    text                  speech: the text that the first contender of this sitting found
     score                 the table: the same model on all rows at once
     rows                  a limit: no results, only which rows it went through
 
 A difference is the greatest over all rows: of images in units of the typical distance from the mean of all, so that a
 model whose embeddings are all alike cannot hide a mistake, and each row also has to be nearest to its own original; of
-texts the Euclidean distance of vectors of length 1; of scores the absolute one.
+texts and chunks the Euclidean distance of vectors of length 1; of speech the share of rows whose text is another; of
+scores the absolute one.
 """
 
 import sys
@@ -26,7 +29,7 @@ class Disagreement(Exception):
 
 @dataclass
 class Judge:
-    """Judges the results of one workload; keeps what the first float32 contender of texts found."""
+    """Judges the results of one workload; keeps what the first contender found, where others are held against it."""
 
     workload: str
     data: Path
@@ -34,18 +37,24 @@ class Judge:
     tolerance: dict[str, float]
     reference: Path | None = None
     first_texts: np.ndarray | None = field(default=None, repr=False)
+    first_chunks: pa.Table | None = field(default=None, repr=False)
+    first_said: np.ndarray | None = field(default=None, repr=False)
 
     def difference(self, out: Path, result: str) -> float | None:
         """The greatest difference; None for a limit. Raises `Disagreement` if rows or results are not as expected."""
         table = results(out)
         order = self._numbers(table)
-        if not np.array_equal(np.sort(order), np.arange(self.rows)):
+        if not np.array_equal(np.unique(order) if result == "chunks" else np.sort(order), np.arange(self.rows)):
             found, distinct = len(order), len(np.unique(order))
             raise Disagreement(f"expected {self.rows} rows, each once, found {found}, {distinct} of them distinct")
         if result == "rows":
             return None
         if result == "score":
             worst = self._score_difference(table)
+        elif result == "chunks":
+            worst = self._chunk_difference(table)
+        elif result == "text":
+            worst = self._said_difference(table["transcription"].to_numpy()[np.argsort(order)])
         elif result in ("float32", "bfloat16"):
             worst = self._text_difference(vectors(table["embedding"])[np.argsort(order)], result)
         else:
@@ -83,6 +92,20 @@ class Judge:
                 raise Disagreement("expected a float32 contender before the others, to compare with")
             self.first_texts = found
         return float(np.linalg.norm(found - self.first_texts, axis=1).max())
+
+    def _chunk_difference(self, table: pa.Table) -> float:
+        table = table.sort_by("row_id")
+        if self.first_chunks is None:
+            self.first_chunks = table
+        if table["row_id"].to_pylist() != self.first_chunks["row_id"].to_pylist():
+            raise Disagreement(f"expected the chunks of the first contender ({len(self.first_chunks)}), found others")
+        found, first = vectors(table["embedding"]), vectors(self.first_chunks["embedding"])
+        return float(np.linalg.norm(found - first, axis=1).max())
+
+    def _said_difference(self, said: np.ndarray) -> float:
+        if self.first_said is None:
+            self.first_said = said
+        return float((said != self.first_said).mean())
 
     def _score_difference(self, table: pa.Table) -> float:
         import torch

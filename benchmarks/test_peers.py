@@ -77,3 +77,13 @@ def test_every_reader_of_small_files_on_s3_reads_all(shared_data: Path, tmp_path
     installed("daft")
     found = compare(tmp_path, "reading-s3", ("overnight", "ray", "daft"), 300)
     assert {name: entry["problem"] for name, entry in found.items()} == dict.fromkeys(found, "")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("workload", "rows"), [("documents", 20), ("speech", 20)])
+def test_documents_and_speech_are_the_same_whoever_reads_them(
+    shared_data: Path, tmp_path: Path, workload: str, rows: int
+) -> None:
+    installed("daft", "sentence_transformers", "pypdfium2", "av")
+    found = compare(tmp_path, workload, ("overnight", "daft", "plain"), rows)
+    assert {name: entry["problem"] for name, entry in found.items()} == dict.fromkeys(found, "")

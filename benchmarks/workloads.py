@@ -8,6 +8,7 @@ import csv
 import json
 import os
 import shutil
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,6 +105,47 @@ def table(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
     return {"table": str(place)}
 
 
+def documents(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
+    """PDF files of four pages, each of seven news texts, no two of which are alike."""
+    from tests.tasks.preprocess.pdfs import pdf
+
+    with open(SHARED / "agnews-400.csv", newline="") as file:
+        news = [f"{title}. {text}".encode("ascii", "ignore").decode() for _, title, text in csv.reader(file)]
+    place = folder / "documents"
+    place.mkdir()
+    draw = np.random.default_rng(0)
+    for row in range(rows):
+        pages = [[line for text in draw.choice(news, 7) for line in _lines(text)] for _ in range(4)]
+        (place / f"{row:06d}_news.pdf").write_bytes(pdf(pages))
+    return {**texts(workload, folder, 1), "documents": str(place), "dimensions": 384}
+
+
+def _lines(text: str) -> list[str]:
+    plain = text.translate(str.maketrans("()\\", "[]/"))  # these mean something in a PDF's strings
+    return textwrap.wrap(plain, 90)
+
+
+def speech(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
+    """Spoken digits, and a Whisper of the size of whisper-tiny with random weights, which say nothing."""
+    import torch
+    from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
+
+    from tests.tasks.infer.speech import write_whisper
+
+    link(sorted((SHARED / "spoken-digits").glob("*.wav")), folder / "sounds", rows)
+    write_whisper(folder / "model")
+    sizes = {"d_model": 384, "encoder_ffn_dim": 1536, "decoder_ffn_dim": 1536, "init_std": 0.05}
+    layers = dict.fromkeys(("encoder_layers", "decoder_layers"), 4)
+    heads = dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 6)
+    settings = GenerationConfig.from_pretrained(folder / "model")
+    torch.manual_seed(0)
+    config = WhisperConfig.from_pretrained(folder / "model", **sizes, **layers, **heads)
+    model = WhisperForConditionalGeneration(config)
+    model.generation_config = settings
+    model.save_pretrained(folder / "model")
+    return {"sounds": str(folder / "sounds"), "model": str(folder / "model")}
+
+
 def link(files: list[Path], folder: Path, rows: int) -> None:
     """`rows` files below `folder`, 1,000 a folder, named NUMBER_NAME for the file that each is."""
     originals = folder.with_name("originals")
@@ -167,6 +209,17 @@ TABLE = (
     System("plain", "table_plain", (), "score", "limit: pyarrow and torch, a process a core"),
 )
 
+DOCUMENTS = (
+    System("overnight", "documents_overnight", (), "chunks", "Overnight"),
+    System("daft", "documents_daft", (), "chunks", "Daft, native"),
+    System("plain", "documents_plain", (), "chunks", "pypdfium2 and sentence-transformers in a loop"),
+)
+SPEECH = (
+    System("overnight", "speech_overnight", (), "text", "Overnight"),
+    System("daft", "speech_daft", (), "text", "Daft, native"),
+    System("plain", "speech_plain", (), "text", "PyAV and transformers in a loop"),
+)
+
 # Of embeddings, in units of the typical distance of a photo from the mean of all; random weights make much of small
 # differences of pixels. Small PNG files have the same pixels whoever decodes them, and need no resizing.
 PHOTOS_TOLERANCE = {"exact": 0.01, "fast": 0.01, "near": 0.5, "squash": 0.5}
@@ -180,6 +233,8 @@ WORKLOADS = {
         Workload("cifar-s3", 20_000, cifar_on_s3, ON_S3, "overnight", CIFAR_TOLERANCE),
         Workload("reading-s3", 60_000, cifar_on_s3, READING),
         Workload("texts", 20_000, texts, TEXTS, "overnight", {"float32": 1e-4, "bfloat16": 0.05}),
+        Workload("documents", 1_000, documents, DOCUMENTS, "overnight", {"chunks": 1e-4}),
+        Workload("speech", 600, speech, SPEECH, "overnight", {"text": 0}),
         Workload("table", 2_000_000, table, TABLE, "overnight", {"score": 1e-5}),
     )
 }

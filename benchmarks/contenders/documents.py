@@ -1,0 +1,40 @@
+"""PDF to chunks to embeddings by hand, for those without an engine for it: pypdfium2 and sentence-transformers.
+
+Chunks are cut as Overnight cuts them, so that the results can be compared; that costs next to nothing.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+SIZE, OVERLAP = 1000, 100
+
+
+def chunks(name: str, content: bytes) -> Iterator[tuple[str, str]]:
+    """`NAME#PAGE.CHUNK` and the chunk, of each that a file has."""
+    import pypdfium2
+
+    from tasks.preprocess.split_text import by_characters
+
+    document = pypdfium2.PdfDocument(content)
+    for number, page in enumerate(document, 1):
+        text = page.get_textpage().get_text_bounded()
+        for chunk, (start, end) in enumerate(by_characters(text, SIZE, OVERLAP)):
+            yield f"{name}#{number}.{chunk}", text[start:end]
+    document.close()
+
+
+class Embedder:
+    """sentence-transformers with its defaults, and as many threads as it is given."""
+
+    def __init__(self, told: dict[str, Any], threads: int | None = None) -> None:
+        import torch
+        from sentence_transformers import SentenceTransformer
+
+        if threads:
+            torch.set_num_threads(threads)
+        self.model = SentenceTransformer(told["model"], device="cpu")
+
+    def __call__(self, texts: list[str]) -> np.ndarray:
+        return np.asarray(self.model.encode(texts, batch_size=32, show_progress_bar=False))

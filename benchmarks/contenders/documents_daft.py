@@ -1,0 +1,38 @@
+"""Daft's native runner as its guide to document embedding does it: download, a UDF for the pages, explode, a class UDF.
+
+An instance of the embedder a core, with one thread.
+"""
+
+import daft
+from daft import DataType, col
+from daft.functions import download
+from data import settings
+from documents import Embedder, chunks
+
+CHUNK = DataType.struct({"row_id": DataType.string(), "text": DataType.string()})
+
+
+@daft.func(return_dtype=DataType.list(CHUNK))
+def cut(path: str, content: bytes) -> list[dict[str, str]]:
+    return [{"row_id": name, "text": text} for name, text in chunks(path.rpartition("/")[2], content)]
+
+
+def build(told: dict) -> daft.DataFrame:
+    @daft.cls(max_concurrency=told["cpus"])
+    class Embed:
+        def __init__(self) -> None:
+            self.embed = Embedder(told, threads=1)
+
+        @daft.method.batch(return_dtype=DataType.fixed_size_list(DataType.float32(), told["dimensions"]), batch_size=64)
+        def __call__(self, texts: daft.Series) -> list:
+            return list(self.embed(texts.to_pylist()))
+
+    files = daft.from_glob_path(told["documents"].rstrip("/") + "/**/*")
+    found = files.select(cut(col("path"), download(col("path"))).alias("chunk")).explode("chunk")
+    found = found.select(col("chunk").get("row_id").alias("row_id"), col("chunk").get("text").alias("text"))
+    return found.select("row_id", Embed()(col("text")).alias("embedding"))
+
+
+if __name__ == "__main__":
+    told, out = settings()
+    build(told).write_parquet(str(out))

@@ -1,0 +1,29 @@
+"""Daft's native runner as its guide to transcription does it: download, and a class UDF that decodes and transcribes.
+
+An instance a core, with one thread.
+"""
+
+import daft
+from daft import DataType, col
+from daft.functions import download
+from data import settings
+from speech import Whisper, decoded
+
+
+def build(told: dict) -> daft.DataFrame:
+    @daft.cls(max_concurrency=told["cpus"])
+    class Transcribe:
+        def __init__(self) -> None:
+            self.whisper = Whisper(told, threads=1)
+
+        @daft.method.batch(return_dtype=DataType.string(), batch_size=16)
+        def __call__(self, contents: daft.Series) -> list:
+            return self.whisper([decoded(content) for content in contents.to_pylist()])
+
+    files = daft.from_glob_path(told["sounds"].rstrip("/") + "/**/*")
+    return files.select("path", Transcribe()(download(col("path"))).alias("transcription"))
+
+
+if __name__ == "__main__":
+    told, out = settings()
+    build(told).write_parquet(str(out))
