@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-ROWS, WIDTH = 3, 70
+ROWS, WIDTH = 3, 210
 
 
 def show(folder: Path) -> None:
@@ -18,7 +18,7 @@ def show(folder: Path) -> None:
     for field in table.schema:
         values = [str(value) for value in table[field.name][:ROWS].to_pylist()]
         nulls = f", {count} null" if (count := table[field.name].null_count) else ""
-        shown = " | ".join(value[:WIDTH] for value in values)
+        shown = " | ".join(value[: WIDTH // len(values)] for value in values)
         print(f"  {field.name:<24} {f'{field.type}{nulls}':<36} {shown}")
 
 

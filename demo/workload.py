@@ -1,7 +1,8 @@
 """Small data and models for the pages in docs/, made on the spot: `python demo/workload.py photos clip ...`.
 
 Everything comes to lie below .demo/ in the working directory; what is there stays. The models have the real
-architectures and random weights: they load and run as their large relatives do, and what they say means nothing.
+architectures and random weights (but minilm, which has its own): they load and run as their large relatives do, and
+what they say means nothing.
 """
 
 import shutil
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import workload_data as data
+import workload_media as media
 import workload_models as models
 from make_data import make_sentences
 
@@ -19,11 +21,17 @@ PARTS: dict[str, Callable[[Path], None]] = {
     "posts": data.posts,
     "orders": data.orders,
     "flowers": data.flowers,
+    "documents": media.documents,
+    "recordings": media.recordings,
+    "videos": media.videos,
     "clip": models.clip,
     "resnet": models.resnet,
     "vit": models.vit,
     "sentiment": models.sentiment,
     "writer": models.writer,
+    "minilm": models.minilm,
+    "whisper": models.whisper,
+    "yolos": models.yolos,
     "tables": models.tables,
 }
 

