@@ -29,7 +29,6 @@ PARTS: dict[str, Callable[[Path], None]] = {
     "vit": models.vit,
     "sentiment": models.sentiment,
     "writer": models.writer,
-    "minilm": models.minilm,
     "whisper": models.whisper,
     "yolos": models.yolos,
     "tables": models.tables,

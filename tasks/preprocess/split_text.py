@@ -19,6 +19,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from tasks import row_work
 from tasks.errors import ContractError, JobError, RowError
+from tasks.packages import PREFIX, folder_in_package
 from tasks.preprocess.step import PreprocessStep
 from tasks.storage import expand
 
@@ -33,7 +34,8 @@ class SplitText(PreprocessStep):
     size: Annotated[PositiveInt, Field(description="Characters, or tokens, of a chunk at most.")] = 1000
     overlap: Annotated[NonNegativeInt, Field(description="How many of them a chunk shares with the next at most.")] = 0
     tokenizer: Annotated[
-        str | None, Field(description="Counts tokens: a hub name, or a folder with tokenizer.json; else characters.")
+        str | None,
+        Field(description="Counts tokens: a hub name, a folder with tokenizer.json, or package:NAME/FOLDER."),
     ] = None
 
     @model_validator(mode="after")
@@ -43,7 +45,7 @@ class SplitText(PreprocessStep):
         return self
 
     def fingerprint(self) -> dict[str, str]:
-        file = Path(expand(self.tokenizer)).expanduser() / "tokenizer.json" if self.tokenizer else None
+        file = _folder(self.tokenizer) / "tokenizer.json" if self.tokenizer else None
         if file is None or not file.is_file():
             return {}
         return {"tokenizer.json": hashlib.sha256(file.read_bytes()).hexdigest()}
@@ -117,13 +119,20 @@ def _first_word(text: str, start: int) -> int:
     return found.start() if found else len(text)
 
 
+def _folder(tokenizer: str) -> Path:
+    """Where it lies unless it is a hub name. Raises `JobError` for a package that is not installed."""
+    name = expand(tokenizer)
+    if name.startswith(PREFIX):
+        return folder_in_package(name, f"split_text: tokenizer {tokenizer}", "preprocess")
+    return Path(name).expanduser()
+
+
 def _tokenizer(name: str) -> Any:
     from transformers import AutoTokenizer
 
-    place = expand(name)
-    folder = Path(place).expanduser()
+    folder = _folder(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else place)
+        tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else expand(name))
     except Exception as error:
         raise JobError(f"split_text: tokenizer {name} cannot be loaded: {error}", "preprocess") from error
     if not tokenizer.is_fast:

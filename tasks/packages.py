@@ -1,0 +1,25 @@
+"""Folders inside installed Python packages, as job files name them: `package:NAME/FOLDER`."""
+
+import importlib.util
+from pathlib import Path
+
+from tasks.errors import JobError
+
+PREFIX = "package:"
+
+
+def folder_in_package(name: str, setting: str, stage: str) -> Path:
+    """The folder that `package:NAME/FOLDER` names, whether it is there or not.
+
+    Raises `JobError` of `stage`, which names the `setting`, where no such package is installed.
+    """
+    package, _, rest = name.removeprefix(PREFIX).partition("/")
+    spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    if spec is None or not spec.submodule_search_locations:
+        raise JobError(
+            f"{setting}: expected an installed Python package named {package!r}, found none. Install it where the "
+            "workers run; an import name has underscores where pip's has dashes.",
+            stage,
+        )
+    places = [Path(place) / rest for place in spec.submodule_search_locations]
+    return next((place for place in places if place.exists()), places[0])
