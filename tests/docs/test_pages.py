@@ -13,6 +13,13 @@ PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "RE
 PUBLISHED = re.compile(r"rows: ([\d,]+) in, ([\d,]+) out, ([\d,]+) filtered, ([\d,]+) quarantined")
 # What a page promises, beyond rows that are all settled.
 SHOWN = {
+    "captions.md": (r"rows: 24 in, 24 out", r"generated_text +string", r"completion_tokens +int64"),
+    "chat.md": (
+        r"rows: 60 in, 59 out, 0 filtered, 1 quarantined",
+        r"structured_output +struct<mood: string> +\{'mood': '(good|bad)'\}",
+        r"answer: expected JSON that fits output_schema, found a text that is no JSON",
+        r"finish_reason +string +stop",
+    ),
     "etl.md": (r"rows: 200 in, ", r"total +double", r"is_large +bool"),
     "extension.md": (r"brightness +double", r"wrote .*my_models\.py"),
     "image-classification.md": (r"rows: 24 in, 24 out", r"top_labels +list", r"top_confidences +list"),
@@ -28,7 +35,17 @@ SHOWN = {
         r"says_confidence",
         r"second_predicted_label +string.*None",
     ),
+    "summaries.md": (
+        r"rows: 41 in, 40 out, 0 filtered, 1 quarantined",
+        r"generated_text +string",
+        r"expected at most 1024 tokens, found \d+",
+    ),
     "text-classification.md": (r"rows: 400 in, 400 out", r"predicted_label +string +(NEGATIVE|POSITIVE)"),
+    "text-embeddings.md": (
+        r"rows: 400 in, 400 out",
+        r"embedding +fixed_size_list<\w+: float>\[384\]",
+        r"row_id",
+    ),
     "text-generation.md": (r"rows: 60 in, ", r"generated_text +string"),
 }
 
