@@ -44,7 +44,7 @@ SHOWN = {
     "text-embeddings.md": (
         r"rows: 400 in, 400 out",
         r"embedding +fixed_size_list<\w+: float>\[384\]",
-        r"row_id",
+        r"0\.[5-9]\d{3}\W+\d\.jsonl#\d+",
     ),
     "text-generation.md": (r"rows: 60 in, ", r"generated_text +string"),
 }
