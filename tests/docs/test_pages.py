@@ -17,7 +17,7 @@ SHOWN = {
     "chat.md": (
         r"rows: 60 in, 59 out, 0 filtered, 1 quarantined",
         r"structured_output +struct<mood: string> +\{'mood': '(good|bad)'\}",
-        r"answer: expected JSON that fits output_schema, found a text that is no JSON",
+        r"answer: expected JSON that fits output_schema, found a text that is no\b",
         r"finish_reason +string +stop",
     ),
     "etl.md": (r"rows: 200 in, ", r"total +double", r"is_large +bool"),
