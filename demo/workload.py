@@ -1,8 +1,8 @@
 """Small data and models for the pages in docs/, made on the spot: `python demo/workload.py photos clip ...`.
 
 Everything comes to lie below .demo/ in the working directory; what is there stays. The models have the real
-architectures and random weights (but minilm, which has its own): they load and run as their large relatives do, and
-what they say means nothing.
+architectures and, but for chat, random weights: they load and run as their large relatives do, and what they say means
+nothing.
 """
 
 import shutil
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import workload_data as data
+import workload_language as language
 import workload_media as media
 import workload_models as models
 from make_data import make_sentences
@@ -32,6 +33,11 @@ PARTS: dict[str, Callable[[Path], None]] = {
     "whisper": models.whisper,
     "yolos": models.yolos,
     "tables": models.tables,
+    "reviews": language.reviews,
+    "articles": language.articles,
+    "chat": language.chat,
+    "llava": language.llava,
+    "summarizer": language.summarizer,
 }
 
 

@@ -20,6 +20,13 @@ SHOWN = {
         r'"row_id": "shutil\.pdf#\d\.\d"',
         r"scan\.pdf\n(.*\n)+.*expected a PDF file with text, found none on its 2 pages\. If they are scanned",
     ),
+    "captions.md": (r"rows: 24 in, 24 out", r"generated_text +string", r"completion_tokens +int64"),
+    "chat.md": (
+        r"rows: 60 in, 59 out, 0 filtered, 1 quarantined",
+        r"structured_output +struct<mood: string> +\{'mood': '(good|bad)'\}",
+        r"answer: expected JSON that fits output_schema, found a text that is no\b",
+        r"finish_reason +string +stop",
+    ),
     "etl.md": (r"rows: 200 in, ", r"total +double", r"is_large +bool"),
     "extension.md": (r"brightness +double", r"wrote .*my_models\.py"),
     "image-classification.md": (r"rows: 24 in, 24 out", r"top_labels +list", r"top_confidences +list"),
@@ -41,7 +48,17 @@ SHOWN = {
         r"transcription +string +\w+",
         r"broken-off\.wav\n(.*\n)+.*found 192022 bytes of 384044: it is cut off",
     ),
+    "summaries.md": (
+        r"rows: 41 in, 40 out, 0 filtered, 1 quarantined",
+        r"generated_text +string",
+        r"expected at most 1024 tokens, found \d+",
+    ),
     "text-classification.md": (r"rows: 400 in, 400 out", r"predicted_label +string +(NEGATIVE|POSITIVE)"),
+    "text-embeddings.md": (
+        r"rows: 400 in, 400 out",
+        r"embedding +fixed_size_list<\w+: float>\[384\]",
+        r"0\.[5-9]\d{3}\W+\d\.jsonl#\d+",
+    ),
     "text-generation.md": (r"rows: 60 in, ", r"generated_text +string"),
     "video.md": (
         r"rows: 24 in, 66 out, 0 filtered, 1 quarantined",
