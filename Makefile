@@ -2,7 +2,7 @@
 
 PYTHON ?= python3.11
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --quiet --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test slow chaos lint stop clean

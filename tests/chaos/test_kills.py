@@ -133,7 +133,7 @@ def slowly(batch):
     return {"half": batch["x"] / 2}
 """
 MODEL_WORKERS = {"apart": "MapWorker(MapBatches(Worker))", "beside": "MapWorker(MapBatches(PreparingWorker))"}
-KILLS = 10
+KILLS = 5  # in each of the two ways
 UNDER_WAY = 120  # rows that are with the model, or behind it and not in a part yet, when something dies
 
 
@@ -149,7 +149,7 @@ def test_a_series_of_kills_at_random_moments_costs_no_row(start: Start, job_fold
     (job_folder / "job.yaml").write_text(yaml.safe_dump(job | {"max_attempts": KILLS + 1}))
     worker = MODEL_WORKERS[prepare]
     titles = [*(["run_steps"] if prepare == "apart" else []), worker, "ray::write", "the flow"]
-    process, killed, deadline = start(), dict.fromkeys(titles, 0), time.monotonic() + 240
+    process, killed, deadline = start(), dict.fromkeys(titles, 0), time.monotonic() + 150
     while sum(killed.values()) < KILLS and len(parts(job_folder)) < ROWS // 40 and time.monotonic() < deadline:
         time.sleep(chance.uniform(0.2, 1.5))
         assert process.poll() is None, process.communicate()

@@ -66,7 +66,7 @@ def test_labels_are_those_of_the_pipeline(model: Path, batch_size: Any) -> None:
     found = classify(model, values, batch_size=batch_size)
     assert found["predicted_label"] == [one["label"] for one in expected]
     assert len(set(found["predicted_label"])) > 1
-    np.testing.assert_allclose(found["confidence"], [one["score"] for one in expected], atol=1e-5)
+    np.testing.assert_allclose(found["confidence"], [one["score"] for one in expected], atol=1e-4)
     assert found["confidence"].dtype == np.float32
     assert found.keys() == {"predicted_label", "confidence"}
 
@@ -77,7 +77,7 @@ def test_several_labels_come_as_lists_the_likeliest_first(model: Path) -> None:
     found = classify(model, values, top_k=3)
     assert found["top_labels"].to_pylist() == [[one["label"] for one in row] for row in expected]
     scores = [[one["score"] for one in row] for row in expected]
-    np.testing.assert_allclose(found["top_confidences"].to_pylist(), scores, atol=1e-5)
+    np.testing.assert_allclose(found["top_confidences"].to_pylist(), scores, atol=1e-4)
     assert found["predicted_label"] == [row[0]["label"] for row in expected]
     assert len(classify(model, values, top_k=99)["top_labels"][0]) == len(LABELS)
 
@@ -91,7 +91,7 @@ def test_classes_that_do_not_exclude_each_other_have_a_sigmoid_each(tmp_path: Pa
     expected = pipeline("text-classification", str(folder))(values, truncation=True)
     found = classify(folder, values)
     assert found["predicted_label"] == [one["label"] for one in expected]
-    np.testing.assert_allclose(found["confidence"], [one["score"] for one in expected], atol=1e-5)
+    np.testing.assert_allclose(found["confidence"], [one["score"] for one in expected], atol=1e-4)
 
 
 def test_a_decoder_looks_at_the_last_token_of_each_text_not_at_its_padding(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_decoder_looks_at_the_last_token_of_each_text_not_at_its_padding(tmp_p
     alone = [classify(folder, [value], batch_size=1) for value in values]
     together = classify(folder, values)
     assert together["predicted_label"] == [found["predicted_label"][0] for found in alone]
-    np.testing.assert_allclose(together["confidence"], [found["confidence"][0] for found in alone], atol=1e-5)
+    np.testing.assert_allclose(together["confidence"], [found["confidence"][0] for found in alone], atol=1e-4)
 
 
 def test_rows_without_text_are_quarantined_and_the_others_labelled(model: Path, tmp_path: Path) -> None:
