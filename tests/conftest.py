@@ -43,8 +43,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def ray_session(s3: Any) -> Iterator[None]:
-    """A local Ray with two CPUs, what it calls NPUs, and a folder of its own, shared by the session."""
+def ray_session(s3: Any, prefect_api: str) -> Iterator[None]:
+    """A local Ray with two CPUs, what it calls NPUs, and a folder of its own, shared by the session.
+
+    The servers are there before, so that workers have their addresses in the environment.
+    """
     import ray
 
     os.environ["PYTHONPATH"] = os.pathsep.join([str(WORKER_PATH), *filter(None, [os.environ.get("PYTHONPATH")])])
