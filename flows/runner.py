@@ -47,7 +47,7 @@ R = TypeVar("R")
 REMOTE_OPTIONS = {"num_cpus": 0, "max_retries": 0}
 FLUSH_SECONDS = 5.0
 LOOK_SECONDS = 1.0
-IDLE_WORKER_SECONDS = 5
+IDLE_WORKER_SECONDS = 120  # longer than until the next part is written
 STOP_SECONDS = 10.0  # of the 30 that Prefect's runner gives a flow that it cancels
 NOT_SHIPPED = [".git", ".venv", ".demo", "__pycache__", "*.parquet", "*.safetensors"]
 
@@ -194,7 +194,7 @@ class OvernightTaskRunner(RayTaskRunner[R]):
             }
         else:
             os.environ["PREFECT_API_URL"] = api  # local workers inherit it
-            # Ray ends a worker a second after its task and starts another for the next: 0.7 s of CPU each time.
+            # Ray ends a worker a second after its task; to start another for the next takes up to 2.5 s of CPU.
             os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", str(IDLE_WORKER_SECONDS * 1000))
             if "RAY_AUTH_MODE" not in os.environ:
                 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else Ray keeps one in the home folder

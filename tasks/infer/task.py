@@ -82,8 +82,9 @@ SECONDS_BETWEEN_WARNINGS = 60.0
 MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four in a large batch
 
 SECONDS_A_WORKER = 10.0  # of work for which starting one more worker is worth it
-SECONDS_A_TASK = 1.0  # which a death costs
-ROWS_A_TASK = 512
+SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS = 1.0, 4.0  # which a death costs
+TASKS_A_WORKER = 20  # at least, where they are not too short for it: none is then alone for long at the end
+ROWS_A_TASK, UNREAD_ROWS_A_TASK = 512, 4096  # at most; where the worker reads them itself, none lies in Ray's memory
 SAMPLE_ROWS = 8  # of a document's chunks or a video's frames there are many more than a trial needs
 
 
@@ -122,24 +123,27 @@ def infer(
         )
     whole = _sample(run)
     each, sample = rows.rows_each(whole), rows.first_rows(whole, SAMPLE_ROWS)
+    rows_left = _rows_left(run)
     prepare: Prepare | None = dataset.context.get_config(PREPARE, None)
     earlier: list[str] = []
     measured: list[float] = []
     choices: list[Choice] = []
     for place, (written, planned, trying) in enumerate(zip(models, plan.pools, begun, strict=True), 1):
-        trial = tried(run, written, planned, sample, trying)
+        trial = tried(run, written, planned, sample, rows_left * each, trying)
         seconds = trial.seconds_a_row if trial else None
         found = {"batch_size": trial.batch_size} if trial and trial.batch_size else {}
         model = written.model_copy(update=found)
         of_both = seconds * each + rows.seconds_a_row(sample, "preprocess") if seconds else None
-        pool = _sized(planned, trial, plan, _rows_left(run) * of_both if of_both else math.inf)
+        seconds_to_do = rows_left * of_both if of_both else math.inf
+        pool = _sized(planned, trial, plan, seconds_to_do)
         if prepare and pool.maximum < planned.maximum:  # memory holds fewer workers than there are CPUs to prepare rows
             dataset = _prepared_apart(dataset, prepare)
             prepare = None
         measured += [seconds * each / pool.initial] if seconds else []
         prefix = f"{model.name}_" if len(models) > 1 else ""
         per_call = max(round(model.rows_at_once() / each), 1)
-        at_once = _a_task(run, dataset, per_call, of_both, rows_per_part) if plan.is_beside else per_call
+        a_worker = seconds_to_do / pool.initial
+        at_once = _a_task(run, dataset, per_call, of_both, a_worker, rows_per_part) if plan.is_beside else per_call
         dataset = dataset.map_batches(
             _worker(is_forked(model, pool), prepare is not None),
             fn_constructor_kwargs={
@@ -189,20 +193,27 @@ def strategy(pool: Pool, calls_at_once: int) -> ray.data.ActorPoolStrategy:
 
 
 def _a_task(
-    run: Run, dataset: ray.data.Dataset, per_call: int, seconds_a_row: float | None, rows_per_part: int | None
+    run: Run,
+    dataset: ray.data.Dataset,
+    per_call: int,
+    seconds_a_row: float | None,
+    seconds_a_worker: float,
+    rows_per_part: int | None,
 ) -> int:
     """How much a worker that prepares its own rows is handed at once: rows, or blocks of the order with as many."""
-    count = rows_a_task(per_call, seconds_a_row, rows_per_part or ROWS_A_TASK)
-    if not dataset.context.get_config(UNREAD, False):
+    is_unread = dataset.context.get_config(UNREAD, False)
+    most = UNREAD_ROWS_A_TASK if is_unread else ROWS_A_TASK
+    count = rows_a_task(per_call, seconds_a_row, seconds_a_worker, min(most, rows_per_part or most))
+    if not is_unread:
         return count
-    summaries = read_summaries(run.order)
-    return max(round(count * len(summaries) / max(_rows_left(run), 1)), 1)
+    return max(round(count * len(read_summaries(run.order)) / max(_rows_left(run), 1)), 1)
 
 
-def rows_a_task(rows_per_call: int, seconds_a_row: float | None, most: int) -> int:
-    """Rows that a worker is handed at once: calls that fill a second, so that Ray's work a task is little."""
-    count = SECONDS_A_TASK / seconds_a_row if seconds_a_row else rows_per_call
-    return rows_per_call * int(np.clip(count / rows_per_call, 1, max(min(most, ROWS_A_TASK) // rows_per_call, 1)))
+def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worker: float, most: int) -> int:
+    """Rows that a worker is handed at once: calls that fill seconds, so that Ray's work a task is little."""
+    seconds = np.clip(seconds_a_worker / TASKS_A_WORKER, SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS)
+    count = seconds / seconds_a_row if seconds_a_row else rows_per_call
+    return rows_per_call * int(np.clip(count / rows_per_call, 1, max(most // rows_per_call, 1)))
 
 
 def _sized(pool: Pool, trial: Trial | None, plan: Plan, seconds_to_do: float) -> Pool:

@@ -1,5 +1,6 @@
 """The trial of a model before the stream: is it loaded, what does a row take, and which batch size is the best?"""
 
+import math
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,8 +14,11 @@ from tasks.infer.predictor import Predictor
 from tasks.infer.worker import Worker, release_memory
 from tasks.run_directory import Run
 
-TRIAL_SECONDS, LARGEST_BATCH = 3.0, 512
-WORTH_IT = 0.05  # by how much a larger batch must be quicker
+SHORTEST_TRIAL, LONGEST_TRIAL = 0.3, 3.0  # seconds in which larger batches are tried: a hundredth of what is to do
+LARGEST_BATCH = 512
+CALLS = 3  # of each batch size, of which the quickest counts: kernels are chosen by shape in the first
+WORTH_IT = 0.03  # by how much a larger batch must be quicker
+SIZES_BEYOND = 2  # which are tried although the one before was not worth it: what caches and kernels like is not smooth
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,10 @@ class Trying:
         """`load`, for those who only wait for it."""
         self.load()
 
-    def on(self, sample: pa.Table) -> Trial | None:
+    def on(self, sample: pa.Table, rows_to_do: float = math.inf) -> Trial | None:
         """Runs `sample` through the model, as the stage's worker would; then finds its best batch size.
+
+        rows_to_do: of the run, as the model will see them; the fewer, the less time is taken to find that size.
 
         Rows that fail by themselves are skipped: None if all did. Raises as `load`, and `ContractError` for a model
         that breaks its contract. A row that ends the process is found when Ray calls this again.
@@ -66,7 +72,7 @@ class Trying:
             size, seconds = None, seconds / len(good)
             # Not where a process died at this before: it may have been of a batch too large.
             if self._predictor.finds_batch_size() and not careful and not worker.is_short_of_memory:
-                size, seconds = _best_batch(worker, good, seconds)
+                size, seconds = _best_batch(worker, good, seconds, rows_to_do)
         columns = pa.schema([field for field in rows.live_rows(done)[0].schema if field.name in worker.made])
         return Trial(seconds, _own_memory(), size, columns)
 
@@ -80,8 +86,8 @@ class ForkedTrying:
     def loaded(self) -> None:
         list(self._trying.call("loaded"))
 
-    def on(self, sample: pa.Table) -> Trial | None:
-        [trial] = self._trying.call("on", sample)
+    def on(self, sample: pa.Table, rows_to_do: float = math.inf) -> Trial | None:
+        [trial] = self._trying.call("on", sample, rows_to_do)
         return replace(trial, memory=trial.memory + _own_memory()) if trial else None
 
 
@@ -90,22 +96,22 @@ def _own_memory() -> int:
     return int(psutil.Process().memory_full_info().uss)
 
 
-def _best_batch(worker: Worker, good: pa.Table, seconds: float) -> tuple[int, float]:
-    """The batch size with the fewest seconds a row, and these. Larger ones are tried while that pays and fits."""
-    best, until = len(good), time.perf_counter() + TRIAL_SECONDS
-    size = best
-    while 2 * size <= LARGEST_BATCH and time.perf_counter() + 4 * size * seconds < until:
+def _best_batch(worker: Worker, good: pa.Table, seconds: float, rows_to_do: float) -> tuple[int, float]:
+    """The batch size with the fewest seconds a row, and these. Larger ones are tried while that may pay and fits."""
+    best = size = len(good)
+    until = time.perf_counter() + min(max(rows_to_do * seconds / 100, SHORTEST_TRIAL), LONGEST_TRIAL)
+    while 2 * size <= min(LARGEST_BATCH, best * 2**SIZES_BEYOND):
         size *= 2
+        if time.perf_counter() + CALLS * size * seconds > until:
+            break
         batch = pa.concat_tables([good] * -(-size // len(good)))[:size]
         try:
-            _seconds_a_row(worker, batch)  # warms up: kernels are chosen by shape
-            found = _seconds_a_row(worker, batch)
+            found = min(_seconds_a_row(worker, batch) for _ in range(CALLS))
         except Exception:  # out of memory, mostly; whatever it is, the sizes up to here do without
             release_memory()
             break
-        if found > seconds * (1 - WORTH_IT):
-            break
-        best, seconds = size, found
+        if found < seconds * (1 - WORTH_IT):
+            best, seconds = size, found
     return best, seconds
 
 

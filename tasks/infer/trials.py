@@ -64,7 +64,7 @@ def _begin(model: Predictor, run: Run, pool: Pool, reserves: dict[str, Any]) -> 
     return actor
 
 
-def tried(run: Run, model: Predictor, pool: Pool, sample: pa.Table, begun: Any) -> Trial | None:
+def tried(run: Run, model: Predictor, pool: Pool, sample: pa.Table, rows_to_do: float, begun: Any) -> Trial | None:
     """`Trying.on` in a process that ends with it and frees its device; with a worker's reservation if not `begun`.
 
     Once: a model that took rows of these columns in an earlier partition of a backfill takes them again.
@@ -75,7 +75,7 @@ def tried(run: Run, model: Predictor, pool: Pool, sample: pa.Table, begun: Any) 
     trying = begun or _begin(model, run, pool, pool.remote_arguments())
     label = f"inference {pool.label}"
     try:
-        found: Trial | None = ray.get(trying.on.remote(sample))
+        found: Trial | None = ray.get(trying.on.remote(sample, rows_to_do))
     except ray.exceptions.RayActorError as error:
         raise StageFailed(
             f"{label}: its process ended {MAX_TRIES} times while {len(sample)} rows were tried: the model crashes, or "
