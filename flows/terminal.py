@@ -9,8 +9,10 @@ from typing import Any
 from prefect.client.orchestration import get_client
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
+from rich.text import Text
 
 from flows.backfill_plan import Step, summary
 from flows.doctor import Finding, counts
@@ -93,12 +95,14 @@ def show_matches(found: dict[str, Any]) -> None:
     known = list(dict.fromkeys(name for match in found["matches"] for name in match))
     hidden = {"score", "row_id"} | ({"partition"} if found["partitions"] == ["all"] else set())
     names = [name for name in known if name not in hidden]
-    whole = (Column("score", justify="right", no_wrap=True), Column("row_id", no_wrap=True))
-    table = Table(*whole, *[Column(escape(name), overflow="fold") for name in names])
+    table = Table(Column("score", justify="right"), "row_id", *map(escape, names))
     for match in found["matches"]:
         cells = (match["row_id"], *["" if match.get(name) is None else str(match[name]) for name in names])
         table.add_row(f"{match['score']:.4f}", *[escape(text) for text in cells])
-    console.print(table)
+    if console.measure(table, options=console.options.update(max_width=100_000)).maximum <= console.width:
+        console.print(table)
+    else:
+        _show_apart(console, found["matches"], names)
     for one in found["skipped"]:
         console.print(f"left out: {one['partition']}: {one['why']}", markup=False)
     console.print(
@@ -108,6 +112,15 @@ def show_matches(found: dict[str, Any]) -> None:
     )
     if found["sheet"]:
         console.print(f"picture sheet: {found['sheet']}", markup=False, soft_wrap=True)
+
+
+def _show_apart(console: Console, matches: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
+    """Each match in lines of its own, where a table would fold texts into columns of some characters."""
+    for match in matches:
+        console.print(f"{match['score']:.4f}  {match['row_id']}", markup=False, soft_wrap=True)
+        for name in names:
+            if match.get(name) is not None:
+                console.print(Padding(Text(f"{name}: {match[name]}"), (0, 0, 0, 8)))
 
 
 def show_steps(job: Job, steps: Sequence[Step]) -> None:
