@@ -23,8 +23,9 @@ from tasks.cluster import read_cluster
 from tasks.errors import OvernightError, explain
 from tasks.infer.task import begin_trials, infer
 from tasks.ingest.task import ingest
+from tasks.planning import make_plan
 from tasks.preprocess.task import preprocess
-from tasks.resources import Plan, make_plan
+from tasks.resources import Plan
 from tasks.run_directory import Run
 from tasks.shuffle.task import shuffle
 from tasks.supervisor import supervised

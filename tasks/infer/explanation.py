@@ -1,26 +1,13 @@
 """What was chosen for a run and what for: the text of the artifact `<job>-plan`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from tasks import rows
-from tasks.infer.predictor import Predictor
-from tasks.infer.trial import Trial
-from tasks.resources import Plan, Pool
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A model as the job file has it, as it is used, its workers, what was measured, and rows or blocks a Ray task."""
-
-    written: Predictor
-    used: Predictor
-    pool: Pool
-    trial: Trial | None
-    at_once: int
+from tasks.infer.choice import Choice
+from tasks.resources import Plan
 
 
 def explanation(

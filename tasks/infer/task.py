@@ -2,10 +2,8 @@
 
 import math
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import ray
@@ -16,9 +14,10 @@ from pydantic import Field
 
 from tasks import rows
 from tasks.artifacts import artifact_key, dispensable, markdown_table
-from tasks.cluster import missing_now, read_cluster
+from tasks.cluster import missing_now
 from tasks.infer.chat import Chat
-from tasks.infer.explanation import Choice, explanation
+from tasks.infer.choice import Choice, Work, choose
+from tasks.infer.explanation import explanation
 from tasks.infer.image_captioning import ImageCaptioning
 from tasks.infer.image_classification import ImageClassification
 from tasks.infer.image_embedding import ImageEmbedding
@@ -35,13 +34,12 @@ from tasks.infer.text_embedding import TextEmbedding
 from tasks.infer.text_generation import TextGeneration
 from tasks.infer.torch_model import TorchModel
 from tasks.infer.transcription import Transcription
-from tasks.infer.trial import Trial
 from tasks.infer.trials import begin_trials, is_forked, preload, tried
 from tasks.infer.vllm_server import VLLM
 from tasks.infer.worker import ForkedPreparingWorker, ForkedWorker, Prepare, PreparingWorker, Worker, drop_heavy
 from tasks.plugins import with_plugins
 from tasks.reading_order import read_summaries
-from tasks.resources import PREPARE, SECONDS_A_ROW, TASK_RETRIES, UNREAD, Plan, Pool, workers_in_memory
+from tasks.resources import PREPARE, SECONDS_A_ROW, TASK_RETRIES, UNREAD, Plan, Pool
 from tasks.run_directory import Run
 
 __all__ = [
@@ -81,10 +79,6 @@ WAIT_SECONDS = 0.5  # Ray keeps a reservation for about a second after its task 
 SECONDS_BETWEEN_WARNINGS = 60.0
 MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four in a large batch
 
-SECONDS_A_WORKER = 10.0  # of work for which starting one more worker is worth it
-SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS = 1.0, 4.0  # which a death costs
-TASKS_A_WORKER = 20  # at least, where they are not too short for it: none is then alone for long at the end
-ROWS_A_TASK, UNREAD_ROWS_A_TASK = 512, 4096  # at most; where the worker reads them itself, none lies in Ray's memory
 SAMPLE_ROWS = 8  # of a document's chunks or a video's frames there are many more than a trial needs
 
 
@@ -121,56 +115,63 @@ def infer(
             concurrency=plan.task_concurrency,
             max_retries=TASK_RETRIES,  # as reading and preprocessing, which it is then fused with
         )
-    whole = _sample(run)
-    each, sample = rows.rows_each(whole), rows.first_rows(whole, SAMPLE_ROWS)
-    rows_left = _rows_left(run)
+    sample = _sample(run)
+    work = _work(run, dataset, sample, rows_per_part)
+    sample = rows.first_rows(sample, SAMPLE_ROWS)
+    choices = [
+        choose(model, pool, tried(run, model, pool, sample, work.rows * work.each, trying), plan, work)
+        for model, pool, trying in zip(models, plan.pools, begun, strict=True)
+    ]
     prepare: Prepare | None = dataset.context.get_config(PREPARE, None)
-    earlier: list[str] = []
-    measured: list[float] = []
-    choices: list[Choice] = []
-    for place, (written, planned, trying) in enumerate(zip(models, plan.pools, begun, strict=True), 1):
-        trial = tried(run, written, planned, sample, rows_left * each, trying)
-        seconds = trial.seconds_a_row if trial else None
-        found = {"batch_size": trial.batch_size} if trial and trial.batch_size else {}
-        model = written.model_copy(update=found)
-        of_both = seconds * each + rows.seconds_a_row(sample, "preprocess") if seconds else None
-        seconds_to_do = rows_left * of_both if of_both else math.inf
-        pool = _sized(planned, trial, plan, seconds_to_do)
-        if prepare and pool.maximum < planned.maximum:  # memory holds fewer workers than there are CPUs to prepare rows
-            dataset = _prepared_apart(dataset, prepare)
-            prepare = None
-        measured += [seconds * each / pool.initial] if seconds else []
-        prefix = f"{model.name}_" if len(models) > 1 else ""
-        per_call = max(round(model.rows_at_once() / each), 1)
-        a_worker = seconds_to_do / pool.initial
-        at_once = _a_task(run, dataset, per_call, of_both, a_worker, rows_per_part) if plan.is_beside else per_call
-        dataset = dataset.map_batches(
-            _worker(is_forked(model, pool), prepare is not None),
-            fn_constructor_kwargs={
-                "predictor": model,
-                "run": run,
-                "prefix": prefix,
-                "drop_heavy": place == len(models),
-                "earlier": list(earlier),
-                "keep": keep,
-                "pace": seconds or 0.0,
-                "columns": trial.columns if trial else None,
-                **({"prepare": prepare} if prepare else {}),
-            },
-            batch_size=at_once,
-            batch_format="pyarrow",
-            compute=strategy(pool, model.calls_at_once()),
-            max_restarts=MAX_RESTARTS,
-            max_task_retries=MAX_RESTARTS,
-            **pool.remote_arguments(),
-        )
-        earlier.append(prefix)
-        choices.append(Choice(written, model, pool, trial, at_once))
-    if measured:
+    if prepare and choices[0].pool.maximum < plan.pools[0].maximum:  # fewer workers than there are CPUs to prepare rows
+        dataset, prepare = _prepared_apart(dataset, prepare), None
+    prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
+    for place, choice in enumerate(choices):
+        settings: dict[str, Any] = {
+            "prefix": prefixes[place],
+            "drop_heavy": place == len(models) - 1,
+            "earlier": prefixes[:place],
+            "keep": keep,
+        }
+        dataset = _inferred(dataset, run, choice, settings | ({"prepare": prepare} if prepare else {}))
+    measured = [choice.trial.seconds_a_row * work.each / choice.pool.initial for choice in choices if choice.trial]
+    if any(measured):
         dataset.context.set_config(SECONDS_A_ROW, sum(measured))
     _describe(run, explanation(plan, choices, sample, prepare is not None, dataset.context.get_config(UNREAD, False)))
     wait_until_free(plan)
     return dataset
+
+
+def _work(run: Run, dataset: ray.data.Dataset, sample: pa.Table, rows_per_part: int | None) -> Work:
+    blocks = read_summaries(run.order)
+    return Work(
+        rows=sum(math.inf if count is None else count for count, _ in blocks),
+        each=rows.rows_each(sample),
+        prepare_seconds=rows.seconds_a_row(sample, "preprocess"),
+        blocks=len(blocks) if dataset.context.get_config(UNREAD, False) else None,
+        rows_per_part=rows_per_part,
+    )
+
+
+def _inferred(dataset: ray.data.Dataset, run: Run, choice: Choice, settings: dict[str, Any]) -> ray.data.Dataset:
+    """The rows with one model's columns; `settings` are the rest of what its workers are made with."""
+    trial, pool = choice.trial, choice.pool
+    return dataset.map_batches(
+        _worker(is_forked(choice.used, pool), "prepare" in settings),
+        fn_constructor_kwargs={
+            "predictor": choice.used,
+            "run": run,
+            "pace": trial.seconds_a_row if trial else 0.0,
+            "columns": trial.columns if trial else None,
+            **settings,
+        },
+        batch_size=choice.at_once,
+        batch_format="pyarrow",
+        compute=strategy(pool, choice.used.calls_at_once()),
+        max_restarts=MAX_RESTARTS,
+        max_task_retries=MAX_RESTARTS,
+        **pool.remote_arguments(),
+    )
 
 
 def _worker(is_forked: bool, prepares: bool) -> type:
@@ -190,44 +191,6 @@ def strategy(pool: Pool, calls_at_once: int) -> ray.data.ActorPoolStrategy:
         max_tasks_in_flight_per_actor=2 * calls_at_once,
         enable_true_multi_threading=True,
     )
-
-
-def _a_task(
-    run: Run,
-    dataset: ray.data.Dataset,
-    per_call: int,
-    seconds_a_row: float | None,
-    seconds_a_worker: float,
-    rows_per_part: int | None,
-) -> int:
-    """How much a worker that prepares its own rows is handed at once: rows, or blocks of the order with as many."""
-    is_unread = dataset.context.get_config(UNREAD, False)
-    most = UNREAD_ROWS_A_TASK if is_unread else ROWS_A_TASK
-    count = rows_a_task(per_call, seconds_a_row, seconds_a_worker, min(most, rows_per_part or most))
-    if not is_unread:
-        return count
-    return max(round(count * len(read_summaries(run.order)) / max(_rows_left(run), 1)), 1)
-
-
-def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worker: float, most: int) -> int:
-    """Rows that a worker is handed at once: calls that fill seconds, so that Ray's work a task is little."""
-    seconds = np.clip(seconds_a_worker / TASKS_A_WORKER, SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS)
-    count = seconds / seconds_a_row if seconds_a_row else rows_per_call
-    return rows_per_call * int(np.clip(count / rows_per_call, 1, max(most // rows_per_call, 1)))
-
-
-def _sized(pool: Pool, trial: Trial | None, plan: Plan, seconds_to_do: float) -> Pool:
-    """The pool with no more workers than memory holds and, where there may be fewer, than there is work for."""
-    if not plan.is_beside:
-        return pool
-    held = workers_in_memory(trial.memory if trial else 0, read_cluster()[0])
-    most = max(min(pool.maximum, held), 1)
-    return replace(pool, maximum=most, initial=int(np.clip(seconds_to_do / SECONDS_A_WORKER, 1, most)))
-
-
-def _rows_left(run: Run) -> float:
-    """Infinite where nobody knows."""
-    return sum(math.inf if count is None else count for count, _ in read_summaries(run.order))
 
 
 def _prepared_apart(dataset: ray.data.Dataset, prepare: Prepare) -> ray.data.Dataset:

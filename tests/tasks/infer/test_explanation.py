@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 
 from tasks import rows
-from tasks.infer.explanation import Choice, explanation
+from tasks.infer.choice import Choice
+from tasks.infer.explanation import explanation
 from tasks.infer.python import PythonPredictor
 from tasks.infer.trial import Trial
-from tasks.resources import make_plan
+from tasks.planning import make_plan
 from tests.tasks.blocks import source_block
 
 

@@ -15,8 +15,9 @@ from pydantic import ValidationError
 
 from tasks import fork_server, row_work, rows
 from tasks.errors import ContractError
+from tasks.infer.choice import rows_a_task
 from tasks.infer.predictor import Batch, Predict, Predictor
-from tasks.infer.task import rows_a_task, strategy
+from tasks.infer.task import strategy
 from tasks.infer.trial import Trying
 from tasks.infer.worker import ForkedPreparingWorker, PreparingWorker, Worker
 from tasks.preprocess.derive_columns import DeriveColumns

@@ -1,6 +1,6 @@
 """The plan, for clusters that nobody here has.
 
-The two rules of `tasks/resources.py`: the workers' CPUs and one Ray task of every kind fit into the cluster together;
+The two rules of `tasks/planning.py`: the workers' CPUs and one Ray task of every kind fit into the cluster together;
 and a Ray task that reserves nothing has its number limited instead.
 """
 
@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tasks.errors import PlanError
 from tasks.placement import Room
-from tasks.resources import Plan, make_plan, workers_in_memory
+from tasks.planning import make_plan, workers_in_memory
+from tasks.resources import Plan
 
 Node = Mapping[str, float]
 
@@ -78,6 +79,10 @@ nodes = st.builds(
 
 
 @given(st.lists(models, max_size=3), st.lists(nodes, min_size=1, max_size=4))
+@example(
+    [Model(num_gpus=0.3, memory=3 * 2**30), Model(num_gpus=0.5)],
+    [{"CPU": 1, "memory": 8 * 2**30, "GPU": gpus, "special": 0} for gpus in (1, 2)],
+)
 def test_every_plan_that_is_made_holds_the_rules(asked: list[Model], cluster: list[Node]):
     try:
         plan = make_plan(asked, cluster, {})

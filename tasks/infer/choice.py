@@ -1,0 +1,70 @@
+"""What a model's trial decides: batch size, how many workers there are, and how much one of them is handed at once."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tasks.cluster import read_cluster
+from tasks.infer.predictor import Predictor
+from tasks.infer.trial import Trial
+from tasks.planning import workers_in_memory
+from tasks.resources import Plan, Pool
+
+SECONDS_A_WORKER = 10.0  # of work for which starting one more worker is worth it
+SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS = 1.0, 4.0  # which a death costs
+TASKS_A_WORKER = 20  # at least, where they are not too short for it: none is then alone for long at the end
+ROWS_A_TASK, UNREAD_ROWS_A_TASK = 512, 4096  # at most; where the worker reads them itself, none lies in Ray's memory
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to do, as far as the manifest and the sample tell.
+
+    rows: infinite where nobody knows. each: how many of what a model sees a row stands for. prepare_seconds: a row's.
+    blocks: of the reading order, where workers read them themselves. rows_per_part: as the job asks, if it does.
+    """
+
+    rows: float
+    each: float
+    prepare_seconds: float
+    blocks: int | None
+    rows_per_part: int | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A model as the job file has it, as it is used, its workers, what was measured, and rows or blocks a Ray task."""
+
+    written: Predictor
+    used: Predictor
+    pool: Pool
+    trial: Trial | None
+    at_once: int
+
+
+def choose(written: Predictor, planned: Pool, trial: Trial | None, plan: Plan, work: Work) -> Choice:
+    """What a model runs with. Where rows are prepared beside it, memory may hold fewer workers than planned."""
+    found = {"batch_size": trial.batch_size} if trial and trial.batch_size else {}
+    used = written.model_copy(update=found)
+    per_call = max(round(used.rows_at_once() / work.each), 1)
+    if not plan.is_beside:
+        return Choice(written, used, planned, trial, per_call)
+    seconds = trial.seconds_a_row * work.each + work.prepare_seconds if trial and trial.seconds_a_row else None
+    to_do = work.rows * seconds if seconds else math.inf
+    most = max(min(planned.maximum, workers_in_memory(trial.memory if trial else 0, read_cluster()[0])), 1)
+    pool = replace(planned, maximum=most, initial=int(np.clip(to_do / SECONDS_A_WORKER, 1, most)))
+    blocks = work.blocks if pool.maximum == planned.maximum else None
+    most_rows = ROWS_A_TASK if blocks is None else UNREAD_ROWS_A_TASK
+    most_rows = min(most_rows, work.rows_per_part or most_rows)
+    at_once = rows_a_task(per_call, seconds, to_do / pool.initial, most_rows)
+    if blocks is not None:
+        at_once = max(round(at_once * blocks / max(work.rows, 1)), 1)
+    return Choice(written, used, pool, trial, at_once)
+
+
+def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worker: float, most: int) -> int:
+    """Rows that a worker is handed at once: calls that fill seconds, so that Ray's work a task is little."""
+    seconds = np.clip(seconds_a_worker / TASKS_A_WORKER, SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS)
+    count = seconds / seconds_a_row if seconds_a_row else rows_per_call
+    return rows_per_call * int(np.clip(count / rows_per_call, 1, max(most // rows_per_call, 1)))
