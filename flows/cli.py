@@ -4,9 +4,10 @@ import contextlib
 import json
 import os
 import sys
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -21,6 +22,22 @@ reason_option = click.option("--reason", metavar="T", default="", help="Why, for
 settings_option = click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Override a setting of the job file."
 )
+
+
+@contextlib.contextmanager
+def told_in_words() -> Iterator[None]:
+    """Ends the command on an error of ours, with a sentence: 2 for bad usage or a bad job file, else 1."""
+    from tasks.errors import JobError, OvernightError
+
+    try:
+        yield
+    except OvernightError as error:
+        click.secho(str(error), fg="red", err=True)
+        sys.exit(2 if isinstance(error, JobError) else 1)
+
+
+def show(found: Any, as_json: bool, in_words: Callable[[], None]) -> None:
+    click.echo(json.dumps(found, indent=2, default=str)) if as_json else in_words()
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -53,17 +70,13 @@ def run(
     as_json: bool,
 ) -> None:
     """Run one partition of a job and publish it."""
-    from datetime import UTC, datetime
-
     from flows.job import load_job
     from flows.partitions import resolve_partition
-    from tasks.errors import JobError, OvernightError
+    from tasks.errors import OvernightError
 
-    try:
+    with told_in_words():
         job = load_job(job_path, settings)
         day = resolve_partition(job, partition, None, datetime.now(UTC))
-    except JobError as error:
-        _usage(error)
     from flows.attempt import describe_failure
     from flows.embedded import run_here
 
@@ -76,12 +89,9 @@ def run(
             click.echo(json.dumps(failure, indent=2))
         click.secho(f"{error.status}: {job.name}/{day} in {error.stage}: {error}", fg="red", err=True)
         sys.exit(1)
-    if as_json:
-        click.echo(json.dumps(receipt, indent=2))
-    else:
-        from flows.terminal import show_receipt
+    from flows.terminal import show_receipt
 
-        show_receipt(receipt, job)
+    show(receipt, as_json, lambda: show_receipt(receipt, job))
 
 
 @main.command()
@@ -108,19 +118,17 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
     """Run the partitions of a range of dates that are missing, failed or stale."""
     from flows.backfill_plan import entries_of, planned
     from flows.partitions import parse_day
-    from tasks.errors import JobError, OvernightError
+    from tasks.errors import OvernightError
 
     resume = options["resume"]
     chosen = {name: options[name] for name in ("select", "order", "settings", "reason")}
-    try:
+    with told_in_words():
         first, last = (parse_day(day) if day else None for day in (start, end))
         job, request, steps = planned(job_path, resume or "new", first, last, **chosen, is_resumed=bool(resume))
-    except JobError as error:
-        _usage(error)
     from flows.terminal import show_outcomes, show_steps
 
     if dry_run:
-        click.echo(json.dumps([step.as_json() for step in steps], indent=2)) if as_json else show_steps(job, steps)
+        show([step.as_json() for step in steps], as_json, lambda: show_steps(job, steps))
         return
     failure = None
     if steps:
@@ -132,7 +140,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
             except OvernightError as error:
                 failure = error
     entries = entries_of(job, request, steps)
-    click.echo(json.dumps([entry.as_json() for entry in entries], indent=2)) if as_json else show_outcomes(job, entries)
+    show([entry.as_json() for entry in entries], as_json, lambda: show_outcomes(job, entries))
     if failure:
         click.secho(f"{failure.status}: {failure}", fg="red", err=True)
         sys.exit(1)
@@ -144,17 +152,14 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
 def validate(job_path: Path | None, schema: bool) -> None:
     """Check a job file without running it."""
     from flows.job import job_schema, load_job
-    from tasks.errors import JobError
 
     if schema:
         click.echo(json.dumps(job_schema(), indent=2))
         return
     if job_path is None:
         raise click.UsageError("expected JOB.yaml or --schema")
-    try:
+    with told_in_words():
         job = load_job(job_path)
-    except JobError as error:
-        _usage(error)
     click.echo(f"{job_path}: job {job.name!r} is valid")
 
 
@@ -170,21 +175,13 @@ def init(folder: Path, **given: str | None) -> None:
     """Begin a job: writes a job file, and a model to fill in where you bring your own. Asks for what is not given."""
     from flows import beginning
     from flows.interview import answered
-    from tasks.errors import JobError
 
-    try:
+    with told_in_words():
         answers = answered(folder, given)
         files = beginning.create(answers)
-    except JobError as error:
-        _usage(error)
     for file in files:
         click.echo(f"wrote {file}")
     click.echo("Next:\n  " + "\n  ".join(beginning.next_commands(answers, files)))
-
-
-def _usage(error: Exception) -> NoReturn:
-    click.secho(str(error), fg="red", err=True)
-    sys.exit(2)
 
 
 @main.command()
@@ -193,14 +190,10 @@ def serve(job_paths: tuple[Path, ...]) -> None:
     """Run jobs on their schedules from this process, with a form in the Prefect UI, until interrupted."""
     from flows.deploy import serve as serve_jobs
     from flows.server import prefect_server, ui_address
-    from tasks.errors import JobError
 
-    with prefect_server() as url:
+    with told_in_words(), prefect_server() as url:
         click.echo(f"Prefect UI: {ui_address(url)}/deployments", err=True)
-        try:
-            serve_jobs(job_paths)
-        except JobError as error:
-            _usage(error)
+        serve_jobs(job_paths)
 
 
 @main.command()
@@ -209,21 +202,11 @@ def deploy(as_json: bool) -> None:
     """Apply deployments/prefect.yaml and the automations to the Prefect server, and say what changed."""
     from flows.deploy import deploy as deploy_all
     from flows.server import prefect_server, ui_address
-    from tasks.errors import JobError, OvernightError
 
-    with prefect_server() as url:
+    with told_in_words(), prefect_server() as url:
         click.echo(f"Prefect UI: {ui_address(url)}/deployments", err=True)
-        try:
-            changes = deploy_all()
-        except JobError as error:
-            _usage(error)
-        except OvernightError as error:
-            click.secho(str(error), fg="red", err=True)
-            sys.exit(1)
-    if as_json:
-        click.echo(json.dumps([change.as_json() for change in changes], indent=2))
-    else:
-        click.echo("\n".join(map(str, changes)))
+        changes = deploy_all()
+    show([change.as_json() for change in changes], as_json, lambda: click.echo("\n".join(map(str, changes))))
 
 
 @main.command()
@@ -232,22 +215,15 @@ def deploy(as_json: bool) -> None:
 def doctor(job_path: Path | None, as_json: bool) -> None:
     """Look at all that a run needs, and say what to do: server, worker, queues, Ray, GPU, versions, storage."""
     from flows.job import load_job
-    from tasks.errors import JobError
 
     os.environ.setdefault("OVERNIGHT_STORAGE_PATIENCE", "5")  # seconds: a person waits
-    try:
+    with told_in_words():
         job = load_job(job_path) if job_path else None
-    except JobError as error:
-        _usage(error)
     from flows.doctor import examine, failed
+    from flows.terminal import show_findings
 
     findings = examine(job, job_path)
-    if as_json:
-        click.echo(json.dumps([finding.as_json() for finding in findings], indent=2))
-    else:
-        from flows.terminal import show_findings
-
-        show_findings(findings)
+    show([finding.as_json() for finding in findings], as_json, lambda: show_findings(findings))
     sys.stdout.flush()
     os._exit(1 if failed(findings) else 0)  # a look that still waits for an answer keeps nobody waiting
 
@@ -263,21 +239,11 @@ def status(job_path: Path, start: datetime | None, end: datetime | None, inputs:
     from flows.job import load_job
     from flows.ledger import read_ledger
     from flows.status import input_progress, show_status
-    from tasks.errors import JobError, OvernightError
 
-    try:
+    with told_in_words(), input_progress() as tell:
         job = load_job(job_path)
-        with input_progress() as tell:
-            entries = read_ledger(job, start and start.date(), end and end.date(), inputs, tell)
-    except JobError as error:
-        _usage(error)
-    except OvernightError as error:
-        click.secho(str(error), fg="red", err=True)
-        sys.exit(1)
-    if as_json:
-        click.echo(json.dumps([entry.as_json() for entry in entries], indent=2))
-    else:
-        show_status(job.name, entries)
+        entries = read_ledger(job, start and start.date(), end and end.date(), inputs, tell)
+    show([entry.as_json() for entry in entries], as_json, lambda: show_status(job.name, entries))
 
 
 @main.command()
@@ -292,26 +258,17 @@ def status(job_path: Path, start: datetime | None, end: datetime | None, inputs:
 def search(job_path: Path, as_json: bool, **question: Any) -> None:
     """Find published rows whose embedding is most like that of an image or a text."""
     from flows.job import load_job
-    from tasks.errors import JobError, OvernightError
 
-    try:
+    with told_in_words():
         from flows.similarity_search import checked
 
         checked(load_job(job_path), *(question[name] for name in ("image", "text", "model", "sheet")))
         from flows.embedded import search_here
 
         found = search_here(job_path, **question)
-    except JobError as error:
-        _usage(error)
-    except OvernightError as error:
-        click.secho(str(error), fg="red", err=True)
-        sys.exit(1)
-    if as_json:
-        click.echo(json.dumps(found, indent=2, default=str))
-    else:
-        from flows.terminal import show_matches
+    from flows.terminal import show_matches
 
-        show_matches(found)
+    show(found, as_json, lambda: show_matches(found))
 
 
 @main.command()
@@ -329,18 +286,12 @@ def search(job_path: Path, as_json: bool, **question: Any) -> None:
 def clean(job_path: Path, keep_receipts: int, older_than: int | None, yes: bool, as_json: bool) -> None:
     """Remove old generations and receipts, orphaned staging and samples; never what a run or a reader needs."""
     from flows.job import load_job
-    from tasks.errors import JobError
 
-    try:
+    with told_in_words():
         job = load_job(job_path)
         from flows.clean import clean as clean_job
 
         report = clean_job(job, keep_receipts, older_than, yes)
-    except JobError as error:
-        _usage(error)
-    if as_json:
-        click.echo(json.dumps(report, indent=2))
-    else:
-        from flows.terminal import show_cleaning
+    from flows.terminal import show_cleaning
 
-        show_cleaning(report)
+    show(report, as_json, lambda: show_cleaning(report))
