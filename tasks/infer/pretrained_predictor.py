@@ -3,6 +3,7 @@
 from tasks.infer import pretrained
 from tasks.infer.checkpoint import Dtype, Model
 from tasks.infer.predictor import Predictor
+from tasks.infer.token_batches import BATCHES_PER_WINDOW
 
 
 class PretrainedPredictor(Predictor):
@@ -16,3 +17,15 @@ class PretrainedPredictor(Predictor):
 
     def fingerprint(self) -> dict[str, str]:
         return pretrained.fingerprint(self.model)
+
+
+class TextPredictor(PretrainedPredictor):
+    """One whose texts go to the model by length; see token_batches.py."""
+
+    text_column: str
+
+    def inputs(self) -> list[str]:
+        return [self.text_column]
+
+    def rows_per_call(self) -> int:
+        return BATCHES_PER_WINDOW * self.forward_batch_size()

@@ -13,24 +13,17 @@ import numpy as np
 from tasks.infer import pretrained
 from tasks.infer.labels import TopK, labelled
 from tasks.infer.predictor import Batch, Predict
-from tasks.infer.pretrained_predictor import PretrainedPredictor
+from tasks.infer.pretrained_predictor import TextPredictor
 from tasks.infer.texts import texts
-from tasks.infer.token_batches import BATCHES_PER_WINDOW, Encoded, by_length, token_budget
+from tasks.infer.token_batches import Encoded, by_length, token_budget
 from tasks.infer.tokens import tokenize_function
 
 
-class TextClassification(PretrainedPredictor):
+class TextClassification(TextPredictor):
     """Labels texts with one class each, or with several."""
 
     kind: Literal["text_classification"] = "text_classification"
-    text_column: str
     top_k: TopK = 1
-
-    def inputs(self) -> list[str]:
-        return [self.text_column]
-
-    def rows_per_call(self) -> int:
-        return BATCHES_PER_WINDOW * self.forward_batch_size()
 
     def load(self) -> Predict:
         import torch

@@ -15,23 +15,16 @@ import numpy as np
 from tasks.infer import pretrained
 from tasks.infer.pooling import pool, sentence_settings
 from tasks.infer.predictor import Batch, Predict
-from tasks.infer.pretrained_predictor import PretrainedPredictor
+from tasks.infer.pretrained_predictor import TextPredictor
 from tasks.infer.texts import texts
-from tasks.infer.token_batches import BATCHES_PER_WINDOW, Encoded, by_length, token_budget
+from tasks.infer.token_batches import Encoded, by_length, token_budget
 from tasks.infer.tokens import tokenize_function
 
 
-class TextEmbedding(PretrainedPredictor):
+class TextEmbedding(TextPredictor):
     """Turns texts into vectors."""
 
     kind: Literal["text_embedding"] = "text_embedding"
-    text_column: str
-
-    def inputs(self) -> list[str]:
-        return [self.text_column]
-
-    def rows_per_call(self) -> int:
-        return BATCHES_PER_WINDOW * self.forward_batch_size()
 
     def load(self) -> Predict:
         import torch
