@@ -56,6 +56,14 @@ def state_of(job: Job) -> Location:
     return Location(job.state or f"{(job.sink.place or '').rstrip('/')}/_overnight")
 
 
+def place_of(job: Job, is_sample: bool) -> Location:
+    """Where the files lie that a receipt lists. A sample never touches real data."""
+    state = state_of(job)
+    if is_sample:
+        return state / "samples/published"
+    return Location(job.sink.place) if job.sink.place else state / "published"  # nothing lies there but samples
+
+
 def sink_of(job: Job, run: Run) -> AnySink:
     """The job's sink, or where it publishes samples."""
     return job.sink.of_samples() if run.limit_rows else job.sink
@@ -78,17 +86,13 @@ def describe_run(
     for _, text in job.source.dated_texts():
         expand(text, partition)
     state = state_of(job)
-    sink = Location(job.sink.place) if job.sink.place else state / "published"  # nothing lies there but samples
     decisive = ingredients(job)
-    if limit_rows:
-        state = state / "samples"  # so that a sample never touches real data
-        sink = state / "published"
     return Run(
         job=job.name,
         partition=partition,
         partition_column=job.sink.partition_column,
-        state=state,
-        sink=sink,
+        state=state / "samples" if limit_rows else state,
+        sink=place_of(job, bool(limit_rows)),
         generation="",
         attempt=_new_attempt(),
         fingerprint=hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16],

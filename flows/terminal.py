@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 from rich.text import Text
 
+from flows.attempt import place_of
 from flows.backfill_plan import Step, summary
 from flows.doctor import Finding, counts
 from flows.job import Job
@@ -21,7 +22,6 @@ from flows.ledger import Entry
 from tasks.artifacts import artifact_key
 from tasks.errors import STREAM_STAGES
 from tasks.run_directory import now
-from tasks.storage import Location
 
 SECONDS_BETWEEN = 1.0
 
@@ -72,7 +72,7 @@ def _follow(job_name: str, since: str, progress: Progress, bars: dict[str, Any],
 def show_receipt(receipt: dict[str, Any], job: Job) -> None:
     """A receipt in a few lines, on stdout."""
     console = Console(highlight=False, soft_wrap=True)
-    sink = Location(job.sink.place or "")
+    place = place_of(job, bool(receipt.get("limit_rows")))
     console.print(
         f"[bold]{receipt['job']}/{receipt['partition']}[/bold] {receipt['status']} at {receipt['finished_at']}"
     )
@@ -84,7 +84,7 @@ def show_receipt(receipt: dict[str, Any], job: Job) -> None:
     for warning in receipt.get("warnings", []):
         console.print(f"  warning: {warning}", markup=False)
     for file in receipt["files"][:3]:
-        console.print(f"  file: {sink / file}", markup=False)
+        console.print(f"  file: {place / file}", markup=False)
     if len(receipt["files"]) > 3:
         console.print(f"  and {len(receipt['files']) - 3} more files")
 

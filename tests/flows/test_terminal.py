@@ -1,10 +1,11 @@
-"""What the terminal shows of a search: a table where it fits, else a match at a time with its texts whole."""
+"""What the terminal shows: matches as a table where that fits, else with their texts whole; and where files lie."""
 
 from typing import Any
 
 import pytest
 
-from flows.terminal import show_matches
+from flows.job import Job
+from flows.terminal import show_matches, show_receipt
 
 
 def found(*texts: str) -> dict[str, Any]:
@@ -29,3 +30,14 @@ def test_long_texts_are_shown_whole(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert "│" not in shown
     assert " ".join(text.split()) in " ".join(shown.split())
     assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_the_files_of_a_sample_are_named_where_they_lie(capsys: pytest.CaptureFixture[str]) -> None:
+    written = {"source": {"kind": "text", "path": "in"}, "sink": {"kind": "parquet", "path": "/out"}}
+    job = Job.model_validate({"name": "texts", **written})
+    numbers = dict.fromkeys(["rows_in", "rows_out", "rows_filtered", "rows_quarantined", "rows_resumed"], 1)
+    times = {"finished_at": "2026", "seconds": 1.0, "rows_per_second": 1.0}
+    receipt = {"job": "texts", "partition": "all", "status": "published", "files": ["a.parquet"], **numbers, **times}
+    for limit_rows, file in ((None, "/out/a.parquet"), (5, "/out/_overnight/samples/published/a.parquet")):
+        show_receipt({**receipt, "limit_rows": limit_rows}, job)
+        assert f"  file: {file}\n" in capsys.readouterr().out
