@@ -5,11 +5,14 @@ import os
 import re
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from flows.attempt import describe_run
 from flows.doctor import Finding
 from flows.job import Job
+from flows.partitions import resolve_partition
 from tasks.errors import OvernightError
 from tasks.storage import Location
 
@@ -60,15 +63,41 @@ def check_environment(job_path: Path) -> Iterator[Finding]:
 
 
 def check_storage(job: Job) -> Iterator[Finding]:
-    """Whether the job's source can be listed, and its state and sink written. `check_environment` tells of places that
-    have no name without a variable.
+    """Whether the job's source can be listed, and its state and sink written; of what lies behind a database or a
+    catalogue, whether that answers. `check_environment` tells of places that have no name without a variable.
     """
     path = getattr(job.source, "path", "")
     if path and _is_named(path):
         yield _source(job, path)
+    elif not path and _is_named(job.source.model_dump_json()):
+        yield _listed(job)
     for what, path in (("sink", job.sink.place), ("state", job.state)):
         if path and _is_named(path):
             yield _writable(what, Location(path))
+    if job.sink.place is None and _is_named(job.sink.model_dump_json()):
+        yield _answering(job)
+
+
+def _listed(job: Job) -> Finding:
+    """A source that is no directory, asked for the first of what it has on the day that is due."""
+    day = resolve_partition(job, None, None, datetime.now(UTC))
+    try:
+        first = next(iter(job.source.files(day)), None)
+    except Exception as error:
+        return Finding("source", "wrong", _in_words(error), "See source, and whether its server is there.")
+    if first is None:
+        return Finding("source", "warning", f"nothing for {day}", "See source, or wait for the data.")
+    return Finding("source", "ok", f"{job.source.place(day)} can be listed")
+
+
+def _answering(job: Job) -> Finding:
+    """A sink that is no directory, asked whether anybody else's rows are in the place of the day that is due."""
+    run = describe_run(job, resolve_partition(job, None, None, datetime.now(UTC)))
+    try:
+        job.sink.foreign(run, set())
+    except Exception as error:
+        return Finding("sink", "wrong", _in_words(error), "See sink, and whether its server is there.")
+    return Finding("sink", "ok", f"{job.sink.shown(run)} answers")
 
 
 def _is_named(path: str) -> bool:
@@ -117,7 +146,11 @@ def _tried(file: Location) -> str:
 
 
 def _said(error: Exception, place: Location) -> str:
-    """In the words of a run, without what they say about publishing."""
+    return _in_words(error) if isinstance(error, OvernightError) else f"{place}: {_in_words(error)}"
+
+
+def _in_words(error: Exception) -> str:
+    """As a run says it, without what that says about publishing."""
     if isinstance(error, OvernightError):
         return str(error).partition(" Nothing was published")[0]
-    return f"{place}: {type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error}"

@@ -2,11 +2,13 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +173,33 @@ def test_storage_that_refuses_is_told_in_words(
 def test_a_source_without_anything_is_a_warning(tmp_path: Path) -> None:
     job = load_job(write_job(tmp_path, str(tmp_path / "nothing/{partition}"), str(tmp_path / "out")))
     assert levels(list(check_storage(job))) == {"source": "warning", "sink": "ok"}
+
+
+def test_databases_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCTOR_TEST_DATABASE", f"{tmp_path}/data.db")
+    path = tmp_path / "job.yaml"
+    source = {"kind": "sql", "connect": "sqlite3:connect", "kwargs": {"database": "${DOCTOR_TEST_DATABASE}"}}
+    source |= {"query": "SELECT * FROM reviews WHERE day = {partition}", "key": "id"}
+    sink = {"kind": "sql", "url": f"sqlite:///{tmp_path}/out.db", "table": "stars"}
+    path.write_text(yaml.safe_dump({"name": "a", "source": source, "sink": sink, "state": str(tmp_path / "state")}))
+
+    def found() -> list[Finding]:
+        return list(check_storage(load_job(path)))
+
+    assert levels(found()) == {"source": "wrong", "sink": "ok", "state": "ok"}
+    assert "no such table: reviews" in of(found(), "source")
+    with sqlite3.connect(tmp_path / "data.db") as connection:
+        connection.execute("CREATE TABLE reviews (id INTEGER, day TEXT)")
+    assert levels(found())["source"] == "warning"
+    with sqlite3.connect(tmp_path / "data.db") as connection:
+        yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
+        connection.execute("INSERT INTO reviews VALUES (1, ?)", [yesterday])
+    assert levels(found())["source"] == "ok"
+    with sqlite3.connect(tmp_path / "out.db") as connection:
+        connection.execute("CREATE TABLE stars (id INTEGER, day TEXT)")
+    assert levels(found())["sink"] == "wrong"
+    monkeypatch.delenv("DOCTOR_TEST_DATABASE")
+    assert "source" not in levels(found())
 
 
 def test_variables_are_named_and_their_values_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
