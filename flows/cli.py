@@ -254,6 +254,7 @@ def status(job_path: Path, start: datetime | None, end: datetime | None, inputs:
 @click.option("--model", metavar="NAME", help="Which embedding model, where the job has several.")
 @click.option("--partition", metavar="D", help="One partition; default: all that are published.")
 @click.option("--sheet", metavar="FILE.png", help="Write a picture of the query and the matches there.")
+@click.option("--exact", is_flag=True, help="Compare with every row, although the table has an index.")
 @json_option
 def search(job_path: Path, as_json: bool, **question: Any) -> None:
     """Find published rows whose embedding is most like that of an image or a text."""

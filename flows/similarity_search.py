@@ -1,9 +1,9 @@
 """The flow: the rows of a job's published partitions whose embedding is most like that of an image or a text.
 
 The query is embedded with the job's own model and preprocessing, in this process and on the CPU; then every published
-row is compared (`tasks/search/nearest.py`). There is no Ray: one row needs no worker pool, and the scan waits for the
-storage more than it computes. Which files there are is told by the receipts, so that each partition is seen in one
-version. Partitions whose embeddings another model made are left out and named.
+row is compared (`tasks/search/nearest.py`), or the index of a Lance table is asked. There is no Ray: one row needs no
+worker pool, and the scan waits for the storage more than it computes. Which files there are is told by the receipts, so
+that each partition is seen in one version. Partitions whose embeddings another model made are left out and named.
 """
 
 import time
@@ -25,10 +25,10 @@ from tasks.errors import JobError, OvernightError
 from tasks.infer.task import Embedder, embed_image, embed_text, embedder
 from tasks.preprocess.task import query_image, readable_image
 from tasks.run_directory import published_files
-from tasks.search.task import File, Tile, draw_sheet, scan
+from tasks.search.task import LanceRows, ParquetRows, Rows, Tile, draw_sheet, newest_version, scan
 from tasks.storage import Location
 
-READABLE = (".parquet",)
+PARQUET, LANCE = ".parquet", ".lance"  # the files that can be searched
 
 
 class NothingToSearch(OvernightError):
@@ -49,6 +49,7 @@ def similarity_search(
     model: str | None = None,
     partition: str | None = None,
     sheet: str | None = None,
+    exact: bool = False,
 ) -> dict[str, Any]:
     """Finds published rows like an image or a text.
 
@@ -60,19 +61,20 @@ def similarity_search(
         model: The name of the embedding model, where the job has several.
         partition: One partition. Empty: all that are published.
         sheet: Where to write a picture of the query and the matches, as PNG: a path or a URI.
+        exact: Compare with every row, although the table has an index.
     """
     started = time.monotonic()
     loaded = load_job(Path(job))
     chosen, column = checked(loaded, image, text, model, sheet)
     pixels = _pixels(loaded, image) if image else None
-    files, skipped = published(loaded, chosen, partition)
+    found, skipped = published(loaded, chosen, partition)
     query = embed_text(chosen, text or "") if pixels is None else embed_image(chosen, pixels)
     result = {
         "job": loaded.name,
         "query": {"image": image} if image else {"text": text},
-        "partitions": sorted({file.partition for file in files}),
+        "partitions": sorted({rows.partition for rows in found}),
         "skipped": skipped,
-        **scan(files, column, query, count),
+        **scan(found, column, query, count, exact),
         "sheet": sheet,
     }
     if sheet:
@@ -95,17 +97,18 @@ def checked(
     return chosen, column
 
 
-def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[File], list[dict[str, str]]]:
-    """The files of the partitions that can be searched, and the other published ones, each with the reason.
+def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Rows], list[dict[str, str]]]:
+    """The rows of the partitions that can be searched, and the other published ones, each with the reason.
 
-    Raises `NothingToSearch` where there is no file, `JobError` for a partition that the job cannot have.
+    Raises `NothingToSearch` where there are none, `JobError` for a partition that the job cannot have.
     """
     day = resolve_partition(job, partition, None, datetime.now(UTC)) if partition else "all"
     start = None if day == "all" else parse_day(day)
     if job.sink.place is None:
-        raise NothingToSearch(f"expected a sink of Parquet files, found kind: {job.sink.kind}.")
+        raise NothingToSearch(f"expected a sink of Parquet files or a Lance table, found kind: {job.sink.kind}.")
     place, files_of_model, sink = job.inference.index(model), model.fingerprint(), Location(job.sink.place)
-    files: list[File] = []
+    version = 0  # of a table, for all partitions alike
+    found: list[Rows] = []
     skipped: list[dict[str, str]] = []
     for entry in read_ledger(job, start, start):
         if entry.receipt is None:
@@ -113,21 +116,24 @@ def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Fi
         names = published_files(dict(entry.receipt))
         if why := _not_comparable(entry.receipt["ingredients"], place, model, files_of_model, names):
             skipped.append({"partition": entry.partition, "why": why})
+        elif any(name.endswith(LANCE) for name in names):
+            column, version = job.sink.partition_column if job.is_dated else None, version or newest_version(sink)
+            found.append(LanceRows(entry.partition, sink, column, version))
         else:
-            files += [File(entry.partition, sink / name) for name in names]
-    if not files:
+            found += [ParquetRows(entry.partition, sink / name) for name in names]
+    if not found:
         which = f"partition {partition}" if partition else "a partition"
-        found = "; ".join(f"{one['partition']}: {one['why']}" for one in skipped[:3]) or "none that is published"
-        raise NothingToSearch(f"expected {which} of {job.name} with embeddings, found {found}. Run the job first.")
-    return files, skipped
+        why = "; ".join(f"{one['partition']}: {one['why']}" for one in skipped[:3]) or "none that is published"
+        raise NothingToSearch(f"expected {which} of {job.name} with embeddings, found {why}. Run the job first.")
+    return found, skipped
 
 
 def _not_comparable(
     then: Mapping[str, Any], place: int, model: Embedder, files_of_model: Mapping[str, str], names: Sequence[str]
 ) -> str:
     """Why a partition's embeddings are not those of `model`, by its receipt's ingredients; empty if they are."""
-    if others := [name for name in names if not name.endswith(READABLE)]:
-        return f"expected Parquet files, found {others[0]}"
+    if others := [name for name in names if not name.endswith((PARQUET, LANCE))]:
+        return f"expected Parquet files or a Lance table, found {others[0]}"
     settings = then["settings"]["inference"]
     before = settings[place] if place < len(settings) else {}
     same = all(

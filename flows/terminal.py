@@ -105,11 +105,12 @@ def show_matches(found: dict[str, Any]) -> None:
         _show_apart(console, found["matches"], names)
     for one in found["skipped"]:
         console.print(f"left out: {one['partition']}: {one['why']}", markup=False)
-    console.print(
-        f"{found['job']}: compared with {found['rows']:,} rows of {len(found['partitions'])} partitions in "
-        f"{found['seconds']:.1f} s; {found['rows_without_embedding']:,} without an embedding",
-        markup=False,
-    )
+    rows, time = f"{found['rows']:,} rows of {len(found['partitions'])} partitions", f"{found['seconds']:.1f} s"
+    if found["exact"]:
+        without = f"{found['rows_without_embedding']:,} without an embedding"
+        console.print(f"{found['job']}: compared with {rows} in {time}; {without}", markup=False)
+    else:
+        console.print(f"{found['job']}: asked the index of {rows}, {time}; --exact compares with all", markup=False)
     if found["sheet"]:
         console.print(f"picture sheet: {found['sheet']}", markup=False, soft_wrap=True)
 

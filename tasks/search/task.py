@@ -8,25 +8,31 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from tasks.errors import OvernightError
-from tasks.search.nearest import File, nearest
+from tasks.search.indexed import index_groups, nearest_indexed
+from tasks.search.nearest import nearest
+from tasks.search.published import LanceRows, ParquetRows, Rows, newest_version
 from tasks.search.sheet import Tile, draw_sheet
 from tasks.search.shown import described
 
-__all__ = ["File", "Tile", "draw_sheet", "scan"]
+__all__ = ["LanceRows", "ParquetRows", "Rows", "Tile", "draw_sheet", "newest_version", "scan"]
 
 
-@task(name="scan", task_run_name="scan: compare with every published row", cache_policy=NO_CACHE, persist_result=False)
-def scan(files: Sequence[File], column: str, query: np.ndarray, count: int) -> dict[str, Any]:
-    """`matches` (partition, row_id, score and the other plain columns, best first), `rows`, `rows_without_embedding`.
+@task(name="scan", task_run_name="scan: compare with published rows", cache_policy=NO_CACHE, persist_result=False)
+def scan(published: Sequence[Rows], column: str, query: np.ndarray, count: int, exact: bool) -> dict[str, Any]:
+    """`matches` (partition, row_id, score and the other plain columns, best first), `rows`, `rows_without_embedding`
+    (None: not counted) and `exact`: whether every row was compared, and not those alone which an index takes for near.
 
-    Raises `ContractError` where a file's embeddings cannot be compared with the query, `OvernightError` where no row
-    has an embedding.
+    exact: has every row compared although there is an index.
+
+    Raises `ContractError` where embeddings cannot be compared with the query, `OvernightError` where no row has one.
     """
-    found = nearest(files, column, query, count)
-    if not found.matches:
-        raise OvernightError(f"expected rows with an embedding, found none in {found.rows:,} published rows.")
-    return {
-        "matches": described(found.matches),
-        "rows": found.rows,
-        "rows_without_embedding": found.rows_without_embedding,
-    }
+    of_table = [rows for rows in published if isinstance(rows, LanceRows)]
+    if of_table and not exact and index_groups(of_table[0], column):
+        matches, rows = nearest_indexed(of_table, column, query, count)
+        without, exact = None, False
+    else:
+        found = nearest(published, column, query, count)
+        matches, rows, without, exact = described(found.matches), found.rows, found.rows_without_embedding, True
+    if not matches:
+        raise OvernightError(f"expected rows with an embedding, found none in {rows:,} published rows.")
+    return {"matches": matches, "rows": rows, "rows_without_embedding": without, "exact": exact}

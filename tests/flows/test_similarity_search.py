@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import lance
 import numpy as np
 import pytest
 import torch
@@ -102,6 +103,34 @@ def test_images_and_texts_find_the_rows_that_plain_transformers_find(
     network.save_pretrained(tmp_path / "clip")
     with pytest.raises(OvernightError, match=r"2026-01-02: its embeddings were made by another model.*Run the job"):
         similarity_search(path, text=SENTENCE)
+
+
+@pytest.mark.slow
+def test_a_lance_table_is_searched_row_by_row_and_by_its_index(
+    run_job: RunJob, job: dict[str, Any], tmp_path: Path
+) -> None:
+    job["sink"] = {"kind": "lance", "path": str(tmp_path / "out")}
+    path = written(job, tmp_path)
+    for day in DAYS:
+        run_job(job, day)
+    files = sorted((tmp_path / "in").rglob("*.png"))
+    vectors = by_hand(tmp_path / "clip", files)
+    best, scores = order(vectors, vectors[4])
+    names = [str(file.relative_to(tmp_path / "in")).split("/", 1)[1] for file in files]
+    for is_indexed in (False, True):
+        if is_indexed:
+            table = lance.dataset(str(tmp_path / "out"))
+            table.create_index("embedding", "IVF_FLAT", metric="cosine", num_partitions=2)
+        found = similarity_search(path, image=str(files[4]), count=20)
+        assert (found["exact"], found["rows"], found["partitions"]) == (not is_indexed, 20, list(DAYS))
+        assert [match["row_id"] for match in found["matches"]] == [names[place] for place in best]
+        assert {match["partition"]: match["uri"].split("date=")[1][:10] for match in found["matches"]} == {
+            day: day for day in DAYS
+        }
+        np.testing.assert_allclose([match["score"] for match in found["matches"]], scores, atol=1e-5)
+    one = similarity_search(path, text=SENTENCE, partition=DAYS[1])
+    assert ({match["partition"] for match in one["matches"]}, one["rows"], one["exact"]) == ({DAYS[1]}, 10, False)
+    assert similarity_search(path, text=SENTENCE, exact=True)["exact"]
 
 
 @pytest.mark.parametrize(

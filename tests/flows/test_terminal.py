@@ -11,7 +11,7 @@ from flows.terminal import show_matches, show_receipt
 def found(*texts: str) -> dict[str, Any]:
     matches = [{"score": 0.5, "row_id": f"{n}.txt", "text": text, "n": n} for n, text in enumerate(texts)]
     about = {"partitions": ["all"], "skipped": [], "sheet": None, "job": "texts", "seconds": 1.0}
-    return {"matches": matches, "rows": 2, "rows_without_embedding": 0, **about}
+    return {"matches": matches, "rows": 2, "rows_without_embedding": 0, "exact": True, **about}
 
 
 def test_matches_are_a_table_where_it_fits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

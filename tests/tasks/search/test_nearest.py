@@ -9,20 +9,21 @@ import pytest
 
 from tasks.errors import ContractError
 from tasks.search import nearest as scan
-from tasks.search.nearest import File, nearest
+from tasks.search.nearest import nearest
+from tasks.search.published import ParquetRows
 from tasks.search.shown import described
 from tasks.storage import Location
 
 WIDTH = 24
 
 
-def a_file(folder: Path, partition: str, name: str, vectors: np.ndarray, **columns: list) -> File:
+def a_file(folder: Path, partition: str, name: str, vectors: np.ndarray, **columns: list) -> ParquetRows:
     place = folder / f"date={partition}" / f"{name}.parquet"
     place.parent.mkdir(parents=True, exist_ok=True)
     kind = pa.list_(pa.float32(), vectors.shape[1])
     data = {"row_id": [f"{name}#{row}" for row in range(len(vectors))], "embedding": pa.array(list(vectors), kind)}
     pq.write_table(pa.table(data | columns), place, row_group_size=37)
-    return File(partition, Location(str(place)))
+    return ParquetRows(partition, Location(str(place)))
 
 
 def cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
@@ -31,7 +32,7 @@ def cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[File], np.ndarray]:
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[ParquetRows], np.ndarray]:
     """Three files in two partitions, and all their vectors; a batch is 13 rows, so that none ends where a file does."""
     monkeypatch.setattr(scan, "BATCH_BYTES", 13 * 8 * WIDTH)
     vectors = np.random.default_rng(0).normal(size=(300, WIDTH)).astype(np.float32)
@@ -45,7 +46,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[File], 
 
 @pytest.mark.parametrize("count", [1, 7, 300, 1000])
 def test_the_nearest_rows_of_several_files_are_those_of_one_matrix_product(
-    table: tuple[list[File], np.ndarray], count: int
+    table: tuple[list[ParquetRows], np.ndarray], count: int
 ) -> None:
     files, vectors = table
     query = np.random.default_rng(1).normal(size=WIDTH)
@@ -77,7 +78,7 @@ def test_rows_without_an_embedding_to_compare_are_left_out_and_counted(tmp_path:
 
 
 def test_rows_that_are_equally_near_come_by_partition_and_name(
-    table: tuple[list[File], np.ndarray], tmp_path: Path
+    table: tuple[list[ParquetRows], np.ndarray], tmp_path: Path
 ) -> None:
     files, vectors = table
     same = np.tile(vectors[5], (40, 1)) * np.arange(1, 41, dtype=np.float32)[:, None]
@@ -85,11 +86,11 @@ def test_rows_that_are_equally_near_come_by_partition_and_name(
     found = nearest([*copies, *files], "embedding", vectors[5], 43)
     names = sorted(f"z#{row}" for row in range(40))
     expected = [("2025-01-01", name) for name in names] + [("2026-01-01", "a#5")] + [("2026-01-03", n) for n in names]
-    assert [(match.file.partition, match.row_id) for match in found.matches] == expected[:43]
+    assert [(match.rows.partition, match.row_id) for match in found.matches] == expected[:43]
     assert {match.score for match in found.matches} == {1.0}
 
 
-def test_lists_without_a_fixed_size_are_compared_too(table: tuple[list[File], np.ndarray]) -> None:
+def test_lists_without_a_fixed_size_are_compared_too(table: tuple[list[ParquetRows], np.ndarray]) -> None:
     files, vectors = table
     plain = pq.read_table(files[0].place.uri, partitioning=None)
     loose = plain.set_column(1, "embedding", plain["embedding"].cast(pa.list_(pa.float32())))
@@ -97,7 +98,9 @@ def test_lists_without_a_fixed_size_are_compared_too(table: tuple[list[File], np
     assert nearest(files, "embedding", vectors[17], 1).matches[0].row_id == "a#17"
 
 
-def test_what_cannot_be_compared_is_an_error_that_names_file_and_column(table: tuple[list[File], np.ndarray]) -> None:
+def test_what_cannot_be_compared_is_an_error_that_names_file_and_column(
+    table: tuple[list[ParquetRows], np.ndarray],
+) -> None:
     files, vectors = table
     with pytest.raises(ContractError, match=r"a\.parquet: expected embeddings of 5 numbers in embedding.*found 24"):
         nearest(files, "embedding", np.ones(5), 1)

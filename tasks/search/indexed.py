@@ -1,0 +1,52 @@
+"""Nearest neighbours by the vector index of a Lance table, which a sink with `index` keeps: near ones, not surely all.
+
+The index (IVF) has the vectors in groups; the groups nearest to the query are compared with it, exactly, and the others
+are not looked at. Rows that were published since the index was brought up to date are compared, too.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tasks.search.nearest import cosines, direction
+from tasks.search.published import LanceRows, require
+from tasks.search.shown import with_score
+
+LEAST_GROUPS, SHARE_OF_GROUPS = 20, 0.1  # that are looked into
+
+
+def index_groups(rows: LanceRows, column: str) -> int:
+    """The groups of the table's index over the column by cosine; 0 where there is none."""
+    table = rows.table()
+    for index in table.describe_indices():
+        if column in index.field_names:
+            [about, *_] = table.stats.index_stats(index.name)["indices"]
+            if about.get("metric_type") == "cosine":
+                return int(about["num_partitions"])
+    return 0
+
+
+def nearest_indexed(
+    partitions: Sequence[LanceRows], column: str, query: np.ndarray, count: int
+) -> tuple[list[dict[str, Any]], int]:
+    """About the `count` rows of a table most like `query` (D numbers), and how many rows there are.
+
+    Each as `partition`, `row_id`, `score` and its other plain columns, best first. Raises `ContractError` as `nearest`.
+    """
+    rows, query = partitions[0], direction(query)
+    table, day = rows.table(), rows.partition_column
+    columns = [*rows.plain_columns(), column, *([day] if day else [])]
+    require(table.schema, [*columns, "row_id"], rows.place)
+    groups = max(round(SHARE_OF_GROUPS * index_groups(rows, column)), LEAST_GROUPS)
+    near = {"column": column, "q": query.astype(np.float32), "k": count, "metric": "cosine", "nprobes": groups}
+    condition = " OR ".join(f"({one.own()})" for one in partitions) if day else None
+    scanner = table.scanner(columns, condition, nearest=near, prefilter=True, disable_scoring_autoprojection=True)
+    found = scanner.to_table()
+    scores = cosines(found[column].combine_chunks(), query, rows, column)
+    matches = []
+    for place in np.argsort(-scores, kind="stable").tolist():
+        values = found.drop_columns([column]).slice(place, 1).to_pylist()[0]
+        partition = str(values.pop(day)) if day else rows.partition
+        matches.append(with_score(partition, values["row_id"], float(scores[place]), values))
+    return matches, table.count_rows(condition)

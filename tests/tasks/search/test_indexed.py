@@ -1,0 +1,119 @@
+"""Search in Lance tables: every row where there is no index, else what the index finds near."""
+
+from datetime import date
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tasks.errors import ContractError
+from tasks.search.indexed import index_groups, nearest_indexed
+from tasks.search.nearest import nearest
+from tasks.search.published import LanceRows, newest_version
+from tasks.search.shown import described
+from tasks.search.task import scan
+from tasks.storage import Location
+
+WIDTH, ROWS = 16, 2000
+DAYS = ("2026-01-01", "2026-01-02")
+
+
+def some(vectors: np.ndarray, first: int) -> pa.Table:
+    numbers = range(first, first + len(vectors))
+    return pa.table(
+        {
+            "row_id": [f"it's #{n}" for n in numbers],
+            "embedding": pa.array(list(vectors), pa.list_(pa.float32(), WIDTH)),
+            "number": numbers,
+            "date": [date.fromisoformat(DAYS[n % 2]) for n in numbers],
+        }
+    )
+
+
+@pytest.fixture
+def vectors() -> np.ndarray:
+    """In forty clouds, as embeddings are."""
+    random = np.random.default_rng(0)
+    return (random.normal(size=(40, WIDTH))[np.arange(ROWS) % 40] + random.normal(0, 0.3, (ROWS, WIDTH))).astype("f4")
+
+
+@pytest.fixture
+def place(tmp_path: Path, vectors: np.ndarray) -> str:
+    lance.write_dataset(some(vectors, 0), str(tmp_path / "table"), max_rows_per_file=700)
+    return str(tmp_path / "table")
+
+
+def partitions(place: str, *days: str) -> list[LanceRows]:
+    version = newest_version(Location(place))
+    return [LanceRows(day, Location(place), "date", version) for day in days]
+
+
+def best(vectors: np.ndarray, query: np.ndarray, wanted: np.ndarray) -> list[int]:
+    scores = vectors @ query / np.linalg.norm(vectors, axis=1)
+    return [n for n in np.argsort(-scores).tolist() if wanted[n]]
+
+
+def index(place: str, metric: str = "cosine") -> None:
+    lance.dataset(place).create_index("embedding", "IVF_FLAT", metric=metric, num_partitions=100)
+
+
+def test_every_row_of_a_table_is_compared_as_those_of_files_are(place: str, vectors: np.ndarray) -> None:
+    query = vectors[3] + 0.01
+    found = nearest(partitions(place, *DAYS), "embedding", query, 9)
+    rows = described(found.matches)
+    assert [row["number"] for row in rows] == best(vectors, query, np.ones(ROWS, bool))[:9]
+    assert [row["partition"] for row in rows] == [DAYS[row["number"] % 2] for row in rows]
+    assert found.rows == ROWS
+    [only] = partitions(place, DAYS[1])
+    rows = described(nearest([only], "embedding", query, 9).matches)
+    assert [row["number"] for row in rows] == best(vectors, query, np.arange(ROWS) % 2 == 1)[:9]
+    with pytest.raises(ContractError, match="expected a column vector, found row_id, embedding"):
+        nearest([only], "vector", query, 1)
+
+
+def test_an_index_is_asked_where_there_is_one(place: str, vectors: np.ndarray) -> None:
+    assert index_groups(partitions(place, DAYS[0])[0], "embedding") == 0
+    index(place)
+    both = partitions(place, *DAYS)
+    assert index_groups(both[0], "embedding") == 100
+    hits = 0
+    for query in vectors[:50] + np.float32(0.01):
+        found, rows = nearest_indexed(both, "embedding", query, 10)
+        exact = described(nearest(both, "embedding", query, 10).matches)
+        scores = {row["row_id"]: row["score"] for row in exact}
+        hits += len([row for row in found if row["row_id"] in scores])
+        assert all(row["score"] == scores.get(row["row_id"], row["score"]) for row in found)
+        assert [row["score"] for row in found] == sorted((row["score"] for row in found), reverse=True)
+        assert set(found[0]) == set(exact[0])
+        assert rows == ROWS
+    assert hits > 450
+    found, rows = nearest_indexed(both[1:], "embedding", vectors[3], 10)
+    assert (rows, {row["partition"] for row in found}) == (ROWS // 2, {DAYS[1]})
+
+
+def test_rows_that_the_index_does_not_know_yet_are_found(place: str, vectors: np.ndarray) -> None:
+    index(place)
+    lance.write_dataset(some(-vectors[:20], ROWS), place, mode="append")
+    found, rows = nearest_indexed(partitions(place, *DAYS), "embedding", -vectors[7], 1)
+    assert (found[0]["number"], rows) == (ROWS + 7, ROWS + 20)
+
+
+def test_the_version_that_was_chosen_is_searched(place: str, vectors: np.ndarray) -> None:
+    before = partitions(place, *DAYS)
+    lance.dataset(place).delete("number = 3")
+    assert described(nearest(before, "embedding", vectors[3], 1).matches)[0]["number"] == 3
+    assert described(nearest(partitions(place, *DAYS), "embedding", vectors[3], 1).matches)[0]["number"] != 3
+
+
+@pytest.mark.parametrize(
+    ("metric", "exact", "expected"), [("cosine", False, False), ("cosine", True, True), ("l2", False, True)]
+)
+def test_the_result_says_whether_every_row_was_compared(
+    place: str, vectors: np.ndarray, metric: str, exact: bool, expected: bool
+) -> None:
+    index(place, metric)
+    found = scan.fn(partitions(place, *DAYS), "embedding", vectors[3], 5, exact)
+    assert (found["exact"], found["rows"], found["matches"][0]["number"]) == (expected, ROWS, 3)
+    assert found["rows_without_embedding"] == (0 if expected else None)
