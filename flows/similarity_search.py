@@ -117,7 +117,8 @@ def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Ro
         if why := _not_comparable(entry.receipt["ingredients"], place, model, files_of_model, names):
             skipped.append({"partition": entry.partition, "why": why})
         elif any(name.endswith(LANCE) for name in names):
-            column, version = job.sink.partition_column if job.is_dated else None, version or newest_version(sink)
+            version = version or newest_version(sink)
+            column = job.sink.partition_column if job.is_dated else None
             found.append(LanceRows(entry.partition, sink, column, version))
         else:
             found += [ParquetRows(entry.partition, sink / name) for name in names]
