@@ -15,6 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from PIL import Image
 from pyiceberg.catalog import load_catalog
 
 from tasks.errors import OvernightError
@@ -141,6 +142,12 @@ def files(ending: str) -> Callable[[Path], Settings]:
     return lay_out
 
 
+def images(place: Path) -> Settings:
+    for n in range(ROWS):
+        Image.new("RGB", (8, 8), (n, n, n)).save(place / f"{n:04d}.png")
+    return {"path": str(place)}
+
+
 def uris(place: Path) -> Settings:
     files("bin")(place)
     (place / "list.csv").write_text("uri,n\n" + "".join(f"{n:04d}.bin,{n}\n" for n in range(ROWS)))
@@ -150,7 +157,7 @@ def uris(place: Path) -> Settings:
 SOURCES: dict[str, Callable[[Path], Settings]] = {
     **{"parquet": parquet, "csv": csv, "jsonl": jsonl, "numpy": numpy, "tfrecord": tfrecord, "webdataset": webdataset},
     **{"huggingface": huggingface, "delta": delta, "lance": lance_table, "iceberg": iceberg, "sql": sql, "uris": uris},
-    **{"images": files("jpg"), "audio": files("wav"), "video": files("mp4"), "pdf": files("pdf"), "text": files("txt")},
+    **{"images": images, "audio": files("wav"), "video": files("mp4"), "pdf": files("pdf"), "text": files("txt")},
 }
 
 
