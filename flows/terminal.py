@@ -108,9 +108,13 @@ def show_matches(found: dict[str, Any]) -> None:
     rows, time = f"{found['rows']:,} rows of {len(found['partitions'])} partitions", f"{found['seconds']:.1f} s"
     if found["exact"]:
         without = f"{found['rows_without_embedding']:,} without an embedding"
-        console.print(f"{found['job']}: compared with {rows} in {time}; {without}", markup=False)
+        console.print(f"{found['job']}: compared with {rows} in {time}; {without}", markup=False, soft_wrap=True)
     else:
-        console.print(f"{found['job']}: asked the index of {rows}, {time}; --exact compares with all", markup=False)
+        console.print(
+            f"{found['job']}: asked the index of {rows}, {time}; --exact compares with all",
+            markup=False,
+            soft_wrap=True,
+        )
     if found["sheet"]:
         console.print(f"picture sheet: {found['sheet']}", markup=False, soft_wrap=True)
 
@@ -121,7 +125,7 @@ def _show_apart(console: Console, matches: Sequence[dict[str, Any]], names: Sequ
         console.print(f"{match['score']:.4f}  {match['row_id']}", markup=False, soft_wrap=True)
         for name in names:
             if match.get(name) is not None:
-                console.print(Padding(Text(f"{name}: {match[name]}"), (0, 0, 0, 8)))
+                console.print(Padding(Text(f"{name}: {match[name]}"), (0, 0, 0, 8), expand=False))
 
 
 def show_steps(job: Job, steps: Sequence[Step]) -> None:
