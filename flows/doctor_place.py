@@ -63,8 +63,8 @@ def check_environment(job_path: Path) -> Iterator[Finding]:
 
 
 def check_storage(job: Job) -> Iterator[Finding]:
-    """Whether the job's source can be listed, and its state and sink written; of what lies behind a database or a
-    catalogue, whether that answers. `check_environment` tells of places that have no name without a variable.
+    """Whether the job's source can be listed, and its state and sink written; of a sink that is no directory, whether
+    its database answers. `check_environment` tells of places that have no name without a variable.
     """
     path = getattr(job.source, "path", "")
     if path and _is_named(path):

@@ -28,25 +28,26 @@ def index_groups(rows: LanceRows, column: str) -> int:
 
 
 def nearest_indexed(
-    partitions: Sequence[LanceRows], column: str, query: np.ndarray, count: int
+    partitions: Sequence[LanceRows], groups: int, column: str, query: np.ndarray, count: int
 ) -> tuple[list[dict[str, Any]], int]:
     """About the `count` rows of a table most like `query` (D numbers), and how many rows there are.
 
-    Each as `partition`, `row_id`, `score` and its other plain columns, best first. Raises `ContractError` as `nearest`.
+    Each as `partition`, `row_id`, `score` and its other plain columns, best first. groups: of `index_groups`. Raises
+    `ContractError` as `nearest`.
     """
     rows, query = partitions[0], direction(query)
     table, day = rows.table(), rows.partition_column
     columns = [*rows.plain_columns(), column, *([day] if day else [])]
     require(table.schema, [*columns, "row_id"], rows.place)
-    groups = max(round(SHARE_OF_GROUPS * index_groups(rows, column)), LEAST_GROUPS)
-    near = {"column": column, "q": query.astype(np.float32), "k": count, "metric": "cosine", "nprobes": groups}
+    looked_into = max(round(SHARE_OF_GROUPS * groups), LEAST_GROUPS)
+    near = {"column": column, "q": query.astype(np.float32), "k": count, "metric": "cosine", "nprobes": looked_into}
     condition = " OR ".join(f"({one.own()})" for one in partitions) if day else None
     scanner = table.scanner(columns, condition, nearest=near, prefilter=True, disable_scoring_autoprojection=True)
     found = scanner.to_table()
     scores = cosines(found[column].combine_chunks(), query, rows, column)
+    order = np.argsort(-scores, kind="stable")
     matches = []
-    for place in np.argsort(-scores, kind="stable").tolist():
-        values = found.drop_columns([column]).slice(place, 1).to_pylist()[0]
+    for score, values in zip(scores[order].tolist(), found.drop_columns([column]).take(order).to_pylist(), strict=True):
         partition = str(values.pop(day)) if day else rows.partition
-        matches.append(with_score(partition, values["row_id"], float(scores[place]), values))
+        matches.append(with_score(partition, values["row_id"], score, values))
     return matches, table.count_rows(condition)

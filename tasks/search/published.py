@@ -87,6 +87,8 @@ class LanceRows:
         for batch in self.batches(self.plain_columns(), SHOWN_ROWS):
             yield from _taken(batch, wanted, first)
             first += len(batch)
+            if first > wanted[-1]:
+                return
 
     def plain_columns(self) -> list[str]:
         return [name for name in _plain(self.table().schema) if name != self.partition_column]

@@ -27,8 +27,9 @@ def scan(published: Sequence[Rows], column: str, query: np.ndarray, count: int, 
     Raises `ContractError` where embeddings cannot be compared with the query, `OvernightError` where no row has one.
     """
     of_table = [rows for rows in published if isinstance(rows, LanceRows)]
-    if of_table and not exact and index_groups(of_table[0], column):
-        matches, rows = nearest_indexed(of_table, column, query, count)
+    groups = index_groups(of_table[0], column) if of_table and not exact else 0
+    if groups:
+        matches, rows = nearest_indexed(of_table, groups, column, query, count)
         without, exact = None, False
     else:
         found = nearest(published, column, query, count)

@@ -80,7 +80,7 @@ def test_an_index_is_asked_where_there_is_one(place: str, vectors: np.ndarray) -
     assert index_groups(both[0], "embedding") == 100
     hits = 0
     for query in vectors[:50] + np.float32(0.01):
-        found, rows = nearest_indexed(both, "embedding", query, 10)
+        found, rows = nearest_indexed(both, 100, "embedding", query, 10)
         exact = described(nearest(both, "embedding", query, 10).matches)
         scores = {row["row_id"]: row["score"] for row in exact}
         hits += len([row for row in found if row["row_id"] in scores])
@@ -89,14 +89,14 @@ def test_an_index_is_asked_where_there_is_one(place: str, vectors: np.ndarray) -
         assert set(found[0]) == set(exact[0])
         assert rows == ROWS
     assert hits > 450
-    found, rows = nearest_indexed(both[1:], "embedding", vectors[3], 10)
+    found, rows = nearest_indexed(both[1:], 100, "embedding", vectors[3], 10)
     assert (rows, {row["partition"] for row in found}) == (ROWS // 2, {DAYS[1]})
 
 
 def test_rows_that_the_index_does_not_know_yet_are_found(place: str, vectors: np.ndarray) -> None:
     index(place)
     lance.write_dataset(some(-vectors[:20], ROWS), place, mode="append")
-    found, rows = nearest_indexed(partitions(place, *DAYS), "embedding", -vectors[7], 1)
+    found, rows = nearest_indexed(partitions(place, *DAYS), 100, "embedding", -vectors[7], 1)
     assert (found[0]["number"], rows) == (ROWS + 7, ROWS + 20)
 
 
