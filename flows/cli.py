@@ -36,6 +36,13 @@ def told_in_words() -> Iterator[None]:
         sys.exit(2 if isinstance(error, JobError) else 1)
 
 
+def begin_imports() -> None:
+    """Starts the process that imports what workers need, beside what this one imports; it ends with the command."""
+    from tasks import fork_server
+
+    click.get_current_context().with_resource(fork_server.for_local_ray())
+
+
 def show(found: Any, as_json: bool, in_words: Callable[[], None]) -> None:
     click.echo(json.dumps(found, indent=2, default=str)) if as_json else in_words()
 
@@ -70,6 +77,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Run one partition of a job and publish it."""
+    begin_imports()
     from flows.job import load_job
     from flows.partitions import resolve_partition
     from tasks.errors import OvernightError
@@ -116,6 +124,8 @@ def run(
 @json_option
 def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Run the partitions of a range of dates that are missing, failed or stale."""
+    if not dry_run:
+        begin_imports()
     from flows.backfill_plan import entries_of, planned
     from flows.partitions import parse_day
     from tasks.errors import OvernightError

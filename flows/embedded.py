@@ -15,7 +15,6 @@ from flows.backfill import backfill, backfill_id
 from flows.batch_inference import batch_inference
 from flows.cancel import RunCancelled, interruptible
 from flows.job import Job
-from flows.runner import own_fork_server
 from flows.server import prefect_server, ui_address
 from flows.similarity_search import similarity_search
 from flows.terminal import progress_bars
@@ -71,9 +70,9 @@ def search_here(job_path: Path, **question: Any) -> dict[str, Any]:
 def _run(flow: Flow[..., Any], parameters: dict[str, Any], job: Job, labels: Sequence[str]) -> Any:
     """What the flow returns, run in this process."""
     try:
+        preload(job.inference)
         labels = [f"job:{job.name}", *labels]
-        with own_fork_server(), prefect_server() as url:
-            preload(job.inference)
+        with prefect_server() as url:
             click.echo(f"Prefect UI: {ui_address(url)}", err=True)
             with get_client(sync_client=True) as client:
                 # Made here, not by calling the flow: so that its id is known before anybody can cancel it.

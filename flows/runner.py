@@ -19,7 +19,6 @@ import math
 import os
 import secrets
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -142,7 +141,7 @@ class OvernightTaskRunner(RayTaskRunner[R]):
         owns = False
         self._fork_server = contextlib.ExitStack()
         if not self.address:
-            self._fork_server.enter_context(own_fork_server())
+            self._fork_server.enter_context(fork_server.for_local_ray())
         with _signal_handler_kept():
             if not ray.is_initialized():
                 self._connect()
@@ -214,15 +213,6 @@ class OvernightTaskRunner(RayTaskRunner[R]):
                 worker.drain_all(timeout=FLUSH_SECONDS, at_exit=False)
             if not is_well:
                 gc.collect()  # an idle worker would hold a failed stream's actors, and their CPUs, in a cycle
-
-
-def own_fork_server() -> contextlib.AbstractContextManager[None]:
-    """A fork server for a Ray that is about to start in this process, whose workers inherit where it is.
-
-    Not on macOS, whose frameworks do not survive a fork.
-    """
-    is_ours = not (os.environ.get("RAY_ADDRESS") or ray.is_initialized())
-    return fork_server.started() if is_ours and sys.platform == "linux" else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

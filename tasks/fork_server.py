@@ -25,15 +25,26 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 ADDRESS = "OVERNIGHT_FORK_SERVER"
+OWN_IMPORTS = ("tasks.infer.trial", "tasks.ingest.datasource", "tasks.preprocess.run_steps")
 MOST_DESCRIPTORS = 8
 STANDARD_INPUT, STANDARD_OUTPUT, STANDARD_ERROR = range(3)
+
+
+def for_local_ray() -> contextlib.AbstractContextManager[None]:
+    """A server for a Ray that is to start in this process, whose workers inherit where it is.
+
+    Not on macOS, whose frameworks do not survive a fork. The earlier it begins, the more it has imported when asked.
+    """
+    ray = sys.modules.get("ray")
+    is_ours = not (os.environ.get("RAY_ADDRESS") or (ray and ray.is_initialized()))
+    return started() if is_ours and sys.platform == "linux" else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def started() -> Iterator[None]:
     """A server while the body runs, for this process and those that inherit its environment from now on.
 
-    None where there is one already, whose starter keeps it.
+    None where there is one already, whose starter keeps it. It begins with what every worker of ours imports.
     """
     if is_there():
         yield
@@ -49,10 +60,11 @@ def started() -> Iterator[None]:
             start_new_session=True,  # Ctrl-C is the run's, which ends what it started
         )
         stack.enter_context(server)
-        stack.callback(server.stdin.close)  # type: ignore[union-attr]
+        stack.callback(server.kill)  # it may be importing, and has nothing to tidy up
         server.stdout.readline()  # type: ignore[union-attr] # it listens
         os.environ[ADDRESS] = address
         stack.callback(os.environ.pop, ADDRESS, None)
+        preload(OWN_IMPORTS)
         yield
 
 

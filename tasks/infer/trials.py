@@ -15,7 +15,6 @@ from tasks.resources import Plan, Pool
 from tasks.run_directory import Run
 
 MAX_TRIES = 6  # of the sample, which may hold two rows that end the process
-OWN_IMPORTS = ("tasks.infer.trial", "tasks.ingest.datasource", "tasks.preprocess.run_steps")
 
 _begun: set[tuple[str, str]] = set()  # what was begun early by this process, a flow's
 _passed: dict[tuple[str, str, pa.Schema], Trial] = {}  # what was tried by this process, an infer task's
@@ -41,7 +40,7 @@ def begin_trials(run: Run, models: Sequence[Predictor], plan: Plan) -> list[Any]
 def preload(models: Sequence[Predictor]) -> None:
     """Has the fork server import what these models need, if there is one; they need not be waited for."""
     if fork_server.is_there() and (imports := [name for model in models for name in model.imports() or ()]):
-        fork_server.preload([*imports, *OWN_IMPORTS])
+        fork_server.preload(imports)
 
 
 def _beside_cpus() -> dict[str, Any]:

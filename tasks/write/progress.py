@@ -6,6 +6,7 @@ thread passes progress on, for telling a server takes far longer than a step.
 """
 
 import contextlib
+import contextvars
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ OPERATORS = {
     "infer": ("Worker",),
     "write": ("Write",),
 }
-SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 5.0  # in a run's first seconds, and from its second minute on
+SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, and from its third minute on
 
 
 def read_topology(executor: Any) -> dict[str, int]:
@@ -116,7 +117,8 @@ def follow(
             with contextlib.suppress(Exception):  # progress must never cost the run
                 tell(dict(seen), False)
 
-    thread = threading.Thread(target=keep_telling, name="progress", daemon=True)
+    here = contextvars.copy_context()  # a thread has none of its own, and with it other settings of Prefect's
+    thread = threading.Thread(target=here.run, args=(keep_telling,), name="progress", daemon=True)
     thread.start()
     finished = False
     try:
