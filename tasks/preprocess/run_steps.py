@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 from tasks import row_work, rows
@@ -17,6 +18,8 @@ from tasks.run_directory import Run
 from tasks.supervisor import report_quarantined
 
 WARM_UP_SECONDS = 1.0
+SMALL_BYTES = 64 * 2**10  # of files that go to the steps together, however many they are
+BYTES_AT_ONCE = 2**20  # of rows handed on together: many small pieces cost Ray more than the work on them
 
 Read = Callable[[pa.Table], Iterator[pa.Table]]  # units in, blocks of their rows out
 Work = Callable[..., Iterator[pa.Table]]  # `run_steps` but for `block` and `careful`
@@ -41,11 +44,26 @@ def run_steps(
     asked.
     """
     guard = Guard(run, "preprocess", "preprocess", pace)
-    holds_files = any(types.is_binary(kind) or types.is_large_binary(kind) for kind in block.schema.types)
-    size = min(step.rows_at_once for step in steps) if holds_files else max(len(block), 1)
+    size = _rows_at_once(block, steps)
+    held: list[pa.Table] = []
     with guard.at(block) if careful is None else contextlib.nullcontext(careful) as is_careful:
         for start in range(0, len(block), size):
-            yield guard.run(block[start : start + size], lambda piece: _apply(piece, steps, run), is_careful)
+            held.append(guard.run(block[start : start + size], lambda piece: _apply(piece, steps, run), is_careful))
+            if sum(done.nbytes for done in held) >= BYTES_AT_ONCE:
+                yield rows.joined(held).combine_chunks()
+                held.clear()
+        if held:
+            yield rows.joined(held).combine_chunks()
+
+
+def _rows_at_once(block: pa.Table, steps: tuple[Step, ...]) -> int:
+    """How many rows of the block the steps are given together: all of them, where none holds a file."""
+    files = [column for column in block.columns if types.is_binary(column.type) or types.is_large_binary(column.type)]
+    if not files:
+        return max(len(block), 1)
+    at_once = min(step.rows_at_once for step in steps)
+    largest = max(pc.max(pc.binary_length(column)).as_py() or 1 for column in files)
+    return at_once if at_once == 1 else max(at_once, SMALL_BYTES // largest)
 
 
 def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:

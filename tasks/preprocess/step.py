@@ -9,6 +9,8 @@ from tasks.row_work import Work
 class PreprocessStep(Leaf):
     """A leaf adds `kind`, its settings and `build`. `rows_at_once`: how many files it may be given, at most.
 
+    Where that is not one, there may be more of them, if they are small.
+
     A step may make several rows of one: see `row_work.several`.
     """
 
