@@ -1,6 +1,7 @@
 """A server that a worker starts for itself on its own machine, and that ends with the worker, whatever ends that."""
 
 import collections
+import re
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LINES_TOLD = 12
+ERROR = re.compile(r"(^|\] )[\w.]*(Error|Exception): ")  # at a line's start, or behind what a log puts there
 SECONDS_BETWEEN_LOOKS = 0.3
 
 
@@ -60,8 +62,12 @@ class ChildServer:
         self._process.wait()
 
     def _told(self) -> str:
+        """The first error in its output, which the later ones came of, and the end of it."""
         with open(self._log.name, errors="replace") as lines:
-            return "".join(collections.deque(lines, LINES_TOLD)).strip()
+            first = next(filter(ERROR.search, lines), "")
+            lines.seek(0)
+            end = collections.deque(lines, LINES_TOLD)
+        return "".join(end if first in end else [first, *end]).strip()
 
 
 def _free_port() -> int:

@@ -104,7 +104,7 @@ def test_vllm_answers_every_row_of_a_job(tmp_path: Path, run_job: RunJob) -> Non
     texts, model = write_texts(tmp_path, 200), llama_for_vllm(tmp_path / "model")
     asks = {"kind": "vllm", "model": str(model), "user": "{text}", "max_new_tokens": 8, "workers": 1}
     asks |= {"python": "${OVERNIGHT_VLLM_PYTHON}", "dtype": "float32"}
-    asks |= {"engine_settings": {"gpu_memory_utilization": 0.05, "enforce_eager": True}}
+    asks |= {"engine_settings": {"gpu_memory_utilization": 0.15, "enforce_eager": True}}
     job: dict[str, Any] = {
         "name": "fast",
         "source": {"kind": "parquet", "path": str(tmp_path / "in")},

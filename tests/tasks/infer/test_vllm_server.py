@@ -116,6 +116,15 @@ def test_a_server_that_does_not_answer_in_time_is_told_of_and_ended() -> None:
     assert "it ended with code" in server.ended()
 
 
+def test_of_a_server_that_ends_the_first_error_is_told_too() -> None:
+    says = "print('(Worker) ERROR [a.py:1] ValueError: too little memory'); print('like `OSError: x`\\n' * 20); 1 / 0"
+    server = ChildServer([sys.executable, "-c", says], os.environ)
+    told = server.wait("/health", 20)
+    server.end()
+    assert told.count("ValueError: too little memory") == 1
+    assert told.endswith("ZeroDivisionError: division by zero")
+
+
 def llama_for_vllm(folder: Path) -> Path:
     """A random Llama with heads of 64, the smallest that vLLM takes on CPUs."""
     torch.manual_seed(5)
@@ -135,7 +144,7 @@ def test_vllm_answers_as_transformers_does(tmp_path: Path) -> None:
     llama_for_vllm(tmp_path)
     model = VLLM(
         model=str(tmp_path), user="{text}", max_new_tokens=8, python=os.environ["OVERNIGHT_VLLM_PYTHON"],
-        dtype="float32", engine_settings={"gpu_memory_utilization": 0.05, "enforce_eager": True},
+        dtype="float32", engine_settings={"gpu_memory_utilization": 0.15, "enforce_eager": True},
     )  # fmt: skip
     texts = some_words(64)
     batch = {"text": np.array(texts, object), "row_id": np.array([f"r{i}" for i in range(64)], object)}
