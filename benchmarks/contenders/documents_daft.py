@@ -1,6 +1,6 @@
 """Daft's native runner as its guide to document embedding does it: download, a UDF for the pages, explode, a class UDF.
 
-An instance of the embedder a core, with one thread.
+An instance of the embedder a core, with one thread. Pages are cut one file at a time: PDFium knows no threads.
 """
 
 import daft
@@ -12,9 +12,11 @@ from documents import Embedder, chunks
 CHUNK = DataType.struct({"row_id": DataType.string(), "text": DataType.string()})
 
 
-@daft.func(return_dtype=DataType.list(CHUNK))
-def cut(path: str, content: bytes) -> list[dict[str, str]]:
-    return [{"row_id": name, "text": text} for name, text in chunks(path.rpartition("/")[2], content)]
+@daft.cls(max_concurrency=1)
+class Cut:
+    @daft.method(return_dtype=DataType.list(CHUNK))
+    def __call__(self, path: str, content: bytes) -> list[dict[str, str]]:
+        return [{"row_id": name, "text": text} for name, text in chunks(path.rpartition("/")[2], content)]
 
 
 def build(told: dict) -> daft.DataFrame:
@@ -28,7 +30,7 @@ def build(told: dict) -> daft.DataFrame:
             return list(self.embed(texts.to_pylist()))
 
     files = daft.from_glob_path(told["documents"].rstrip("/") + "/**/*")
-    found = files.select(cut(col("path"), download(col("path"))).alias("chunk")).explode("chunk")
+    found = files.select(Cut()(col("path"), download(col("path"))).alias("chunk")).explode("chunk")
     found = found.select(col("chunk").get("row_id").alias("row_id"), col("chunk").get("text").alias("text"))
     return found.select("row_id", Embed()(col("text")).alias("embedding"))
 
