@@ -1,0 +1,68 @@
+"""In what pieces rows go to the steps, and in what pieces they are handed on."""
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import pyarrow as pa
+import pytest
+
+from tasks import row_work, rows
+from tasks.preprocess.run_steps import run_steps
+from tasks.preprocess.step import PreprocessStep
+from tests.tasks.blocks import source_block
+from tests.tasks.runs import make_run
+
+
+class Noting(PreprocessStep):
+    """Adds how many rows it was given; a file of nothing is a row's own fault."""
+
+    kind: Literal["noting"] = "noting"
+
+    def build(self) -> row_work.Work:
+        def note(table: pa.Table) -> row_work.Outcome:
+            empty = [row for row, file in enumerate(table["file"].to_pylist()) if file == b""]
+            return row_work.Outcome({"given": [len(table)] * len(table)}, failed={row: ValueError() for row in empty})
+
+        return note
+
+
+class OneAtATime(Noting):
+    rows_at_once: ClassVar[int] = 1
+
+
+def made_of(files: list[bytes], tmp_path: Path, step: PreprocessStep | None = None) -> list[pa.Table]:
+    names = [f"{i}.bin" for i in range(len(files))]
+    block = source_block(0, 0, pa.table({"row_id": names, "file": pa.array(files, pa.large_binary())}))
+    return list(run_steps(block, (step or Noting(),), make_run(tmp_path), 0, careful=False))
+
+
+def given(tables: list[pa.Table]) -> list[int]:
+    return [count for table in tables for count in table["given"].to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("size", "step", "expected"),
+    [
+        (100_000, None, [16] * 32 + [8] * 8),
+        (2_000, None, [32] * 32 + [8] * 8),
+        (20, None, [40] * 40),
+        (20, OneAtATime(), [1] * 40),
+    ],
+)
+def test_small_files_go_to_the_steps_together_large_ones_some_at_a_time(
+    tmp_path: Path, size: int, step: PreprocessStep | None, expected: list[int]
+) -> None:
+    assert given(made_of([b"x" * size] * 40, tmp_path, step)) == expected
+
+
+def test_small_pieces_are_handed_on_as_one_and_large_ones_as_they_are(tmp_path: Path) -> None:
+    [joined] = made_of([b"x" * 100] * 40, tmp_path, OneAtATime())
+    assert all(column.num_chunks == 1 for column in joined.columns)
+    assert joined["__row"].to_pylist() == list(range(40))
+    assert [len(table) for table in made_of([b"x" * 400_000] * 8, tmp_path, OneAtATime())] == [3, 3, 2]
+
+
+def test_a_piece_whose_rows_all_fail_is_handed_on_with_the_others(tmp_path: Path) -> None:
+    [joined] = made_of([b"x", b"", b"x"], tmp_path, OneAtATime())
+    assert joined["__state"].to_pylist() == [rows.LIVE, rows.QUARANTINED, rows.LIVE]
+    assert joined["given"].to_pylist() == [1, None, 1]
