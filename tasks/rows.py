@@ -125,6 +125,18 @@ def of_length(blocks: Iterable[pa.Table], length: int) -> Iterator[pa.Table]:
         yield joined(table for table, _ in held)
 
 
+def of_bytes(blocks: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
+    """The same rows in blocks of at least `least` bytes, the last one smaller, each column in one chunk."""
+    held: list[pa.Table] = []
+    for block in blocks:
+        held.append(block)
+        if sum(some.nbytes for some in held) >= least:
+            yield joined(held).combine_chunks()
+            held.clear()
+    if held:
+        yield joined(held).combine_chunks()
+
+
 def with_hidden(data: pa.Table, units: np.ndarray, row_numbers: np.ndarray) -> pa.Table:
     """`data` as a block of live rows; `units` and `row_numbers` are int64, one a row."""
     count = len(data)

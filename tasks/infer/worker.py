@@ -75,15 +75,13 @@ class Worker:
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         careful = self._careful_calls > 0
         self._careful_calls -= careful
-        held: list[pa.Table] = []
+        yield from rows.of_bytes(self._done(block, careful), BYTES_AT_ONCE)
+
+    def _done(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
         for piece in rows.of_length(self.pieces(block, careful), self._predictor.rows_at_once()):
             with self._one_by_one:
-                held.append(self.run(piece, careful))
-            if sum(done.nbytes for done in held) >= BYTES_AT_ONCE:
-                yield rows.joined(held)
-                held.clear()
-        if held:
-            yield rows.joined(held)
+                done = self.run(piece, careful)
+            yield done
 
     def pieces(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
         """The rows to work on. careful: they may have killed a worker before."""

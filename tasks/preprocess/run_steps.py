@@ -45,15 +45,10 @@ def run_steps(
     """
     guard = Guard(run, "preprocess", "preprocess", pace)
     size = _rows_at_once(block, steps)
-    held: list[pa.Table] = []
+    pieces = (block[start : start + size] for start in range(0, len(block), size))
     with guard.at(block) if careful is None else contextlib.nullcontext(careful) as is_careful:
-        for start in range(0, len(block), size):
-            held.append(guard.run(block[start : start + size], lambda piece: _apply(piece, steps, run), is_careful))
-            if sum(done.nbytes for done in held) >= BYTES_AT_ONCE:
-                yield rows.joined(held).combine_chunks()
-                held.clear()
-        if held:
-            yield rows.joined(held).combine_chunks()
+        done = (guard.run(piece, lambda files: _apply(files, steps, run), is_careful) for piece in pieces)
+        yield from rows.of_bytes(done, BYTES_AT_ONCE)
 
 
 def _rows_at_once(block: pa.Table, steps: tuple[Step, ...]) -> int:

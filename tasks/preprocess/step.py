@@ -7,9 +7,9 @@ from tasks.row_work import Work
 
 
 class PreprocessStep(Leaf):
-    """A leaf adds `kind`, its settings and `build`. `rows_at_once`: how many files it may be given, at most.
+    """A leaf adds `kind`, its settings and `build`. `rows_at_once`: how many files it is given together.
 
-    Where that is not one, there may be more of them, if they are small.
+    There are more of them only where they are small, and never where it is 1.
 
     A step may make several rows of one: see `row_work.several`.
     """

@@ -24,7 +24,7 @@ OPERATORS = {
     "infer": ("Worker",),
     "write": ("Write",),
 }
-SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, and from its third minute on
+SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, and after three minutes
 
 
 def read_topology(executor: Any) -> dict[str, int]:

@@ -150,7 +150,7 @@ def _progress_artifacts(run: Run, total: int | None) -> Iterator[Callable[[dict[
         for stage in STREAM_STAGES:
             key = artifact_key(run.job, f"progress-{stage}")
             artifacts[stage] = create_progress_artifact(0.0, key=key, description=describe(stage, 0))
-    # One client and one change of settings for all updates, for to make these costs 27 and 100 ms of CPU. It would try
+    # One client and one change of settings for all updates, for to make these costs 27 and 45 ms of CPU. It would try
     # for minutes to reach a server that it has reached before; the next update does as well.
     with get_client(sync_client=True) as client, temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
 
