@@ -32,6 +32,7 @@ from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
 SECONDS = 30  # in which a cancelled run must have ended
+SLOWLY = {"SECONDS_PER_ROW": "0.02"}  # so that Cancel, which is asked for every two seconds, comes before the end
 ENDED = {"COMPLETED", "CANCELLED"}
 
 
@@ -61,7 +62,7 @@ def lease_is_held(folder: Path) -> bool:
 def test_a_cancelled_run_ends_as_cancelled_and_the_next_takes_it_up(
     start: Start, job_folder: Path, prefect_api: str, cancel: Callable[[subprocess.Popen[str], str], None]
 ) -> None:
-    process = start()
+    process = start(**SLOWLY)
     wait_for_parts(process, job_folder, random.randint(2, 5))
     began = time.monotonic()
     cancel(process, prefect_api)
@@ -87,7 +88,7 @@ def test_a_cancelled_run_ends_as_cancelled_and_the_next_takes_it_up(
 
 
 def test_a_second_ctrl_c_ends_the_process_where_it_is(start: Start, job_folder: Path) -> None:
-    process = start()
+    process = start(**SLOWLY)
     wait_for_parts(process, job_folder, 1)
     ctrl_c(process, "")
     time.sleep(0.2)
@@ -96,7 +97,7 @@ def test_a_second_ctrl_c_ends_the_process_where_it_is(start: Start, job_folder: 
 
 
 def test_a_run_of_serve_is_cancelled_from_the_ui(start: Start, deployable_job: Path, prefect_api: str) -> None:
-    server = start("serve", "job.yaml")
+    server = start("serve", "job.yaml", **SLOWLY)
     run = start_deployed(prefect_api, deployable_job)
     wait_for_parts(server, deployable_job, random.randint(2, 5))
     ask(prefect_api, f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
