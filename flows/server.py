@@ -14,8 +14,11 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
-from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+import certifi
+from prefect.settings import PREFECT_API_SSL_CERT_FILE, PREFECT_API_URL, get_current_settings, temporary_settings
 
 from tasks.errors import OvernightError
 
@@ -29,21 +32,53 @@ def prefect_server() -> Iterator[str]:
 
     Raises `OvernightError` if a configured server does not answer, or none can be started.
     """
-    configured = get_current_settings().api.url
-    if configured:
-        yield configured
-        return
-    home = Path(get_current_settings().home)
-    home.mkdir(parents=True, exist_ok=True)
-    with open(home / "overnight-server.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        url = _running(home) or _start(home)
-    os.environ["PREFECT_API_URL"] = url
+    home, url = Path(get_current_settings().home), get_current_settings().api.url
+    ours: dict[Any, str] = {}
+    if not url:
+        home.mkdir(parents=True, exist_ok=True)
+        with open(home / "overnight-server.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            url = ours[PREFECT_API_URL] = _running(home) or _start(home)
+    if _needs_no_certificates(url):
+        ours[PREFECT_API_SSL_CERT_FILE] = str(_one_certificate(home))
+    with _set(ours):
+        yield url
+
+
+@contextlib.contextmanager
+def _set(ours: dict[Any, str]) -> Iterator[None]:
+    """Prefect's settings, here and in the environment, which processes inherit."""
+    names = [setting.name for setting in ours]
+    before = {name: os.environ[name] for name in names if name in os.environ}
+    os.environ.update(zip(names, ours.values(), strict=True))
     try:
-        with temporary_settings({PREFECT_API_URL: url}):
-            yield url
+        with temporary_settings(ours):
+            yield
     finally:
-        del os.environ["PREFECT_API_URL"]
+        for name in names:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _needs_no_certificates(url: str) -> bool:
+    address = urlsplit(url)
+    return address.scheme == "http" and address.hostname in ("127.0.0.1", "localhost", "::1")
+
+
+def _one_certificate(home: Path) -> Path:
+    """A file with one certificate, the least that Prefect's clients accept.
+
+    A run makes some fifty of them, and each would read all of certifi's, 35 ms of CPU, to speak without TLS.
+    """
+    file = home / "overnight-certificate.pem"
+    if not file.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        bundle, end = Path(certifi.where()).read_text(encoding="utf-8"), "-----END CERTIFICATE-----\n"
+        first = bundle[bundle.index("-----BEGIN CERTIFICATE-----") : bundle.index(end) + len(end)]
+        draft = file.with_suffix(f".{os.getpid()}")
+        draft.write_text(first)
+        draft.replace(file)
+    return file
 
 
 def ui_address(api_url: str) -> str:

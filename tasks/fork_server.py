@@ -8,6 +8,7 @@ Python's multiprocessing.forkserver works alike, but only for the process that s
 """
 
 import contextlib
+import gc
 import importlib
 import os
 import pickle
@@ -107,6 +108,7 @@ def _ask(request: tuple[str, Any], descriptors: Sequence[int] = ()) -> None:
 def main(address: str) -> None:
     """Serves one after another, so that what is forked has all that was to be imported before."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what was forked
+    gc.disable()  # what is imported stays; the forked ones, too, are not to look through it, which would copy it
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(128)
@@ -131,6 +133,7 @@ def _import(modules: list[str]) -> None:
     for module in modules:
         with contextlib.suppress(Exception):
             importlib.import_module(module)
+    gc.freeze()
 
 
 def _live(
@@ -145,6 +148,7 @@ def _live(
 ) -> None:
     """The forked process, to its end."""
     try:
+        gc.enable()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), STANDARD_INPUT)
         os.dup2(output, STANDARD_OUTPUT)
