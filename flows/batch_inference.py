@@ -24,7 +24,7 @@ from tasks.errors import OvernightError, explain
 from tasks.infer.task import begin_trials, infer
 from tasks.ingest.task import ingest
 from tasks.planning import make_plan
-from tasks.preprocess.task import preprocess
+from tasks.preprocess.task import begin_steps, preprocess
 from tasks.resources import Plan
 from tasks.run_directory import Run
 from tasks.shuffle.task import shuffle
@@ -92,8 +92,10 @@ def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     if published := published_already(run):
         return published
     waits = getattr(job.source, "wait_for", None)
+    listed = ingest.submit(run, job.source, plan)
+    begin_steps()
     trials = begin_trials(run, job.inference, plan) if not waits else [None] * len(job.inference)
-    rows = _done("ingest", ingest.submit(run, job.source, plan))
+    rows = _done("ingest", listed)
     with gpus_held(plan.gpus):  # not before ingest, which may wait for inputs, nor between attempts
         rows = _done("shuffle", shuffle.submit(run, job.shuffle, plan, rows))
         rows = _done("preprocess", preprocess.submit(run, job.steps, plan, rows))

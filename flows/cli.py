@@ -87,10 +87,12 @@ def run(
     from flows.job import load_job
     from flows.partitions import resolve_partition
     from tasks.errors import OvernightError
+    from tasks.infer.task import preload
 
     with told_in_words():
         job = load_job(job_path, settings)
         day = resolve_partition(job, partition, None, datetime.now(UTC))
+    preload(job.inference)
     from flows.attempt import describe_failure
     from flows.embedded import run_here
 
@@ -135,6 +137,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
     from flows.backfill_plan import entries_of, planned
     from flows.partitions import parse_day
     from tasks.errors import OvernightError
+    from tasks.infer.task import preload
 
     resume = options["resume"]
     chosen = {name: options[name] for name in ("select", "order", "settings", "reason")}
@@ -148,6 +151,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
         return
     failure = None
     if steps:
+        preload(job.inference)
         from flows.embedded import backfill_here
 
         with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report

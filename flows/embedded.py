@@ -19,7 +19,6 @@ from flows.server import prefect_server, ui_address
 from flows.similarity_search import similarity_search
 from flows.terminal import progress_bars
 from tasks.errors import STREAM_STAGES, explain
-from tasks.infer.task import preload
 
 
 def run_here(
@@ -70,7 +69,6 @@ def search_here(job_path: Path, **question: Any) -> dict[str, Any]:
 def _run(flow: Flow[..., Any], parameters: dict[str, Any], job: Job, labels: Sequence[str]) -> Any:
     """What the flow returns, run in this process."""
     try:
-        preload(job.inference)
         labels = [f"job:{job.name}", *labels]
         with prefect_server() as url:
             click.echo(f"Prefect UI: {ui_address(url)}", err=True)

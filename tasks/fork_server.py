@@ -75,6 +75,12 @@ def is_there() -> bool:
         return ADDRESS in os.environ and asking.connect_ex(os.environ[ADDRESS]) == 0
 
 
+def import_own() -> None:
+    """Imports into this process what every worker of ours needs."""
+    for module in OWN_IMPORTS:
+        importlib.import_module(module)
+
+
 def preload(modules: Sequence[str]) -> None:
     """Has the server import these, without waiting for it. What cannot be imported is left to those who need it."""
     _ask(("import", list(modules)))

@@ -9,7 +9,7 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from tasks import rows
+from tasks import fork_server, rows
 from tasks.artifacts import artifact_key, dispensable
 from tasks.errors import StageFailed, explain
 from tasks.preprocess.preview import preview, shown
@@ -21,7 +21,7 @@ from tasks.resources import PREPARE, READ, TASK_RETRIES, UNREAD, Plan
 from tasks.run_directory import Run
 from tasks.staging import parquet_bytes
 
-__all__ = ["Step", "preprocess", "query_image", "readable_image"]
+__all__ = ["Step", "begin_steps", "preprocess", "query_image", "readable_image"]
 
 SAMPLE_ROWS = 8
 
@@ -68,6 +68,11 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
         concurrency=plan.task_concurrency,
         max_retries=TASK_RETRIES,
     )
+
+
+def begin_steps() -> None:
+    """Has a process of Ray's import what the first rows will need, while inputs are listed; it is not waited for."""
+    ray.remote(num_cpus=0, max_retries=0)(fork_server.import_own).remote()
 
 
 def _has_a_row_a_unit(run: Run) -> bool:
