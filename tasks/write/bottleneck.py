@@ -2,7 +2,8 @@
 
 From what every stage measured of its own work. A stage's *demand* is the share of its own capacity that its work took
 while the stream ran: worker seconds / (workers x seconds). What runs on shared CPUs demands them together. The stage
-that demands most is the bound; where nothing demands half, starting up (or waiting for storage) was.
+that demands most is the bound; where nothing demands half, starting up (or waiting for storage) was, or work that kept
+a worker busy but was too little for many.
 
 The machine's *limit* is the rate at which the measured work would fill what the plan gave it, with nothing in between:
 all CPUs for work on CPUs, and all model workers' devices for the model. Rates are source rows a second.
@@ -25,16 +26,23 @@ class Capacity:
 
 
 def bottleneck(
-    stages: Mapping[str, Mapping[str, float]], capacity: Capacity, stream_seconds: float, start_seconds: float
+    stages: Mapping[str, Mapping[str, float]],
+    capacity: Capacity,
+    stream_seconds: float,
+    first_seconds: float,
+    first_rows: int = 0,
 ) -> dict[str, Any]:
     """The receipt's `performance`: bounded_by, cpus_busy, gpus_busy (None without GPUs), rates, limit and advice.
 
-    stages: worker seconds and rows by stage. stream_seconds: from the stream's start to its end. start_seconds: of
-    these, until the first rows were through the model. Fractions are of 1.
+    stages: worker seconds and rows by stage. stream_seconds: from the stream's start to its end. first_seconds: of
+    these, until `first_rows` were through the model, which one worker had done; what that took is no start-up.
+    Fractions are of 1.
     """
     rows = stages["ingest"]["rows"]
-    working = max(stream_seconds - start_seconds, 1e-3)
     seconds = {stage: found["seconds"] for stage, found in stages.items()}
+    work = sum(seconds[stage] for stage in ("ingest", "preprocess", "infer"))
+    start_seconds = max(first_seconds - work * min(first_rows / max(rows, 1), 1), 0.0)
+    working = max(stream_seconds - start_seconds, 1e-3)
     on_gpu = capacity.gpu_workers > 0
     cpu_seconds = seconds["ingest"] + seconds["preprocess"] + (0.0 if on_gpu else seconds["infer"])
     cpus_busy = min(cpu_seconds / (capacity.cpus * working), 1.0)
@@ -52,7 +60,7 @@ def bottleneck(
         "rows_per_second_streaming": round(rows / working, 3),
         "limit_rows_per_second": None if limit is None else round(limit, 3),
         "fraction_of_limit": None if limit is None else round(rows / working / limit, 3),
-        "advice": _advice(bound, seconds, gpus_busy, start_seconds, stream_seconds),
+        "advice": _advice(bound, seconds, cpus_busy, gpus_busy, start_seconds, stream_seconds),
     }
 
 
@@ -66,18 +74,26 @@ def _bound(
         on_cpu[MODEL] = seconds["infer"]
     elif gpus_busy >= max(cpus_busy, ENOUGH):
         return MODEL
-    if cpus_busy >= ENOUGH:
-        return max(on_cpu, key=lambda stage: on_cpu[stage])
+    most = max(on_cpu, key=lambda stage: on_cpu[stage])
+    if cpus_busy >= ENOUGH or (gpus_busy is None and on_cpu[most] >= ENOUGH * working):
+        return most
     return READING if seconds["ingest"] > max(seconds["preprocess"], seconds["infer"]) else WRITING
 
 
 def _advice(
-    bound: str, seconds: Mapping[str, float], gpus_busy: float | None, start_seconds: float, stream_seconds: float
+    bound: str,
+    seconds: Mapping[str, float],
+    cpus_busy: float,
+    gpus_busy: float | None,
+    start_seconds: float,
+    stream_seconds: float,
 ) -> str:
     idle = "" if gpus_busy is None else f" the GPUs waited {1 - gpus_busy:.0%} of the time;"
     work = sum(seconds[stage] for stage in ("ingest", "preprocess", "infer")) or 1.0
     if bound == START:
         return f"bound by start-up: {start_seconds:.0f} of {stream_seconds:.0f} s; larger partitions waste less of it"
+    if gpus_busy is None and cpus_busy < ENOUGH and bound != WRITING:
+        return f"bound by {bound}, on few workers: there was too little work for more"
     if bound == DECODING:
         share = seconds["preprocess"] / work
         help_ = "add CPUs, or, for JPEG files, decode: fast if it is not set yet"

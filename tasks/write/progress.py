@@ -71,10 +71,11 @@ def _interval(elapsed: float) -> float:
 
 @dataclass
 class Streamed:
-    """Seconds that a stream took, and of these until the first rows came to the write; 0 where none came."""
+    """Seconds that a stream took, of these until the first rows were through the model, and how many; 0: none came."""
 
     seconds: float = 0.0
-    start_seconds: float = 0.0
+    first_seconds: float = 0.0
+    first_rows: int = 0
 
 
 @contextlib.contextmanager
@@ -96,8 +97,8 @@ def follow(
             nonlocal last
             seen.update(read_topology(executor))
             now, moved = time.monotonic(), _moved(executor)
-            if not streamed.start_seconds and (seen.get("infer") or seen.get("write")):
-                streamed.start_seconds = now - began
+            if not streamed.first_rows and (first := seen.get("infer") or seen.get("write")):
+                streamed.first_seconds, streamed.first_rows = now - began, first
             if moved != last[1]:
                 last = (now, moved)
             elif stall_timeout_seconds and now - last[0] >= stall_timeout_seconds:

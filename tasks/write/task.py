@@ -92,7 +92,7 @@ def write(
         receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed.seconds)
         capacity = Capacity(plan.cpus, plan.gpu_workers)
         receipt["performance"] = bottleneck(
-            receipt["stages"], capacity, streamed.seconds, streamed.start_seconds or 0.0
+            receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows
         )
         receipt |= verdict(run, checks, receipt, [file.place for file in ready.files])
         for warning in receipt["warnings"]:

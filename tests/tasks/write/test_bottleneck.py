@@ -31,6 +31,14 @@ def test_what_demands_most_of_its_capacity_is_the_bound(
     assert advice in made["advice"]
 
 
+def test_the_work_on_the_first_rows_is_no_start_up():
+    all_in_one = bottleneck(stages(0, 0, 16), Capacity(2, 0), 21, 20.5, first_rows=1000)
+    assert (all_in_one["start_seconds"], all_in_one["bounded_by"]) == (4.5, "the model")
+    assert "on few workers" in all_in_one["advice"]
+    a_tenth = bottleneck(stages(0, 0, 160), Capacity(2, 0), 100, 20, first_rows=100)
+    assert (a_tenth["start_seconds"], a_tenth["cpus_busy"]) == (4, 0.833)
+
+
 def test_rates_and_the_limit_are_rows_a_second():
     made = bottleneck(stages(0, 100, 60), Capacity(2, 0), 100, 0)
     assert (made["rows_per_second"], made["limit_rows_per_second"], made["fraction_of_limit"]) == (10, 12.5, 0.8)
