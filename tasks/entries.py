@@ -1,5 +1,6 @@
 """A file as a listing tells of it, on any storage: full name, size, version, when it changed."""
 
+import contextlib
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -26,14 +27,17 @@ def version_of(info: dict[str, Any]) -> str:
 
 def changed_at(info: dict[str, Any]) -> float | None:
     """When a file of a listing came or was changed. Locally the later of both: a copy may keep its original's time."""
-    if "mtime" in info:
-        return max(float(info["mtime"]), float(info.get("created") or 0))
-    value = info.get("LastModified", info.get("last_modified", info.get("updated")))
-    try:
+    names = ("mtime", "created") if "mtime" in info else ("LastModified", "last_modified", "updated")
+    return max((seconds for name in names if (seconds := _seconds(info.get(name))) is not None), default=None)
+
+
+def _seconds(value: Any) -> float | None:
+    """Since 1970, of a time as one driver or another tells it."""
+    with contextlib.suppress(ValueError):
         value = datetime.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError:
-        return None
-    return value.timestamp() if isinstance(value, datetime) else None
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _modified(info: dict[str, Any]) -> str:
