@@ -2,6 +2,7 @@
 
 PYTHON ?= python3.11
 BIN := .venv/bin
+AZURITE := 3.35.0
 PIP := $(BIN)/python -m pip install --quiet --quiet --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
@@ -48,4 +49,5 @@ clean: stop ## remove the demo's data, results and state; keep .venv
 .venv/installed-dev: .venv/installed
 	@$(PIP) --editable '.[dev]'
 	@$(PIP) --no-deps ministack  # an S3 server that survives its own death; it pins a botocore that s3fs does not take
+	@npm install --silent --no-save --prefix .venv azurite@$(AZURITE) || echo "no npm: the tests of Azure's store are skipped"
 	@touch $@

@@ -270,7 +270,10 @@ def entries(filesystem: fsspec.AbstractFileSystem, root: str) -> Iterator[Entry]
         return local_entries(filesystem, root)
     if hasattr(filesystem, "call_s3") and not _is_unordered(root):
         return s3_entries(filesystem, root)
-    return (entry_of(name, info) for name, info in sorted(filesystem.find(root, detail=True).items()))
+    found = filesystem.find(root, detail=True)
+    if not isinstance(found, dict):  # of a file, Azure's driver (adlfs 2026.8) gives but a list of its name
+        found = {name: filesystem.info(name) for name in found}
+    return (entry_of(name, info) for name, info in sorted(found.items()))
 
 
 def _is_unordered(root: str) -> bool:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from tasks import fork_server
+from tests import object_stores
 
 # The same examples every time: a failure here is of the change, never of the day.
 settings.register_profile("fixed", derandomize=True, deadline=None)
@@ -80,6 +81,20 @@ def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         os.environ.pop("PREFECT_HOME")
         if before:
             os.environ["PREFECT_HOME"] = before
+
+
+@pytest.fixture(scope="session")
+def google() -> Iterator[str]:
+    """`gs://BUCKET`. One a session, for the driver keeps what it knows of a server; likewise `azure`."""
+    with object_stores.google() as uri:
+        yield uri
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[str]:
+    """`abfs://BUCKET`."""
+    with object_stores.azure() as uri:
+        yield uri
 
 
 @pytest.fixture(scope="session")

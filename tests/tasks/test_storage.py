@@ -1,9 +1,8 @@
 """Places, on disk and on a real S3 server."""
 
-import importlib.util
 import os
-import re
 import threading
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -16,24 +15,21 @@ from tasks.storage import Location, expand
 ODD_NAMES = ["plain", "a b", "a#b", "a?b", "a::b", "[x]", "a*b", "ü", "a%20b", "~a"]
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=["disk", "s3", "google", "azure"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     """An empty directory on each kind of storage."""
     if request.param == "disk":
         return Location(str(tmp_path))
+    if request.param != "s3":
+        return Location(f"{request.getfixturevalue(request.param)}/{uuid.uuid4().hex}")
     bucket = f"bucket-{uuid.uuid4().hex[:8]}"
     request.getfixturevalue("s3").create_bucket(Bucket=bucket)
     return Location(f"s3://{bucket}/deep")
 
 
-@pytest.mark.parametrize(
-    ("uri", "driver"), [("gs://b/x", "gcsfs"), ("abfs://c@a.dfs.core.windows.net/x", "adlfs"), ("oss://b/x", "ossfs")]
-)
-def test_a_store_whose_driver_is_missing_says_what_to_install(uri: str, driver: str):
-    if importlib.util.find_spec(driver):
-        pytest.skip(f"{driver} is installed")
-    with pytest.raises(JobError, match=f"{re.escape(uri)}: .*[Ii]nstall {driver}"):
-        list(Location(uri).files())
+def test_a_store_whose_driver_is_missing_says_what_to_install():
+    with pytest.raises(JobError, match=r"oss://b/x: .*[Ii]nstall ossfs"):
+        list(Location("oss://b/x").files())
 
 
 def test_a_store_that_fsspec_knows_is_read_like_any_other():
@@ -65,6 +61,37 @@ def test_what_is_written_is_there_by_any_name_until_it_is_removed(place: Locatio
     assert not file.exists()
     assert (place / name).names() == []
     assert sibling.read_bytes() == b"other"
+
+
+def test_a_file_is_created_once(place: Location):
+    file = place / "lease" / "00000001"
+    file.create(b"one")
+    with pytest.raises(FileExistsError):
+        file.create(b"another")
+    assert file.read_bytes() == b"one"
+
+
+def test_the_end_of_a_file_is_read_and_all_of_a_shorter_one(place: Location):
+    (place / "a").write_bytes(b"0123456789")
+    assert (place / "a").read_tail(4) == b"6789"
+    assert (place / "a").read_tail(11) == b"0123456789"
+    with pytest.raises(FileNotFoundError):
+        (place / "b").read_tail(4)
+
+
+def test_a_file_that_is_filled_piece_by_piece_is_there_whole(place: Location):
+    with (place / "deep/a").writing() as file:
+        file.write(b"one")
+        file.write(b"two")
+    assert (place / "deep/a").read_bytes() == b"onetwo"
+
+
+def test_a_listing_says_when_a_file_came(place: Location):
+    (place / "a").write_bytes(b"x")
+    (found,) = place.files()
+    assert found.changed_at == pytest.approx(time.time(), abs=60)
+    (place / "a").write_bytes(b"y")
+    assert [file.version for file in place.files()] != [found.version]
 
 
 def test_what_is_not_there_says_so_and_may_be_removed(place: Location):

@@ -1,0 +1,82 @@
+"""A job that reads from Google's or Azure's store and publishes there, from the command line."""
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from tasks import fork_server
+from tasks.storage import Location
+
+pytestmark = pytest.mark.slow
+ROWS = 40
+
+
+@pytest.fixture(params=["google", "azure"])
+def bucket(request: pytest.FixtureRequest) -> str:
+    return f"{request.getfixturevalue(request.param)}/{uuid.uuid4().hex}"
+
+
+def overnight(folder: Path, api: str, *arguments: str, code: int = 0) -> Any:
+    """What a command says with `--json`."""
+    inherited = {name: value for name, value in os.environ.items() if name != fork_server.ADDRESS}
+    command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments, "--json"]
+    environment = {**inherited, "PREFECT_API_URL": api}
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        stdout, stderr = process.communicate(timeout=100)
+    finally:
+        process.kill()
+    assert process.returncode == code, stderr
+    return json.loads(stdout)
+
+
+def published(receipt: dict[str, Any], out: Location) -> list[int]:
+    rows = []
+    for name in receipt["files"]:
+        with (out / name).open() as file:
+            rows += pq.ParquetFile(file).read()["twice"].to_pylist()
+    return sorted(rows)
+
+
+def test_a_partition_is_read_from_and_published_to_a_store_and_resumed_there(
+    bucket: str, tmp_path: Path, prefect_api: str
+) -> None:
+    source, out = Location(f"{bucket}/in"), Location(f"{bucket}/out")
+    for part in range(2):
+        lines = [json.dumps({"x": part * ROWS // 2 + i}) for i in range(ROWS // 2)]
+        (source / f"{part}.jsonl").write_bytes("\n".join(lines).encode())
+    job = {
+        "name": "stored",
+        "source": {"kind": "jsonl", "path": str(source)},
+        "preprocess": [{"kind": "derive_columns", "columns": {"twice": "x * 2"}}],
+        "inference": [],
+        "sink": {"kind": "parquet", "path": str(out), "rows_per_part": 10},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+
+    refused = overnight(tmp_path, prefect_api, "run", "job.yaml", "--set", "checks.min_rows=1000", code=1)
+    assert "checks.min_rows" in refused["error_message"]
+    assert not list(out.files((".parquet",)))
+    receipt = overnight(tmp_path, prefect_api, "run", "job.yaml")
+    assert receipt["rows_resumed"] == ROWS
+    assert published(receipt, out) == [2 * x for x in range(ROWS)]
+    assert sorted(file.path for file in out.files((".parquet",))) == sorted(receipt["files"])
+
+    (source / "2.jsonl").write_bytes(json.dumps({"x": ROWS}).encode())
+    (entry,) = overnight(tmp_path, prefect_api, "status", "job.yaml", "--inputs")
+    assert entry["status"] == "stale", entry
+    receipt = overnight(tmp_path, prefect_api, "run", "job.yaml", "--force")
+    assert published(receipt, out) == [2 * x for x in range(ROWS + 1)]
+    overnight(tmp_path, prefect_api, "clean", "job.yaml", "--yes")
+    assert published(receipt, out) == [2 * x for x in range(ROWS + 1)]
+    assert sorted(file.path for file in out.files((".parquet",))) == sorted(receipt["files"])
