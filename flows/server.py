@@ -40,7 +40,8 @@ def prefect_server() -> Iterator[str]:
             fcntl.flock(lock, fcntl.LOCK_EX)
             url = ours[PREFECT_API_URL] = _running(home) or _start(home)
     if _needs_no_certificates(url):
-        ours[PREFECT_API_SSL_CERT_FILE] = str(_one_certificate(home))
+        with contextlib.suppress(OSError):  # a home that may not be written to costs but time
+            ours[PREFECT_API_SSL_CERT_FILE] = str(_one_certificate(home))
     with _set(ours):
         yield url
 
