@@ -1,9 +1,6 @@
 """A job that reads from Google's or Azure's store and publishes there, from the command line."""
 
 import json
-import os
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -12,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tasks import fork_server
 from tasks.storage import Location
+from tests.chaos.runs import Process, started_runs
 
 pytestmark = pytest.mark.slow
 ROWS = 40
@@ -24,18 +21,9 @@ def bucket(request: pytest.FixtureRequest) -> str:
     return f"{request.getfixturevalue(request.param)}/{uuid.uuid4().hex}"
 
 
-def overnight(folder: Path, api: str, *arguments: str, code: int = 0) -> Any:
+def told(process: Process, code: int = 0) -> Any:
     """What a command says with `--json`."""
-    inherited = {name: value for name, value in os.environ.items() if name != fork_server.ADDRESS}
-    command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments, "--json"]
-    environment = {**inherited, "PREFECT_API_URL": api}
-    process = subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        stdout, stderr = process.communicate(timeout=100)
-    finally:
-        process.kill()
+    stdout, stderr = process.communicate(timeout=200)
     assert process.returncode == code, stderr
     return json.loads(stdout)
 
@@ -64,19 +52,20 @@ def test_a_partition_is_read_from_and_published_to_a_store_and_resumed_there(
     }
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
 
-    refused = overnight(tmp_path, prefect_api, "run", "job.yaml", "--set", "checks.min_rows=1000", code=1)
-    assert "checks.min_rows" in refused["error_message"]
-    assert not list(out.files((".parquet",)))
-    receipt = overnight(tmp_path, prefect_api, "run", "job.yaml")
-    assert receipt["rows_resumed"] == ROWS
-    assert published(receipt, out) == [2 * x for x in range(ROWS)]
-    assert sorted(file.path for file in out.files((".parquet",))) == sorted(receipt["files"])
+    with started_runs(tmp_path, prefect_api) as start:
+        refused = told(start("run", "job.yaml", "--set", "checks.min_rows=1000", "--json"), code=1)
+        assert "checks.min_rows" in refused["error_message"]
+        assert not list(out.files((".parquet",)))
+        receipt = told(start("run", "job.yaml", "--json"))
+        assert receipt["rows_resumed"] == ROWS
+        assert published(receipt, out) == [2 * x for x in range(ROWS)]
+        assert sorted(file.path for file in out.files((".parquet",))) == sorted(receipt["files"])
 
-    (source / "2.jsonl").write_bytes(json.dumps({"x": ROWS}).encode())
-    (entry,) = overnight(tmp_path, prefect_api, "status", "job.yaml", "--inputs")
-    assert entry["status"] == "stale", entry
-    receipt = overnight(tmp_path, prefect_api, "run", "job.yaml", "--force")
-    assert published(receipt, out) == [2 * x for x in range(ROWS + 1)]
-    overnight(tmp_path, prefect_api, "clean", "job.yaml", "--yes")
-    assert published(receipt, out) == [2 * x for x in range(ROWS + 1)]
-    assert sorted(file.path for file in out.files((".parquet",))) == sorted(receipt["files"])
+        (source / "2.jsonl").write_bytes(json.dumps({"x": ROWS}).encode())
+        (entry,) = told(start("status", "job.yaml", "--inputs", "--json"))
+        assert entry["status"] == "stale", entry
+        receipt = told(start("run", "job.yaml", "--force", "--json"))
+        assert published(receipt, out) == [2 * x for x in range(ROWS + 1)]
+        told(start("clean", "job.yaml", "--yes", "--json"))
+        assert published(receipt, out) == [2 * x for x in range(ROWS + 1)]
+        assert sorted(file.path for file in out.files((".parquet",))) == sorted(receipt["files"])
