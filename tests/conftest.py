@@ -101,7 +101,7 @@ def azure() -> Iterator[str]:
 def postgres() -> Iterator[str]:
     """A PostgreSQL server on this machine: a SQLAlchemy URL, in which only the name of the database is missing.
 
-    Its user and password are in the environment of the tests as PGUSER and PGPASSWORD.
+    Its user and password are in the tests' environment as PGUSER and PGPASSWORD, its address as PGHOST and PGPORT.
     """
     from tests.postgres import postgres_server
 

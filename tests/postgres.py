@@ -16,7 +16,10 @@ USER, PASSWORD = "tester", "p@ss/w:rd%"
 
 @contextlib.contextmanager
 def postgres_server() -> Iterator[str]:
-    """`127.0.0.1:port` of a server that keeps nothing; PGUSER and PGPASSWORD are set. It does not run as root."""
+    """`127.0.0.1:port` of a server that keeps nothing and does not run as root.
+
+    PGHOST, PGPORT, PGUSER and PGPASSWORD are set.
+    """
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not programs:
         pytest.skip("needs PostgreSQL below /usr/lib/postgresql")
@@ -39,7 +42,7 @@ def postgres_server() -> Iterator[str]:
         *("-o", f"-h 127.0.0.1 -p {port} -k {folder} -F"),
     ]
     subprocess.run(start, user=account, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    os.environ.update(PGUSER=USER, PGPASSWORD=PASSWORD)
+    os.environ.update(PGUSER=USER, PGPASSWORD=PASSWORD, PGHOST="127.0.0.1", PGPORT=str(port))
     try:
         yield f"127.0.0.1:{port}"
     finally:

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
+from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
 from tasks.errors import InputError
@@ -101,6 +104,50 @@ def test_the_snapshot_is_chosen_once_and_read_until_the_end(
     assert sorted(read_all(then, read_manifest(place)[0]).column("n")) == [0, 1, 2, 10, 11, 12, 13]
     assert sorted(read(source()).column("n")) == [0, 2, 10, 11, 12, 13, 50, 51]
     assert sorted(read(source(snapshot_id=then.snapshot_id)).column("n")) == [0, 1, 2, 10, 11, 12, 13]
+
+
+def delete_by_position(table: Table, uri: str, positions: list[int]) -> None:
+    """Marks rows of a data file as deleted, in a file beside it, as other engines do; pyiceberg rewrites data files."""
+    deletes = pa.table({"file_path": [uri] * len(positions), "pos": pa.array(positions, pa.int64())})
+    path = f"{table.location()}/data/deletes.parquet"
+    with table.io.new_output(path).create() as file:
+        pq.write_table(deletes, file)
+    [data] = [task.file for task in table.scan().plan_files() if task.file.file_path == uri]
+    described = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=data.partition,
+        record_count=len(deletes),
+        file_size_in_bytes=len(table.io.new_input(path)),
+        _table_format_version=2,
+    )
+    described.spec_id = data.spec_id
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as update:
+        writer_of_data = update.new_manifest_writer
+
+        def writer_of_deletes(**arguments: Any) -> Any:
+            writer = writer_of_data(**arguments)
+            writer.content = lambda: ManifestContent.DELETES  # type: ignore[method-assign]
+            return writer
+
+        update.new_manifest_writer = writer_of_deletes  # type: ignore[method-assign]
+        update.append_data_file(described)
+
+
+def test_rows_that_a_file_of_deletes_marks_are_none(
+    source: Callable[..., Iceberg], catalog: Catalog, tmp_path: Path
+) -> None:
+    before, place = source(), Location(str(tmp_path)) / "manifest"
+    take_manifest(place, before, "all")
+    [second] = [file for file in list_inputs(before, "all") if "day=2026-01-02" in file.path]
+    delete_by_position(catalog.load_table("news.daily"), second.uri, [0, 2])
+    found = read(source())
+    assert sorted(found.column("n")) == [0, 1, 2, 11, 13]
+    assert found.counts[second.path] == 2
+    assert digest(list_inputs(source(), "all")) != read_manifest(place)[1], "the partition is stale"
+    then = before.at(read_snapshot(place))
+    assert sorted(read_all(then, read_manifest(place)[0]).column("n")) == [0, 1, 2, 10, 11, 12, 13]
 
 
 def test_columns_that_came_later_are_null_before(source: Callable[..., Iceberg], catalog: Catalog) -> None:

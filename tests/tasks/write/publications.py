@@ -1,6 +1,7 @@
 """Staged rows and whole publishes of them, without the stream that would come before."""
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from tasks.write.sink import Sink
 from tasks.write.sql import SqlSink
 from tests.tasks.runs import make_run
 
+POSTGRESQL = "postgresql+psycopg://${PGUSER}:${PGPASSWORD}@${PGHOST}:${PGPORT}/postgres"  # of the fixture postgres
 NO_ERRORS = staging.QUARANTINE.empty_table()
 
 
@@ -104,6 +106,9 @@ def read_files(sink: Location, files: list[str]) -> pa.Table:
 
 def sink_of(kind: str, place: Path | str) -> Sink:
     """A sink of this kind; what has no directory lies at `place`, and files hold one part each."""
+    if kind == "postgresql":  # a place is a schema of one database
+        schema = f"place_{hashlib.sha256(str(place).encode()).hexdigest()[:16]}"
+        return SqlSink(url=POSTGRESQL, table=f"{schema}.results")
     if kind == "sql":
         return SqlSink(url=f"sqlite:///{place}/out.db", table="results")
     if kind == "iceberg":
@@ -126,8 +131,9 @@ def columns_of(kind: str, numbers: list[int]) -> dict[str, Any]:
 
 
 def seen_in_database(run: Run, sink: SqlSink) -> list[int]:
+    schema, _, name = sink.table.rpartition(".")
     with engine(sink.url).connect() as connection:
-        if not sa.inspect(connection).has_table(sink.table):
+        if not sa.inspect(connection).has_table(name, schema=schema or None):
             return []
         return [row.x for row in connection.execute(sa.text(f"SELECT x FROM {sink.table} ORDER BY x"))]
 

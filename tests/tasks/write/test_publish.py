@@ -17,12 +17,14 @@ import pytest
 from deltalake import DeltaTable
 from lance import LanceDataset
 from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy.schema import CreateSchema
 
 from tasks import staging
 from tasks.errors import CheckFailed
 from tasks.lease import LeaseLost
 from tasks.run_directory import Run, read_json
 from tasks.write import exchange
+from tasks.write.database import engine
 from tasks.write.delta import DeltaSink
 from tasks.write.iceberg import IcebergSink
 from tasks.write.lance import LanceSink
@@ -209,6 +211,9 @@ def assert_put_right(run: Run, sink: Sink) -> None:
 def begin(kind: str, place: str, partition: str, opened: contextlib.ExitStack) -> tuple[Any, ...]:
     """What `publish` takes: the old rows are published at the place, and the new ones prepared, until `opened` ends."""
     sink, run = sink_of(kind, place), numbered(place, 2, partition)
+    if kind == "postgresql":
+        with engine(sink.url).begin() as connection:
+            connection.execute(CreateSchema(sink.table.partition(".")[0]))
     publish_parts(numbered(place, 1, partition), sink, columns_of(kind, OLD[:2]), columns_of(kind, OLD[2:]))
     stage(run, columns_of(kind, NEW[:1]), columns_of(kind, NEW[1:]))
     held = opened.enter_context(holding(run))
@@ -231,24 +236,33 @@ def begin(kind: str, place: str, partition: str, opened: contextlib.ExitStack) -
         ("lance", "disk", "2026-01-02"),
         ("lance", "s3", "all"),
         ("sql", "disk", "2026-01-02"),
+        ("postgresql", "disk", "2026-01-02"),
         ("delta", "disk", "2026-01-02"),
         ("delta", "disk", "all"),
         ("delta", "s3", "2026-01-02"),
     ],
 )
 def test_a_publish_killed_before_any_of_its_steps_is_put_right_by_the_next_run(
-    kind: str, store: str, partition: str, copies: Any, ray_session: None, tmp_path: Path
+    kind: str,
+    store: str,
+    partition: str,
+    copies: Any,
+    ray_session: None,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     """A repair that is killed too, at a random step, is put right by the one after it."""
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     chance = random.Random(seed)
+    if kind == "postgresql":
+        request.getfixturevalue("postgres")
     place, copied = copies(store)
     with contextlib.ExitStack() as opened:
         begun = begin(kind, place, partition, opened)
 
         def at_a_place_of_its_own(name: str) -> tuple[Any, ...]:
-            if kind == "iceberg":  # its metadata has whole paths: it cannot be copied
+            if kind in ("iceberg", "postgresql"):  # whole paths lie in it, or nothing on the disk: no copy is its like
                 return begin(kind, str(tmp_path / name), partition, opened)
             copy = copied(name)
             return (moved(begun[0], copy), sink_of(kind, copy), *begun[2:])
