@@ -166,6 +166,16 @@ class Job(Leaf):
         return self
 
     @model_validator(mode="after")
+    def _can_be_published_to(self) -> "Job":
+        for key, path in (("sink.path", self.sink.place), ("state", self.state)):
+            if path and path.startswith("hf://"):
+                raise ValueError(
+                    f"{key}: hf:// can be read, not published to: of two runs at once it lets both write. Publish "
+                    "elsewhere, and upload the partition from there"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _a_stall_outlasts_a_row(self) -> "Job":
         row, stall = self.row_timeout_seconds, self.stall_timeout_seconds
         if row and stall and stall <= row:

@@ -1,4 +1,4 @@
-"""Places on any filesystem, by URI: local, `file://`, `s3://`, `gs://`, `abfs://`.
+"""Places on any filesystem, by URI: local, `file://`, `s3://`, `gs://`, `abfs://`; `hf://` to read from.
 
 One library serves them all, fsspec (s3fs for S3): unlike pyarrow's own filesystems it lists ETags, fetches hundreds of
 small objects at once, reads public buckets without credentials and can create an object only if it is not there.
@@ -27,6 +27,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from tasks.entries import Entry, entry_of
 from tasks.errors import JobError
+from tasks.hub import at_commit, is_hub
 from tasks.local_listing import local_entries
 from tasks.passing import is_full
 from tasks.s3_listing import s3_entries
@@ -100,11 +101,13 @@ class Location:
 
         A location that is itself a file is that one file. Raises `FileNotFoundError` for a local directory or a bucket
         that does not exist, `PermissionError` for one that may not be read. They come while they are listed, on disks
-        and from S3; other stores list all of them first.
+        and from S3; other stores list all of them first. Those on Hugging Face's hub are of one commit.
         """
         filesystem, root = self.open_filesystem()
         if is_local(filesystem) and not filesystem.exists(root):
             raise FileNotFoundError(f"there is no directory {self}")
+        if is_hub(filesystem):
+            root = at_commit(filesystem, root)
         root, is_empty = root.rstrip("/"), True
         scheme = "" if is_local(filesystem) else filesystem.unstrip_protocol(root).removesuffix(root)
         for full, size, version, changed in entries(filesystem, root):
@@ -115,7 +118,7 @@ class Location:
             if extensions and not path.lower().endswith(extensions):
                 continue
             yield File(path, scheme + full, size, version, changed)
-        if is_empty and not is_local(filesystem):
+        if is_empty and not is_local(filesystem) and not is_hub(filesystem):
             filesystem.ls(root.split("/", 1)[0])  # a bucket that is missing or forbidden says so
 
     def names(self) -> list[str]:

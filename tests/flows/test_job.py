@@ -280,6 +280,11 @@ def test_a_placeholder_that_would_never_be_filled_is_refused(write, override, ex
     assert re.search(expected, complaint(write(SMALL), override))
 
 
+@pytest.mark.parametrize("key", ["sink.path", "state"])
+def test_nothing_is_published_to_the_hub(write, key):
+    assert f"{key}: hf:// can be read, not published to" in complaint(write(SMALL), f"{key}=hf://datasets/me/things")
+
+
 def test_several_models_need_names_of_their_own(write):
     without = WHOLE.replace("name: clip, ", "")
     assert "inference.0 (image_embedding) needs a name" in complaint(write(without))

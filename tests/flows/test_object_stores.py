@@ -1,4 +1,4 @@
-"""A job that reads from Google's or Azure's store and publishes there, from the command line."""
+"""A job that reads from Google's or Azure's store and publishes there, or reads from the hub, from the command line."""
 
 import json
 import uuid
@@ -11,6 +11,7 @@ import yaml
 
 from tasks.storage import Location
 from tests.chaos.runs import Process, started_runs
+from tests.hub import DATASET, hub
 
 pytestmark = pytest.mark.slow
 ROWS = 40
@@ -69,3 +70,23 @@ def test_a_partition_is_read_from_and_published_to_a_store_and_resumed_there(
         told(start("clean", "job.yaml", "--yes", "--json"))
         assert published(receipt, out) == [2 * x for x in range(ROWS + 1)]
         assert sorted(file.path for file in out.files((".parquet",))) == sorted(receipt["files"])
+
+
+def test_a_data_set_on_the_hub_is_read_and_stale_after_a_commit(tmp_path: Path, prefect_api: str) -> None:
+    files, out = tmp_path / "hub", tmp_path / "out"
+    files.mkdir()
+    (files / "a.jsonl").write_text("\n".join(json.dumps({"x": x}) for x in range(ROWS)))
+    job = {
+        "name": "hub",
+        "source": {"kind": "jsonl", "path": f"hf://datasets/{DATASET}"},
+        "preprocess": [{"kind": "derive_columns", "columns": {"twice": "x * 2"}}],
+        "inference": [],
+        "sink": {"kind": "parquet", "path": str(out)},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    with hub(files) as address, started_runs(tmp_path, prefect_api) as start:
+        receipt = told(start("run", "job.yaml", "--json", HF_ENDPOINT=address))
+        assert published(receipt, Location(str(out))) == [2 * x for x in range(ROWS)]
+        (files / "b.jsonl").write_text(json.dumps({"x": ROWS}))
+        (entry,) = told(start("status", "job.yaml", "--inputs", "--json", HF_ENDPOINT=address))
+        assert entry["status"] == "stale", entry
