@@ -14,13 +14,21 @@ import psutil
 import pytest
 import torch
 from pydantic import ValidationError
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from tasks.errors import JobError
 from tasks.infer import pretrained
 from tasks.infer.child_server import ChildServer
 from tasks.infer.vllm_server import VLLM
-from tests.tasks.infer.chat_models import VOCABULARY, chat_model, chat_tokenizer, some_words
+from tests.tasks.infer.chat_models import TEMPLATE, chat_model, chat_tokenizer, some_words
+from tests.tasks.infer.chat_server import MOOD
 
 SERVES = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "{port}"]
 
@@ -125,17 +133,29 @@ def test_of_a_server_that_ends_the_first_error_is_told_too() -> None:
     assert told.endswith("ZeroDivisionError: division by zero")
 
 
-def llama_for_vllm(folder: Path) -> Path:
+def llama_for_vllm(folder: Path, tokenizer: PreTrainedTokenizerFast | None = None) -> Path:
     """A random Llama with heads of 64, the smallest that vLLM takes on CPUs."""
     torch.manual_seed(5)
+    tokenizer = tokenizer or chat_tokenizer()
     config = LlamaConfig(
         hidden_size=128, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
-        vocab_size=len(VOCABULARY), max_position_embeddings=256, initializer_range=0.3, eos_token_id=1,
-        bos_token_id=None,
+        vocab_size=len(tokenizer), max_position_embeddings=256, initializer_range=0.3,
+        eos_token_id=tokenizer.eos_token_id, bos_token_id=None,
     )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder)
-    chat_tokenizer().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """A token a byte: any JSON can be written, as with the tokenizers of real models."""
+    letters = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(letters, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="[END]")
+    made.chat_template = TEMPLATE
+    return made
 
 
 @pytest.mark.slow
@@ -165,3 +185,23 @@ def test_vllm_answers_as_transformers_does(tmp_path: Path) -> None:
         same += answer.strip() == tokenizer.decode(new[given["input_ids"].shape[1] :], skip_special_tokens=True)
     assert same >= 62  # kernels differ, so ties may fall otherwise
     assert not found.failed
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("OVERNIGHT_VLLM_PYTHON" not in os.environ, reason="needs an environment with vLLM")
+def test_vllm_s_answers_fit_the_schema_that_a_job_asks_for(tmp_path: Path) -> None:
+    """The model is random: without the schema none of its answers would be JSON."""
+    llama_for_vllm(tmp_path, byte_tokenizer())
+    model = VLLM(
+        model=str(tmp_path), user="{text}", max_new_tokens=40, python=os.environ["OVERNIGHT_VLLM_PYTHON"],
+        dtype="float32", output_schema=MOOD, temperature=1.0, seed=3,
+        engine_settings={
+            "gpu_memory_utilization": 0.15, "enforce_eager": True,
+            "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+        },
+    )  # fmt: skip
+    batch = {"text": np.array(some_words(40), object), "row_id": np.array([f"r{i}" for i in range(40)], object)}
+    found: Any = model.load()(batch)
+    assert not found.failed
+    moods = [answer["mood"] for answer in found.columns["structured_output"].to_pylist()]
+    assert set(moods) == {"good", "bad"}
