@@ -1,0 +1,75 @@
+"""A search of a large Lance table, row by row and by its index: `python benchmarks/search.py [--rows 1000000]`.
+
+Vectors of 384 numbers in two thousand clouds, ten queries. Medians, and the share of the ten nearest that the index
+finds.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import lance
+import numpy as np
+import pyarrow as pa
+
+from tasks.search.indexed import index_groups, nearest_indexed
+from tasks.search.nearest import nearest
+from tasks.search.published import LanceRows, newest_version
+from tasks.search.shown import described
+from tasks.storage import Location
+from tasks.write.lance_table import bring_index_up_to_date
+
+WIDTH, CLOUDS, SPREAD = 384, 2_000, 0.6
+ROWS_AT_ONCE, QUERIES, COUNT = 20_000, 10, 10
+COLUMN = "embedding"
+SCHEMA = pa.schema([("row_id", pa.string()), (COLUMN, pa.list_(pa.float32(), WIDTH))])
+T = TypeVar("T")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    rows = parser.parse_args().rows
+    random = np.random.default_rng(0)
+    clouds = random.normal(size=(CLOUDS, WIDTH)).astype(np.float32)
+
+    def vectors(count: int) -> np.ndarray:
+        return clouds[random.integers(0, CLOUDS, count)] + random.normal(0, SPREAD, (count, WIDTH)).astype(np.float32)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for first in range(0, rows, ROWS_AT_ONCE):
+            count = min(ROWS_AT_ONCE, rows - first)
+            numbers = pa.FixedSizeListArray.from_arrays(vectors(count).ravel(), WIDTH)
+            yield pa.record_batch([[f"row {first + n}" for n in range(count)], numbers], schema=SCHEMA)
+
+    with tempfile.TemporaryDirectory(prefix="overnight-search-") as folder:
+        place = Location(folder)
+        lance.write_dataset(pa.RecordBatchReader.from_batches(SCHEMA, batches()), folder, mode="overwrite")
+        indexing, _ = timed(lambda: bring_index_up_to_date(place, COLUMN, "cosine"))
+        table = [LanceRows("all", place, None, newest_version(place))]
+        groups = index_groups(table[0], COLUMN)
+        all_seconds, index_seconds, found = [], [], []
+        for query in vectors(QUERIES):
+            seconds, every = timed(lambda query=query: described(nearest(table, COLUMN, query, COUNT).matches))
+            all_seconds.append(seconds)
+            seconds, (near, _) = timed(lambda query=query: nearest_indexed(table, groups, COLUMN, query, COUNT))
+            index_seconds.append(seconds)
+            found.append(len({row["row_id"] for row in every} & {row["row_id"] for row in near}) / COUNT)
+    print("| rows | every row compared | by the index | of the ten nearest found | index made in |")
+    print("| ---: | ---: | ---: | ---: | ---: |")
+    every_second, index_second = statistics.median(all_seconds), statistics.median(index_seconds)
+    print(f"| {rows:,} | {every_second:.2f} s | {index_second:.3f} s | {np.mean(found):.0%} | {indexing:.0f} s |")
+
+
+def timed(work: Callable[[], T]) -> tuple[float, T]:
+    """Seconds, and what it returns."""
+    started = time.monotonic()
+    made = work()
+    return time.monotonic() - started, made
+
+
+if __name__ == "__main__":
+    main()
