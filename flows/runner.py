@@ -13,6 +13,7 @@
 """
 
 import contextlib
+import functools
 import gc
 import logging
 import math
@@ -204,6 +205,7 @@ class OvernightTaskRunner(RayTaskRunner[R]):
     @staticmethod
     def _run_prefect_task(*args: Any, **kwargs: Any) -> Any:
         is_well = False
+        _leave_imports_alone()
         try:
             state = RayTaskRunner._run_prefect_task(*args, **kwargs)
             is_well = state.is_completed()
@@ -213,6 +215,12 @@ class OvernightTaskRunner(RayTaskRunner[R]):
                 worker.drain_all(timeout=FLUSH_SECONDS, at_exit=False)
             if not is_well:
                 gc.collect()  # an idle worker would hold a failed stream's actors, and their CPUs, in a cycle
+
+
+@functools.cache  # once a process: what a task leaves behind is to be found
+def _leave_imports_alone() -> None:
+    """Garbage is not looked for in what was imported, which takes a third of the time of a listing."""
+    gc.freeze()
 
 
 @contextlib.contextmanager

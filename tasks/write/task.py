@@ -140,25 +140,29 @@ def _stream(
 
 @contextlib.contextmanager
 def _progress_artifacts(run: Run, total: int | None) -> Iterator[Callable[[dict[str, int], bool], None]]:
-    """One artifact a stage, brought up to date by the function yielded. `total`: rows to do, None if nobody knows."""
+    """One artifact a stage, made and brought up to date by the function yielded: the stream does not wait for it.
+
+    total: rows to do, None if nobody knows.
+    """
 
     def describe(stage: str, done: int) -> str:
         return f"{stage}: {done:,} of {total:,} rows" if total is not None else f"{stage}: {done:,} rows"
 
     artifacts: dict[str, Any] = {}
-    with dispensable():
-        for stage in STREAM_STAGES:
-            key = artifact_key(run.job, f"progress-{stage}")
-            artifacts[stage] = create_progress_artifact(0.0, key=key, description=describe(stage, 0))
     # One client and one change of settings for all updates, for to make these costs 27 and 45 ms of CPU. It would try
     # for minutes to reach a server that it has reached before; the next update does as well.
     with get_client(sync_client=True) as client, temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
 
         def tell(rows: dict[str, int], finished: bool) -> None:
-            for stage, artifact in artifacts.items():
+            for stage in STREAM_STAGES:
                 done = rows.get(stage, 0)
                 share = 100.0 if finished else min(99.9, 100 * done / total) if total else 0.0
-                client.update_artifact(artifact, ArtifactUpdate(data=share, description=describe(stage, done)))
+                words = describe(stage, done)
+                if stage in artifacts:
+                    client.update_artifact(artifacts[stage], ArtifactUpdate(data=share, description=words))
+                else:
+                    key = artifact_key(run.job, f"progress-{stage}")
+                    artifacts[stage] = create_progress_artifact(share, key=key, description=words)
 
         yield tell
 
