@@ -15,16 +15,18 @@ import os
 import random
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import aiohttp  # noqa: F401 - first: aiobotocore asks for a part of it, which is there before it is complete
+from fsspec.asyn import sync
 from s3fs import S3FileSystem
 from s3fs.utils import FileExpired
 
 from tasks.errors import StorageFailed
 from tasks.passing import is_passing, status_of
-from tasks.quick_s3 import QuickGets, quick_gets
+from tasks.quick_s3 import QuickGets, quick_gets, threads
 from tasks.s3_answers import take_objects
 
 PATIENCE_SECONDS = 120.0
@@ -37,7 +39,7 @@ _logged: deque[float] = deque(maxlen=1)
 
 
 class PatientS3(S3FileSystem):
-    """s3fs, but it waits as above, and `cat_ranges(..., etags={path: ETag})` reads these versions or fails."""
+    """s3fs, but it waits as above, and reads the versions that it is asked for."""
 
     def __init__(self, **options: Any) -> None:
         once = {"mode": "standard", "total_max_attempts": 1}
@@ -59,8 +61,6 @@ class PatientS3(S3FileSystem):
         if etags is None:  # one request: s3fs would ask for the size first, to fetch a large file in pieces
             return bytes(await super()._cat_file(path, start=start, end=end, **{"max_concurrency": 1, **others}))
         bucket, key, _ = self.split_path(path)
-        if (found := await self._quickly(bucket, key, etags[path])) is not None:
-            return found
         match = {"IfMatch": f'"{etags[path]}"'} if etags[path] else {}
         for tried in range(1, BODY_TRIES + 1):
             try:
@@ -79,12 +79,36 @@ class PatientS3(S3FileSystem):
                 answer["Body"].close()
         raise AssertionError("unreachable: the last try returns or raises")
 
-    async def _quickly(self, bucket: str, key: str, etag: str) -> bytes | None:
-        client = await self.set_session()
-        if bucket not in self._quick:
-            self._quick[bucket] = quick_gets(bucket, client, None if self.anon else self.session)
-        gets = self._quick[bucket]
-        return await gets.get(key, etag) if gets else None
+    def read_versions(self, paths: Sequence[str], etags: Sequence[str]) -> list[Any]:
+        """Whole objects of these ETags (any, where it is empty); in the place of each that cannot be had, its error."""
+        found = self._read_quickly(paths, etags)
+        if left := [place for place, content in enumerate(found) if content is None]:
+            wanted = {paths[place]: etags[place] for place in left}
+            others = self.cat_ranges([paths[place] for place in left], None, None, on_error="return", etags=wanted)
+            for place, content in zip(left, others, strict=True):
+                found[place] = content
+        return found
+
+    def _read_quickly(self, paths: Sequence[str], etags: Sequence[str]) -> list[Any]:
+        client = sync(self.loop, self.set_session)
+        split = [self.split_path(path)[:2] for path in paths]
+        for bucket in {bucket for bucket, _ in split} - self._quick.keys():
+            self._quick[bucket] = quick_gets(bucket, client, None if self.anon else self.ask_for_credentials)
+        gets = self._quick
+
+        def get(place: tuple[str, str], etag: str) -> bytes | None:
+            bucket, key = place
+            return quick.get(key, etag) if (quick := gets[bucket]) else None
+
+        return list(threads().map(get, split, etags))
+
+    def ask_for_credentials(self) -> Any:
+        """botocore's, as they are now."""
+
+        async def ask() -> Any:
+            return await (await self.session.get_credentials()).get_frozen_credentials()
+
+        return sync(self.loop, ask)
 
     async def _pipe_file(self, path: str, *arguments: Any, **options: Any) -> Any:
         """An object that is there already is a `FileExistsError`, also where a server answers 412 without naming the

@@ -132,10 +132,12 @@ def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
     """The contents of files of one filesystem, fetched together; in the place of each that failed, its error."""
     filesystem = files[0].place[0]
     paths = [filesystem._strip_protocol(file.uri) for file in files]  # as `place`, in a tenth of the time
-    is_pinned = hasattr(filesystem, "call_s3")
-    etags = {"etags": dict(zip(paths, (file.version for file in files), strict=True))} if is_pinned else {}
-    # Not `cat`, which takes the brackets in a file's name for a pattern.
-    contents: list[Any] = filesystem.cat_ranges(paths, None, None, on_error="return", **etags)
+    is_pinned = hasattr(filesystem, "read_versions")
+    contents: list[Any]
+    if is_pinned:
+        contents = filesystem.read_versions(paths, [file.version for file in files])
+    else:  # not `cat`, which takes the brackets in a file's name for a pattern
+        contents = filesystem.cat_ranges(paths, None, None, on_error="return")
 
     def checked(file: SourceFile, content: bytes | Exception) -> bytes | Exception:
         if isinstance(content, FileNotFoundError):
