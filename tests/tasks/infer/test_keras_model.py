@@ -4,6 +4,7 @@ import os
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,28 @@ def test_a_file_that_is_no_model_says_so_and_code_in_one_is_not_run(saved: Path)
 def test_a_process_has_one_backend(saved: Path) -> None:
     with pytest.raises(JobError, match="expected Keras on jax, found it on torch in this process already"):
         run(saved, "named", backend="jax")
+
+
+ON_JAX = """
+import sys
+import numpy as np
+from tasks.infer.keras_model import KerasModel
+
+folder = sys.argv[1]
+model = KerasModel(file=f"{folder}/named.keras", columns=["x", "weight"], backend="jax")
+np.savez(f"{folder}/on_jax.npz", **model.load()(dict(np.load(f"{folder}/given.npz"))))
+assert "jax" in sys.modules
+"""
+
+
+def test_jax_gives_what_torch_gives(saved: Path) -> None:
+    pytest.importorskip("jax", reason="needs JAX")
+    np.savez(saved / "given.npz", x=X, weight=WEIGHT)
+    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
+    subprocess.run([sys.executable, "-c", ON_JAX, str(saved)], env=environment, check=True, timeout=120)
+    found = np.load(saved / "on_jax.npz")
+    np.testing.assert_allclose(found["score"], expected(saved), atol=1e-6)
+    np.testing.assert_array_equal(found["twice"], WEIGHT * 2)
 
 
 def test_without_keras_it_says_what_to_install(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
