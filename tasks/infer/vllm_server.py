@@ -56,8 +56,7 @@ class VLLM(Requests):
     @model_validator(mode="after")
     def _devices_are_reserved(self) -> "VLLM":
         needed = self.tensor_parallel_size * self.pipeline_parallel_size
-        on_ray = self.engine_settings.get("distributed_executor_backend") == "ray"
-        if self.num_gpus and self.num_gpus != needed and not (on_ray or self.num_gpus < 1 == needed):
+        if self.num_gpus and self.num_gpus != needed and not (self._is_on_ray() or self.num_gpus < 1 == needed):
             raise ValueError(
                 f"num_gpus: expected {needed} for tensor_parallel_size {self.tensor_parallel_size} and "
                 f"pipeline_parallel_size {self.pipeline_parallel_size}, found {self.num_gpus:g}"
@@ -80,10 +79,9 @@ class VLLM(Requests):
                 "infer",
             )
         interpreter, key = expand(self.python) if self.python else sys.executable, secrets.token_hex(16)
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or not self.python}
         checkpoint = pretrained.find(self.model)
         try:
-            server = ChildServer(self.command(interpreter, checkpoint), environment | {"VLLM_API_KEY": key})
+            server = ChildServer(self.command(interpreter, checkpoint), self._environment() | {"VLLM_API_KEY": key})
         except OSError as error:
             raise JobError(f"python: {self.python} cannot be run: {error}", "infer") from error
         if problem := server.wait("/health", self.start_timeout_seconds):
@@ -97,6 +95,18 @@ class VLLM(Requests):
             return ask(batch)
 
         return predict
+
+    def _is_on_ray(self) -> bool:
+        return self.engine_settings.get("distributed_executor_backend") == "ray"
+
+    def _environment(self) -> dict[str, str]:
+        """This worker's; without its modules where vLLM has others, with the cluster over which vLLM is to spread."""
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or not self.python}
+        if self._is_on_ray():
+            import ray
+
+            environment["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+        return environment
 
     def command(self, interpreter: str, checkpoint: Checkpoint) -> list[str]:
         """What starts its server, with `{port}` to be filled in."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import ray
 import torch
 from pydantic import ValidationError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -63,6 +64,18 @@ def test_the_gpus_reserved_are_those_that_the_engine_takes() -> None:
     VLLM(model="model", user="{text}", num_gpus=0.5)
     across = {"distributed_executor_backend": "ray"}
     VLLM(model="model", user="{text}", tensor_parallel_size=8, pipeline_parallel_size=2, engine_settings=across)
+
+
+def test_over_several_nodes_it_joins_the_cluster_of_its_worker(
+    tmp_path: Path, ray_session: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that fails with what it was told, in the place of vLLM's."""
+    tells = "import os; exit('told of ' + os.environ['RAY_ADDRESS'])"
+    monkeypatch.setattr(VLLM, "command", lambda *_: [sys.executable, "-c", tells])
+    across = {"distributed_executor_backend": "ray"}
+    model = VLLM(model=str(chat_model(tmp_path)), user="{text}", python=sys.executable, engine_settings=across)
+    with pytest.raises(JobError, match=f"told of {ray.get_runtime_context().gcs_address}"):
+        model.load()
 
 
 def test_without_vllm_it_says_how_to_have_it(tmp_path: Path) -> None:
