@@ -1,5 +1,6 @@
 """Every sink from a job file, end to end: published, found again by its own library, and left alone the second time."""
 
+import os
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,42 @@ def test_rows_of_a_database_with_status_clean_and_a_sample(run_job: RunJob, pict
     assert {item["what"] for item in cleaned["removed"]} >= {"samples"}
     assert run_job(made, "2026-01-02") == receipt
     assert not (state / "published").exists()
+
+
+@pytest.mark.slow
+def test_rows_of_postgresql_go_to_postgresql_once(run_job: RunJob, postgres: str, tmp_path: Path) -> None:
+    """Its workers, who were there before the server, have the password from a file."""
+    server = sa.make_url(postgres + "postgres").set(username=os.environ["PGUSER"], password=os.environ["PGPASSWORD"])
+    passwords = tmp_path / "pgpass"
+    passwords.write_text(f"*:*:*:*:{os.environ['PGPASSWORD'].replace(':', chr(92) + ':')}")
+    passwords.chmod(0o600)
+    with sa.create_engine(server).begin() as connection:
+        connection.execute(
+            sa.text("CREATE TABLE reviews AS SELECT n AS id, n % 5 AS stars FROM generate_series(1, 300) n")
+        )
+    place = {"host": server.host, "port": server.port, "user": server.username, "dbname": "postgres"}
+    made: dict[str, Any] = {
+        "name": "reviews",
+        "source": {
+            "kind": "sql", "connect": "psycopg:connect", "kwargs": place | {"passfile": str(passwords)},
+            "query": "SELECT * FROM reviews", "key": "id", "rows_per_unit": 50,
+        },
+        "preprocess": [{"kind": "derive_columns", "columns": {"good": "stars > 2"}}],
+        "sink": {
+            "kind": "sql", "table": "judged",
+            "url": f"postgresql+psycopg://{server.username}@{server.host}:{server.port}/postgres?passfile={passwords}",
+        },
+        "state": str(tmp_path / "state"),
+    }  # fmt: skip
+    receipt = run_job(made)
+    assert_settled(receipt, written=300)
+    wanted = {str(n): n % 5 > 2 for n in range(1, 301)}
+    for again in (False, True):
+        assert run_job(made, force=True)["generation"] != receipt["generation"] if again else run_job(made) == receipt
+        with sa.create_engine(server).connect() as connection:
+            found = [tuple(row) for row in connection.execute(sa.text("SELECT row_id, good FROM judged"))]
+        assert len(found) == 300
+        assert dict(found) == wanted
 
 
 def test_a_sink_without_a_directory_needs_a_state(pictures: Path, tmp_path: Path) -> None:
