@@ -51,7 +51,8 @@ class PatientS3(S3FileSystem):
         client = await super().set_session(refresh=refresh, kwargs=kwargs)
         if client is not self._known_client:  # asked for before every request
             client.meta.events.register_first("needs-retry.s3", seconds_to_wait, unique_id="overnight-patience")
-            client.meta.events.register("before-parse.s3.ListObjectsV2", take_objects, unique_id="overnight-listing")
+            # By this name it comes before botocore's own, which are registered by `before-parse.s3.*`.
+            client.meta.events.register("before-parse.*.ListObjectsV2", take_objects, unique_id="overnight-listing")
             self._known_client, self._quick = client, {}
         return client
 
