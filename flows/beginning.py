@@ -23,24 +23,58 @@ LOOKED_AT = 1000  # files, of which one says what the inputs are
 WORK = {
     "image_embedding": "vectors of images, for search and clustering (CLIP, DINOv2, ...)",
     "image_classification": "labels of images (ResNet, ViT, ...)",
+    "object_detection": "objects in images, with boxes (YOLOS, DETR, ...)",
+    "image_captioning": "descriptions of images (SmolVLM, LLaVA, ...)",
+    "transcription": "what is said in sound (Whisper)",
     "text_embedding": "vectors of texts, for search and clustering (MiniLM, ...)",
     "text_classification": "labels of texts, sentiment for example",
     "text_generation": "texts made of texts: summaries, answers",
+    "chat": "answers to a question about each text, by a model tuned for chats",
     "python": "a model of your own, with a skeleton to begin from",
     "none": "no model: rows are read, prepared and written",
 }
 MODELS = {
     "image_embedding": "openai/clip-vit-base-patch32",
     "image_classification": "microsoft/resnet-152",
+    "object_detection": "hustvl/yolos-tiny",
+    "image_captioning": "HuggingFaceTB/SmolVLM-256M-Instruct",
+    "transcription": "openai/whisper-small",
     "text_embedding": "sentence-transformers/all-MiniLM-L6-v2",
     "text_classification": "distilbert/distilbert-base-uncased-finetuned-sst-2-english",
     "text_generation": "Qwen/Qwen2.5-0.5B-Instruct",
+    "chat": "Qwen/Qwen2.5-0.5B-Instruct",
 }
+# The column that a model reads; work that is not here takes whatever rows there are.
+READS = {
+    **dict.fromkeys(("image_embedding", "image_classification", "object_detection", "image_captioning"), "image"),
+    **dict.fromkeys(("text_embedding", "text_classification", "text_generation", "chat"), "text"),
+    "transcription": "audio",
+}
+# The columns that can be had of a file, the usual one first, and the steps that make them.
+FILES: dict[str, dict[str, list[str]]] = {
+    "images": {"image": []},
+    "video": {
+        "image": ["{kind: sample_frames, every_seconds: 1, longest_side: 800}"],
+        "audio": ["{kind: decode_audio, column: video, chunk_seconds: 30}"],
+    },
+    "audio": {"audio": ["{kind: decode_audio, chunk_seconds: 30}"]},
+    "pdf": {"text": ["{kind: pdf_text}", "{kind: split_text, size: 1000, overlap: 100}"]},
+    "text": {"text": []},
+}
+TABLES = ("parquet", "csv", "jsonl", "huggingface", "webdataset")  # whose column of texts a person names
+OF_WHOLE_IMAGES = ("object_detection", "image_captioning")  # of which resizing would cut off the borders
+RESIZE = "{kind: resize_image, size: 224}"
+# What a skeleton calls the column it reads, what that is, and an example of what may be made of it.
+EXAMPLES = {
+    "image": ("images", "arrays of uint8, N x height x width x 3", "brightness", "images.mean(axis=(1, 2, 3))"),
+    "audio": ("sounds", "N arrays of float32, 1 x samples", "loudness", "np.array([abs(one).max() for one in sounds])"),
+}
+EXAMPLE = ("values", "an array of N values", "length", "np.array([len(str(value)) for value in values])")
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a person wants. `path` as in a job file; `model` and `text_column` where the work has them."""
+    """What a person wants. `path` as in a job file; `model` where the work has one, `text_column` for tables."""
 
     folder: Path
     name: str
@@ -83,8 +117,21 @@ def default_name(folder: Path) -> str:
 
 def works_for(source: str) -> dict[str, str]:
     """The work that rows of a source can be given, with its explanation."""
-    other = "text_" if source == "images" else "image_"
-    return {work: words for work, words in WORK.items() if not work.startswith(other)}
+    columns = ["text"] if source in TABLES else [*FILES.get(source, [])]
+    return {work: words for work, words in WORK.items() if READS.get(work) in (None, *columns)}
+
+
+def names_column(source: str, work: str) -> bool:
+    """Whether a person has to say which column the model reads."""
+    return source in TABLES and READS.get(work) == "text"
+
+
+def column_read(answers: Answers) -> str:
+    """The column that the work is on: its own of files, else the one that was named."""
+    columns = FILES.get(answers.source)
+    if not columns:
+        return answers.text_column or "row_id"
+    return READS.get(answers.work) or next(iter(columns))
 
 
 def create(answers: Answers) -> list[Path]:
@@ -99,6 +146,11 @@ def create(answers: Answers) -> list[Path]:
     if answers.work not in works_for(answers.source):
         raise JobError(
             f"--work {answers.work}: expected one of {', '.join(works_for(answers.source))} for {answers.source}."
+        )
+    if answers.source in FILES and answers.text_column not in ("", column_read(answers)):
+        raise JobError(
+            f"--text-column {answers.text_column}: of {answers.source} the work is on the column "
+            f"{column_read(answers)}. Leave it out."
         )
     answers.folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
@@ -125,8 +177,8 @@ def _job_file(answers: Answers) -> str:
         f"name: {_flow(answers.name)}",
         f"source: {_flow({'kind': answers.source, 'path': path, **label})}",
     ]
-    if answers.source == "images":
-        lines += ["preprocess:", "  - {kind: resize_image, size: 224}"]
+    if steps := _steps(answers):
+        lines += ["preprocess:", *(f"  - {step}" for step in steps)]
     if answers.work != "none":
         lines += ["inference:", f"  - {_flow(_model(answers))}"]
     lines += [
@@ -138,17 +190,22 @@ def _job_file(answers: Answers) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _steps(answers: Answers) -> list[str]:
+    column = column_read(answers)
+    resize = [RESIZE] if column == "image" and answers.work not in OF_WHOLE_IMAGES else []
+    return FILES.get(answers.source, {}).get(column, []) + resize
+
+
 def _model(answers: Answers) -> dict[str, Any]:
+    column = column_read(answers)
     if answers.work == "python":
-        return {"kind": "python", "target": f"{MODULE}:Model", "kwargs": _own_column(answers)}
-    column = {"text_column": answers.text_column} if answers.work.startswith("text_") else {}
-    fits = answers.work == "text_generation" and re.fullmatch(r"\w+", answers.text_column)
-    prompt = {"prompt": f"Summarise: {{{answers.text_column}}}"} if fits else {}
-    return {"kind": answers.work, "model": answers.model, **column, **prompt}
-
-
-def _own_column(answers: Answers) -> dict[str, str]:
-    return {"column": "image" if answers.source == "images" else answers.text_column or "row_id"}
+        return {"kind": "python", "target": f"{MODULE}:Model", "kwargs": {"column": column}}
+    settings = {"text_column": column} if answers.work.startswith("text_") else {}
+    if answers.work == "chat":
+        settings["user"] = f"Summarise in one sentence: {{{column}}}"
+    elif answers.work == "text_generation" and re.fullmatch(r"\w+", column):
+        settings["prompt"] = f"Summarise: {{{column}}}"
+    return {"kind": answers.work, "model": answers.model, **settings}
 
 
 def _flow(value: Any) -> str:
@@ -165,12 +222,8 @@ def _is_word(text: str) -> bool:
 
 def skeleton(answers: Answers) -> str:
     """A predictor that runs on the rows as it is, to be replaced line by line."""
-    if answers.source == "images":
-        about, value = "arrays of uint8, N x height x width x 3", "images.mean(axis=(1, 2, 3))"
-        variable, column, result = "images", "image", "brightness"
-    else:
-        about, value = "an array of N values", "np.array([len(str(value)) for value in values])"
-        variable, column, result = "values", _own_column(answers)["column"], "length"
+    column = column_read(answers)
+    variable, about, result, value = EXAMPLES.get(column, EXAMPLE) if answers.source in FILES else EXAMPLE
     return f'''"""A model of your own: loaded once a worker, called once a batch. What stands here only shows how."""
 
 import numpy as np

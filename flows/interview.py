@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from flows.beginning import MODELS, Answers, default_name, find_source, source_kinds, works_for
+from flows.beginning import MODELS, Answers, default_name, find_source, names_column, source_kinds, works_for
 from tasks.errors import JobError
 
 
@@ -21,12 +21,9 @@ def answered(folder: Path, given: Mapping[str, str | None]) -> Answers:
         click.echo("\n".join(f"  {work:<22}{words}" for work, words in works.items()))
     work = given["work"] or _asked("work", "What is to be done with each row?", list(works))
     _one_of("work", work, list(works))
-    column = ""
-    if source != "images" and work != "none":
-        default = "text" if source == "text" else ""
-        column = given["text_column"] or default
-        if not column and work.startswith("text_"):
-            column = _asked("text-column", "Which column holds the text?", default="text")
+    column = given["text_column"] or ""
+    if not column and names_column(source, work):
+        column = _asked("text-column", "Which column holds the text?", default="text")
     model = given["model"] or (_asked("model", "Which model?", default=MODELS[work]) if work in MODELS else "")
     return Answers(folder, given["name"] or default_name(folder), path, source, work, model, column)
 

@@ -23,12 +23,12 @@ class ImageClassification(PretrainedPredictor):
         return ["image"]
 
     def calls_at_once(self) -> int:
-        return image_calls(self.num_gpus)
+        return image_calls(self.accelerators())
 
     def load(self) -> Predict:
         from transformers import AutoModelForImageClassification
 
-        device = pretrained.device(self.num_gpus, self.resources)
+        device = self.torch_device()
         checkpoint = pretrained.find(self.model)
         model, _ = checkpoint.weights(AutoModelForImageClassification, self.dtype)
         model = placed(model, device)

@@ -30,10 +30,10 @@ class ImageEmbedding(PretrainedPredictor):
         return ["image"]
 
     def calls_at_once(self) -> int:
-        return image_calls(self.num_gpus)
+        return image_calls(self.accelerators())
 
     def load(self) -> Predict:
-        device = pretrained.device(self.num_gpus, self.resources)
+        device = self.torch_device()
         checkpoint = pretrained.find(self.model)
         model, has_pooler = _vision_model(checkpoint, self.dtype)
         model = placed(model, device)

@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from tasks.errors import JobError
+from tasks.infer.accelerators import not_found
 from tasks.infer.plain_arrays import Columns, ModelFile, Outputs, by_name, in_calls, model_file
 from tasks.infer.predictor import Predict, Predictor
 
@@ -36,7 +37,9 @@ class KerasModel(Predictor):
 
     def load(self) -> Predict:
         keras = self._keras()
-        model = self._model(keras)
+        device = self._device()
+        with keras.device(device):
+            model = self._model(keras)
         if len(model.inputs) != len(self.columns):
             wanted = ", ".join(f"{one.name} ({one.dtype})" for one in model.inputs)
             raise JobError(
@@ -52,12 +55,13 @@ class KerasModel(Predictor):
             return {name: np.asarray(keras.ops.convert_to_numpy(found)) for name, found in made.items()}
 
         def predict(batch: dict[str, np.ndarray]) -> dict[str, Any]:
-            if self.backend != "torch":
-                return in_calls(batch, self.columns, call)
-            import torch
+            with keras.device(device):
+                if self.backend != "torch":
+                    return in_calls(batch, self.columns, call)
+                import torch
 
-            with torch.inference_mode():
-                return in_calls(batch, self.columns, call)
+                with torch.inference_mode():
+                    return in_calls(batch, self.columns, call)
 
         return predict
 
@@ -80,6 +84,18 @@ class KerasModel(Predictor):
                 "infer",
             )
         return keras
+
+    def _device(self) -> Any:
+        """Where its backend computes, as `keras.device` takes it."""
+        if self.backend == "torch":
+            return str(self.torch_device())
+        import jax
+
+        asked = self.accelerators()
+        device = jax.local_devices(backend=None if asked else "cpu")[0]
+        if asked and device.platform == "cpu":
+            raise not_found(asked, f"jax {jax.__version__}")
+        return device
 
     def _model(self, keras: Any) -> Any:
         path = model_file(self.file)

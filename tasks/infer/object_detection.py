@@ -44,7 +44,7 @@ class ObjectDetection(PretrainedPredictor):
         import torch
         from transformers import AutoImageProcessor, AutoModelForObjectDetection
 
-        device = pretrained.device(self.num_gpus)
+        device = self.torch_device()
         checkpoint = pretrained.find(self.model)
         processor = checkpoint.load(AutoImageProcessor, backend="pil")
         model, _ = checkpoint.weights(AutoModelForObjectDetection, self.dtype)

@@ -3,21 +3,29 @@
 In: `columns`, as `plain_arrays.py` gives them, for the model's inputs in their order; numbers are converted to the
 types that the model names. Out: the model's outputs under their own names, or those that `outputs` gives them.
 
-With `num_gpus` the first provider that onnxruntime has beside the CPU's runs the model; a worker without runs it in as
-many threads as it has CPUs. Needs `pip install overnight[onnx]`, or onnxruntime's build for the device.
+The first of onnxruntime's providers for the accelerator that the worker reserves runs the model; a worker without one
+runs it in as many threads as it has CPUs. Needs `pip install overnight[onnx]`, or onnxruntime's build for the device.
 """
 
 import hashlib
 import os
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from tasks.errors import ContractError, JobError
+from tasks.infer.accelerators import not_found
 from tasks.infer.plain_arrays import Columns, ModelFile, Outputs, in_calls, model_file, named
 from tasks.infer.predictor import Predict, Predictor
 
-CPU = "CPUExecutionProvider"
+CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
+# By Ray's names, what providers run models on that do not do so on GPUs alone.
+DEVICES = {
+    **{f"{name}ExecutionProvider": ("CPU",) for name in ("CPU", "Azure", "Dnnl", "Xnnpack", "ACL", "ArmNN")},
+    **{f"{name}ExecutionProvider": ("NPU",) for name in ("CANN", "QNN", "VitisAI", "RKNPU")},
+    OPENVINO: ("GPU", "NPU"),
+}
 TYPES = {
     "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16,
     "tensor(int8)": np.int8, "tensor(int16)": np.int16, "tensor(int32)": np.int32, "tensor(int64)": np.int64,
@@ -81,24 +89,24 @@ class OnnxModel(Predictor):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 1)  # which Ray sets to a worker's CPUs
         options.log_severity_level = 3
+        providers = self._providers(onnxruntime.get_available_providers())
         try:
-            return onnxruntime.InferenceSession(path, options, providers=self._providers(onnxruntime))
-        except JobError:
-            raise
+            session = onnxruntime.InferenceSession(path, options, providers=[*providers, CPU])
         except Exception as error:
             raise JobError(f"{self.file}: expected an ONNX model, found none that loads: {error}", "infer") from error
+        # Of what cannot be started, a driver missing perhaps, onnxruntime only warns.
+        if (asked := self.accelerators()) and session.get_providers()[0] == CPU:
+            raise not_found(asked, f"onnxruntime {onnxruntime.__version__}")
+        return session
 
-    def _providers(self, onnxruntime: Any) -> list[str]:
-        if not self.num_gpus:
-            return [CPU]
-        device = [name for name in onnxruntime.get_available_providers() if name not in (CPU, "AzureExecutionProvider")]
-        if not device:
-            raise JobError(
-                f"num_gpus: {self.num_gpus:g} asks for an accelerator, but onnxruntime {onnxruntime.__version__} has "
-                "none. Install its build for the device (onnxruntime-gpu), or set num_gpus: 0.",
-                "infer",
-            )
-        return [device[0], CPU]
+    def _providers(self, available: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
+        """Those for the accelerator that the worker reserves, as onnxruntime orders them, with their options."""
+        return [
+            (name, {"device_type": accelerator} if name == OPENVINO else {})  # which takes the CPU if not told
+            for accelerator in self.accelerators()
+            for name in available
+            if accelerator in DEVICES.get(name, ("GPU",))
+        ]
 
 
 def _cast(array: np.ndarray, wanted: Any, column: str) -> np.ndarray:

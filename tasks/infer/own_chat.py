@@ -37,7 +37,7 @@ class OwnChat(Conversation):
 
     @model_validator(mode="after")
     def _devices_are_reserved(self) -> "OwnChat":
-        refuse_unreserved(self.device_map, self.num_gpus)
+        refuse_unreserved(self.device_map, self.accelerators())
         return self
 
     def imports(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ so that it waits for neither copies nor Python.
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 Forward = Callable[["torch.Tensor"], "torch.Tensor"]
 
 
-def image_calls(num_gpus: float) -> int:
+def image_calls(accelerators: Mapping[str, float]) -> int:
     """`Predictor.calls_at_once` of models on images: on a device, one computes while the other is copied."""
-    return 2 if num_gpus else 1
+    return 2 if accelerators else 1
 
 
 def placed(model: Any, device: "torch.device") -> Any:

@@ -5,16 +5,19 @@ columns or of rows that failed before: `worker.py` does. One that knows which of
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from tasks.expression import Expression
-from tasks.infer.pretrained import accelerators
+from tasks.infer import accelerators
 from tasks.leaf import Leaf
 from tasks.row_work import Outcome
 from tasks.storage import Location
+
+if TYPE_CHECKING:
+    import torch
 
 CALLS_TO_CHOOSE_FROM = 8
 
@@ -42,7 +45,14 @@ class Predictor(Leaf):
     num_gpus: Annotated[float, Field(ge=0, description="GPUs that a worker reserves.")] = 0
     memory: Annotated[int | None, Field(gt=0, description="Bytes of memory that a worker reserves.")] = None
     accelerator_type: Annotated[str | None, Field(description="A Ray accelerator type, for example A100.")] = None
-    resources: Annotated[dict[str, float], Field(description="Custom Ray resources that a worker reserves.")] = {}
+    resources: Annotated[
+        dict[str, float],
+        Field(
+            description="Custom Ray resources that a worker reserves. Under Ray's names for accelerators (NPU, HPU, "
+            "TPU, ...) the model runs on one; any other name, a licence for example, is counted and says nothing of "
+            "where."
+        ),
+    ] = {}
     where: Annotated[
         str | None,
         Field(
@@ -95,7 +105,15 @@ class Predictor(Leaf):
         """`batch_size`, with auto resolved to a size that suits the device."""
         if self.batch_size != "auto":
             return self.batch_size
-        return 64 if self.num_gpus or accelerators(self.resources) else 16
+        return 64 if self.accelerators() else 16
+
+    def accelerators(self) -> dict[str, float]:
+        """Those that a worker reserves, by Ray's names; empty where the model runs on CPUs."""
+        return accelerators.reserved(self.num_gpus, self.resources)
+
+    def torch_device(self) -> "torch.device":
+        """Where a model of torch's runs. Raises `JobError` where an accelerator is reserved and torch finds none."""
+        return accelerators.torch_device(self.accelerators())
 
     def calls_at_once(self) -> int:
         """Calls of `predict` that a worker may have under way, each from a thread of its own."""

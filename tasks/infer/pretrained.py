@@ -9,20 +9,13 @@ the newest revision of the main branch; without a network, the one in the local 
 import hashlib
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tasks.errors import JobError
 from tasks.infer.checkpoint import Checkpoint
 from tasks.packages import PREFIX, folder_in_package
 from tasks.storage import expand
 
-if TYPE_CHECKING:
-    import torch
-
-# Ray's names for accelerators beside GPU, under which it counts AMD's, Intel's and Apple's as well.
-ACCELERATORS = frozenset({"NPU", "HPU", "TPU", "RBLN", "FURIOSA", "MBLT", "TTNPU", "neuron_cores"})
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 IMPORTS = (
@@ -52,33 +45,6 @@ def fingerprint(model: str) -> dict[str, str]:
             with path.open("rb") as file:
                 hashes[name.as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
     return hashes
-
-
-def device(num_gpus: float, resources: Mapping[str, float] | None = None) -> "torch.device":
-    """Where a model runs: the accelerator of which the worker was given a share, whatever it is, else the CPU.
-
-    resources: custom ones that the worker reserves, of which some stand for accelerators.
-    """
-    import torch
-
-    asked = {"num_gpus": num_gpus} | {f"resources: {name}": amount for name, amount in accelerators(resources).items()}
-    asked = {name: amount for name, amount in asked.items() if amount}
-    if not asked:
-        return torch.device("cpu")
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    if accelerator is None:
-        name, amount = next(iter(asked.items()))
-        raise JobError(
-            f"{name}: {amount:g} asks for an accelerator, but torch {torch.__version__} finds none on this node. "
-            f"Install the torch build for its accelerator there, or set {name}: 0.",
-            "infer",
-        )
-    return accelerator
-
-
-def accelerators(resources: Mapping[str, float] | None) -> dict[str, float]:
-    """Those of a worker's custom resources under which Ray counts accelerators that are no GPUs."""
-    return {name: amount for name, amount in (resources or {}).items() if name in ACCELERATORS and amount}
 
 
 def _on_hub(model: str, name: str) -> Checkpoint:

@@ -52,6 +52,6 @@ def embed_text(model: Embedder, text: str) -> np.ndarray:
 
 
 def _embedding(model: Embedder, row: Batch) -> np.ndarray:
-    made = model.model_copy(update={"num_gpus": 0}).load()(row)
+    made = model.model_copy(update={"num_gpus": 0, "resources": {}}).load()(row)
     assert isinstance(made, dict)
     return made["embedding"][0]

@@ -1,6 +1,6 @@
 """A model on its device, or spread over several by accelerate's `device_map`: one larger than any of them.
 
-    num_gpus: 2                           a worker's GPUs, of one node
+    num_gpus: 2                           a worker's, of one node; or resources: {NPU: 2}
     device_map: auto                      accelerate fills them evenly, layer by layer
     max_memory: {0: 70GiB, cpu: 100GiB}   what each may hold; what is left goes to the CPU, then to the disk
 
@@ -9,12 +9,12 @@ disk included: its weights are then read from files whenever they are needed.
 """
 
 import tempfile
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from pydantic import Field
 
 from tasks.errors import JobError
-from tasks.infer import pretrained
 from tasks.infer.checkpoint import Checkpoint, Dtype
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DeviceMap = Annotated[
     Literal["auto", "balanced", "balanced_low_0", "sequential"] | dict[str, int | str] | None,
-    Field(description="Spreads a model that no single device holds over num_gpus of them, as accelerate does."),
+    Field(description="Spreads a model that no single device holds over those of a worker, as accelerate does."),
 ]
 MaxMemory = Annotated[
     dict[int | str, int | str] | None,
@@ -37,30 +37,28 @@ class Placed(Protocol):
     """The settings that say where a model is to be."""
 
     @property
-    def num_gpus(self) -> float: ...
-    @property
-    def resources(self) -> dict[str, float]: ...
-    @property
     def dtype(self) -> Dtype: ...
     @property
     def device_map(self) -> Any: ...
     @property
     def max_memory(self) -> Any: ...
 
+    def torch_device(self) -> "torch.device": ...
 
-def refuse_unreserved(device_map: Any, num_gpus: float) -> None:
+
+def refuse_unreserved(device_map: Any, accelerators: Mapping[str, float]) -> None:
     """ValueError for a map that would take devices which the worker did not reserve."""
-    if isinstance(device_map, str) and num_gpus < 1:
+    if isinstance(device_map, str) and (count := sum(accelerators.values())) < 1:
         raise ValueError(
-            f"device_map: {device_map} spreads the model over the worker's GPUs, and it reserves {num_gpus:g}. "
-            "Set num_gpus, or name a device for each part"
+            f"device_map: {device_map} spreads the model over the worker's accelerators, and it reserves {count:g}. "
+            "Set num_gpus or resources, or name a device for each part"
         )
 
 
 def on_devices(checkpoint: Checkpoint, auto_class: Any, settings: Placed) -> tuple[Any, "torch.device"]:
     """The model in evaluation mode, and the device to which its inputs go."""
+    device = settings.torch_device()
     if settings.device_map is None:
-        device = pretrained.device(settings.num_gpus, settings.resources)
         model, _ = checkpoint.weights(auto_class, settings.dtype)
         return model.to(device), device
     try:
@@ -71,8 +69,6 @@ def on_devices(checkpoint: Checkpoint, auto_class: Any, settings: Placed) -> tup
             "pip install 'overnight[sharding]'.",
             "infer",
         ) from error
-    if settings.num_gpus:
-        pretrained.device(settings.num_gpus, settings.resources)
     folder = tempfile.TemporaryDirectory(prefix="overnight-offload-")  # for the parts on the disk
     _folders.append(folder)
     model, _ = checkpoint.weights(

@@ -29,7 +29,7 @@ class TextClassification(TextPredictor):
         import torch
         from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-        device = pretrained.device(self.num_gpus, self.resources)
+        device = self.torch_device()
         checkpoint = pretrained.find(self.model)
         tokenizer = checkpoint.load(AutoTokenizer)
         config = checkpoint.load(AutoConfig)

@@ -30,7 +30,7 @@ class TextEmbedding(TextPredictor):
         import torch
         from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
 
-        device = pretrained.device(self.num_gpus, self.resources)
+        device = self.torch_device()
         checkpoint = pretrained.find(self.model)
         settings = sentence_settings(checkpoint)
         place = {"subfolder": settings.subfolder}

@@ -51,7 +51,7 @@ class TextGeneration(PretrainedPredictor):
     def _settings_go_together(self) -> "TextGeneration":
         if self.temperature and self.num_beams > 1:
             raise ValueError("num_beams: searches for the likeliest text, which temperature: 0 asks for")
-        refuse_unreserved(self.device_map, self.num_gpus)
+        refuse_unreserved(self.device_map, self.accelerators())
         return self
 
     def inputs(self) -> list[str]:

@@ -16,7 +16,6 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from tasks.errors import ContractError, JobError
-from tasks.infer import pretrained
 from tasks.infer.plain_arrays import Columns, ModelFile, Outputs, by_name, in_calls, model_file
 from tasks.infer.predictor import Batch, Predict, Predictor
 from tasks.targets import Target, described, fingerprint, import_target
@@ -64,7 +63,7 @@ class TorchModel(Predictor):
     def load(self) -> Predict:
         import torch
 
-        device = pretrained.device(self.num_gpus, self.resources)
+        device = self.torch_device()
         run = self._program(device) if self.program else self._module(device)
         number = getattr(torch, self.dtype) if self.dtype else None
 

@@ -37,7 +37,7 @@ class Transcription(PretrainedPredictor):
         import torch
         from transformers import AutoFeatureExtractor, AutoModelForSpeechSeq2Seq, AutoTokenizer
 
-        device = pretrained.device(self.num_gpus)
+        device = self.torch_device()
         checkpoint = pretrained.find(self.model)
         extractor = checkpoint.load(AutoFeatureExtractor)
         tokenizer = checkpoint.load(AutoTokenizer)

@@ -1,7 +1,7 @@
 """Chat completion on vLLM: each worker starts vLLM's own server beside it, and keeps many requests under way with it.
 
 In and out: see conversation.py. vLLM batches continuously; `tensor_parallel_size` and `pipeline_parallel_size` spread a
-model over the worker's `num_gpus`, and what else its engine takes goes in `engine_settings` under the names of its
+model over the worker's accelerators, and what else its engine takes goes in `engine_settings` under the names of its
 command line (`{gpu_memory_utilization: 0.8, max_model_len: 8192, enforce_eager: true}`). With
 `distributed_executor_backend: ray` among them vLLM takes GPUs of several nodes by placement groups of its own, and the
 worker reserves none.
@@ -21,6 +21,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from tasks.errors import JobError, StorageFailed
 from tasks.infer import pretrained
+from tasks.infer.accelerators import setting
 from tasks.infer.checkpoint import Checkpoint, Model
 from tasks.infer.child_server import ChildServer
 from tasks.infer.predictor import Batch, Predict
@@ -56,11 +57,12 @@ class VLLM(Requests):
     @model_validator(mode="after")
     def _devices_are_reserved(self) -> "VLLM":
         needed = self.tensor_parallel_size * self.pipeline_parallel_size
-        if self.num_gpus and self.num_gpus != needed and not (self._is_on_ray() or self.num_gpus < 1 == needed):
-            raise ValueError(
-                f"num_gpus: expected {needed} for tensor_parallel_size {self.tensor_parallel_size} and "
-                f"pipeline_parallel_size {self.pipeline_parallel_size}, found {self.num_gpus:g}"
-            )
+        for name, amount in self.accelerators().items():
+            if amount != needed and not (self._is_on_ray() or amount < 1 == needed):
+                raise ValueError(
+                    f"{setting(name)}: expected {needed} for tensor_parallel_size {self.tensor_parallel_size} and "
+                    f"pipeline_parallel_size {self.pipeline_parallel_size}, found {amount:g}"
+                )
         return self
 
     def fingerprint(self) -> dict[str, str]:

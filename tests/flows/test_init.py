@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from flows.beginning import MODELS, WORK, Answers, create, find_source, works_for
+from flows.beginning import MODELS, WORK, Answers, create, find_source, source_kinds, works_for
 from flows.interview import answered
 from flows.job import load_job
 from tasks.errors import JobError
@@ -57,23 +57,59 @@ def test_a_job_in_another_folder_reads_the_same_inputs_from_there(
     assert job.schedule is not None
 
 
-@pytest.mark.parametrize("source", ["images", "text", "parquet", "csv", "jsonl"])
-def test_every_answer_makes_a_valid_job_and_a_skeleton_that_runs(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# What each source gives beside `row_id`, and each step of what it reads.
+GIVES = {"images": {"image"}, "audio": {"audio"}, "video": {"video"}, "pdf": {"pdf"}, "text": {"text"}}
+MAKES = {
+    "decode_image": {"image"},
+    "resize_image": {"image"},
+    "sample_frames": {"image", "frame", "seconds"},
+    "decode_audio": {"audio", "sampling_rate", "start_seconds", "end_seconds"},
+    "pdf_text": {"text", "page", "pages"},
+    "split_text": {"text", "chunk", "chunk_start", "chunk_end"},
+}
+# What these files hold may not be what a model reads: a feature of bytes is no text until it is named as one.
+OF_OWN_MODELS_ALONE = ("numpy", "tfrecord")
+OFFERED = [(source, work) for source in source_kinds() for work in works_for(source)]
+
+
+def batch_of(column: str) -> dict[str, np.ndarray]:
+    """Three rows of what a skeleton reads."""
+    sounds = np.full((3, 1, 40), 7, np.float32)
+    columns = {"image": np.full((3, 4, 4, 3), 7, np.uint8), "audio": sounds}
+    return {column: columns.get(column, np.array(["a", "bc", "def"], object))}
+
+
+@pytest.mark.parametrize(("source", "work"), OFFERED)
+def test_every_answer_makes_a_job_whose_model_finds_its_columns(
+    source: str, work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for work in works_for(source):
-        column = "it's: text" if work.startswith("text_") or (work == "python" and source != "images") else ""
-        answers = Answers(tmp_path, f"no-{work.replace('_', '-')}", "data/true", source, work, "a/b", column)
-        files = create(answers)
-        job = load_job(files[0])
-        assert [model.kind for model in job.inference] == ([work] if work != "none" else [])
-        if work == "python":
+    column = "" if source in GIVES else "the text" if work == "chat" else "it's: text"
+    job_file, *modules = create(Answers(tmp_path, "it", "data/true", source, work, "a/b", column))
+    job = load_job(job_file)
+    assert [model.kind for model in job.inference] == ([work] if work != "none" else [])
+    columns = {"row_id"} | GIVES.get(source, {column})
+    for step in job.steps:
+        assert step.column in columns
+        columns = columns - {step.column} | MAKES[step.kind]
+    for model in job.inference:
+        read = model.kwargs["column"] if work == "python" else None
+        assert {read} if read else set(model.inputs() or ()) <= columns
+        if modules:
             monkeypatch.chdir(tmp_path)
             monkeypatch.setattr(sys, "path", list(sys.path))
             monkeypatch.delitem(sys.modules, "my_models", raising=False)
-            batch = {"image": np.full((3, 4, 4, 3), 7, np.uint8), column: np.array(["a", "bc", "def"], object)}
-            out = job.inference[0].load()(batch)
-            assert [value.tolist() for value in out.values()] == [[7.0] * 3 if source == "images" else [1, 2, 3]]
+            (out,) = model.load()(batch_of(read)).values()
+            assert out.tolist() == ([7.0] * 3 if read in ("image", "audio") else [1, 2, 3])
+
+
+def test_what_is_offered_is_what_can_be_done_with_such_rows() -> None:
+    offered = {source: [work for kind, work in OFFERED if kind == source] for source in source_kinds()}
+    assert [source for source, works in offered.items() if works == ["python", "none"]] == [*OF_OWN_MODELS_ALONE]
+    assert offered["audio"] == ["transcription", "python", "none"]
+    assert {"object_detection", "image_captioning", "transcription"} < set(offered["video"])
+    assert "chat" in offered["pdf"]
+    assert "chat" in offered["csv"]
+    assert {work for _, work in OFFERED} == WORK.keys()
 
 
 def test_nothing_is_overwritten_and_what_would_not_be_valid_is_not_written(tmp_path: Path) -> None:
@@ -81,6 +117,8 @@ def test_nothing_is_overwritten_and_what_would_not_be_valid_is_not_written(tmp_p
     answers = Answers(tmp_path, "mine", "data", "csv", "python")
     with pytest.raises(JobError, match=r"my_models\.py: is there already, and init overwrites nothing"):
         create(answers)
+    with pytest.raises(JobError, match=r"--text-column pdf: of pdf the work is on the column text\. Leave it out"):
+        create(Answers(tmp_path, "mine", "data", "pdf", "text_embedding", "a/b", "pdf"))
     with pytest.raises(JobError, match=r"name: expected text like"):
         create(Answers(tmp_path, "Not A Name", "data", "csv", "none"))
     assert [file.name for file in tmp_path.iterdir()] == ["my_models.py"]
@@ -138,7 +176,7 @@ def test_a_person_is_asked_for_what_is_not_given(tmp_path: Path) -> None:
         sink: {{kind: parquet, path: predictions/mood}}
     """
     assert (tmp_path / "mood.yaml").read_text() == textwrap.dedent(expected).lstrip()
-    assert all(words in done.stdout for work, words in WORK.items() if not work.startswith("image"))
+    assert all(words in done.stdout for words in works_for("csv").values())
 
 
 def test_the_first_known_file_says_what_the_inputs_are(tmp_path: Path) -> None:

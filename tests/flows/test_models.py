@@ -1,8 +1,10 @@
 """Models of every library from a job file, several in one stream, against the same models by hand."""
 
+import importlib
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import onnx
 import pyarrow as pa
@@ -12,19 +14,16 @@ import torch
 from onnx import TensorProto, helper
 from transformers import BertConfig, BertForSequenceClassification, pipeline
 
+from tasks.errors import JobError
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled, published
 from tests.tasks.infer.test_text_embedding import some_texts, word_tokenizer
 from tests.tasks.infer.words import WORDS
 
 CASCADE = """
-import ray
-
-
 class Sure:
     def __call__(self, batch):
-        reserved = ray.get_runtime_context().get_assigned_resources()
-        return {"is": batch["x"][:, 0] > 0, "npus": [reserved.get("NPU")] * len(batch["x"])}
+        return {"is": batch["x"][:, 0] > 0}
 
 
 class Heavy:
@@ -32,6 +31,23 @@ class Heavy:
         if (batch["n"] < 10).any():
             raise ValueError("not one of mine")
         return {"seen": batch["n"]}
+"""
+RESERVED = """
+import ray
+
+
+def npus(count):
+    return [ray.get_runtime_context().get_assigned_resources().get("NPU")] * count
+
+
+class Model:
+    def __call__(self, batch):
+        return {"npus": npus(len(batch["n"]))}
+
+
+class Estimator:
+    def predict(self, table):
+        return npus(len(table))
 """
 X = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
 
@@ -96,7 +112,7 @@ def test_a_heavy_model_sees_only_the_rows_that_a_light_one_selects(here: Path, r
         "source": {"kind": "parquet", "path": str(here / "in")},
         "inference": [
             {"kind": "onnx", "name": "light", "file": str(here / "matrix.onnx"), "columns": ["x"]},
-            {"kind": "python", "name": "sure", "target": "cascade:Sure", "resources": {"NPU": 1}},
+            {"kind": "python", "name": "sure", "target": "cascade:Sure"},
             {"kind": "python", "name": "heavy", "target": "cascade:Heavy", "where": "not sure_is and n >= 10"},
         ],
         "sink": {"kind": "parquet", "path": str(here / "out"), "rows_per_part": 7},
@@ -108,4 +124,28 @@ def test_a_heavy_model_sees_only_the_rows_that_a_light_one_selects(here: Path, r
     assert 0 < sum(chosen) < 30
     assert table["heavy_seen"].to_pylist() == [n if is_it else None for n, is_it in enumerate(chosen)]
     assert receipt["rows_quarantined"] == 0
-    assert set(table["sure_npus"].to_pylist()) == {1}, "what Ray knows under another name is reserved as asked"
+
+
+def test_what_ray_knows_under_another_name_is_reserved_for_a_model_of_any_kind(here: Path, run_job: RunJob) -> None:
+    (WORKER_PATH / "reserved.py").write_text(RESERVED)
+    joblib.dump(importlib.import_module("reserved").Estimator(), here / "estimator.joblib")
+    job: dict[str, Any] = {
+        "name": "reserved",
+        "source": {"kind": "parquet", "path": str(here / "in")},
+        "inference": [
+            {"kind": "python", "name": "own", "target": "reserved:Model", "resources": {"NPU": 1}},
+            {
+                "kind": "sklearn",
+                "name": "table",
+                "resources": {"NPU": 0.5},
+                "file": f"{here}/estimator.joblib",
+                "columns": ["n"],
+            },
+        ],
+        "sink": {"kind": "parquet", "path": str(here / "out")},
+    }
+    table = published(run_job(job), here / "out")
+    assert (set(table["own_npus"].to_pylist()), set(table["table_prediction"].to_pylist())) == ({1}, {0.5})
+    none = {"kind": "onnx", "file": str(here / "matrix.onnx"), "columns": ["x"], "resources": {"NPU": 1}}
+    with pytest.raises(JobError, match=r"resources: NPU: 1 asks for an accelerator, but onnxruntime .* finds none"):
+        run_job(job | {"inference": [none]})

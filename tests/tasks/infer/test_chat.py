@@ -170,7 +170,8 @@ def test_a_model_split_over_devices_answers_as_in_one_piece(model: Path) -> None
 
 
 def test_devices_that_are_not_reserved_are_not_taken(model: Path) -> None:
-    with pytest.raises(ValidationError, match="device_map: auto spreads the model over the worker's GPUs"):
+    with pytest.raises(ValidationError, match="device_map: auto spreads the model over the worker's accelerators"):
         chat(model, device_map="auto")
-    with pytest.raises(JobError, match="num_gpus: 2 asks for an accelerator"):
-        run(model, device_map="auto", num_gpus=2, max_memory={0: "70GiB", "cpu": "1GiB"})
+    for asked, says in (({"num_gpus": 2}, "num_gpus: 2"), ({"resources": {"NPU": 2}}, "resources: NPU: 2")):
+        with pytest.raises(JobError, match=f"{says} asks for an accelerator"):
+            run(model, device_map="auto", max_memory={0: "70GiB", "cpu": "1GiB"}, **asked)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -76,9 +77,46 @@ def test_a_file_that_is_no_model_says_so(tmp_path: Path) -> None:
         run(str(tmp_path / "no.onnx"))
 
 
-def test_a_device_that_is_not_there_is_asked_for_in_vain(file: str) -> None:
-    with pytest.raises(JobError, match=r"num_gpus: 1 asks for an accelerator, but onnxruntime .* has none"):
-        run(file, num_gpus=1)
+BUILT = ["TensorrtExecutionProvider", "ROCMExecutionProvider", "OpenVINOExecutionProvider", "CANNExecutionProvider"]
+BUILT += ["DnnlExecutionProvider", "AzureExecutionProvider", "CPUExecutionProvider"]
+
+
+@pytest.mark.parametrize(
+    ("reserves", "providers"),
+    [
+        ({}, []),
+        ({"resources": {"licence": 1}}, []),
+        ({"num_gpus": 0.5}, [(BUILT[0], {}), (BUILT[1], {}), (BUILT[2], {"device_type": "GPU"})]),
+        ({"resources": {"NPU": 1}}, [(BUILT[2], {"device_type": "NPU"}), (BUILT[3], {})]),
+    ],
+)
+def test_a_session_is_asked_of_the_providers_for_what_the_worker_reserves(
+    file: str, monkeypatch: pytest.MonkeyPatch, reserves: dict[str, Any], providers: list[Any]
+) -> None:
+    asked: list[Any] = []
+
+    class Session(onnxruntime.InferenceSession):
+        def __init__(self, *args: Any, providers: list[Any]) -> None:
+            asked.extend(providers)
+            super().__init__(*args, providers=["CPUExecutionProvider"])
+
+        def get_providers(self) -> list[Any]:
+            return asked
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: BUILT)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    assert run(file, **reserves)["twice"].tolist() == list(range(0, 18, 2))
+    assert asked == [*providers, "CPUExecutionProvider"]
+
+
+@pytest.mark.parametrize("available", [[], ["ROCMExecutionProvider"], ["CANNExecutionProvider"]])
+def test_a_device_for_which_no_provider_is_there_or_starts_is_an_error(
+    file: str, monkeypatch: pytest.MonkeyPatch, available: list[str]
+) -> None:
+    """This build of onnxruntime has the CPU's alone: others that it is said to have do not start."""
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [*available, "CPUExecutionProvider"])
+    with pytest.raises(JobError, match=r"resources: NPU: 1 asks for an accelerator, but onnxruntime .* finds none"):
+        run(file, resources={"NPU": 1})
 
 
 def test_without_onnxruntime_it_says_what_to_install(file: str, monkeypatch: pytest.MonkeyPatch) -> None:

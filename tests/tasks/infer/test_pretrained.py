@@ -1,7 +1,6 @@
 import hashlib
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -106,42 +105,3 @@ def test_settings_are_read_without_importing_torch_or_transformers():
     imports = ", ".join(f"tasks.infer.{leaf}" for leaf in leaves)
     heavy = f"import sys, {imports}; print(sorted({{'torch', 'transformers', 'huggingface_hub'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
-def test_a_job_without_gpus_runs_on_the_cpu():
-    assert pretrained.device(0).type == "cpu"
-
-
-def test_a_job_with_gpus_gets_the_accelerator_or_an_error():
-    import torch
-
-    if torch.accelerator.is_available():
-        assert pretrained.device(1).type == torch.accelerator.current_accelerator().type
-    else:
-        with pytest.raises(JobError, match=r"num_gpus: 0\.5 asks for an accelerator"):
-            pretrained.device(0.5)
-
-
-@pytest.mark.parametrize("kind", ["cuda", "xpu", "hpu"])
-def test_the_device_is_what_torch_finds_where_the_worker_reserves_one(kind, monkeypatch):
-    import torch
-
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device(kind))
-    assert pretrained.device(1).type == kind
-    assert pretrained.device(0, {"HPU": 1}).type == kind
-    assert pretrained.device(0, {"HPU": 0, "licence": 1}).type == "cpu"
-
-
-def test_a_resource_that_is_an_accelerator_is_named_where_torch_finds_none(monkeypatch):
-    import torch
-
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: None)
-    with pytest.raises(JobError, match=r"resources: NPU: 1 asks for an accelerator, but torch .* finds none"):
-        pretrained.device(0, {"NPU": 1})
-
-
-def test_nothing_names_one_makers_devices():
-    """Errors of devices apart, whose words are their makers'."""
-    for room in ("flows", "tasks"):
-        for path in (Path(__file__).parents[3] / room).rglob("*.py"):
-            assert "cuda" not in path.read_text().lower() or path.name == "faults.py", path

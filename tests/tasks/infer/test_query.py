@@ -48,7 +48,7 @@ def text_features(folder, text, **settings):
 @pytest.mark.parametrize("text", [SENTENCE, "cat", f"{SENTENCE} {SENTENCE} {SENTENCE}"])
 def test_clips_text_tower_embeds_a_text_as_plain_transformers_do(tmp_path, text):
     folder = small_clip(tmp_path)
-    found = embed_text(ImageEmbedding(model=str(folder), num_gpus=1), text)
+    found = embed_text(ImageEmbedding(model=str(folder), num_gpus=1, resources={"NPU": 1}), text)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, text_features(folder, text, truncation=True), atol=1e-5)
 

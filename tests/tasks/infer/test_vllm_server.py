@@ -58,9 +58,11 @@ def test_what_a_request_holds_beside_openais_settings() -> None:
     assert "top_k" not in VLLM(model="some/model", user="{text}").body([])
 
 
-def test_the_gpus_reserved_are_those_that_the_engine_takes() -> None:
+def test_the_accelerators_reserved_are_those_that_the_engine_takes() -> None:
     with pytest.raises(ValidationError, match="num_gpus: expected 4 for tensor_parallel_size 2 and"):
         VLLM(model="model", user="{text}", num_gpus=1, tensor_parallel_size=2, pipeline_parallel_size=2)
+    with pytest.raises(ValidationError, match="resources: NPU: expected 2 for tensor_parallel_size 2 and"):
+        VLLM(model="model", user="{text}", resources={"NPU": 1}, tensor_parallel_size=2)
     VLLM(model="model", user="{text}", num_gpus=0.5)
     across = {"distributed_executor_backend": "ray"}
     VLLM(model="model", user="{text}", tensor_parallel_size=8, pipeline_parallel_size=2, engine_settings=across)

@@ -1,0 +1,125 @@
+"""A model runs on the accelerator that its worker reserves, whoever makes it, and on nothing else."""
+
+import os
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import keras
+import numpy as np
+import pytest
+import torch
+from ray._private.accelerators import get_all_accelerator_resource_names
+
+from tasks.errors import JobError
+from tasks.infer import accelerators
+from tasks.infer.task import AnyPredictor
+from tests.tasks.infer.chat_models import chat_model
+from tests.tasks.infer.detectors import write_detector
+from tests.tasks.infer.speech import write_whisper
+from tests.tasks.infer.test_image_captioning import llava
+from tests.tasks.infer.test_image_classification import MODELS, saved
+from tests.tasks.infer.test_query import small_clip
+from tests.tasks.infer.test_text_classification import bert
+from tests.tasks.infer.test_text_classification import saved as saved_text_model
+
+IMAGES = {"image": np.zeros((2, 40, 40, 3), np.uint8)}
+TEXTS = {"text": np.array(["the old cat", "sea"], object)}
+NUMBERS = {"x": np.ones((2, 4), np.float32)}
+SOUNDS = {"audio": np.zeros((2, 1, 1600), np.float32), "sampling_rate": np.full(2, 16_000)}
+
+
+def a_keras_model(folder: Path) -> None:
+    given = keras.Input((4,))
+    keras.Model(given, keras.layers.Dense(2)(given)).save(folder / "model.keras")
+
+
+def nothing(folder: Path) -> None:
+    """The model is torch's own."""
+
+
+# What makes a small model in a folder, its settings, and two rows.
+OF_TORCH: dict[str, tuple[Callable[[Path], Any], dict[str, Any], dict[str, np.ndarray]]] = {
+    "image_classification": (lambda folder: saved(folder, *MODELS["resnet"]), {"model": "."}, IMAGES),
+    "image_embedding": (small_clip, {"model": "."}, IMAGES),
+    "object_detection": (lambda folder: write_detector(folder, "yolos"), {"model": "."}, IMAGES),
+    "image_captioning": (llava, {"model": ".", "max_new_tokens": 4}, IMAGES),
+    "text_classification": (
+        lambda folder: saved_text_model(folder, bert()),
+        {"model": ".", "text_column": "text"},
+        TEXTS,
+    ),
+    "text_embedding": (lambda folder: saved_text_model(folder, bert()), {"model": ".", "text_column": "text"}, TEXTS),
+    "text_generation": (chat_model, {"model": ".", "text_column": "text", "max_new_tokens": 4}, TEXTS),
+    "chat": (chat_model, {"model": ".", "user": "{text}", "max_new_tokens": 4}, TEXTS),
+    "transcription": (write_whisper, {"model": "."}, SOUNDS),
+    "torch": (nothing, {"module": "torch.nn:Identity", "columns": ["x"]}, NUMBERS),
+    "keras": (a_keras_model, {"file": "model.keras", "columns": ["x"]}, NUMBERS),
+}
+# onnx: see test_onnx_model.py. The others leave devices to what they call, or have none.
+OTHERS = {"onnx", "vllm", "python", "openai", "sklearn"}
+
+
+def model_of(kind: str, **settings: Any) -> Any:
+    return next(leaf for leaf in leaves() if leaf.model_fields["kind"].default == kind)(**settings)
+
+
+def leaves() -> tuple[Any, ...]:
+    return get_args(get_args(AnyPredictor)[0])
+
+
+@pytest.mark.parametrize("kind", OF_TORCH)
+@pytest.mark.parametrize("reserves", [{"resources": {"NPU": 1}}, {"num_gpus": 0.5}], ids=["an NPU", "a GPU"])
+def test_a_model_computes_where_torch_finds_what_its_worker_reserves(
+    kind: str, reserves: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's meta device takes models and data as an accelerator does, and only gives nothing back."""
+    make, settings, batch = OF_TORCH[kind]
+    make(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("meta"))
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+        model_of(kind, **settings, **reserves).load()(batch)
+
+
+def test_every_kind_is_among_them() -> None:
+    assert {leaf.model_fields["kind"].default for leaf in leaves()} == OF_TORCH.keys() | OTHERS
+
+
+def test_what_counts_as_an_accelerator_is_what_ray_counts_as_one() -> None:
+    assert get_all_accelerator_resource_names() == accelerators.ACCELERATORS
+    assert accelerators.reserved(0, {"HPU": 0, "licence": 1}) == {}
+
+
+def test_without_one_models_run_on_the_cpu() -> None:
+    assert accelerators.torch_device({}).type == "cpu"
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="an accelerator is found")
+@pytest.mark.parametrize(
+    ("reserves", "says"), [({"num_gpus": 0.5}, r"num_gpus: 0\.5"), ({"resources": {"NPU": 1}}, "resources: NPU: 1")]
+)
+def test_one_that_is_reserved_and_not_found_is_an_error(reserves: dict[str, Any], says: str) -> None:
+    with pytest.raises(
+        JobError, match=rf"{says} asks for an accelerator, but torch .* finds none on this node"
+    ) as raised:
+        model_of("torch", **OF_TORCH["torch"][1], **reserves).load()
+    assert raised.value.stage == "infer"
+
+
+def test_batches_and_calls_are_those_of_a_device() -> None:
+    on_cpus, on_npu = (
+        model_of("image_embedding", model=".", resources=asked) for asked in ({"licence": 1}, {"NPU": 1})
+    )
+    assert (on_cpus.forward_batch_size(), on_cpus.calls_at_once()) == (16, 1)
+    assert (on_npu.forward_batch_size(), on_npu.calls_at_once()) == (64, 2)
+
+
+def test_nothing_names_one_makers_devices() -> None:
+    """Errors of devices apart, whose words are their makers'."""
+    for room in ("flows", "tasks"):
+        for path in (Path(__file__).parents[3] / room).rglob("*.py"):
+            assert "cuda" not in path.read_text().lower() or path.name == "faults.py", path
