@@ -97,7 +97,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", filter(commands, PAGES), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*filter(commands, PAGES)], ids=lambda page: page.stem)
 def test_the_commands_of_every_page_do_what_it_says(page: Path, project: Path, prefect_api: str) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
