@@ -11,7 +11,6 @@ import pyarrow as pa
 from datasets import Array2D, ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
 
 from tasks.ingest.huggingface import HuggingFace
-from tasks.ingest.listing import list_inputs
 from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
 
 datasets.disable_progress_bars()
@@ -129,14 +128,3 @@ def test_a_file_that_is_broken_keeps_its_whole_batches_and_tells_why_the_rest_is
     assert len(found.bad) == len(BROKEN)
     assert all(row["n"] == int(name.rpartition("#")[2]) % 100 for name, row in found.good.items())
     assert found.counts["a/data-00000-of-00001.arrow"] == 100
-
-
-def test_a_file_replaced_or_gone_since_it_was_listed_gives_none_of_its_rows(tmp_path: Path) -> None:
-    some(9).save_to_disk(tmp_path, num_shards=3)
-    source = HuggingFace(path=str(tmp_path))
-    units = source.units(list_inputs(source, "all"))
-    (tmp_path / "data-00000-of-00003.arrow").unlink()
-    some(1).save_to_disk(tmp_path / "other")
-    (tmp_path / "other/data-00000-of-00001.arrow").rename(tmp_path / "data-00001-of-00003.arrow")
-    found = read_all(source, units)
-    assert (found.column("n"), list(found.types.values())) == ([6, 7, 8], ["SourceVanished", "SourceChanged"])

@@ -3,16 +3,14 @@
 import gzip
 import struct
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import pytest
 
 from tasks.ingest import tfrecord
-from tasks.ingest.listing import list_inputs
 from tasks.ingest.tfrecord import TfRecord
-from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
+from tests.tasks.ingest.conftest import Read, assert_broken, overwritten
 
 Reader = Callable[..., Read]
 
@@ -182,12 +180,3 @@ def test_a_packed_file_that_is_cut_off_keeps_records_and_an_empty_file_has_none(
     found = read(TfRecord, {"a.tfrecord.gz": packed[: len(packed) // 2], "b.tfrecord": b""})
     assert (len(found.bad), found.counts["b.tfrecord"]) == (1, 0)
     assert 0 < len(found.good) < 500
-
-
-def test_a_file_replaced_since_it_was_listed_gives_none_of_its_rows(tmp_path: Path) -> None:
-    (tmp_path / "a.tfrecord").write_bytes(file(*TEN))
-    source = TfRecord(path=str(tmp_path))
-    units = source.units(list_inputs(source, "all"))
-    (tmp_path / "a.tfrecord").write_bytes(file(*TEN[:3]))
-    found = read_all(source, units)
-    assert (found.good, found.types) == ({}, {"a.tfrecord": "SourceChanged"})

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from tasks.ingest import webdataset
-from tasks.ingest.listing import list_inputs
 from tasks.ingest.webdataset import WebDataset
-from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
+from tests.tasks.ingest.conftest import Read, assert_broken, overwritten
 
 Reader = Callable[..., Read]
 
@@ -163,12 +162,3 @@ def test_links_and_folders_in_a_shard_are_no_files(read: Reader, tmp_path: Path)
             member.type, member.linkname = kind, "/etc/passwd"
             archive.addfile(member)
     assert read(WebDataset, {"a.tar": buffer.getvalue()}).counts == {"a.tar": 0}
-
-
-def test_a_shard_replaced_since_it_was_listed_gives_none_of_its_rows(tmp_path: Path) -> None:
-    (tmp_path / "s.tar").write_bytes(WHOLE)
-    source = WebDataset(path=str(tmp_path))
-    units = source.units(list_inputs(source, "all"))
-    (tmp_path / "s.tar").write_bytes(tar(pairs(3)))
-    found = read_all(source, units)
-    assert (found.good, found.types) == ({}, {"s.tar": "SourceChanged"})
