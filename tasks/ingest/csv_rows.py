@@ -107,12 +107,17 @@ class CsvFile:
                 bad[number] = undescribed.setdefault(row.actual_columns, RowError(found))
             return "skip"
 
-        reader = pcsv.open_csv(
-            file,
-            pcsv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=self.column_names),
-            pcsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=remember),
-            pcsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()) if names else None),
-        )
+        try:
+            reader = pcsv.open_csv(
+                file,
+                pcsv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=self.column_names),
+                pcsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=remember),
+                pcsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()) if names else None),
+            )
+        except pa.ArrowInvalid as error:
+            if "Empty CSV file" not in str(error) or file.damage:
+                raise
+            raise RowError(f"expected {'rows' if self.column_names else 'a header line'}, found none") from error
         if any(MARK in name for name in reader.schema.names):
             raise RowError("expected UTF-8, found other bytes in the header line")
         return reader

@@ -64,7 +64,7 @@ class Delta(FileSource):
                 continue
             name = unquote(path)
             uri = name if "://" in name else f"{object_store_uri(location).rstrip('/')}/{name}"
-            version = json.dumps({"modified": changed, "partition": own})
+            version = json.dumps({"modified": changed, "partition": own, "size": size})
             yield File(name, uri, size, version, changed / 1000)
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
@@ -87,8 +87,9 @@ class Delta(FileSource):
             yield from counted_rows(unit, self._tables(unit, schema or pa.schema([])))
 
     def _tables(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
-        partition = json.loads(unit["version"])["partition"]
-        with self.file(unit).open() as opened:
+        about = json.loads(unit["version"])
+        partition = about["partition"]
+        with self.file(unit, about.get("size")).open() as opened:
             file = open_parquet(opened)
             stored = [name for name in schema.names if name in file.schema_arrow.names and name not in partition]
             for data in rows_of(file, unit["row_group"], stored):
@@ -119,7 +120,8 @@ def _opened(location: Location, version: int | None, anonymous: bool) -> Any:
         raise InputError(f"source.path: expected a Delta table, found none at {location}.") from error
     except DeltaError as error:
         which = "" if version is None else f" in version {version}"
-        raise InputError(f"source.path: cannot read the Delta table at {location}{which}: {error}") from error
+        told = str(error).splitlines()[0]  # a list of unknown frames follows
+        raise InputError(f"source.path: cannot read the Delta table at {location}{which}: {told}") from error
 
 
 def _refuse(table: Any, location: Location) -> None:

@@ -14,7 +14,7 @@ from pydantic import Field
 from tasks.errors import RowError
 from tasks.ingest.listing import file_units
 from tasks.ingest.source import FileSource
-from tasks.ingest.tables import as_schema, is_damage, plain_type
+from tasks.ingest.tables import as_schema, damage_told, is_damage, plain_type
 from tasks.ingest.uncounted import uncounted_rows
 from tasks.storage import File
 
@@ -67,7 +67,9 @@ class HuggingFace(FileSource):
             opened.seek(max(0, unit["size"] - len(END)))
             ends_well = opened.read(len(END)) == END
             opened.seek(0)
-            with pa.ipc.open_stream(opened) as stream:
+            expected = f"an Arrow stream as save_to_disk writes it, found a file that begins with {opened.read(8)!r}"
+            opened.seek(0)
+            with damage_told(expected), pa.ipc.open_stream(opened) as stream:
                 if missing := sorted(set(self.columns or ()) - set(stream.schema.names)):
                     raise RowError(f"expected column {missing[0]}, found {', '.join(stream.schema.names)}")
                 for batch in stream:

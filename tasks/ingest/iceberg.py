@@ -94,13 +94,16 @@ class Iceberg(Source):
         if task is None:
             raise RowError(f"expected the file in the snapshot {self.snapshot_id}, as listed, found none")
         try:
+            if _size(table, unit["uri"]) != unit["size"]:
+                raise ValueError(f"expected {unit['size']:,} bytes, as listed")
             reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
             for batch in reader.to_record_batches([task]):
                 yield as_schema(pa.Table.from_batches([batch]), schema)
         except (pa.ArrowException, OSError, ValueError) as error:
             # An error of pyarrow's filesystems does not tell a store that is away from a file that is broken.
             SourceFile(unit["uri"], "", unit["size"], on_changed=self.on_changed).look()
-            raise RowError(str(error)) from error
+            expected = "a data file and its files of deletes" if task.delete_files else "a data file"
+            raise RowError(f"expected {expected}, as written: {str(error).strip()}") from error
 
     def _table(self, partition: str) -> Any:
         """Raises `InputError` where there is no such table or snapshot."""
@@ -120,17 +123,19 @@ class Iceberg(Source):
 def _loaded(name: str, catalog: str) -> Any:
     try:
         from pyiceberg.catalog import load_catalog
-        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
         from pyiceberg.table import StaticTable
     except ImportError:
         raise JobError(
             "source.kind iceberg: pyiceberg is not installed here. Install overnight[iceberg], on every node."
         ) from None
-    if name.endswith(".metadata.json"):
-        return StaticTable.from_metadata(name)
     properties = {key: expand(value) for key, value in json.loads(catalog).items()}
     try:
+        if name.endswith(".metadata.json"):
+            return StaticTable.from_metadata(name)
         return load_catalog(properties.pop("name", "default"), **properties).load_table(name)
+    except (FileNotFoundError, UnicodeDecodeError, ValidationError) as error:
+        raise InputError(f"source.table: cannot read the metadata of the Iceberg table {name}: {error}") from error
     except (NoSuchTableError, NoSuchNamespaceError, ValueError) as error:
         raise InputError(f"source.table: expected an Iceberg table, found none named {name}: {error}.") from error
 
@@ -148,7 +153,8 @@ def _tasks(table: Any, snapshot_id: int | None, where: str) -> dict[str, Any]:
     """What there is to read of each data file, by its URI. Raises `InputError` for what pyiceberg cannot read."""
     try:
         return _planned(_Key(table), snapshot_id, where)
-    except (NotImplementedError, ValueError) as error:
+    except (NotImplementedError, ValueError, FileNotFoundError, EOFError, SystemError) as error:
+        # The last two are pyiceberg's words for a manifest that ends early, or is none.
         raise InputError(f"source.table: cannot plan to read {'.'.join(table.name())}: {error}") from error
 
 
@@ -168,6 +174,14 @@ class _Key:
 @lru_cache(maxsize=4)
 def _planned(key: _Key, snapshot_id: int | None, where: str) -> dict[str, Any]:
     return {task.file.file_path: task for task in _scan(key.table, snapshot_id, where).plan_files()}
+
+
+def _size(table: Any, uri: str) -> int | None:
+    """A file's, by the table's own means, which may know more than the environment does; None of a folder."""
+    try:
+        return len(table.io.new_input(uri))
+    except TypeError:  # pyarrow gives a folder no size
+        return None
 
 
 def _is_always_true(residual: Any) -> bool:

@@ -1,5 +1,6 @@
 """Arrow types for the values of a JSON key, and columns of them that hold every value unchanged."""
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -37,7 +38,8 @@ def column_of(values: dict[int, Any], kind: pa.DataType | None) -> tuple[pa.Arra
         try:
             cells.append(_strict([value], kind))
         except MISFIT:
-            misfits[i] = f"expected {kind or 'text'}, found {str(value)[:200]!r}"
+            shown = json.dumps(value, ensure_ascii=False)[:200]
+            misfits[i] = f"expected {kind or 'a value of fewer lists and objects in one another'}, found {shown}"
             cells.append(pa.nulls(1, kind or pa.string()))
     return pa.concat_arrays(cells), misfits
 

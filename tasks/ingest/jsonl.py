@@ -71,12 +71,22 @@ def _parse(line: bytes) -> dict[str, Any] | RowError:
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        return RowError(f"expected a JSON object, found {shown!r}: {error}")
+        if not _is_utf8(line):
+            return RowError(f"expected text in UTF-8, found {shown!r}")
+        return RowError(f"expected a line that is a JSON object, found {shown!r}: {error}")
     if not isinstance(value, dict):
-        return RowError(f"expected a JSON object, found {type(value).__name__}: {shown}")
+        return RowError(f"expected a line that is a JSON object, found {shown}")
     if reserved := sorted(value.keys() & set(rows.HIDDEN.names)):
         return RowError(f"the key {reserved[0]} is reserved; rename it in the source")
     return value
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _blocks(unit: dict, first: int, some: list[bytes], schema: pa.Schema) -> Iterator[pa.Table]:

@@ -74,13 +74,15 @@ class Lance(FileSource):
 
     def _tables(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
         table = _opened(unit["uri"].rpartition(DATA)[0], self.version, self.anonymous)
+        self.file(unit, unit["size"] or None).look()
         try:
             fragment = table.get_fragment(unit["row_group"])
             for batch in fragment.to_batches(columns=schema.names, batch_size=ROWS_AT_ONCE):
                 yield as_schema(pa.Table.from_batches([batch]), schema)
         except (pa.ArrowInvalid, OSError) as error:
             self.file(unit).look()  # Lance says of a store that is away what it says of a file that is broken
-            raise RowError(str(error).partition(", /")[0]) from error
+            told = str(error).partition(", /")[0].removeprefix("External error: ")
+            raise RowError(f"expected a fragment as Lance wrote it: {told}") from error
 
     def _table(self, partition: str) -> Any:
         return _opened(object_store_uri(self.location(partition)), self.version, self.anonymous)

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 import pyarrow as pa
 from pydantic import Field
 
+from tasks.errors import RowError
 from tasks.ingest.counted import Part, counted_rows, counted_units
 from tasks.ingest.parquet_file import open_parquet, row_groups, rows_of
 from tasks.ingest.source import FileSource
@@ -36,5 +37,5 @@ class Parquet(FileSource):
             file = open_parquet(opened)
             missing = sorted(set(self.columns or ()) - set(file.schema_arrow.names))
             if missing:
-                raise pa.ArrowInvalid(f"expected column {missing[0]}, found {', '.join(file.schema_arrow.names)}")
+                raise RowError(f"expected column {missing[0]}, found {', '.join(file.schema_arrow.names)}")
             yield from rows_of(file, unit["row_group"], self.columns)

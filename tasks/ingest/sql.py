@@ -121,7 +121,7 @@ class Sql(Source):
         with self._database().connection() as connection:
             for unit in units.slice(0, SAMPLE_UNITS).to_pylist():
                 names, found = self._fetch(connection, unit)
-                sample += found.values()
+                sample += filter(None, found.values())
         if double := sorted({name for name in names if names.count(name) > 1}):
             raise InputError(f"source.query: expected each column once, found several named {', '.join(double)}.")
         if unknown := sorted(set(self.types) - set(names)):
@@ -136,20 +136,36 @@ class Sql(Source):
                 yield from self._blocks(unit, names, found, schema)
 
     def _fetch(self, connection: Any, unit: dict) -> tuple[list[str], dict[Any, Any]]:
-        """The names of the columns, and the rows that there are now between the unit's first and last key, by key."""
+        """The names of the columns, and the rows that there are now between the unit's first and last key, by key.
+
+        In the place of several with one key is None.
+        """
         about = json.loads(unit["version"])
         values = {"partition": about["partition"], "first": about["keys"][0], "last": about["keys"][-1]}
         query = f"SELECT * FROM ({self.query}) overnight WHERE {self.key} >= {{first}} AND {self.key} <= {{last}}"
         names, *found = self._database().rows(connection, query, values)
-        place = [str(name).lower() for name in names].index(self.key.lower())
-        return [str(name) for name in names], {row[place]: row for row in found}
+        names = [str(name) for name in names]
+        place = _place(self.key, names)
+        by_key: dict[Any, Any] = {}
+        for row in found:
+            by_key[row[place]] = None if row[place] in by_key else row
+        return names, by_key
 
     def _blocks(self, unit: dict, names: list[str], found: dict, schema: pa.Schema | None) -> Iterator[pa.Table]:
         about = json.loads(unit["version"])
         keys = about["keys"][: unit["rows"]]
-        errors: dict[int, Exception] = {n: self._vanished(key) for n, key in enumerate(keys) if key not in found}
+        if schema and (dropped := sorted(set(schema.names) - set(names))):
+            raise InputError(
+                f"source.query: expected the columns {', '.join(schema.names)}, as listed, found no {dropped[0]} any "
+                "more. Put the column back, or run with --force for a new list."
+            )
+        errors: dict[int, Exception] = {
+            n: self._several(key) if key in found else self._vanished(key)
+            for n, key in enumerate(keys)
+            if found.get(key) is None
+        }
         if self.version_column:
-            place = [name.lower() for name in names].index(self.version_column.lower())
+            place = _place(self.version_column, names)
             for n, key in enumerate(keys):
                 if n not in errors and _digest(found[key][place]) != about["versions"][n]:
                     errors[n] = self._changed(key)
@@ -177,6 +193,9 @@ class Sql(Source):
         sentence = f"expected the row with {self.key} {key} as listed, found another {self.version_column}"
         return self._lost(SourceChanged, sentence)
 
+    def _several(self, key: Any) -> Exception:
+        return self._lost(SourceChanged, f"expected one row with {self.key} {key}, as listed, found several")
+
     def _lost(self, kind: type[Exception], sentence: str) -> Exception:
         if self.on_changed == "quarantine":
             return kind(sentence)
@@ -184,6 +203,11 @@ class Sql(Source):
 
     def _database(self) -> Database:
         return Database(self.connect, tuple(self.kwargs.items()), self.paramstyle)
+
+
+def _place(column: str, names: list[str]) -> int:
+    """Where a query's answer has a column that the job names."""
+    return [name.lower() for name in names].index(column.lower())
 
 
 def _digest(value: Any) -> str:

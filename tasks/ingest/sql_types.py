@@ -29,18 +29,21 @@ def inferred(values: Sequence[Any]) -> pa.DataType:
 
 def column_of(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, Exception]]:
     """The values as a column, null where one does not fit, and why it does not, by its place."""
-    plain = [_text(value) if kind == pa.string() else _plain(value) for value in values]
+    plain = _text if kind == pa.string() else _plain
     try:
-        return _strict(plain, kind), {}
+        return _strict([plain(value) for value in values], kind), {}
     except _MISFIT:
         errors: dict[int, Exception] = {}
-        for place, value in enumerate(plain):
+        fitting: list[Any] = []
+        for place, value in enumerate(values):
             try:
-                _strict([value], kind)
+                fitting.append(plain(value))
+                _strict(fitting[-1:], kind)
             except _MISFIT:
-                errors[place] = RowError(f"column {name}: expected {kind}, found {value!r:.200}; see source.types")
-                plain[place] = None
-        return _strict(plain, kind), errors
+                found = f"{_plain(value)!r:.200}"
+                errors[place] = RowError(f"column {name}: expected {kind}, found {found}; see source.types")
+                fitting[place:] = [None]
+        return _strict(fitting, kind), errors
 
 
 def _strict(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -69,4 +72,4 @@ def _text(value: Any) -> str | None:
     plain = _plain(value)
     if plain is None or isinstance(plain, str):
         return plain
-    return plain.decode(errors="replace") if isinstance(plain, bytes) else str(plain)
+    return plain.decode() if isinstance(plain, bytes) else str(plain)

@@ -1,5 +1,6 @@
 """What the table sources share: row ids, the columns that only Overnight may name, and units that end unexpectedly."""
 
+import contextlib
 import zlib
 from collections.abc import Iterator, Mapping
 
@@ -23,6 +24,17 @@ def is_damage(error: Exception) -> bool:
         not_there = isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError)
         return not_there or (error.errno is None and not is_passing(error))
     return isinstance(error, pa.ArrowException | EOFError | zlib.error | UnicodeDecodeError | RowError)
+
+
+@contextlib.contextmanager
+def damage_told(expected: str) -> Iterator[None]:
+    """Raises `RowError` where a library finds damage: what was expected, and the library's words."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None) or not is_damage(error):
+            raise
+        raise RowError(f"expected {expected}: {str(error).strip()}") from error
 
 
 def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
@@ -70,14 +82,16 @@ def chosen_columns(schema: pa.Schema, names: list[str] | None) -> pa.Schema:
 def as_schema(data: pa.Table, schema: pa.Schema, constants: Mapping[str, str | None] = {}) -> pa.Table:
     """`data` with the columns and types of `schema`; null where it has none, and with one value where that is given.
 
-    Raises `pa.ArrowException` for a value that its type does not hold.
+    Raises `RowError` for a value that its type does not hold.
     """
     columns = {}
     for field in schema:
         if field.name in constants:
             column = pa.repeat(pa.scalar(constants[field.name], pa.string()), len(data)).cast(field.type)
         elif field.name in data.column_names:
-            column = data[field.name].cast(field.type)
+            found = data[field.name]
+            with damage_told(f"column {field.name} as {field.type}, found {found.type}"):
+                column = found.cast(field.type)
         else:
             column = pa.nulls(len(data), field.type)
         columns[field.name] = column

@@ -34,7 +34,14 @@ class Text(WholeFiles):
     def value(self, content: bytes) -> Any:
         # A byte order mark says how the file is read, and is no part of its text.
         encoding = "utf-8-sig" if codecs.lookup(self.encoding).name == "utf-8" else self.encoding
-        try:
-            return content.decode(encoding)
-        except UnicodeDecodeError as error:
-            raise RowError(f"expected text in {self.encoding}, found byte {error.start}: {error.reason}") from error
+        return decoded(content, encoding)
+
+
+def decoded(content: bytes, encoding: str) -> str:
+    """Raises `RowError` for what is no text in that encoding."""
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        expected = encoding.removesuffix("-sig")
+        found = f"{content[error.start : error.start + 16]!r} at byte {error.start}: {error.reason}"
+        raise RowError(f"expected text in {expected}, found {found}. It is no text, or in another encoding") from error

@@ -3,17 +3,19 @@
 This file knows nothing of what a line means.
 """
 
-import gzip
 import io
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from tasks.errors import RowError
+from tasks.ingest.packed import Packed
 from tasks.ingest.tables import is_damage
 from tasks.ingest.versioned import SourceFile
 
 PIECE_BYTES = 2**20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # its byte order marks
 MARK = "\ufdd0"
 _NO_UTF8 = re.compile("[\udc80-\udcff]+")
 
@@ -24,10 +26,12 @@ def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",)) -> It
     Raises what breaks the reading, after the last line that is whole.
     """
     with file.open() as opened:
-        packed = gzip.GzipFile(fileobj=opened) if file.uri.lower().endswith(".gz") else None
-        torn, is_first = [], True
-        # read1 hands over what was unpacked before it fails at what cannot be.
-        while piece := packed.read1(PIECE_BYTES) if packed else opened.read(PIECE_BYTES):
+        stream = Packed(opened) if file.uri.lower().endswith(".gz") else opened
+        torn: list[bytes] = []
+        is_first = True
+        while piece := stream.read(PIECE_BYTES):
+            if is_first and not torn and piece.startswith(UTF_16):
+                raise RowError("expected text in UTF-8, found the byte order mark of UTF-16; convert the file")
             end = max(piece.rfind(mark) for mark in line_ends) + 1
             if not end:
                 torn.append(piece)

@@ -26,7 +26,8 @@ def records(stream: Any) -> Iterator[bytes | RowError]:
         (length,) = struct.unpack("<Q", head[:8])
         record, tail = _bytes(stream, length), _bytes(stream, 4)
         if len(record) < length or len(tail) < 4:
-            raise RowError(f"expected a record of {length:,} bytes, found {len(record):,} at the end of the file")
+            found = f"found {len(record) + len(tail):,} bytes at the end of the file"
+            raise RowError(f"expected a record of {length:,} bytes and its check sum, {found}")
         good = checksum(record) == _unmasked(tail)
         yield record if good else RowError(f"a record of {length:,} bytes is not the one that its check sum is of")
 

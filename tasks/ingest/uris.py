@@ -18,6 +18,7 @@ from pydantic import Field
 from tasks.errors import JobError, RowError, StorageFailed
 from tasks.ingest.json_types import column_of, inferred_type
 from tasks.ingest.tables import is_damage
+from tasks.ingest.text import decoded
 from tasks.ingest.uri_lists import EXTENSIONS, listed
 from tasks.ingest.versioned import SourceFile, read_whole
 from tasks.ingest.whole_files import WholeFiles
@@ -56,12 +57,7 @@ class Uris(WholeFiles):
         return pa.field(self.content, pa.string() if self.content == "text" else pa.large_binary())
 
     def value(self, content: bytes) -> Any:
-        if self.content != "text":
-            return content
-        try:
-            return content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise RowError(f"expected text in utf-8, found byte {error.start}: {error.reason}") from error
+        return decoded(content, "utf-8-sig") if self.content == "text" else content
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         rows = [_more(version) for version in units["version"].to_pylist()]

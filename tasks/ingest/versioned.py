@@ -18,6 +18,7 @@ from tasks.errors import InputError, RowError
 from tasks.storage import is_local, open_filesystem
 
 LOOKS_AT_ONCE = 16
+FOLDER = "expected a file, found a folder"
 
 
 class SourceChanged(RowError):
@@ -57,6 +58,8 @@ class SourceFile:
             opened = filesystem.open(path, "rb")
         except FileNotFoundError:
             raise self.vanished() from None
+        except IsADirectoryError as error:
+            raise RowError(FOLDER) from error
         return VersionedFile(self, opened)
 
     def look(self, info: dict[str, Any] | None = None) -> None:
@@ -66,6 +69,8 @@ class SourceFile:
             info = info or filesystem.info(path)
         except FileNotFoundError:
             raise self.vanished() from None
+        if info.get("type") == "directory":
+            raise RowError(FOLDER)
         if self.version and version_of(info) != self.version:
             raise self.changed(f"version {version_of(info)} of {info['size']:,} bytes")
         if self.size is not None and info["size"] != self.size:
@@ -73,11 +78,14 @@ class SourceFile:
 
     def changed(self, found: str) -> Exception:
         size = "" if self.size is None else f" of {self.size:,} bytes"
-        return self._error(SourceChanged, f"expected version {self.version}{size}, as listed, found {found}")
+        return self._error(SourceChanged, f"expected {self._expected}{size}, as listed, found {found}")
 
     def vanished(self) -> Exception:
-        expected = f"version {self.version}, as listed" if self.version else "a file"
-        return self._error(SourceVanished, f"expected {expected}, found no file any more")
+        return self._error(SourceVanished, f"expected {self._expected}, as listed, found no file any more")
+
+    @property
+    def _expected(self) -> str:
+        return f"version {self.version}" if self.version else "a file"
 
     def _error(self, kind: type[RowError], sentence: str) -> Exception:
         if self.on_changed == "quarantine":
@@ -142,6 +150,8 @@ def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
     def checked(file: SourceFile, content: bytes | Exception) -> bytes | Exception:
         if isinstance(content, FileNotFoundError):
             return file.vanished()
+        if isinstance(content, IsADirectoryError):
+            return RowError(FOLDER)
         if isinstance(content, Exception) and not _is_expired(content):
             return content
         try:

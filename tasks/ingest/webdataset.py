@@ -50,11 +50,12 @@ class WebDataset(FileSource):
         for unit in units.slice(0, SAMPLE_FILES).to_pylist():
             try:
                 for sample in islice(self._samples(unit), SAMPLE_ROWS):
-                    found |= dict.fromkeys(sample.files)
+                    if not sample.damage:
+                        found |= dict.fromkeys(sample.files)
             except Exception as error:
                 if not is_damage(error):
                     raise
-        return pa.schema([("key", pa.string()), *((name, _type(name)) for name in sorted(found))])
+        return pa.schema([("key", pa.string()), *((name, _type(name)) for name in sorted(found) if name != "key")])
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():
@@ -95,6 +96,8 @@ class WebDataset(FileSource):
         if sample.damage:
             raise sample.damage
         if self.columns is None:
+            if "key" in sample.files:
+                raise RowError(f"{sample.key}.key: key is the column of the names; rename the file, or name columns")
             chosen = {extension: extension for extension in sample.files}
         else:
             chosen = {name: _first(wanted, sample) for name, wanted in self.columns.items()}
@@ -124,7 +127,7 @@ def _value(sample: Sample, extension: str) -> Any:
     if kind == pa.large_binary():
         return content
     try:
-        return content.decode() if kind == pa.string() else int(content)
-    except ValueError as error:
-        expected = "text in UTF-8" if kind == pa.string() else "a whole number"
+        return content.decode() if kind == pa.string() else pa.scalar(int(content), kind).as_py()
+    except (ValueError, OverflowError) as error:
+        expected = "text in UTF-8" if kind == pa.string() else "a whole number of 64 bits"
         raise RowError(f"{sample.key}.{extension}: expected {expected}, found {content[:50]!r}") from error

@@ -1,6 +1,7 @@
 """Small jobs to run on the session's Prefect server and Ray."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -69,6 +70,14 @@ def quarantine(sink: Path, partition: str) -> list[dict[str, Any]]:
     """The quarantine table of a partition, as rows."""
     files = (sink / "_overnight" / partition / "quarantine").glob("*.parquet")
     return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+
+
+def assert_quarantined(sink: Path, reasons: dict[str, str]) -> None:
+    """These rows of the partition `all` and no others, each for a reason that its pattern is found in."""
+    found = {row["row_id"]: row["error_message"] for row in quarantine(sink, "all")}
+    assert found.keys() == reasons.keys()
+    for row_id, reason in reasons.items():
+        assert re.search(reason, found[row_id]), f"{row_id}: {found[row_id]}"
 
 
 def assert_settled(receipt: dict[str, Any], written: int | None = None) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.flows.conftest import RunJob, assert_settled, published, quarantine
+from tests.flows.conftest import RunJob, assert_quarantined, assert_settled, published
 from tests.tasks.infer.speech import transcribed, write_whisper
 from tests.tasks.preprocess.sounds import broken, plain, tone, wav
 
@@ -19,8 +19,8 @@ def test_what_is_said_in_files_is_written_down_chunk_by_chunk_as_by_hand(
     if kind == "tones":
         for number in range(6):
             (tmp_path / f"in/{number}.wav").write_bytes(wav(tone(0.4 + number, 8_000, 50.0 + 90 * number), 8_000))
-        bad = {name: content for name, (content, _) in broken().items() if name not in ("too-long", "header-only")}
-        for name, content in bad.items():
+        bad = {name: case for name, case in broken().items() if name not in ("too-long", "header-only")}
+        for name, (content, _) in bad.items():
             (tmp_path / f"in/{name}.wav").write_bytes(content)
     else:
         bad = {}
@@ -40,7 +40,7 @@ def test_what_is_said_in_files_is_written_down_chunk_by_chunk_as_by_hand(
     }
     receipt = run_job(job)
     assert_settled(receipt, written=receipt["rows_written"])
-    assert {row["row_id"] for row in quarantine(tmp_path / "out", "all")} == {f"{name}.wav" for name in bad}
+    assert_quarantined(tmp_path / "out", {f"{name}.wav": reason for name, (_, reason) in bad.items()})
     expected = {}
     for path in (tmp_path / "in").glob("[0-9].wav"):
         samples = plain(path.read_bytes())[0]

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from tasks.preprocess.split_text import by_characters
-from tests.flows.conftest import RunJob, assert_settled, published, quarantine
+from tests.flows.conftest import RunJob, assert_quarantined, assert_settled, published
 from tests.tasks.infer.test_text_embedding import some_texts, word_tokenizer
 from tests.tasks.infer.words import WORDS
 from tests.tasks.preprocess.pdfs import BROKEN, pdf
@@ -39,7 +39,7 @@ def test_the_chunks_of_pdf_files_are_embedded_as_by_hand(tmp_path: Path, run_job
     assert_settled(receipt, written=receipt["rows_written"])
     counts = {name: receipt[f"rows_{name}"] for name in ("in", "written", "filtered", "quarantined")}
     assert counts == {"in": 12 + len(BROKEN), "written": 12, "filtered": 0, "quarantined": len(BROKEN)}
-    assert {row["row_id"] for row in quarantine(tmp_path / "out", "all")} == {f"{name}.pdf" for name in BROKEN}
+    assert_quarantined(tmp_path / "out", {f"{name}.pdf": reason for name, (_, reason) in BROKEN.items()})
 
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
     network = AutoModel.from_pretrained(tmp_path / "model").eval()

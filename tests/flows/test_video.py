@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.flows.conftest import RunJob, assert_settled, published, quarantine
+from tests.flows.conftest import RunJob, assert_quarantined, assert_settled, published
 from tests.tasks.infer.detectors import assert_same, detected, write_detector
 from tests.tasks.preprocess.videos import broken, plain, video
 
@@ -24,8 +24,8 @@ def test_objects_are_found_in_the_frames_of_videos_as_by_hand(tmp_path: Path, ru
     }
     every = [found for _, image in expected.values() for found in detected(tmp_path / "model", image, 0.0)]
     threshold = float(np.median([score for _, score, _ in every]))
-    bad = {name: content for name, (content, _) in broken().items() if name != "too-long"}
-    for name, content in bad.items():
+    bad = {name: case for name, case in broken().items() if name != "too-long"}
+    for name, (content, _) in bad.items():
         (tmp_path / f"in/{name}.mp4").write_bytes(content)
     job = {
         "name": "frames",
@@ -38,7 +38,7 @@ def test_objects_are_found_in_the_frames_of_videos_as_by_hand(tmp_path: Path, ru
     receipt = run_job(job)
     assert_settled(receipt, written=6)
     assert receipt["rows_written"] == 6
-    assert {row["row_id"] for row in quarantine(tmp_path / "out", "all")} == {f"{name}.mp4" for name in bad}
+    assert_quarantined(tmp_path / "out", {f"{name}.mp4": reason for name, (_, reason) in bad.items()})
     table = published(receipt, tmp_path / "out")
     assert set(table.column_names) == {"row_id", "uri", "frame", "seconds", "boxes", "labels", "scores"}
     assert receipt["rows_out"] == len(table) == len(expected) > 20

@@ -1,5 +1,6 @@
 """Reads real files with a source as the read does, and holds it to its contract."""
 
+import gzip
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,13 +29,14 @@ class Read:
         return [row[name] for row in self.good.values()]
 
 
-def read_all(source: Source, units: pa.Table | None = None) -> Read:
+def read_all(source: Source, units: pa.Table | None = None, schema: pa.Schema | None = None) -> Read:
     """Everything that `source` reads. Fails unless every row of every unit is settled exactly once."""
     if units is None:
         units = source.units(list_inputs(source, "all"))
+    schema = schema or source.common_schema(units)
     pending = units.append_column("settled", pa.nulls(len(units), pa.list_(pa.int64()))).cast(PENDING)
     found, numbers, ends = Read(), defaultdict(list), {}
-    for block in source.read(pending, source.common_schema(units)):
+    for block in source.read(pending, schema):
         for row, shown in zip(block.to_pylist(), rows.visible(block).to_pylist(), strict=True):
             unit, number, state = row["__unit"], row["__row"], row["__state"]
             if state == rows.END:
@@ -54,6 +56,50 @@ def read_all(source: Source, units: pa.Table | None = None) -> Read:
         assert sorted(numbers[unit["unit"]]) == list(range(first, first + count)), unit["path"]
         found.counts[unit["path"]] = found.counts.get(unit["path"], 0) + count
     return found
+
+
+def assert_broken(found: Read, cases: Mapping[str, tuple[Any, int, str]]) -> None:
+    """Of each file, by name, the first so many rows are good, and all others bad for the one reason with the words."""
+    for name, (_, kept, words) in cases.items():
+        assert [row for row in found.good if row.rpartition("#")[0] == name] == [f"{name}#{n}" for n in range(kept)]
+        [reason] = {reason for row, reason in found.bad.items() if name in (row, row.rpartition("#")[0])}
+        assert words in reason, f"{name}: {reason}"
+
+
+def overwritten(content: bytes, first: int, stop: int | None) -> bytes:
+    """`content` with other bytes from `first` to `stop`; negative places count from its end."""
+    first, stop, _ = slice(first, stop).indices(len(content))
+    return content[:first] + b"\xab" * (stop - first) + content[stop:]
+
+
+def _as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _as_link(path: Path) -> None:
+    path.rename(path.with_suffix(".moved"))
+    path.symlink_to(path.with_suffix(".nowhere"))
+
+
+def rewritten(change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    """What changes a file's bytes in place."""
+    return lambda path: path.write_bytes(change(path.read_bytes()))
+
+
+# What becomes of a table's data file behind the table's back, so that it is of another size than the table says.
+RESIZED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "empty": (rewritten(lambda content: b""), "bytes, as listed, found 0 bytes"),
+    "a text": (rewritten(lambda content: b"no table"), "bytes, as listed, found 8 bytes"),
+    "cut at its end": (rewritten(lambda content: content[:-9]), "bytes, as listed, found "),
+    "cut in the middle": (rewritten(lambda content: content[:99]), "bytes, as listed, found 99 bytes"),
+    "cut at its beginning": (rewritten(lambda content: content[50:]), "bytes, as listed, found "),
+    "grown": (rewritten(lambda content: content + b"more"), "bytes, as listed, found "),
+    "packed": (rewritten(gzip.compress), "bytes, as listed, found "),
+    "gone": (Path.unlink, "expected a file, as listed, found no file any more"),
+    "a link to nowhere": (_as_link, "expected a file, as listed, found no file any more"),
+    "a folder": (_as_folder, "expected a file, found a folder"),
+}
 
 
 @pytest.fixture

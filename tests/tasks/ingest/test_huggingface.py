@@ -1,14 +1,17 @@
 """Hugging Face datasets as the library itself saves them."""
 
+import gzip
+import io
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import datasets
-import pytest
+import pyarrow as pa
 from datasets import Array2D, ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
 
 from tasks.ingest.huggingface import HuggingFace
-from tasks.ingest.listing import list_inputs
-from tests.tasks.ingest.conftest import Read, read_all
+from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
 
 datasets.disable_progress_bars()
 FEATURES = Features(
@@ -79,30 +82,49 @@ def test_a_file_that_is_cut_off_keeps_its_whole_batches_and_loses_one_row_for_th
         assert list(found.bad) == [f"{path.name}#{kept}"]
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"no arrow", b"ARROW1\0\0", b"\xff" * 300, b"\xff\xff\xff\xff" + b"\xab" * 300]
-)
-def test_a_file_that_is_no_arrow_stream_is_one_bad_row(tmp_path: Path, content: bytes) -> None:
-    some(3).save_to_disk(tmp_path)
-    (tmp_path / "data-broken.arrow").write_bytes(content)
+def stream(columns: dict[str, Any], writer: Callable[..., Any] = pa.ipc.new_stream, batches: int = 1) -> bytes:
+    """A file as `save_to_disk` writes it, or of Arrow's other format; the rows that many times."""
+    table, buffer = pa.table(columns), io.BytesIO()
+    with writer(buffer, table.schema) as opened:
+        for _ in range(batches):
+            opened.write_table(table)
+    return buffer.getvalue()
+
+
+TEXT = ["text"] * 100
+WHOLE = stream({"n": range(100), "text": TEXT}, batches=3)
+LATIN_1 = pa.Array.from_buffers(pa.string(), 1, pa.array([b"gr\xfcn"]).buffers())
+BEGINS = "expected an Arrow stream as save_to_disk writes it, found a file that begins with "
+BROKEN = {
+    "empty.arrow": (b"", 0, BEGINS + "b''"),
+    "text.arrow": (b"no arrow", 0, BEGINS + "b'no arrow'"),
+    "page.arrow": (b"<!DOCTYPE html><title>404</title>", 0, BEGINS + "b'<!DOCTYP'"),
+    "other-format.arrow": (stream({"n": [1], "text": ["x"]}, pa.ipc.new_file), 0, BEGINS + "b'ARROW1"),
+    "packed.arrow": (gzip.compress(WHOLE), 0, BEGINS + "b'\\x1f\\x8b"),
+    "random.arrow": (b"\xab" * 300, 0, BEGINS + "b'\\xab"),
+    "begun.arrow": (WHOLE[:100], 0, "metadata bytes, but only read 92"),
+    "half.arrow": (WHOLE[: len(WHOLE) // 2], 100, "bytes for message body, got "),
+    "cut.arrow": (WHOLE[:-8], 300, "expected the mark that ends an Arrow stream, found the end of the file"),
+    "header-changed.arrow": (overwritten(WHOLE, -1800, -1750), 200, "Invalid flatbuffers message"),
+    "offsets-changed.arrow": (overwritten(WHOLE, 1500, 1600), 0, "In column 1: Invalid: "),
+    "latin-1.arrow": (stream({"n": [1], "text": LATIN_1}), 0, "In column 1: Invalid: Invalid UTF8 sequence"),
+    "column-missing.arrow": (stream({"n": [1]}), 0, "expected column text, found n"),
+    "text-for-number.arrow": (stream({"n": ["x"], "text": ["x"]}), 0, "expected column n as int64, found string: "),
+    "fraction.arrow": (
+        stream({"n": [1.5], "text": ["x"]}),
+        0,
+        "expected column n as int64, found double: Float value 1.5",
+    ),
+    "list.arrow": (stream({"n": [[1]], "text": ["x"]}), 0, "expected column n as int64, found list<item: int64>: "),
+}
+
+
+def test_a_file_that_is_broken_keeps_its_whole_batches_and_tells_why_the_rest_is_lost(tmp_path: Path) -> None:
+    Dataset.from_dict({"n": range(100), "text": TEXT}).save_to_disk(tmp_path / "a")
+    for name, (content, *_) in BROKEN.items():
+        (tmp_path / name).write_bytes(content)
     found = read(tmp_path)
-    assert (list(found.bad), found.column("n")) == (["data-broken.arrow"], [0, 1, 2])
-
-
-def test_a_file_of_another_dataset_is_one_bad_row(tmp_path: Path) -> None:
-    some(3).save_to_disk(tmp_path / "a")
-    Dataset.from_dict({"other": [1]}).save_to_disk(tmp_path / "b")
-    found = read(tmp_path)
-    assert found.column("n") == [0, 1, 2]
-    assert found.bad == {"b/data-00000-of-00001.arrow": "expected column grid, found other"}
-
-
-def test_a_file_replaced_or_gone_since_it_was_listed_gives_none_of_its_rows(tmp_path: Path) -> None:
-    some(9).save_to_disk(tmp_path, num_shards=3)
-    source = HuggingFace(path=str(tmp_path))
-    units = source.units(list_inputs(source, "all"))
-    (tmp_path / "data-00000-of-00003.arrow").unlink()
-    some(1).save_to_disk(tmp_path / "other")
-    (tmp_path / "other/data-00000-of-00001.arrow").rename(tmp_path / "data-00001-of-00003.arrow")
-    found = read_all(source, units)
-    assert (found.column("n"), list(found.types.values())) == ([6, 7, 8], ["SourceVanished", "SourceChanged"])
+    assert_broken(found, BROKEN)
+    assert len(found.bad) == len(BROKEN)
+    assert all(row["n"] == int(name.rpartition("#")[2]) % 100 for name, row in found.good.items())
+    assert found.counts["a/data-00000-of-00001.arrow"] == 100

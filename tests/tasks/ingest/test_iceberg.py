@@ -1,5 +1,7 @@
 """Iceberg tables in a catalogue of SQLite: read in the snapshot that was listed."""
 
+import random
+import re
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -19,7 +21,7 @@ from tasks.ingest.listing import list_inputs
 from tasks.ingest.taking import take_manifest
 from tasks.manifest import digest, read_manifest, read_snapshot
 from tasks.storage import Location
-from tests.tasks.ingest.conftest import Read, read_all
+from tests.tasks.ingest.conftest import RESIZED, Read, overwritten, read_all, rewritten
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("day", pa.date32()), ("v", pa.list_(pa.float32()))])
 DAYS = [date(2026, 1, 1), date(2026, 1, 2)]
@@ -166,20 +168,90 @@ def test_a_table_without_a_catalogue_is_named_by_its_metadata(catalog: Catalog) 
     assert sorted(found.column("n")) == [0, 1, 2, 10, 11, 12, 13]
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "other", "overwritten", "gone"])
-def test_a_file_that_was_broken_loses_its_rows_and_no_others(source: Callable[..., Iceberg], damage: str) -> None:
+def other_rows(path: Path) -> None:
+    """Writes other rows of the table over a file, as Iceberg would name their columns."""
+    found = pq.read_table(path)
+    pq.write_table(pa.concat_tables([found, found]).slice(2, 3), path, compression="none")
+
+
+NO_FILE = "expected a data file, as written: "
+NO_MAGIC = "Parquet magic bytes not found in footer"
+NO_THRIFT = "Couldn't deserialize thrift"
+DAMAGES = RESIZED | {
+    "of other rows": (other_rows, "bytes, as listed, found "),
+    "random": (rewritten(lambda content: random.Random(0).randbytes(len(content))), NO_MAGIC),
+    "zeros": (rewritten(lambda content: bytes(len(content))), NO_MAGIC),
+    "overwritten at its end": (rewritten(lambda content: overwritten(content, -4, None)), NO_MAGIC),
+    "overwritten in its footer": (rewritten(lambda content: overwritten(content, -300, -8)), NO_THRIFT),
+    "overwritten inside": (rewritten(lambda content: overwritten(content, 4, 60)), NO_THRIFT),
+}
+
+
+@pytest.mark.parametrize(("damage", "reason"), DAMAGES.values(), ids=DAMAGES)
+def test_a_file_that_was_broken_loses_its_rows_and_no_others_and_tells_why(
+    source: Callable[..., Iceberg], damage: Callable[[Path], object], reason: str
+) -> None:
     listed = source()
     files = list_inputs(listed, "all")
-    path = Path(files[0].uri.removeprefix("file://"))
-    whole = path.read_bytes()
-    if damage == "gone":
-        path.unlink()
-    else:
-        contents = {"empty": b"", "cut": whole[:-9], "other": b"no table", "overwritten": b"\xab" * len(whole)}
-        path.write_bytes(contents[damage])
+    damage(Path(files[0].uri.removeprefix("file://")))
     found = read(listed)
     assert set(found.bad) == {f"{files[0].path}#{n}" for n in range(3)}
-    assert sorted(found.column("n")) == [10, 11, 12, 13]
+    [told] = set(found.bad.values())
+    assert reason in told
+    assert told.startswith(("expected a file", NO_FILE))
+    assert found.column("n") == [10, 11, 12, 13]
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (Path.unlink, "deletes.parquet'. Detail: [errno 2] No such file"),
+        (rewritten(lambda content: b""), "Parquet file size is 0 bytes"),
+        (rewritten(lambda content: content[:-9]), NO_MAGIC),
+    ],
+    ids=["gone", "empty", "cut"],
+)
+def test_rows_that_a_broken_file_of_deletes_is_about_are_never_read(
+    source: Callable[..., Iceberg], catalog: Catalog, tmp_path: Path, damage: Callable[[Path], object], reason: str
+) -> None:
+    [second] = [file for file in list_inputs(source(), "all") if "day=2026-01-02" in file.path]
+    delete_by_position(catalog.load_table("news.daily"), second.uri, [0, 2])
+    [deletes] = tmp_path.rglob("deletes.parquet")
+    damage(deletes)
+    found = read(source())
+    assert found.column("n") == [0, 1, 2]
+    assert list(found.bad) == [second.path]
+    assert found.bad[second.path].startswith("expected a data file and its files of deletes, as written: ")
+    assert reason in found.bad[second.path]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        Path.unlink,
+        rewritten(lambda content: b""),
+        rewritten(lambda content: content[:-9]),
+        rewritten(lambda content: overwritten(content, 0, None)),
+        rewritten(lambda content: random.Random(0).randbytes(500)),
+    ],
+    ids=["gone", "empty", "cut", "overwritten", "random"],
+)
+@pytest.mark.parametrize(
+    ("files", "refusal"),
+    [
+        ("*.metadata.json", "cannot read the metadata of the Iceberg table news.daily"),
+        ("snap-*.avro", "cannot plan to read news.daily"),
+        ("*-m0.avro", "cannot plan to read news.daily"),
+    ],
+    ids=["metadata", "list of manifests", "manifests"],
+)
+def test_a_table_whose_own_files_are_broken_is_refused(
+    source: Callable[..., Iceberg], tmp_path: Path, files: str, refusal: str, damage: Callable[[Path], object]
+) -> None:
+    for path in tmp_path.rglob(files):
+        damage(path)
+    with pytest.raises(InputError, match=rf"^source\.table: {re.escape(refusal)}: \S+"):
+        list_inputs(source(), "all")
 
 
 def test_what_is_no_table_snapshot_or_column_says_so(source: Callable[..., Iceberg], catalog: Catalog) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tasks.errors import InputError
 from tasks.ingest.jsonl import Jsonl
-from tests.tasks.ingest.conftest import Read, read_all
+from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
 
 Reader = Callable[..., Read]
 MANY = b'{"a":1}\n' * 1500  # more than types are inferred from
@@ -30,18 +30,60 @@ def test_byte_order_marks_blank_lines_and_carriage_returns_are_no_rows(read: Rea
     assert found.counts == {"a.jsonl": 2, "b.json": 0, "c.ndjson": 0}
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"{", b"null", b"[1]", b'{"a":NaN}', b'{"a":"caf\xe9"}', b'{"a":"\\ud800"}', b'{"a":' + b"[" * 3000,
-        b'{"__state":0}', b'{"a":"x"}', b'{"a":[1]}', b'{"a":{"b":1}}', b'{"a":true}', b'{"a":2.5}', b'{"a":1e30}',
-        b'{"a":18446744073709551615}', b'{"a":99999999999999999999999}', b"\x00",
-    ],
-)  # fmt: skip
-def test_a_line_that_is_no_such_object_is_quarantined_alone(read: Reader, line: bytes):
+NO_OBJECTS = {
+    b"{": "expected a line that is a JSON object, found '{': unexpected end of data",
+    b"null": "expected a line that is a JSON object, found null",
+    b'[{"a":1},{"a":2}]': 'expected a line that is a JSON object, found [{"a":1},{"a":2}]',
+    b"a,b": "expected a line that is a JSON object, found 'a,b': unexpected character",
+    b'{"a":1}{"a":2}': "unexpected content after document: line 1 column 8",
+    b"{'a':1}": "unexpected character, expected a string key: line 1 column 2",
+    b'{"a":1,}': "trailing comma is not allowed",
+    b'{"a":NaN}': "unexpected character, expected a JSON value: line 1 column 6",
+    b'{"a":1e999}': "number is infinity",
+    b'{"a":"caf\xe9"}': """expected text in UTF-8, found '{"a":"caf\ufffd"}'""",
+    b'{"a":"\\ud800"}': "no low surrogate in string",
+    b'{"a":' + b"[" * 3000: "depth limit exceeded",
+    b'{"new":' + b"[" * 700 + b"]" * 700 + b"}": "column new: expected a value of fewer lists",
+    b"\x00": "found '\\x00': unexpected character",
+    b'{"__state":0}': "the key __state is reserved; rename it in the source",
+    b'{"a":"x"}': 'column a: expected int64, found "x"',
+    b'{"a":"5"}': 'column a: expected int64, found "5"',
+    b'{"a":[1]}': "column a: expected int64, found [1]",
+    b'{"a":{"b":null}}': 'column a: expected int64, found {"b": null}',
+    b'{"a":true}': "column a: expected int64, found true",
+    b'{"a":2.5}': "column a: expected int64, found 2.5",
+    b'{"a":18446744073709551615}': "column a: expected int64, found 18446744073709551615",
+    b'{"a":99999999999999999999999}': "column a: expected int64, found 1e+23",
+}
+
+
+@pytest.mark.parametrize(("line", "reason"), NO_OBJECTS.items(), ids=[str(line[:20]) for line in NO_OBJECTS])
+def test_a_line_that_is_no_such_object_is_quarantined_alone_with_the_reason(read: Reader, line: bytes, reason: str):
     found = read(Jsonl, {"a.jsonl": MANY + line + b'\n{"a":4}\n', "b.jsonl": line})
     assert set(found.bad) == {"a.jsonl#1500", "b.jsonl#0"}
-    assert found.good["a.jsonl#1501"]["a"] == 4
+    assert all(reason in told for told in found.bad.values()), found.bad
+    assert found.column("a") == [1] * 1500 + [4]
+
+
+PACKED = gzip.compress(b"".join(b'{"a":%d}\n' % random.Random(n).randrange(10**9) for n in range(2000)))
+NO_FILES = {
+    "text.jsonl.gz": (b'{"a":1}\n', 0, "expected a whole file packed with gzip: Not a gzipped file"),
+    "begun.jsonl.gz": (PACKED[:5], 0, "expected a whole file packed with gzip: Compressed file ended before"),
+    "changed.jsonl.gz": (overwritten(PACKED, 200, 220), 0, "expected a whole file packed with gzip: Error -3"),
+    "sum.jsonl.gz": (overwritten(PACKED, -8, -4), 2000, "expected a whole file packed with gzip: CRC check failed"),
+    "more.jsonl.gz": (PACKED + b"more", 2000, "expected a whole file packed with gzip: Not a gzipped file (b'mo')"),
+    "packed-twice.jsonl.gz": (gzip.compress(PACKED[:9]), 0, r"expected text in UTF-8, found '\x1f"),
+    "utf-16.json": ('{"a":1}\n{"a":2}\n'.encode("utf-16"), 0, "found the byte order mark of UTF-16; convert the file"),
+    "parquet.jsonl": (b"PAR1\x15\x04\x15\xff", 0, "expected text in UTF-8, found 'PAR1"),
+    "page.json": (b"<!DOCTYPE html><title>404</title>", 0, "expected a line that is a JSON object, found '<!DOCTYPE"),
+    "cut.ndjson": (b'{"a":1}\n{"a":2', 1, """expected a line that is a JSON object, found '{"a":2': unexpected end"""),
+}
+
+
+def test_a_file_of_no_lines_is_quarantined_with_the_reason(read: Reader):
+    found = read(Jsonl, {**{name: content for name, (content, *_) in NO_FILES.items()}, "a.jsonl": MANY})
+    assert_broken(found, NO_FILES)
+    assert [row["a"] for name, row in found.good.items() if name.startswith("a.jsonl")] == [1] * 1500
 
 
 def test_of_a_key_named_twice_the_last_counts_as_in_every_parser(read: Reader):
@@ -114,11 +156,6 @@ def test_a_gzip_that_breaks_off_keeps_every_whole_line_before_the_break(read: Re
     assert len(kept) > 30_000
     assert all((row["i"], row["t"]) == (line["i"], line["t"]) for row, line in zip(kept, lines, strict=False))
     assert found.good["b.JSONL.GZ#0"]["i"] == 1
-
-
-def test_a_last_line_that_breaks_off_is_quarantined_alone(read: Reader):
-    found = read(Jsonl, {"a.jsonl": b'{"a":1}\n{"a":2'})
-    assert (list(found.good), list(found.bad)) == (["a.jsonl#0"], ["a.jsonl#1"])
 
 
 def test_huge_lines_are_read_whole(read: Reader):

@@ -1,8 +1,8 @@
 """Lance tables: read in the version that was listed, fragment by fragment."""
 
-import os
+import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tasks.ingest.taking import take_manifest
 from tasks.manifest import read_manifest, read_snapshot
 from tasks.object_store import storage_options
 from tasks.storage import File, Location
-from tests.tasks.ingest.conftest import Read, read_all
+from tests.tasks.ingest.conftest import RESIZED, Read, overwritten, read_all, rewritten
 
 VECTORS = np.arange(20, dtype=np.float32).reshape(10, 2)
 
@@ -96,26 +96,55 @@ def test_a_table_on_s3_is_read(s3: Any) -> None:
     assert set(read(Lance(path=place)).types.values()) == {"SourceVanished"}
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "other", "overwritten", "gone", "changed inside"])
-def test_a_fragment_that_was_broken_loses_its_rows_and_no_others(table: str, damage: str) -> None:
+NO_FRAGMENT = "expected a fragment as Lance wrote it: "
+NO_MAGIC = "does not appear to be a Lance file"
+DAMAGES = RESIZED | {
+    "random": (rewritten(lambda content: random.Random(0).randbytes(len(content))), NO_MAGIC),
+    "zeros": (rewritten(lambda content: bytes(len(content))), NO_MAGIC),
+    "overwritten at its end": (rewritten(lambda content: overwritten(content, -4, None)), NO_MAGIC),
+    "overwritten in its footer": (rewritten(lambda content: overwritten(content, -100, -8)), "outside file of size"),
+    "overwritten at its beginning": (rewritten(lambda content: overwritten(content, 0, 4)), "corrupt file"),
+}
+
+
+@pytest.mark.parametrize(("damage", "reason"), DAMAGES.values(), ids=DAMAGES)
+def test_a_fragment_that_was_broken_loses_its_rows_and_no_others_and_tells_why(
+    table: str, damage: Callable[[Path], object], reason: str
+) -> None:
     source = Lance(path=table)
     files = list_inputs(source, "all")
     units, path = source.units(files), Path(files[1].uri)
-    whole = path.read_bytes()
-    if damage == "gone":
-        path.unlink()
-    else:
-        contents = {
-            "empty": b"",
-            "cut": whole[:-9],
-            "other": b"no table",
-            "overwritten": os.urandom(len(whole)),
-            "changed inside": whole[:-200] + b"\xab" * 150 + whole[-50:],
-        }
-        path.write_bytes(contents[damage])
+    damage(path)
     found = read_all(source, units)
     assert set(found.bad) == {f"{path.name}#{n}" for n in range(4)}
-    assert sorted(found.column("n")) == [0, 1, 2, 3, 8, 9]
+    [told] = set(found.bad.values())
+    assert reason in told
+    assert told.startswith(("expected a file", NO_FRAGMENT))
+    assert found.column("n") == [0, 1, 2, 3, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (Path.unlink, "Not found: "),
+        (rewritten(lambda content: b""), "LanceError(Arrow): "),
+        (rewritten(lambda content: content[:-9]), "does not contain correct footer"),
+    ],
+    ids=["gone", "empty", "cut"],
+)
+def test_rows_that_a_broken_file_of_deletions_is_about_are_never_read(
+    table: str, damage: Callable[[Path], object], reason: str
+) -> None:
+    lance.dataset(table).delete("n = 5")
+    source = Lance(path=table)
+    units = source.units(list_inputs(source, "all"))
+    [deletions] = Path(table, "_deletions").iterdir()
+    damage(deletions)
+    found = read_all(source, units)
+    assert found.column("n") == [0, 1, 2, 3, 8, 9]
+    [told] = set(found.bad.values())
+    assert told.startswith(NO_FRAGMENT)
+    assert reason in told
 
 
 def test_what_is_no_table_or_no_version_of_it_says_so(table: str, tmp_path: Path) -> None:

@@ -2,18 +2,21 @@
 
 import datetime
 import decimal
+import gzip
 import io
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 from tasks.errors import InputError
 from tasks.ingest.listing import list_inputs
 from tasks.ingest.parquet import Parquet
-from tests.tasks.ingest.conftest import Read, read_all
+from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
 
 Reader = Callable[..., Read]
 
@@ -81,20 +84,55 @@ def test_columns_with_overnight_s_names_are_renamed_and_hidden_names_refused(rea
         read(Parquet, {"a.parquet": file({"__unit": [1]})})
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"no parquet at all", file({"x": range(9)})[:-3]])
-def test_a_file_that_cannot_be_opened_is_one_bad_row(read: Reader, content: bytes):
-    found = read(Parquet, {"a.parquet": content, "b.parquet": file({"x": [1]})})
-    assert (list(found.bad), list(found.good)) == (["a.parquet"], ["b.parquet#0"])
+WHOLE = file({"x": [f"{i:040d}" for i in range(300)]}, row_group_size=100, compression="zstd")
+ARROW = io.BytesIO()
+feather.write_feather(pa.table({"x": ["a"]}), ARROW)
+NO_PARQUET = {
+    "empty": (b"", "expected a whole Parquet file: Parquet file size is 0 bytes"),
+    "begun": (b"PAR1", "Parquet file size is 4 bytes, smaller than the minimum file footer"),
+    "text": (b"no parquet at all", "expected a whole Parquet file: Parquet magic bytes not found in footer"),
+    "page": (b"<!DOCTYPE html><title>404</title>", "magic bytes not found in footer"),
+    "arrow": (ARROW.getvalue(), "magic bytes not found in footer"),
+    "random": (random.Random(0).randbytes(3000), "magic bytes not found in footer"),
+    "cut": (WHOLE[:-3], "magic bytes not found in footer"),
+    "half": (WHOLE[: len(WHOLE) // 2], "magic bytes not found in footer"),
+    "grown": (WHOLE + b"more", "magic bytes not found in footer"),
+    "packed": (gzip.compress(WHOLE), "magic bytes not found in footer"),
+    "footer-too-long": (overwritten(WHOLE, -8, -5), "smaller than the size reported by footer's"),
+    "footer-changed": (overwritten(WHOLE, -300, -8), "expected a whole Parquet file: Couldn't deserialize thrift"),
+    "encrypted": (WHOLE[:-4] + b"PARE", "expected a whole Parquet file: Could not read encrypted metadata"),
+}
 
 
-def test_a_damaged_row_group_costs_its_rows_and_no_others(read: Reader):
-    content = bytearray(file({"x": [f"{i:040d}" for i in range(300)]}, row_group_size=100, compression="zstd"))
+def test_a_file_that_cannot_be_opened_is_one_bad_row_with_the_reason(read: Reader):
+    cases = {f"{name}.parquet": (content, 0, reason) for name, (content, reason) in NO_PARQUET.items()}
+    found = read(Parquet, {**{name: content for name, (content, *_) in cases.items()}, "a.parq": file({"x": [1, 2]})})
+    assert_broken(found, cases)
+    assert set(found.bad) == set(cases)
+    assert found.column("x") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"compression": "zstd"}, "Couldn't deserialize thrift"),
+        ({"use_dictionary": False, "compression": "none"}, "Invalid or truncated PLAIN-encoded BYTE_ARRAY data"),
+        ({"write_page_checksum": True, "use_dictionary": False}, "CRC checksum verification failed"),
+    ],
+    ids=["a page's header", "its values", "its values, with a check sum"],
+)
+def test_a_damaged_row_group_costs_its_rows_and_no_others(read: Reader, options: dict, reason: str):
+    content = file({"x": [f"{i:040d}" for i in range(300)]}, row_group_size=100, **options)
     group = pq.ParquetFile(io.BytesIO(content)).metadata.row_group(1).column(0)
     start = group.dictionary_page_offset or group.data_page_offset
-    content[start : start + group.total_compressed_size] = b"\xab" * group.total_compressed_size
-    found = read(Parquet, {"a.parquet": bytes(content)})
+    stop = start + group.total_compressed_size
+    content = overwritten(content, start if "Couldn't" in reason else stop - 90, stop)
+    found = read(Parquet, {"a.parquet": content})
     assert set(found.bad) == {f"a.parquet#{n}" for n in range(100, 200)}
-    assert found.good["a.parquet#200"]["x"] == f"{200:040d}"
+    [told] = set(found.bad.values())
+    assert told.startswith("expected row group 1 of a Parquet file as it was written: ")
+    assert reason in told
+    assert found.column("x") == [f"{n:040d}" for n in (*range(100), *range(200, 300))]
 
 
 def test_a_file_replaced_by_another_since_it_was_listed_loses_the_rows_that_were_listed(tmp_path):

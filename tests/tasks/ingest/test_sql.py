@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import re
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
@@ -95,21 +96,11 @@ def test_a_partition_is_a_value_and_never_part_of_the_query(reviews: Any) -> Non
     assert connection.execute("SELECT count(*) FROM reviews").fetchone()[0] == 100
 
 
-def test_a_row_that_is_gone_or_changed_is_lost_alone_and_new_ones_wait_for_the_next_run(reviews: Any) -> None:
+def test_a_row_that_came_since_the_listing_waits_for_the_next_run(reviews: Any) -> None:
     connection, source = reviews
-    for on_changed in ("quarantine", "fail"):
-        units = listed(source(version_column="changed"))
-        first = 3 if on_changed == "quarantine" else 9
-        connection.execute(f"DELETE FROM reviews WHERE id = {first}")
-        connection.execute(f"UPDATE reviews SET text = 'new', changed = changed + 1 WHERE id = {first + 3}")
-        connection.execute(f"INSERT INTO reviews VALUES ({first + 4}, '{DAY}', 'new', 0)")
-        if on_changed == "fail":
-            with pytest.raises(InputError, match=r"on_changed is fail"):
-                read_all(source(version_column="changed", on_changed="fail"), units)
-            return
-        found = read_all(source(version_column="changed"), units)
-        assert found.types == {"3": "SourceVanished", "6": "SourceChanged"}
-        assert set(found.good) == {str(n * 3) for n in range(60)} - {"3", "6"}
+    units = listed(source())
+    connection.execute(f"INSERT INTO reviews VALUES (4, '{DAY}', 'new', 0)")
+    assert set(read_all(source(), units).good) == {str(n * 3) for n in range(60)}
 
 
 def test_inputs_are_others_when_a_key_or_a_version_is(reviews: Any) -> None:
@@ -158,24 +149,114 @@ def test_columns_come_once_and_types_only_of_columns_that_there_are(reviews: Any
         read(source("SELECT id, text FROM reviews", types={"price": "double"}))
 
 
-def test_a_value_that_its_column_does_not_hold_costs_its_row(database: Any) -> None:
+@pytest.fixture
+def values(database: Any) -> Any:
+    """A table of fifty rows whose column n is of no type, and its settings; PostgreSQL has one type a column."""
     connection, settings = database
     if settings["connect"] != "sqlite3:connect":
         pytest.skip("PostgreSQL has one type a column")
     connection.execute("CREATE TABLE t (id integer, n)")
     connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, n) for n in range(50)])
-    connection.execute("INSERT INTO t VALUES (50, 'many'), (51, 2.5), (52, NULL)")
-    found = read(Sql(**settings, query="SELECT * FROM t", key="id", rows_per_unit=10), "all")
-    assert found.bad == {
-        "50": "column n: expected int64, found 'many'; see source.types",
-        "51": "column n: expected int64, found 2.5; see source.types",
-    }
-    assert found.good["52"]["n"] is None
-    found = read(Sql(**settings, query="SELECT * FROM t", key="id", types={"n": "string"}), "all")
+    return connection, {**settings, "query": "SELECT * FROM t", "key": "id", "rows_per_unit": 10}
+
+
+MISFITS = [
+    ("'many'", "", "expected int64, found 'many'"),
+    ("''", "", "expected int64, found ''"),
+    ("2.5", "", "expected int64, found 2.5"),
+    ("1e400", "", "expected int64, found inf"),
+    ("9e19", "", "expected int64, found 9e+19"),
+    ("x'ff'", "", r"expected int64, found b'\xff'"),
+    ("1000", "int8", "expected int8, found 1000"),
+    ("-1", "uint8", "expected uint8, found -1"),
+    ("7", "bool", "expected bool, found 7"),
+    ("'maybe'", "bool", "expected bool, found 'maybe'"),
+    ("'1,5'", "double", "expected double, found '1,5'"),
+    ("x'00'", "double", r"expected double, found b'\x00'"),
+    ("'2026-13-01'", "date32", "expected date32[day], found '2026-13-01'"),
+    ("'yesterday'", "timestamp[us]", "expected timestamp[us], found 'yesterday'"),
+    ("5", "binary", "expected binary, found 5"),
+    ("x'6772fc6e'", "string", r"expected string, found b'gr\xfcn'"),
+]
+
+
+@pytest.mark.parametrize(("value", "kind", "reason"), MISFITS, ids=[f"{kind} {value}" for value, kind, _ in MISFITS])
+def test_a_value_that_its_column_does_not_hold_costs_its_row(values: Any, value: str, kind: str, reason: str) -> None:
+    connection, settings = values
+    if kind:
+        connection.execute("UPDATE t SET n = NULL")
+    connection.execute(f"INSERT INTO t VALUES (50, {value}), (51, NULL)")
+    found = read(Sql(**settings, types={"n": kind} if kind else {}), "all")
+    assert found.bad == {"50": f"column n: {reason}; see source.types"}
+    assert found.column("n") == ([None] * 50 if kind else list(range(50))) + [None]
+
+
+def test_a_column_of_several_types_may_be_read_as_one(values: Any) -> None:
+    connection, settings = values
+    connection.execute("INSERT INTO t VALUES (50, 'many'), (51, 2.5)")
+    found = read(Sql(**settings, types={"n": "string"}), "all")
     assert [found.good[name]["n"] for name in ("49", "50", "51")] == ["49", "many", "2.5"]
     query = "SELECT id, '2026-01-02' AS day, n FROM t"
-    found = read(Sql(**settings, query=query, key="id", types={"day": "date32", "n": "double"}), "all")
+    found = read(Sql(**{**settings, "query": query}, types={"day": "date32", "n": "double"}), "all")
     assert (found.good["51"]["day"], found.good["51"]["n"], list(found.bad)) == (datetime.date(2026, 1, 2), 2.5, ["50"])
+
+
+LOSSES = {
+    "gone": ("DELETE FROM reviews WHERE id = 3", "expected the row with id 3, as listed, found none any more"),
+    "renamed": ("UPDATE reviews SET id = 4 WHERE id = 3", "expected the row with id 3, as listed, found none any more"),
+    "of another day": (f"UPDATE reviews SET day = '{NEXT}' WHERE id = 3", "id 3, as listed, found none any more"),
+    "without an id": ("UPDATE reviews SET id = NULL WHERE id = 3", "id 3, as listed, found none any more"),
+    "changed": ("UPDATE reviews SET changed = 1 WHERE id = 3", "row with id 3 as listed, found another changed"),
+    "of no version": (
+        "UPDATE reviews SET changed = NULL WHERE id = 3",
+        "row with id 3 as listed, found another changed",
+    ),
+    "there twice": (f"INSERT INTO reviews VALUES (3, '{DAY}', 'x', 0)", "one row with id 3, as listed, found several"),
+}
+
+
+@pytest.mark.parametrize(("statement", "reason"), LOSSES.values(), ids=LOSSES)
+def test_a_row_that_is_not_as_listed_is_lost_alone_with_the_reason(reviews: Any, statement: str, reason: str) -> None:
+    connection, source = reviews
+    units = listed(source(version_column="changed"))
+    connection.execute(statement)
+    found = read_all(source(version_column="changed"), units)
+    assert list(found.bad) == ["3"]
+    assert reason in found.bad["3"]
+    assert {name: row["text"] for name, row in found.good.items()} == {
+        str(n * 3): f"it's 100% of {n}" for n in range(60) if n != 1
+    }
+    with pytest.raises(InputError, match=r"id 3.*source\.on_changed is fail"):
+        read_all(source(version_column="changed", on_changed="fail"), units)
+
+
+REFUSED = {
+    "a column is gone": (
+        "ALTER TABLE reviews DROP COLUMN text",
+        r"columns id, day, text, changed, as listed, found no text",
+    ),
+    "a column is renamed": (
+        "ALTER TABLE reviews RENAME COLUMN text TO words",
+        "found no text any more. Put the column back",
+    ),
+    "the version is gone": (
+        "ALTER TABLE reviews DROP COLUMN changed",
+        "found no changed any more. Put the column back",
+    ),
+    "the key is gone": ("ALTER TABLE reviews RENAME COLUMN id TO number", "source.query: "),
+    "the table is gone": ("DROP TABLE reviews", "source.query: "),
+}
+
+
+@pytest.mark.parametrize(("statement", "refusal"), REFUSED.values(), ids=REFUSED)
+def test_a_table_that_is_another_than_was_listed_is_refused(reviews: Any, statement: str, refusal: str) -> None:
+    connection, source = reviews
+    dated = source(version_column="changed")
+    units = listed(dated)
+    schema = dated.common_schema(units, DAY)
+    connection.execute(statement)
+    with pytest.raises(InputError, match=re.escape(refusal)):
+        read_all(dated, units, schema)
 
 
 def test_every_type_of_postgresql_comes_as_what_it_is(server: str) -> None:

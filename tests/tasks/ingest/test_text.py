@@ -1,12 +1,14 @@
 """Text files: a row each, in the encoding that the job names."""
 
+import gzip
+import random
 from collections.abc import Callable
 
 import pytest
 from pydantic import ValidationError
 
 from tasks.ingest.text import Text
-from tests.tasks.ingest.conftest import Read
+from tests.tasks.ingest.conftest import Read, assert_broken
 
 
 def test_a_text_is_its_file_named_by_its_path_and_labelled_by_its_folder(read: Callable[..., Read]) -> None:
@@ -29,11 +31,34 @@ def test_texts_come_in_the_encoding_that_is_named(read: Callable[..., Read], enc
     assert read(Text, {"a.txt": text.encode(encoding)}, encoding=encoding).column("text") == [text]
 
 
-def test_a_file_in_another_encoding_is_quarantined_alone(read: Callable[..., Read]) -> None:
-    found = read(Text, {"a.txt": b"well", "b.txt": "grüße".encode("latin-1"), "c.txt": b"\xff\xfe", "d.txt": b"too"})
-    assert found.column("text") == ["well", "too"]
-    assert found.types == {"b.txt": "UnicodeDecodeError", "c.txt": "UnicodeDecodeError"}
-    assert found.bad["b.txt"] == "expected text in utf-8, found byte 2: invalid start byte"
+NO_TEXTS = {
+    "latin-1.txt": ("grüße".encode("latin-1"), 0, "expected text in utf-8, found b'\\xfc\\xdfe' at byte 2: invalid"),
+    "utf-16.txt": ("grüße".encode("utf-16"), 0, "found b'\\xff\\xfeg\\x00r"),
+    "utf-32.txt": ("grüße".encode("utf-32"), 0, "found b'\\xff\\xfe\\x00\\x00g\\x00"),
+    "shift-jis.txt": ("日本".encode("shift_jis"), 0, "found b'\\x93\\xfa\\x96{' at byte 0"),
+    "cut.txt": ("well, größe".encode()[:9], 0, "found b'\\xc3' at byte 8: unexpected end of data"),
+    "surrogate.txt": (b"a\xed\xa0\x80", 0, "found b'\\xed\\xa0\\x80' at byte 1: invalid continuation byte"),
+    "overlong.txt": (b"\xc0\xaf", 0, "found b'\\xc0\\xaf' at byte 0: invalid start byte"),
+    "beyond-unicode.txt": (b"\xf4\x90\x80\x80", 0, "found b'\\xf4\\x90\\x80\\x80' at byte 0"),
+    "random.md": (random.Random(0).randbytes(1000), 0, "at byte 0"),
+    "packed.xml": (gzip.compress(b"well", mtime=0), 0, "found b'\\x8b\\x08\\x00"),
+    "picture.html": (b"\x89PNG\r\n\x1a\n", 0, "found b'\\x89PNG\\r\\n\\x1a\\n' at byte 0"),
+    "paper.tex": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", 0, "found b'\\xe2\\xe3\\xcf\\xd3\\n' at byte 10"),
+    "document.rst": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", 0, "It is no text, or in another encoding"),
+}
+
+
+def test_a_file_that_is_no_text_in_the_encoding_is_quarantined_alone_with_the_reason(read: Callable[..., Read]) -> None:
+    found = read(Text, {**{name: content for name, (content, *_) in NO_TEXTS.items()}, "a.txt": b"well"})
+    assert_broken(found, NO_TEXTS)
+    assert found.column("text") == ["well"]
+    assert set(found.types.values()) == {"UnicodeDecodeError"}
+
+
+def test_a_file_that_is_no_text_in_an_encoding_of_the_job_s_own_is_quarantined_alone(read: Callable[..., Read]) -> None:
+    found = read(Text, {"a.txt": "grüße".encode("utf-16"), "b.txt": b"\xff\xfea\0b"}, encoding="utf-16")
+    assert found.column("text") == ["grüße"]
+    assert "expected text in utf-16, found b'b' at byte 4: truncated data" in found.bad["b.txt"]
 
 
 def test_an_encoding_that_nobody_knows_is_refused() -> None:

@@ -3,16 +3,14 @@
 import gzip
 import struct
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import pytest
 
 from tasks.ingest import tfrecord
-from tasks.ingest.listing import list_inputs
 from tasks.ingest.tfrecord import TfRecord
-from tests.tasks.ingest.conftest import Read, read_all
+from tests.tasks.ingest.conftest import Read, assert_broken, overwritten
 
 Reader = Callable[..., Read]
 
@@ -101,15 +99,36 @@ def test_what_is_first_met_late_does_not_change_what_is_known(read: Reader, monk
     }
 
 
-def test_records_that_cannot_be_read_are_quarantined_alone(read: Reader) -> None:
-    changed = bytearray(record(TEN[3]))
-    changed[20] ^= 1
-    contents = [record(TEN[0]), record(b"no example"), record(example(name=b"\xff")), bytes(changed), record(TEN[4])]
-    found = read(TfRecord, {"a.tfrecord": b"".join(contents)}, texts=["name"])
-    assert list(found.good) == ["a.tfrecord#0", "a.tfrecord#4"]
-    assert "expected a tf.train.Example, found 10 bytes" in found.bad["a.tfrecord#1"]
-    assert found.bad["a.tfrecord#2"] == "feature name: expected text in UTF-8, found b'\\xff'"
-    assert "is not the one that its check sum is of" in found.bad["a.tfrecord#3"]
+NO_EXAMPLE = "expected a tf.train.Example, found {} bytes that are none: Error parsing message"
+NO_RECORDS = {
+    "text": (record(b"no example"), NO_EXAMPLE.format(10)),
+    "json": (record(b'{"n": 1}'), NO_EXAMPLE.format(8)),
+    "cut-example": (record(TEN[3][:-1]), NO_EXAMPLE.format(51)),
+    "broken-list": (
+        record(field(1, field(1, field(1, b"n") + field(2, field(3, field(1, b"\xff")))))),
+        NO_EXAMPLE[:30],
+    ),
+    "name-in-latin-1": (record(field(1, field(1, field(1, b"gr\xfcn")))), "String field had bad UTF-8"),
+    "text-in-latin-1": (record(example(name=b"gr\xfcn")), "feature name: expected text in UTF-8, found b'gr\\xfcn'"),
+    "fraction": (record(example(n=1.5)), "feature n: expected int64, found 1 of float"),
+    "bytes": (record(example(n=b"1")), "feature n: expected int64, found 1 of large_binary"),
+    "number": (record(example(name=1)), "feature name: expected string, found 1 of int64"),
+    "other-list": (record(example(x=[1, 2])), "feature x: expected list<item: float>, found 2 of int64"),
+    "changed": (overwritten(record(TEN[3]), 20, 21), "a record of 52 bytes is not the one that its check sum is of"),
+    "sum-changed": (overwritten(record(TEN[3]), -2, -1), "is not the one that its check sum is of"),
+}
+
+
+@pytest.mark.parametrize(("broken", "reason"), NO_RECORDS.values(), ids=NO_RECORDS)
+def test_a_record_that_cannot_be_read_is_quarantined_alone_with_the_reason(
+    read: Reader, broken: bytes, reason: str
+) -> None:
+    found = read(
+        TfRecord, {"a.tfrecord": file(*TEN), "b.tfrecord": file(TEN[0]) + broken + file(TEN[4])}, texts=["name"]
+    )
+    assert found.column("n") == [*range(10), 0, 4]
+    assert list(found.bad) == ["b.tfrecord#1"]
+    assert reason in found.bad["b.tfrecord#1"]
 
 
 @pytest.mark.parametrize("cut", [1, 11, 12, 20, SIZE - 1, SIZE + 5, SIZE * 3 + 13, SIZE * 10 - 1])
@@ -125,18 +144,35 @@ def test_a_broken_record_at_the_beginning_does_not_change_what_the_others_are(re
     assert [(row["n"], row["x"]) for row in found.good.values()] == [(n, [n / 2, 1.0]) for n in range(10)]
 
 
-def test_a_length_that_was_changed_ends_the_file_where_it_stands(read: Reader) -> None:
-    content = bytearray(file(*TEN))
-    content[SIZE * 4 + 7] = 0x7F  # of a size that no memory holds
-    found = read(TfRecord, {"a.tfrecord": bytes(content)})
-    assert (len(found.good), list(found.bad)) == (4, ["a.tfrecord#4"])
-    assert "expected the length of a record and its check sum" in found.bad["a.tfrecord#4"]
+WHOLE = file(*TEN)
+PACKED = gzip.compress(WHOLE)
+LENGTH = "expected the length of a record and its check sum, found b'"
+PACKING = "expected a whole file packed with gzip: "
+NO_FILES = {
+    "text.tfrecord": (b"no records at all", 0, LENGTH + "no records a'"),
+    "short.tfrecord": (b"short", 0, "expected the length of a record, found 5 bytes at the end of the file"),
+    "json.tfrecords": (b'{"n": 1}\n{"n": 2}\n', 0, LENGTH + '{"n": 1}'),
+    "random.tfrecord": (b"\xab" * 2000, 0, LENGTH),
+    "zeros.tfrecord": (bytes(2000), 0, LENGTH),
+    "cut-in-length.tfrecord": (WHOLE[: SIZE * 3 + 5], 3, "expected the length of a record, found 5 bytes at the end"),
+    "cut-in-record.tfrecord": (WHOLE[: SIZE * 3 + 20], 3, "expected a record of 52 bytes and its check sum, found 8 "),
+    "cut-in-sum.tfrecord": (WHOLE[:-1], 9, "expected a record of 52 bytes and its check sum, found 55 bytes"),
+    # Of a size that no memory holds.
+    "length.tfrecord": (WHOLE[: SIZE * 4 + 7] + b"\x7f" + WHOLE[SIZE * 4 + 8 :], 4, LENGTH),
+    "length-sum.tfrecord": (overwritten(WHOLE, SIZE * 4 + 8, SIZE * 4 + 12), 4, LENGTH),
+    "packed-text.tfrecord": (gzip.compress(b"x"), 0, "expected the length of a record, found 1 bytes"),
+    "unpacked.tfrecord.gz": (b"\x1f\x8bno gzip", 0, PACKING),
+    "begun.tfrecord.gz": (PACKED[:9], 0, PACKING + "Compressed file ended before"),
+    "sum.tfrecord.gz": (overwritten(PACKED, -8, -4), 10, PACKING + "CRC check failed"),
+}
 
 
-@pytest.mark.parametrize("content", [b"no records at all", b"\xab" * 2000, gzip.compress(b"x"), b"\x1f\x8bno gzip"])
-def test_a_file_that_is_no_tfrecord_is_one_bad_row(read: Reader, content: bytes) -> None:
-    found = read(TfRecord, {"a.tfrecord": content, "b.tfrecord": file(*TEN)})
-    assert (list(found.bad), len(found.good)) == (["a.tfrecord"], 10)
+def test_a_file_that_is_broken_keeps_its_whole_records_and_tells_why_the_rest_is_lost(read: Reader) -> None:
+    found = read(TfRecord, {**{name: content for name, (content, *_) in NO_FILES.items()}, "b.tfrecord": WHOLE})
+    assert_broken(found, NO_FILES)
+    assert len(found.bad) == len(NO_FILES)
+    assert all(row["n"] == int(name.rpartition("#")[2]) for name, row in found.good.items())
+    assert found.counts["b.tfrecord"] == 10
 
 
 def test_a_packed_file_that_is_cut_off_keeps_records_and_an_empty_file_has_none(read: Reader) -> None:
@@ -144,12 +180,3 @@ def test_a_packed_file_that_is_cut_off_keeps_records_and_an_empty_file_has_none(
     found = read(TfRecord, {"a.tfrecord.gz": packed[: len(packed) // 2], "b.tfrecord": b""})
     assert (len(found.bad), found.counts["b.tfrecord"]) == (1, 0)
     assert 0 < len(found.good) < 500
-
-
-def test_a_file_replaced_since_it_was_listed_gives_none_of_its_rows(tmp_path: Path) -> None:
-    (tmp_path / "a.tfrecord").write_bytes(file(*TEN))
-    source = TfRecord(path=str(tmp_path))
-    units = source.units(list_inputs(source, "all"))
-    (tmp_path / "a.tfrecord").write_bytes(file(*TEN[:3]))
-    found = read_all(source, units)
-    assert (found.good, found.types) == ({}, {"a.tfrecord": "SourceChanged"})

@@ -120,7 +120,7 @@ def test_what_cannot_be_fetched_is_quarantined_with_the_reason(tmp_path: Path, w
         f"{address}/cut": "cannot be fetched",
         "http://127.0.0.1:9/refused": "cannot be fetched",
         "nothing.txt": "found no file",
-        "folder": "directory",
+        "folder": "expected a file, found a folder",
         "latin.txt": "expected text in utf-8",
         "s3://no-such-bucket-anywhere/a": "",
         "http://[no address": "cannot be fetched",

@@ -1,27 +1,38 @@
 """Files that change or vanish between the listing and the read, or while they are read: none of their rows is taken."""
 
 import io
+import os
 import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tasks.errors import InputError
 from tasks.ingest.csv import Csv
+from tasks.ingest.huggingface import HuggingFace
 from tasks.ingest.images import Images
 from tasks.ingest.jsonl import Jsonl
 from tasks.ingest.listing import list_inputs
+from tasks.ingest.numpy import Numpy
 from tasks.ingest.parquet import Parquet
 from tasks.ingest.source import Source
+from tasks.ingest.text import Text
+from tasks.ingest.tfrecord import TfRecord
 from tasks.ingest.versioned import SourceChanged, SourceFile, SourceVanished
+from tasks.ingest.webdataset import WebDataset
 from tasks.reading_order import PENDING
 from tasks.storage import Location
 from tests.tasks.ingest.conftest import read_all
+from tests.tasks.ingest.test_numpy import npy
+from tests.tasks.ingest.test_tfrecord import example
+from tests.tasks.ingest.test_tfrecord import file as records
+from tests.tasks.ingest.test_webdataset import tar
 
 
 def table(first: int, rows: int) -> bytes:
@@ -30,7 +41,20 @@ def table(first: int, rows: int) -> bytes:
     return buffer.getvalue()
 
 
+def arrow(first: int) -> bytes:
+    buffer = io.BytesIO()
+    found = pa.table({"x": [first]})
+    with pa.ipc.new_stream(buffer, found.schema) as stream:
+        stream.write_table(found)
+    return buffer.getvalue()
+
+
 CONTENTS: list[tuple[type[Source], str, Callable[[int], bytes]]] = [
+    (Text, "txt", lambda first: f"text {first}".encode()),
+    (Numpy, "npy", lambda first: npy(np.arange(first, first + 4))),
+    (WebDataset, "tar", lambda first: tar({"0.cls": f"{first}".encode()})),
+    (TfRecord, "tfrecord", lambda first: records(example(x=first))),
+    (HuggingFace, "arrow", arrow),
     (Images, "png", lambda first: f"image {first}".encode()),
     (Parquet, "parquet", lambda first: table(first, 4)),
     (Csv, "csv", lambda first: f"x\n{first}\n{first + 1}\n".encode()),
@@ -47,12 +71,17 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     return Location(f"s3://{bucket}/in")
 
 
+EACH_KIND = pytest.mark.parametrize(
+    ("kind", "ending", "content"), CONTENTS, ids=[kind.__name__ for kind, *_ in CONTENTS]
+)
+
+
 def listed(kind: type[Source], place: Location, **settings: Any) -> tuple[Source, pa.Table]:
     source = kind(path=place.uri, **settings)
     return source, source.units(list_inputs(source, "all"))
 
 
-@pytest.mark.parametrize(("kind", "ending", "content"), CONTENTS, ids=[kind.__name__ for kind, *_ in CONTENTS])
+@EACH_KIND
 def test_a_file_that_changed_or_vanished_loses_its_rows_and_no_others(
     place: Location, kind: type[Source], ending: str, content: Callable[[int], bytes]
 ):
@@ -66,11 +95,11 @@ def test_a_file_that_changed_or_vanished_loses_its_rows_and_no_others(
     assert types == {("b", "SourceChanged"), ("c", "SourceVanished")}
     assert {name.partition(".")[0] for name in found.good} == {"a", "d"}
     for name, message in found.bad.items():
-        assert re.match(r"expected version \S+( of \d+ bytes)?, as listed, found ", message)
+        assert re.match(r"expected version \S+( of [\d,]+ bytes)?, as listed, found ", message)
         assert message.endswith("no file any more" if name[0] == "c" else " bytes")
 
 
-@pytest.mark.parametrize(("kind", "ending", "content"), CONTENTS, ids=[kind.__name__ for kind, *_ in CONTENTS])
+@EACH_KIND
 @pytest.mark.parametrize("vanishes", [False, True])
 def test_the_job_may_have_such_a_file_fail_the_run(
     tmp_path: Path, kind: type[Source], ending: str, content: Callable[[int], bytes], vanishes: bool
@@ -84,6 +113,35 @@ def test_the_job_may_have_such_a_file_fail_the_run(
         file.write_bytes(content(500))
     with pytest.raises(InputError, match=rf"a\.{ending}: expected version .*source\.on_changed is fail"):
         read_all(source, units)
+
+
+@EACH_KIND
+def test_a_folder_in_the_place_of_a_file_loses_its_rows_and_no_others(
+    tmp_path: Path, kind: type[Source], ending: str, content: Callable[[int], bytes]
+):
+    for name in "ab":
+        (tmp_path / f"{name}.{ending}").write_bytes(content(1))
+    source, units = listed(kind, Location(str(tmp_path)))
+    (tmp_path / f"b.{ending}").unlink()
+    (tmp_path / f"b.{ending}").mkdir()
+    found = read_all(source, units)
+    assert {name.partition(".")[0] for name in found.good} == {"a"}
+    assert set(found.bad.values()) == {"expected a file, found a folder"}
+
+
+@EACH_KIND
+def test_a_file_that_may_not_be_read_is_lost_alone(
+    tmp_path: Path, kind: type[Source], ending: str, content: Callable[[int], bytes]
+):
+    for name in "ab":
+        (tmp_path / f"{name}.{ending}").write_bytes(content(1))
+    (tmp_path / f"b.{ending}").chmod(0)
+    if os.access(tmp_path / f"b.{ending}", os.R_OK):
+        pytest.skip("root may read everything")
+    found = read_all(kind(path=str(tmp_path)))
+    assert {name.partition(".")[0] for name in found.good} == {"a"}
+    assert list(found.bad) == [f"b.{ending}"]
+    assert re.search(rf"Permission denied: '.*b\.{ending}'", found.bad[f"b.{ending}"])
 
 
 @pytest.mark.parametrize("now", [b"y" * 1000, None])

@@ -1,5 +1,6 @@
 """WebDataset shards as its own writers make them, and as disks and programs break them."""
 
+import bz2
 import gzip
 import io
 import tarfile
@@ -9,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from tasks.ingest import webdataset
-from tasks.ingest.listing import list_inputs
 from tasks.ingest.webdataset import WebDataset
-from tests.tasks.ingest.conftest import Read, read_all
+from tests.tasks.ingest.conftest import Read, assert_broken, overwritten
 
 Reader = Callable[..., Read]
 
@@ -78,16 +78,32 @@ def test_an_extension_that_is_first_met_late_is_a_column_of_the_rows_from_there(
     assert [row.get("b") for row in found.good.values()] == [None, None, b"x"]
 
 
-def test_samples_that_cannot_be_read_are_quarantined_alone(read: Reader) -> None:
-    files = [("0.txt", b"well"), ("1.txt", b"\xff"), ("2.cls", b"two")]
-    files += [("3.txt", b"a"), ("3.txt", b"b"), ("4.cls", b"4")]
-    found = read(WebDataset, {"s.tar": tar(files)})
-    assert list(found.good) == ["s.tar#0", "s.tar#4"]
-    assert found.bad == {
-        "s.tar#1": "1.txt: expected text in UTF-8, found b'\\xff'",
-        "s.tar#2": "2.cls: expected a whole number, found b'two'",
-        "s.tar#3": "sample 3: found two files named 3.txt",
-    }
+NO_SAMPLES: dict[str, tuple[list[tuple[str, bytes]], str]] = {
+    "no UTF-8": ([("x.txt", b"\xff")], "x.txt: expected text in UTF-8, found b'\\xff'"),
+    "UTF-16": ([("x.json", "{}".encode("utf-16"))], "x.json: expected text in UTF-8, found b'\\xff\\xfe{"),
+    "a word": ([("x.cls", b"two")], "x.cls: expected a whole number of 64 bits, found b'two'"),
+    "a fraction": ([("x.cls", b"1.5")], "x.cls: expected a whole number of 64 bits, found b'1.5'"),
+    "no number": ([("x.cls", b"")], "x.cls: expected a whole number of 64 bits, found b''"),
+    "a long number": ([("x.cls", b"9" * 30)], "x.cls: expected a whole number of 64 bits, found b'999"),
+    "one name twice": ([("x.txt", b"a"), ("x.txt", b"b")], "sample x: found two files named x.txt"),
+    "a name in Latin-1": ([("gr\udcfcn.txt", b"a")], "expected file names in UTF-8, found 'gr\\udcfcn.txt'; rename"),
+    "an ending in Latin-1": ([("x.t\udcfct", b"a")], "expected file names in UTF-8, found 'x.t\\udcfct'; rename"),
+    "an ending that is taken": ([("x.key", b"a")], "x.key: key is the column of the names; rename the file"),
+}
+
+
+@pytest.mark.parametrize(("files", "reason"), NO_SAMPLES.values(), ids=NO_SAMPLES)
+def test_a_sample_that_cannot_be_read_is_quarantined_alone_with_the_reason(
+    read: Reader, files: list[tuple[str, bytes]], reason: str
+) -> None:
+    around = [("0.txt", b"well"), ("0.cls", b"1")], [("y.txt", b"too"), ("y.cls", b"2")]
+    found = read(WebDataset, {"s.tar": tar(around[0] + files + around[1])})
+    assert [(name, row["txt"], row["cls"]) for name, row in found.good.items()] == [
+        ("s.tar#0", "well", 1),
+        ("s.tar#2", "too", 2),
+    ]
+    assert list(found.bad) == ["s.tar#1"]
+    assert found.bad["s.tar#1"].startswith(reason)
 
 
 WHOLE = tar(pairs(20))  # a sample is 512 + 1024 + 512 + 512 bytes
@@ -103,25 +119,35 @@ def test_a_shard_that_is_cut_off_keeps_its_whole_samples_and_loses_one_row_for_t
     assert found.counts == {"s.tar": whole + 1, "t.tar": 20}
 
 
-def test_a_packed_shard_that_is_cut_off_keeps_its_whole_samples(read: Reader) -> None:
-    packed = gzip.compress(WHOLE, 1)
-    found = read(WebDataset, {"s.tar.gz": packed[: len(packed) * 2 // 3]})
-    assert 5 < len(found.good) < 20
-    assert len(found.bad) == 1
+PACKED = gzip.compress(WHOLE, 1)
+HEADER = "expected the header of a file in a tar archive: "
+PACKING = "expected a whole file packed with gzip: "
+NO_SHARDS = {
+    "empty.tar": (b"", 0, "expected the mark that ends a tar archive, found the end of the file"),
+    "text.tar": (b"no tar", 0, HEADER + "truncated header"),
+    "page.tar": (b"<!DOCTYPE html><title>404</title>" * 99, 0, HEADER + "invalid header"),
+    "random.tar": (b"\xab" * 2000, 0, HEADER + "invalid header"),
+    "zip.tar": (b"PK\x03\x04" + bytes(999), 0, HEADER + "bad checksum"),
+    "bzip.tar": (bz2.compress(WHOLE), 0, HEADER + "truncated header"),
+    "cut-in-header.tar": (WHOLE[: 2560 * 7 + 100], 6, HEADER + "truncated header"),
+    "cut-in-file.tar": (WHOLE[: 2560 * 7 + 700], 7, "expected a whole tar archive: unexpected end of data"),
+    "cut-between-samples.tar": (WHOLE[: 2560 * 8], 7, "expected the mark that ends a tar archive"),
+    "header-changed.tar": (overwritten(WHOLE, 2560 * 5, 2560 * 5 + 512), 4, HEADER + "invalid header"),
+    "size-changed.tar": (overwritten(WHOLE, 2560 * 5 + 124, 2560 * 5 + 130), 4, HEADER + "bad checksum"),
+    "packed-text.tar": (gzip.compress(b"no tar"), 0, HEADER + "truncated header"),
+    "unpacked.tgz": (b"\x1f\x8bno gzip", 0, PACKING),
+    "cut.tar.gz": (PACKED[: len(PACKED) * 2 // 3], 13, PACKING + "Compressed file ended before"),
+    "sum.tgz": (overwritten(PACKED, -8, -4), 19, PACKING + "CRC check failed"),
+}
 
 
-def test_a_header_that_was_overwritten_ends_the_shard_and_not_in_silence(read: Reader) -> None:
-    broken = bytearray(WHOLE)
-    broken[2560 * 5 : 2560 * 5 + 512] = b"\xab" * 512
-    found = read(WebDataset, {"s.tar": bytes(broken)})
-    assert (len(found.good), list(found.bad)) == (4, ["s.tar#4"])
-    assert "expected the header of a file in a tar archive: invalid header" in found.bad["s.tar#4"]
-
-
-@pytest.mark.parametrize("content", [b"", b"no tar", b"\xab" * 2000, gzip.compress(b"no tar"), b"\x1f\x8bno gzip"])
-def test_a_file_that_is_no_tar_is_one_bad_row(read: Reader, content: bytes) -> None:
-    found = read(WebDataset, {"a.tar": content, "b.tar": WHOLE})
-    assert (list(found.bad), len(found.good)) == (["a.tar"], 20)
+def test_a_shard_that_is_broken_keeps_its_whole_samples_and_tells_why_the_rest_is_lost(read: Reader) -> None:
+    found = read(WebDataset, {**{name: content for name, (content, *_) in NO_SHARDS.items()}, "b.tar": WHOLE})
+    assert_broken(found, NO_SHARDS)
+    assert len(found.bad) == len(NO_SHARDS)
+    for name in {row.rpartition("#")[0] for row in found.good}:
+        kept = [row["cls"] for row_id, row in found.good.items() if row_id.rpartition("#")[0] == name]
+        assert kept == list(range(NO_SHARDS[name][1] if name in NO_SHARDS else 20))
 
 
 def test_an_archive_without_samples_has_no_rows(read: Reader) -> None:
@@ -136,12 +162,3 @@ def test_links_and_folders_in_a_shard_are_no_files(read: Reader, tmp_path: Path)
             member.type, member.linkname = kind, "/etc/passwd"
             archive.addfile(member)
     assert read(WebDataset, {"a.tar": buffer.getvalue()}).counts == {"a.tar": 0}
-
-
-def test_a_shard_replaced_since_it_was_listed_gives_none_of_its_rows(tmp_path: Path) -> None:
-    (tmp_path / "s.tar").write_bytes(WHOLE)
-    source = WebDataset(path=str(tmp_path))
-    units = source.units(list_inputs(source, "all"))
-    (tmp_path / "s.tar").write_bytes(tar(pairs(3)))
-    found = read_all(source, units)
-    assert (found.good, found.types) == ({}, {"s.tar": "SourceChanged"})
