@@ -44,10 +44,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def ray_session(s3: Any, prefect_api: str) -> Iterator[None]:
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder, empty as yet, in which the jobs that ship find data and models: what they name is set here."""
+    folder = tmp_path_factory.mktemp("demo") / ".demo"
+    os.environ.update(
+        OVERNIGHT_DEMO=str(folder), OVERNIGHT_BUCKET="overnight", DOGGOS_OUTPUT=str(folder / "predictions/doggos")
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def ray_session(s3: Any, prefect_api: str, demo: Path) -> Iterator[None]:
     """A local Ray with two CPUs, what it calls NPUs, and a folder of its own, shared by the session.
 
-    The servers are there before, so that workers have their addresses in the environment.
+    The servers and the demo's folder are there before, so that workers have their addresses in the environment.
     """
     import ray
 

@@ -20,12 +20,13 @@ RunJob = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def run_job(prefect_api: str, ray_session: None, tmp_path: Path) -> RunJob:
-    """Runs a job given as a dict, in this process; the receipt. The job file lies in the test's own folder."""
+    """Runs a job given as a file, or as a dict, whose file lies in the test's own folder; the receipt."""
     from flows.batch_inference import batch_inference
 
-    def run(job: dict[str, Any], partition: str = "", **parameters: Any) -> dict[str, Any]:
-        path = tmp_path / f"{job.get('name', 'job')}.yaml"
-        path.write_text(yaml.safe_dump(job))
+    def run(job: dict[str, Any] | Path, partition: str = "", **parameters: Any) -> dict[str, Any]:
+        path = job if isinstance(job, Path) else tmp_path / f"{job.get('name', 'job')}.yaml"
+        if isinstance(job, dict):
+            path.write_text(yaml.safe_dump(job))
         return batch_inference(partition, job=str(path), **parameters)
 
     return run

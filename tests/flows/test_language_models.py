@@ -8,13 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 from transformers import pipeline
 
 from tests.flows.conftest import RunJob, assert_settled, published, quarantine
 from tests.tasks.infer.chat_models import chat_model, some_words
 from tests.tasks.infer.chat_server import MOOD, ChatServer, chat_server
-from tests.tasks.infer.test_image_captioning import llava
 from tests.tasks.infer.test_vllm_server import llama_for_vllm
 
 
@@ -73,28 +71,6 @@ def test_a_model_in_the_worker_and_one_behind_an_endpoint_answer_the_same_rows(
     record = "".join(path.read_text(errors="replace") for path in (tmp_path / "out/_overnight").rglob("*.json"))
     assert "AWS_SECRET_ACCESS_KEY" in record
     assert not list((tmp_path / "out/_overnight").rglob("answers/*")), "published: nothing is asked for again"
-
-
-def test_images_are_described_as_plain_transformers_describes_them(
-    pictures: Path, tmp_path: Path, run_job: RunJob
-) -> None:
-    model = llava(tmp_path / "llava")
-    (pictures / "cat/broken.png").write_bytes(b"no picture")
-    job: dict[str, Any] = {
-        "name": "captions",
-        "source": {"kind": "images", "path": str(tmp_path / "in/date={partition}"), "label_from": "parent"},
-        "inference": [{"kind": "image_captioning", "model": str(model), "user": "the {label}", "max_new_tokens": 8}],
-        "checks": {"max_quarantined": 0.1},
-        "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
-    }
-    receipt = run_job(job, "2026-01-02")
-    assert_settled(receipt, written=12)
-    alone = pipeline("image-text-to-text", str(model))
-    for row in published(receipt, tmp_path / "out").to_pylist():
-        shown = {"type": "image", "image": Image.open(pictures / row["row_id"])}
-        messages = [{"role": "user", "content": [shown, {"type": "text", "text": f"the {row['label']}"}]}]
-        [made] = alone(text=messages, max_new_tokens=8, return_full_text=False, generate_kwargs={"do_sample": False})
-        assert row["generated_text"] == made["generated_text"].strip()
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Models of every library from a job file, several in one stream, against the same models by hand."""
+"""Models that are chosen row by row, and what is reserved for them."""
 
 import importlib
 from pathlib import Path
@@ -10,15 +10,11 @@ import onnx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 from onnx import TensorProto, helper
-from transformers import BertConfig, BertForSequenceClassification, pipeline
 
 from tasks.errors import JobError
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled, published
-from tests.tasks.infer.test_text_embedding import some_texts, word_tokenizer
-from tests.tasks.infer.words import WORDS
 
 CASCADE = """
 class Sure:
@@ -54,22 +50,11 @@ X = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    """A table of texts and vectors, a text classifier, and a matrix as an ONNX file and as an exported program."""
+    """A table of vectors, and a matrix as an ONNX file."""
     vectors = pa.FixedSizeListArray.from_arrays(X.ravel(), 4)
     (tmp_path / "in").mkdir()
-    pq.write_table(pa.table({"n": range(40), "text": some_texts(40, 60), "x": vectors}), tmp_path / "in/a.parquet")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
-    config = BertConfig(vocab_size=len(WORDS) + 4, max_position_embeddings=64, initializer_range=0.5, **sizes)
-    BertForSequenceClassification(config).save_pretrained(tmp_path / "mood")
-    tokenizer = word_tokenizer(cls_token="[CLS]", sep_token="[SEP]", model_max_length=64)
-    tokenizer.save_pretrained(tmp_path / "mood")
-    linear = torch.nn.Linear(4, 2).eval()
-    some = torch.export.Dim("some", max=4096)
-    exported = torch.export.export(linear, (torch.from_numpy(X),), dynamic_shapes=({0: some},))
-    torch.export.save(exported, tmp_path / "linear.pt2")
-    torch.save(linear.state_dict(), tmp_path / "linear.pt")
-    matrix = linear.weight.detach().numpy().T
+    pq.write_table(pa.table({"n": range(40), "x": vectors}), tmp_path / "in/a.parquet")
+    matrix = np.random.default_rng(1).normal(size=(4, 2)).astype(np.float32)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "matrix"], ["product"])],
         "matrix",
@@ -80,29 +65,6 @@ def here(tmp_path: Path) -> Path:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     onnx.save(model, tmp_path / "matrix.onnx")
     return tmp_path
-
-
-def test_a_language_model_and_models_of_arrays_label_the_same_rows_in_one_stream(here: Path, run_job: RunJob) -> None:
-    job: dict[str, Any] = {
-        "name": "several",
-        "source": {"kind": "parquet", "path": str(here / "in")},
-        "inference": [
-            {"kind": "text_classification", "name": "mood", "text_column": "text", "top_k": 2, "model": f"{here}/mood"},
-            {"kind": "onnx", "name": "product", "file": str(here / "matrix.onnx"), "columns": ["x"]},
-            {"kind": "torch", "name": "linear", "program": str(here / "linear.pt2"), "columns": ["x"]},
-        ],
-        "sink": {"kind": "parquet", "path": str(here / "out")},
-    }
-    receipt = run_job(job)
-    assert_settled(receipt, written=40)
-    table = published(receipt, here / "out").sort_by("n")
-    moods = pipeline("text-classification", str(here / "mood"), top_k=2)(table["text"].to_pylist(), truncation=True)
-    assert table["mood_predicted_label"].to_pylist() == [row[0]["label"] for row in moods]
-    assert table["mood_top_labels"].to_pylist() == [[one["label"] for one in row] for row in moods]
-    state = torch.load(here / "linear.pt")
-    product = X @ state["weight"].numpy().T
-    np.testing.assert_allclose(table["product_product"].to_pylist(), product, atol=1e-5)
-    np.testing.assert_allclose(table["linear_output"].to_pylist(), product + state["bias"].numpy(), atol=1e-5)
 
 
 def test_a_heavy_model_sees_only_the_rows_that_a_light_one_selects(here: Path, run_job: RunJob) -> None:

