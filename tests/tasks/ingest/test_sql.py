@@ -5,7 +5,7 @@ import decimal
 import re
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +20,19 @@ from tasks.ingest.sql import Sql
 from tasks.ingest.sql_query import bound
 from tasks.manifest import digest
 from tests.tasks.ingest.conftest import Read, read_all
-from tests.tasks.ingest.postgresql import postgresql, programs
 
 DAY, NEXT = "2026-01-01", "2026-01-02"
 TABLE = "CREATE TABLE reviews (id integer, day date, text varchar(99), changed integer)"
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    if not programs():
-        pytest.skip("needs PostgreSQL")
-    with postgresql() as conninfo:
-        yield conninfo
+def server(postgres: str) -> str:
+    """What names a database of these tests' own; the environment says where it is, and the password."""
+    import psycopg
+
+    with psycopg.connect("dbname=postgres", autocommit=True) as connection:
+        connection.execute("CREATE DATABASE ingest")
+    return "dbname=ingest"
 
 
 @pytest.fixture(params=["sqlite3", "psycopg"])
