@@ -1,5 +1,6 @@
 """Every sink from a job file, end to end: published, found again by its own library, and left alone the second time."""
 
+import json
 import os
 from datetime import date
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import lance
 import numpy as np
+import pandas as pd
 import pytest
 import sqlalchemy as sa
 from PIL import Image
@@ -64,6 +66,17 @@ def test_json_lines_that_a_check_has_seen_as_typed_rows(run_job: RunJob, picture
     assert run_job(made, "2026-01-02") == receipt
     parts = tmp_path / "out/_overnight/date=2026-01-02/generations" / receipt["generation"] / "parts"
     assert not parts.exists()
+
+
+@pytest.mark.slow
+def test_csv_that_spreadsheets_read(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
+    made = job(pictures, {"kind": "csv", "path": str(tmp_path / "out"), "compression": "gzip"})
+    receipt = run_job(made, "2026-01-02")
+    assert_settled(receipt)
+    found = pd.concat(pd.read_csv(tmp_path / "out" / file) for file in receipt["files"])
+    assert dict(zip(found["row_id"], found["mean"], strict=True)) == MEANS
+    assert [json.loads(vector) for vector in found["vector"]] == [[mean, mean] for mean in found["mean"]]
+    assert run_job(made, "2026-01-02") == receipt
 
 
 def test_rows_of_a_database_with_status_clean_and_a_sample(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
