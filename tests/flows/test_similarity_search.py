@@ -10,13 +10,16 @@ import pytest
 import torch
 import yaml
 from PIL import Image
-from transformers import CLIPModel
+from transformers import BertConfig, BertModel, CLIPModel
 
 from flows.similarity_search import similarity_search
 from tasks.errors import JobError, OvernightError
+from tasks.write.lance_table import INDEXED_ROWS
 from tests.flows.by_hand import covered, image_features
 from tests.flows.conftest import RunJob
 from tests.tasks.infer.test_query import SENTENCE, small_clip, text_features
+from tests.tasks.infer.test_text_embedding import some_texts, word_tokenizer
+from tests.tasks.infer.words import WORDS
 
 DAYS = ("2026-01-02", "2026-01-03")
 
@@ -126,6 +129,31 @@ def test_a_lance_table_is_searched_row_by_row_and_by_its_index(
     one = similarity_search(path, text=SENTENCE, partition=DAYS[1])
     assert ({match["partition"] for match in one["matches"]}, one["rows"], one["exact"]) == ({DAYS[1]}, 10, False)
     assert similarity_search(path, text=SENTENCE, exact=True)["exact"]
+
+
+@pytest.mark.slow
+def test_a_job_makes_the_index_that_searches_of_many_rows_use(run_job: RunJob, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 37}
+    BertModel(BertConfig(vocab_size=len(WORDS) + 4, initializer_range=0.5, **sizes)).save_pretrained(tmp_path / "bert")
+    word_tokenizer(cls_token="[CLS]", sep_token="[SEP]", model_max_length=64).save_pretrained(tmp_path / "bert")
+    texts = some_texts(INDEXED_ROWS + 200, 12)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    job = {
+        "name": "looks",
+        "source": {"kind": "jsonl", "path": str(tmp_path / "in")},
+        "inference": [{"kind": "text_embedding", "model": str(tmp_path / "bert"), "text_column": "text"}],
+        "sink": {"kind": "lance", "path": str(tmp_path / "out"), "index": "embedding"},
+    }
+    run_job(job)
+    path = str(tmp_path / "looks.yaml")
+    exactly, found = (similarity_search(path, text=texts[9], count=10, exact=exact) for exact in (True, False))
+    assert (exactly["exact"], found["exact"]) == (True, False)
+    assert found["rows"] == exactly["rows"] == len(texts)
+    assert found["matches"][0]["text"] == texts[9]
+    same = {match["row_id"] for match in found["matches"]} & {match["row_id"] for match in exactly["matches"]}
+    assert len(same) >= 9
 
 
 @pytest.mark.parametrize(
