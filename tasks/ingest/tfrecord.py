@@ -3,7 +3,8 @@
 Columns out: `row_id` (`path#n`), `uri`, and the features: bytes, float32 or int64, or lists of them. Which of them is
 a single value a row is inferred once, from the first rows of the first files, and holds for every file; a record that
 does not fit, or is not what its check sum says, is quarantined alone. A feature without values is null; one that is
-first met later is a list. TensorFlow is not needed.
+first met later is a list. TensorFlow is not needed. Ray Data's reader would do, but that one damaged record ends its
+run, and that its rows do not know their place in a file, by which they are resumed.
 """
 
 import contextlib

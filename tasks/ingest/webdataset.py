@@ -2,7 +2,8 @@
 
 Columns out: `row_id` (`shard.tar#n`), `uri`, `key` (that name), and a column an extension: `txt` as text, `cls` as a
 number, `json` as its text, all else as the bytes that the file holds. A sample whose text is no UTF-8, or that has two
-files of one name, is quarantined alone. What lies behind a place where a shard breaks off is one bad row.
+files of one name, is quarantined alone. What lies behind a place where a shard breaks off is one bad row; Ray Data's
+reader would end there, and tells no row's place.
 """
 
 import re
