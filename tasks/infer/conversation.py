@@ -104,5 +104,12 @@ def _structured(schema: Schema, given: Sequence[Answer | None], failed: dict[int
                 values[row] = expected.value(answer.text)
             except RowError as error:
                 cut = " It ends where max_new_tokens does." if answer.finish_reason == "length" else ""
-                failed[row] = RowError(f"{error}{cut}")
+                failed[row] = RowError(f"{error}{cut}{_tokens(answer)}")
     return pa.array(values, expected.type)
+
+
+def _tokens(answer: Answer) -> str:
+    """What an answer took that is in no column, for it has to be paid like any other."""
+    if answer.prompt_tokens is None or answer.completion_tokens is None:
+        return ""
+    return f" It took {answer.prompt_tokens} tokens to ask and {answer.completion_tokens} to answer."

@@ -97,6 +97,7 @@ def test_the_schema_goes_with_the_request_and_the_answer_is_parsed(server: ChatS
     }
     assert "mood: 'odd' is not one of ['good', 'bad']" in str(found.failed[2])
     assert "It ends where max_new_tokens does." in str(found.failed[3])
+    assert all(str(error).endswith("It took 7 tokens to ask and 2 to answer.") for error in found.failed.values())
     assert len(server.seen) == 4
 
 
