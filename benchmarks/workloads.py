@@ -237,7 +237,7 @@ WORKLOADS = {
         Workload("real", 300, photos, IMAGES, "overnight-fast", PHOTOS_TOLERANCE),
         Workload("cifar", 100_000, cifar, IMAGES, "overnight", CIFAR_TOLERANCE),
         Workload("cifar-s3", 20_000, cifar_on_s3, ON_S3, "overnight", CIFAR_TOLERANCE),
-        Workload("reading-s3", 60_000, cifar_on_s3, READING),
+        Workload("reading-s3", 100_000, cifar_on_s3, READING),
         Workload("texts", 20_000, texts, TEXTS, "overnight", {"float32": 1e-4, "bfloat16": 0.05}),
         Workload("documents", 1_000, documents, DOCUMENTS, "overnight", {"chunks": 1e-4}),
         Workload("speech", 600, speech, SPEECH, "overnight", {"text": 0}),
