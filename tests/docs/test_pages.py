@@ -97,6 +97,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(540)  # a page begins up to three runs, each with a Ray of its own
 @pytest.mark.parametrize("page", [*filter(commands, PAGES)], ids=lambda page: page.stem)
 def test_the_commands_of_every_page_do_what_it_says(page: Path, project: Path, prefect_api: str) -> None:
     with socket.socket() as probe:
@@ -116,7 +117,7 @@ def test_the_commands_of_every_page_do_what_it_says(page: Path, project: Path, p
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
