@@ -19,6 +19,15 @@ def entry_of(name: str, info: dict[str, Any]) -> Entry:
     return Entry(name, int(info["size"] or 0), version_of(info), changed_at(info))
 
 
+def is_text(name: str) -> bool:
+    """Whether a name can be written as UTF-8; Python keeps other bytes as lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def version_of(info: dict[str, Any]) -> str:
     """What tells a file from another under its name, by its entry: its ETag, its hash, or when it changed."""
     version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or info.get("blob_id") or _modified(info)

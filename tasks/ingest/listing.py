@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from tasks.entries import is_text
 from tasks.errors import InputError, OvernightError, StorageFailed
 from tasks.ingest.source import Source
 from tasks.manifest import UNITS
@@ -39,7 +40,7 @@ def find_files(source: Source, partition: str, may_be_missing: bool = False) -> 
     place = source.place(partition)
     with told(place, may_be_missing):
         for file in source.files(partition):
-            if not _is_text(file.path):
+            if not is_text(file.path):
                 raise InputError(f"source.path: the name {file.path!r} below {place} is no UTF-8; rename the file.")
             yield file
 
@@ -68,15 +69,6 @@ def told(place: str, may_be_missing: bool = False) -> Iterator[None]:
             f"source.path: cannot list {place}: {error}. Check the credentials and the endpoint in the environment, "
             "or set anonymous: true for a public bucket."
         ) from error
-
-
-def _is_text(name: str) -> bool:
-    """Whether a name can be written as UTF-8; Python keeps other bytes as lone surrogates."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def file_units(files: list[File], rows: int | None) -> pa.Table:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from tasks.entries import is_text
 from tasks.errors import RowError
 
 BUFFER_BYTES = 2**20
@@ -52,7 +53,7 @@ def samples(stream: Any) -> Iterator[Sample]:
                     if current:
                         yield current
                     current = Sample(key)
-                if not _is_utf8(member.name):
+                if not is_text(member.name):
                     current.damage = RowError(f"expected file names in UTF-8, found {member.name!r}; rename the file")
                 if extension in current.files:
                     current.damage = RowError(f"sample {key}: found two files named {key}.{extension}")
@@ -64,15 +65,6 @@ def samples(stream: Any) -> Iterator[Sample]:
         pass
     if current:
         yield current
-
-
-def _is_utf8(name: str) -> bool:
-    """Whether a name was UTF-8; tarfile keeps other bytes as lone surrogates."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _key_and_extension(name: str) -> tuple[str, str] | None:
