@@ -5,7 +5,7 @@ algorithm is that of torchvision's `Resize` and `CenterCrop` and of the processo
 the image so that it covers the target (for a square: the shorter edge becomes `size`, the longer one
 `size * longer // shorter`), smaller images upwards too; then the middle is cut out, `(height - target) // 2` from the
 top, likewise from the left (transformers rounds down there, torchvision to even). With `decode: fast` it is that of
-`fast_decode.py` and of OpenCV: more than twice as quick on photos, with other pixels (5 of 255 on average).
+`fast_decode.py` and of OpenCV: more than twice as quick on photos, with other pixels (2 of 255 on average at 224).
 """
 
 from collections.abc import Callable
@@ -132,8 +132,8 @@ def resize_image(image: np.ndarray | None, height: int, width: int, resample: st
 def shrink_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
     """As `resize_image`, but quicker where the image is larger, and of an image that is one.
 
-    By averaging areas from twice the size on, below that between the nearest pixels, a fifth of the time: a JPEG scaled
-    while it was decoded is never as large, and comes no nearer to the exact way with areas (5.2 of 255 on average).
+    By averaging areas from twice the size on, below that between the nearest pixels: areas would come nearer to the
+    exact way (1.1 instead of 2.2 of 255 on average), for a millisecond more.
     """
     import cv2
 
@@ -141,8 +141,12 @@ def shrink_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
     down, across = image.shape[0] / scaled_height, image.shape[1] / scaled_width
     if down < 1:
         return resize_image(np.ascontiguousarray(image), height, width, "bicubic")
-    tall, wide = round(height * down), round(width * across)
-    top, left = (image.shape[0] - tall) // 2, (image.shape[1] - wide) // 2
-    cut = np.ascontiguousarray(image[top : top + tall, left : left + wide])
     method = cv2.INTER_AREA if max(down, across) >= 2 else cv2.INTER_LINEAR
-    return cv2.resize(cut, (width, height), interpolation=method)
+    if scaled_height * scaled_width > LARGEST_CROP * height * width:
+        tall, wide = round(height * down), round(width * across)
+        top, left = (image.shape[0] - tall) // 2, (image.shape[1] - wide) // 2
+        cut = np.ascontiguousarray(image[top : top + tall, left : left + wide])
+        return cv2.resize(cut, (width, height), interpolation=method)
+    scaled = cv2.resize(np.ascontiguousarray(image), (scaled_width, scaled_height), interpolation=method)
+    top, left = (scaled_height - height) // 2, (scaled_width - width) // 2
+    return scaled[top : top + height, left : left + width]

@@ -288,7 +288,8 @@ def test_a_jpeg_is_scaled_while_it_is_decoded():
 
     assert shape(200, 200) == (200, 300, 3)
     assert shape(201, 201) == (400, 600, 3)
-    assert shape(1600, 1600) == (1600, 2400, 3)
+    assert shape(500, 500) == (800, 1200, 3)  # in halves alone, which are quick
+    assert shape(801, 801) == shape(1600, 1600) == (1600, 2400, 3)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF", "AVIF", "HEIF", "CMYK", "grey"])
@@ -306,7 +307,7 @@ def test_fast_decoding_takes_every_format(kind):
 def test_fast_decoding_changes_what_a_model_sees_by_little(shared_data):
     photos = [path.read_bytes() for path in sorted((shared_data / "photos").rglob("*.jpg"))]
     fast, exact = (arrays.to_numpy(from_files(*photos, size=224, decode=how)["image"]) for how in ("fast", "exact"))
-    assert np.abs(fast.astype(int) - exact).mean() < 8  # of 255; the largest difference is in fine texture
+    assert np.abs(fast.astype(int) - exact).mean() < 3  # of 255; the largest difference is in fine texture
 
 
 @pytest.mark.parametrize(
