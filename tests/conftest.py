@@ -61,13 +61,16 @@ def ray_session(s3: Any, prefect_api: str, demo: Path) -> Iterator[None]:
     """
     import ray
 
+    from flows.lean_ray import lean
+
     os.environ["PYTHONPATH"] = os.pathsep.join([str(WORKER_PATH), *filter(None, [os.environ.get("PYTHONPATH")])])
     sys.path.append(str(WORKER_PATH))
     os.environ["RAY_AUTH_MODE"] = "disabled"
     folder = tempfile.mkdtemp(prefix="ray-")
     settings = {"include_dashboard": False, "log_to_driver": False, "namespace": "prefect", "_temp_dir": folder}
     with fork_server.started():
-        ray.init(num_cpus=2, resources={"NPU": 2}, **settings)
+        with lean():
+            ray.init(num_cpus=2, resources={"NPU": 2}, **settings)
         yield
         ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)
