@@ -1,4 +1,4 @@
-"""What grows with a partition: `python benchmarks/scale.py [--objects N ...] [--rows N ...]`, two tables.
+"""What grows with a partition: `python benchmarks/scale.py [--objects N ...] [--rows N ...] [--photos N ...]`, tables.
 
 Objects: what a run does before it reads the first row, each number in a process of its own: list, write the manifest,
 write the order, shuffle it by files, plan the read tasks. The listing is made up where S3's answers, parsed, would come
@@ -7,9 +7,10 @@ left out, and everything behind them is as in a run. Seconds are by the clock an
 in each step, libraries included, whose share is what it had before it began.
 
 Rows: `overnight run` of a small job over Parquet files of 200 rows of 10 kB through a predictor that adds up bytes.
-Memory is the peak of private memory, of the process that was started and of the largest of Ray's workers, of which one
-runs the stream and others read and compute; reads and writes are the Ray tasks that read, and that staged a part. The
-first run starts a Prefect server for all and is not shown.
+Photos: of a job that decodes photos and embeds them with a small CLIP, as `peers.py` has it; none without being asked
+for, for they take a while. Memory is the peak of private memory, of the process that was started and of the largest
+worker: of Ray's, of which one runs the stream and others read and compute, or forked for one. Reads and writes are the
+Ray tasks that read, and that staged a part. The first run starts a Prefect server for all and is not shown.
 """
 
 import argparse
@@ -29,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from workloads import WORKLOADS, photos
 
 from tasks import patient_s3, reading_order, settled
 from tasks.ingest.datasource import ManifestDatasource
@@ -139,13 +141,29 @@ def make_rows(folder: Path, count: int) -> Path:
         pq.write_table(pa.table({"data": data}), place / f"{number:06d}.parquet", compression="none")
     (folder / "sum_model.py").write_text(MODEL)
     job = {
-        "name": f"rows-{count}",
         "source": {"kind": "parquet", "path": f"in-{count}"},
         "inference": [{"kind": "python", "target": "sum_model:Sum", "batch_size": 1000}],
-        "sink": {"kind": "parquet", "path": f"out-{count}"},
     }
-    path = folder / f"rows-{count}.yaml"
-    path.write_text(yaml.safe_dump(job))
+    return make_job(folder, count, job)
+
+
+def make_photos(folder: Path, count: int) -> Path:
+    """The photos, the model and the job file of a run over `count` of them."""
+    place = folder / f"photos-{count}"
+    place.mkdir()
+    model = photos(WORKLOADS["photos"], place, count)["model"]
+    job = {
+        "source": {"kind": "images", "path": str(place / "images")},
+        "preprocess": [{"kind": "resize_image", "size": 224, "decode": "fast"}],
+        "inference": [{"kind": "image_embedding", "model": model}],
+    }
+    return make_job(folder, count, job)
+
+
+def make_job(folder: Path, count: int, job: dict[str, Any]) -> Path:
+    path = folder / f"job-{count}.yaml"
+    whole = job | {"name": f"scale-{count}", "sink": {"kind": "parquet", "path": f"out-{count}"}}
+    path.write_text(yaml.safe_dump(whole))
     return path
 
 
@@ -161,7 +179,7 @@ def run_rows(folder: Path, job: Path, count: int) -> dict[str, float]:
     def watch() -> None:
         home = folder / f"out-{count}/_overnight/all/generations"
         while not stop.wait(0.3):
-            for name, processes in (("command", [process.pid]), ("worker", ray_workers(environment["PREFECT_HOME"]))):
+            for name, processes in (("command", [process.pid]), ("worker", workers(environment["PREFECT_HOME"]))):
                 peaks[name] = max([peaks[name], *map(private_mb, processes)])
             for order in home.glob("*/attempts/*/order"):
                 tasks["order"] = len(reading_order.read_summaries(Location(str(order))))
@@ -183,13 +201,14 @@ def run_rows(folder: Path, job: Path, count: int) -> dict[str, float]:
     }
 
 
-def ray_workers(home: str) -> list[int]:
-    """The processes of Ray's workers that have this Prefect home in their environment."""
+def workers(home: str) -> list[int]:
+    """The processes of Ray's workers, and those forked for them, that have this Prefect home in their environment."""
     found = []
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
             try:
-                is_worker = (place / "cmdline").read_bytes().startswith(b"ray::")
+                command = (place / "cmdline").read_bytes()
+                is_worker = command.startswith(b"ray::") or b"tasks.fork_server" in command
                 if is_worker and f"PREFECT_HOME={home}\0".encode() in (place / "environ").read_bytes():
                     found.append(int(place.name))
             except OSError:
@@ -222,15 +241,15 @@ def private_mb(process: int) -> float:
         return 0.0
 
 
-def table_of_rows(counts: list[int]) -> None:
+def table_of_rows(make: Callable[[Path, int], Path], counts: list[int]) -> None:
     with tempfile.TemporaryDirectory(prefix="scale-") as name:
         folder = Path(name)
         try:
-            run_rows(folder, make_rows(folder, ROWS_A_FILE), ROWS_A_FILE)
+            run_rows(folder, make(folder, ROWS_A_FILE), ROWS_A_FILE)
             heads = f"{'command MB':>12}{'worker MB':>11}{'reads':>7}{'writes':>8}{'ms a row':>10}"
             print(f"\n{'rows':>12}{'seconds':>9}{heads}")
             for count in counts:
-                found = run_rows(folder, make_rows(folder, count), count)
+                found = run_rows(folder, make(folder, count), count)
                 print(
                     f"{count:12,}{found['seconds']:9.1f}{found['command']:12.0f}{found['worker']:11.0f}"
                     f"{found['reads']:7.0f}{found['writes']:8.0f}{found['seconds'] / count * 1000:10.3f}",
@@ -246,6 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--objects", type=int, nargs="*", default=[10_000, 1_000_000, 10_000_000])
     parser.add_argument("--rows", type=int, nargs="*", default=[20_000, 200_000])
+    parser.add_argument("--photos", type=int, nargs="*", default=[])
     parser.add_argument("--plan", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -253,8 +273,9 @@ def main() -> None:
         plan(arguments.plan, arguments.folder)
         return
     table_of_objects(arguments.objects)
-    if arguments.rows:
-        table_of_rows(arguments.rows)
+    for make, counts in ((make_rows, arguments.rows), (make_photos, arguments.photos)):
+        if counts:
+            table_of_rows(make, counts)
 
 
 if __name__ == "__main__":

@@ -188,6 +188,7 @@ IMAGES = (
     System("ray-tasks", "images_ray_tasks", (), "fast", "Ray Data by hand, decode in tasks"),
     System("daft", "images_daft", (), "squash", "Daft, native"),
     System("dataloader", "images_dataloader", (), "fast", "PyTorch DataLoader"),
+    System("dataloader-halves", "images_dataloader", ("halves",), "near", "the same, decoded as decode: fast does"),
     System("spark", "images_spark", (), "fast", "Spark predict_batch_udf, local"),
     System("plain", "images_plain", ("both",), "fast", "limit: a plain process a core"),
     System("decode-only", "images_plain", ("decode",), "rows", "limit: decoding alone"),

@@ -2,7 +2,10 @@
 
 As PyTorch's tuning guide says: a worker a core, one thread a worker, and batches through shared memory. Workers are
 cheap to start because this process imports the model only after they began (`fork`, their default here).
+`python images_dataloader.py DATA OUT [halves]`: decoded as `fast_decode.py` says.
 """
+
+import sys
 
 import torch
 from data import Results, image_paths, settings
@@ -13,8 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 class Photos(Dataset):
     """Items are whole batches: one copy into shared memory instead of one an image and a collation."""
 
-    def __init__(self, paths: list[str], size: int, batch: int) -> None:
-        self.paths, self.size, self.batch = paths, size, batch
+    def __init__(self, paths: list[str], size: int, batch: int, halves: bool) -> None:
+        self.paths, self.size, self.batch, self.halves = paths, size, batch, halves
 
     def __len__(self) -> int:
         return (len(self.paths) + self.batch - 1) // self.batch
@@ -23,13 +26,13 @@ class Photos(Dataset):
         if number >= len(self):
             raise IndexError
         paths = self.paths[number * self.batch : (number + 1) * self.batch]
-        return paths, torch.from_numpy(decode_files(paths, self.size))
+        return paths, torch.from_numpy(decode_files(paths, self.size, self.halves))
 
 
 if __name__ == "__main__":
     told, out = settings()
     torch.set_num_threads(1)
-    photos = Photos(image_paths(told["images"]), told["size"], 16)
+    photos = Photos(image_paths(told["images"]), told["size"], 16, "halves" in sys.argv[3:])
     batches = iter(DataLoader(photos, batch_size=None, num_workers=told["cpus"], prefetch_factor=4))
     from vision_model import VisionModel
 
