@@ -30,7 +30,8 @@ from tasks.run_directory import (
     write_json,
 )
 from tasks.storage import Location, expand
-from tasks.write.task import AnySink, Repaired, is_under_way, repair
+from tasks.write.kinds import Sink
+from tasks.write.task import Repaired, is_under_way, repair
 
 T = TypeVar("T")
 BACKOFF_SECONDS = 5.0
@@ -64,7 +65,7 @@ def place_of(job: Job, is_sample: bool) -> Location:
     return Location(job.sink.place) if job.sink.place else state / "published"  # nothing lies there but samples
 
 
-def sink_of(job: Job, run: Run) -> AnySink:
+def sink_of(job: Job, run: Run) -> Sink:
     """The job's sink, or where it publishes samples."""
     return job.sink.of_samples() if run.limit_rows else job.sink
 
@@ -192,13 +193,13 @@ def published_already(run: Run) -> dict[str, Any] | None:
     return receipt if receipt and receipt["generation"] == run.generation else None
 
 
-def _put_right(run: Run, sink: AnySink) -> Repaired | None:
+def _put_right(run: Run, sink: Sink) -> Repaired | None:
     if repaired := repair(run, sink):
         get_run_logger().warning(str(repaired))
     return repaired
 
 
-def retried(run: Run, sink: AnySink, max_attempts: int, work: Callable[[Run], T]) -> T:
+def retried(run: Run, sink: Sink, max_attempts: int, work: Callable[[Run], T]) -> T:
     """What `work` makes of the run; where a worker, a node or storage failed, what a new attempt does, from ingest on.
 
     A publish that the attempt before left half-done is put right first. Waits longer after each attempt, not all runs
@@ -234,7 +235,7 @@ def _new_generation(run: Run) -> str:
     return generation
 
 
-def refuse_foreign_files(run: Run, sink: AnySink) -> None:
+def refuse_foreign_files(run: Run, sink: Sink) -> None:
     """Raises `CheckFailed` if the target holds files that no receipt of this partition lists."""
     known: set[str] = set()
     receipts = run.ledger / "receipts"

@@ -29,7 +29,7 @@ from tasks.resources import Plan
 from tasks.run_directory import Run
 from tasks.shuffle.task import shuffle
 from tasks.supervisor import supervised
-from tasks.write.task import write
+from tasks.write.task import begin_writer, write
 
 
 def run_name() -> str:
@@ -94,6 +94,7 @@ def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     waits = getattr(job.source, "wait_for", None)
     listed = ingest.submit(run, job.source, plan)
     begin_steps()
+    begin_writer()
     trials = begin_trials(run, job.inference, plan) if not waits else [None] * len(job.inference)
     rows = _done("ingest", listed)
     with gpus_held(plan.gpus):  # not before ingest, which may wait for inputs, nor between attempts

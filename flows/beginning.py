@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from flows.job import is_relative, load_job
 from tasks.errors import JobError
-from tasks.ingest.task import Source
+from tasks.ingest.kinds import Source
 from tasks.storage import Location
 
 MODULE = "my_models"

@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 
+from tasks import fork_server
+
 # Before Prefect is imported: the terminal shows what a person asked for, the log is in the Prefect UI.
 for handler in ("CONSOLE", "CONSOLE_FLOW_RUNS", "CONSOLE_TASK_RUNS"):
     os.environ.setdefault(f"PREFECT_LOGGING_HANDLERS_{handler}_LEVEL", "CRITICAL")
@@ -41,8 +43,6 @@ def told_in_words() -> Iterator[None]:
 
 def begin_imports() -> None:
     """Starts the process that imports what workers need, beside what this one imports; it ends with the command."""
-    from tasks import fork_server
-
     click.get_current_context().with_resource(fork_server.for_local_ray())
 
 
@@ -87,12 +87,12 @@ def run(
     from flows.job import load_job
     from flows.partitions import resolve_partition
     from tasks.errors import OvernightError
-    from tasks.infer.task import preload
+    from tasks.infer.kinds import imports
 
     with told_in_words():
         job = load_job(job_path, settings)
         day = resolve_partition(job, partition, None, datetime.now(UTC))
-    preload(job.inference)
+    fork_server.preload(imports(job.inference))
     from flows.attempt import describe_failure
     from flows.embedded import run_here
 
@@ -137,7 +137,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
     from flows.backfill_plan import entries_of, planned
     from flows.partitions import parse_day
     from tasks.errors import OvernightError
-    from tasks.infer.task import preload
+    from tasks.infer.kinds import imports
 
     resume = options["resume"]
     chosen = {name: options[name] for name in ("select", "order", "settings", "reason")}
@@ -151,7 +151,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
         return
     failure = None
     if steps:
-        preload(job.inference)
+        fork_server.preload(imports(job.inference))
         from flows.embedded import backfill_here
 
         with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report

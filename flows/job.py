@@ -12,18 +12,17 @@ from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
-from prefect.client.schemas.schedules import CronSchedule
 from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from flows.job_errors import explain, nearest
 from flows.strict_yaml import parse_yaml
 from tasks.errors import JobError
-from tasks.infer.task import AnyPredictor
-from tasks.ingest.task import Source
+from tasks.infer.kinds import AnyPredictor
+from tasks.ingest.kinds import Source
 from tasks.leaf import Leaf
-from tasks.preprocess.task import Step
-from tasks.shuffle.task import Shuffle
-from tasks.write.task import Checks, Sink
+from tasks.preprocess.kinds import Step
+from tasks.shuffle.kinds import Shuffle
+from tasks.write.kinds import AnySink, Checks
 
 # How the work is spread and stored, never what comes out; everything else makes another generation.
 WORKER_SETTINGS = {
@@ -70,6 +69,8 @@ class Schedule(Leaf):
     @field_validator("cron")
     @classmethod
     def _cron(cls, cron: str) -> str:
+        from prefect.client.schemas.schedules import CronSchedule  # takes as long to import as all the rest
+
         try:
             CronSchedule(cron=cron)  # what Prefect's scheduler takes
             CronSim(cron, datetime.min)  # what tells a schedule's days: no @daily, no 30th of February
@@ -111,7 +112,7 @@ class Job(Leaf):
     preprocess: Annotated[list[Step], Field(description="Steps on the CPU, in order.")] = []
     inference: Annotated[list[AnyPredictor], Field(description="Models; each sees the same rows.")] = []
     checks: Checks = Checks()
-    sink: Sink
+    sink: AnySink
     schedule: Schedule | None = None
     max_attempts: Annotated[
         int, Field(ge=1, description="Starts of a run whose worker, node or process died, and not its own error.")

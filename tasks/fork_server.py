@@ -26,7 +26,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 ADDRESS = "OVERNIGHT_FORK_SERVER"
-OWN_IMPORTS = ("tasks.infer.trial", "tasks.ingest.datasource", "tasks.preprocess.run_steps")
+OWN_IMPORTS = ("tasks.infer.trial", "tasks.ingest.reading", "tasks.preprocess.run_steps")
 MOST_DESCRIPTORS = 8
 STANDARD_INPUT, STANDARD_OUTPUT, STANDARD_ERROR = range(3)
 
@@ -75,6 +75,11 @@ def is_there() -> bool:
         return ADDRESS in os.environ and asking.connect_ex(os.environ[ADDRESS]) == 0
 
 
+def beside(name: str) -> str:
+    """A path of that name in the server's folder, which goes with it."""
+    return os.path.join(os.path.dirname(os.environ[ADDRESS]), name)
+
+
 def import_own() -> None:
     """Imports into this process what every worker of ours needs."""
     for module in OWN_IMPORTS:
@@ -82,8 +87,12 @@ def import_own() -> None:
 
 
 def preload(modules: Sequence[str]) -> None:
-    """Has the server import these, without waiting for it. What cannot be imported is left to those who need it."""
-    _ask(("import", list(modules)))
+    """Has the server import these, if there is one, without waiting for it.
+
+    What cannot be imported is left to those who need it.
+    """
+    if modules and is_there():
+        _ask(("import", list(modules)))
 
 
 def fork(target: Callable[..., None], descriptors: Sequence[int]) -> int:

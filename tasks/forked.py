@@ -1,48 +1,79 @@
 """An object in a process forked of the fork server: its methods are called from here, its questions answered here.
 
-Ray's processes wake up a hundred times a second, and each imports what it needs by itself. The heavy work of a worker
-is therefore done in a process of its own, which to Ray is one with the worker: they end together.
+Ray's processes wake up a hundred times a second, and each imports what it needs by itself. Heavy work is therefore done
+in a process of its own. That of a worker is one with it to Ray: they end together.
 """
 
 import contextlib
 import io
 import os
 import pickle
+import select
+import socket
 import threading
 import traceback
+import uuid
+import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from typing import Any
+from multiprocessing.connection import Client, Connection
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 from ray import cloudpickle
 
-from tasks.fork_server import fork
+from tasks import fork_server
 
-_questions: list[Connection] = []  # of a forked process: the one to those that it works for
+T = TypeVar("T")
+
+_questions: list["Future[Connection]"] = []  # of a forked process: the one to those that it works for
 _questions_lock = threading.Lock()
 
 
-class Forked:
-    """What `make` returns, in a process of its own that ends with this one. Raises what `make` raises.
+class ProcessDied(Exception):
+    """A forked process ended while something was expected of it."""
 
-    answer: called from a thread here with what `ask` is called with there.
+
+class Begun:
+    """A process that makes the object `make` returns, for the first who calls it: here, or where this is sent.
+
+    It ends with this process, with the last reference to this here, or with him who calls it.
     """
 
-    def __init__(self, make: Callable[[], Any], answer: Callable[..., Any]) -> None:
-        self._calls, calls = Pipe()
-        answers, questions = Pipe()
-        self._lifeline = fork(partial(_live, make), [calls.fileno(), questions.fileno()])
-        calls.close()
-        questions.close()
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.address = fork_server.beside(uuid.uuid4().hex[:12])
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(self.address)
+            listener.listen()  # before anybody hears of it
+            lifeline = fork_server.fork(partial(_live, make), [listener.fileno()])
+        weakref.finalize(self, _end, lifeline, self.address)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"address": self.address}
+
+
+class Forked:
+    """What `make` returns, or what has begun to be made, in a process of its own that ends with this one.
+
+    answer: called from a thread here with what `ask` there is called with. Raises as `make`, and `ProcessDied`.
+    """
+
+    def __init__(self, make: Callable[[], Any] | Begun, answer: Callable[..., Any]) -> None:
+        self._begun = make if isinstance(make, Begun) else Begun(make)
+        try:
+            self._calls, answers = Client(self._begun.address), Client(self._begun.address)
+        except (FileNotFoundError, ConnectionError) as error:
+            raise ProcessDied from error
         threading.Thread(target=_answer, args=(answers, answer), daemon=True).start()
         list(self._replies())
 
     def call(self, method: str, *arguments: Any) -> Iterator[Any]:
-        """What the method yields, or the one thing that it returns. Raises what it raises."""
-        _send(self._calls, (method, arguments))
+        """What the method yields, or the one thing that it returns. Raises what it raises, and `ProcessDied`."""
+        try:
+            _send(self._calls, (method, arguments))
+        except ConnectionError as error:
+            raise ProcessDied from error
         replies = self._replies()
         try:
             for reply in replies:  # noqa: UP028 - which would close them with this generator
@@ -55,13 +86,32 @@ class Forked:
         while True:
             try:
                 kind, value = self._calls.recv()
-            except (EOFError, ConnectionError):
-                os._exit(1)  # as if this process had died of it
+            except (EOFError, ConnectionError) as error:
+                raise ProcessDied from error
             if kind == "end":
                 return
             if kind == "raise":
                 raise value
             yield value
+
+
+def in_process_of_its_own(work: Callable[[], T], answer: Callable[..., Any]) -> T:
+    """What `work` returns, in a forked process that ends with it. Raises what it raises, and `ProcessDied`."""
+    [found] = Forked(partial(_itself, work), answer).call("__call__")
+    return cast(T, found)
+
+
+def _itself(thing: T) -> T:
+    return thing
+
+
+@contextlib.contextmanager
+def ending_together() -> Iterator[None]:
+    """Ends this process where a forked one does that it needs: as if this one had died of it."""
+    try:
+        yield
+    except ProcessDied:
+        os._exit(1)
 
 
 def is_forked() -> bool:
@@ -70,10 +120,11 @@ def is_forked() -> bool:
 
 
 def ask(*question: Any) -> Any:
-    """What the process that this one works for answers. Raises what answering raises."""
+    """What the process that this one works for answers, once there is one. Raises what answering raises."""
     with _questions_lock:
-        _send(_questions[0], question)
-        kind, value = _questions[0].recv()
+        questions = _questions[0].result()
+        _send(questions, question)
+        kind, value = questions.recv()
     if kind == "raise":
         raise value
     return value
@@ -92,20 +143,44 @@ def _answer(questions: Connection, answer: Callable[..., Any]) -> None:
         _send(questions, reply)
 
 
-def _live(make: Callable[[], Any], calls: int, questions: int) -> None:
+def _end(lifeline: int, address: str) -> None:
+    os.close(lifeline)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(address)
+
+
+def _live(make: Callable[[], Any], listening: int) -> None:
     """The forked process."""
-    _questions.append(Connection(questions))
-    connection = Connection(calls)
+    calls: Future[Connection] = Future()
+    questions: Future[Connection] = Future()
+    _questions.append(questions)
+    threading.Thread(target=_serve_the_first, args=(listening, calls, questions), daemon=True).start()
+    made: Any = None
+    failure = None
     try:
         made = make()
     except Exception as error:
-        _send(connection, ("raise", _sendable(error)))
-        return
-    _send(connection, ("end", None))
+        failure = error
+    connection = calls.result()
     with contextlib.suppress(EOFError, ConnectionError):
+        if failure:
+            _send(connection, ("raise", _sendable(failure)))
+            return
+        _send(connection, ("end", None))
         while True:
             method, arguments = connection.recv()
             _reply(connection, getattr(made, method), arguments)
+
+
+def _serve_the_first(listening: int, *connections: "Future[Connection]") -> None:
+    """Takes the connections of whoever calls first, and ends this process with him, whatever it is doing."""
+    with socket.socket(fileno=listening) as listener:
+        for connection in connections:
+            connection.set_result(Connection(listener.accept()[0].detach()))
+    caller = select.poll()
+    caller.register(connections[0].result(), 0)  # that it was hung up is told without being asked for
+    caller.poll()
+    os._exit(0)
 
 
 def _reply(connection: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

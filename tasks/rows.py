@@ -128,11 +128,13 @@ def of_length(blocks: Iterable[pa.Table], length: int) -> Iterator[pa.Table]:
 def of_bytes(blocks: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
     """The same rows in blocks of at least `least` bytes, the last one smaller, each column in one chunk."""
     held: list[pa.Table] = []
+    size = 0
     for block in blocks:
         held.append(block)
-        if sum(some.nbytes for some in held) >= least:
+        size += block.nbytes
+        if size >= least:
             yield joined(held).combine_chunks()
-            held.clear()
+            held, size = [], 0
     if held:
         yield joined(held).combine_chunks()
 

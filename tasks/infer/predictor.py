@@ -4,7 +4,7 @@ A predictor sees NumPy arrays, one value a row, and returns the columns that it 
 columns or of rows that failed before: `worker.py` does. One that knows which of its rows failed returns an `Outcome`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -148,3 +148,8 @@ class Predictor(Leaf):
     def warms_up(self) -> bool:
         """Whether the first call takes longer than the others, so that a trial makes one more."""
         return True
+
+
+def imports(models: Sequence[Predictor]) -> list[str]:
+    """Modules that these models' workers need, where they are forked."""
+    return [name for model in models for name in model.imports() or ()]

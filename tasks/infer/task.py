@@ -2,7 +2,7 @@
 
 import math
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,70 +10,28 @@ import ray
 from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
-from pydantic import Field
 
 from tasks import rows
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.cluster import missing_now
-from tasks.infer.chat import Chat
 from tasks.infer.choice import Choice, Work, choose
 from tasks.infer.explanation import explanation
-from tasks.infer.image_captioning import ImageCaptioning
-from tasks.infer.image_classification import ImageClassification
-from tasks.infer.image_embedding import ImageEmbedding
-from tasks.infer.keras_model import KerasModel
-from tasks.infer.object_detection import ObjectDetection
-from tasks.infer.onnx_model import OnnxModel
-from tasks.infer.openai_endpoint import OpenAI
-from tasks.infer.predictor import Predictor
-from tasks.infer.python import PythonPredictor
+from tasks.infer.kinds import AnyPredictor
 from tasks.infer.query import Embedder, embed_image, embed_text, embedder
-from tasks.infer.sklearn_model import SklearnModel
-from tasks.infer.text_classification import TextClassification
-from tasks.infer.text_embedding import TextEmbedding
-from tasks.infer.text_generation import TextGeneration
-from tasks.infer.torch_model import TorchModel
-from tasks.infer.transcription import Transcription
-from tasks.infer.trials import begin_trials, is_forked, preload, tried
-from tasks.infer.vllm_server import VLLM
+from tasks.infer.trials import begin_trials, is_forked, tried
 from tasks.infer.worker import ForkedPreparingWorker, ForkedWorker, Prepare, PreparingWorker, Worker, drop_heavy
-from tasks.plugins import with_plugins
 from tasks.reading_order import read_summaries
 from tasks.resources import PREPARE, SECONDS_A_ROW, TASK_RETRIES, UNREAD, Plan, Pool
 from tasks.run_directory import Run
 
 __all__ = [
-    "AnyPredictor",
     "Embedder",
     "begin_trials",
     "embed_image",
     "embed_text",
     "embedder",
     "infer",
-    "preload",
 ]
-
-AnyPredictor = Annotated[
-    ImageClassification
-    | ImageEmbedding
-    | ObjectDetection
-    | TextClassification
-    | TextEmbedding
-    | TextGeneration
-    | Transcription
-    | Chat
-    | VLLM
-    | OpenAI
-    | ImageCaptioning
-    | TorchModel
-    | OnnxModel
-    | KerasModel
-    | SklearnModel
-    | PythonPredictor,
-    Field(discriminator="kind"),
-]
-if not TYPE_CHECKING:
-    AnyPredictor = with_plugins(AnyPredictor, "predictors", Predictor)
 
 WAIT_SECONDS = 0.5  # Ray keeps a reservation for about a second after its task has ended
 SECONDS_BETWEEN_WARNINGS = 60.0

@@ -3,13 +3,12 @@
 import math
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 
 import psutil
 import pyarrow as pa
 
 from tasks import rows, supervisor
-from tasks.forked import Forked
+from tasks.forked import Begun, Forked
 from tasks.infer.predictor import Predictor
 from tasks.infer.worker import Worker, release_memory
 from tasks.run_directory import Run
@@ -17,6 +16,7 @@ from tasks.run_directory import Run
 SHORTEST_TRIAL, LONGEST_TRIAL = 0.3, 3.0  # seconds in which larger batches are tried: a hundredth of what is to do
 LARGEST_BATCH = 512
 CALLS = 3  # of each batch size, of which the quickest counts: kernels are chosen by shape in the first
+MEMORY_BESIDE = 120 * 2**20  # bytes that the process of Ray's takes which has a forked one do its work
 WORTH_IT = 0.03  # by how much a larger batch must be quicker
 SIZES_BEYOND = 2  # which are tried although the one before was not worth it: what caches and kernels like is not smooth
 
@@ -35,7 +35,7 @@ class Trial:
 
 
 class Trying:
-    """A process, as a Ray actor, that loads a model and then tries it. It may be started again at any time."""
+    """Loads a model and then tries it, as a Ray actor or in a forked process. It may be started again at any time."""
 
     def __init__(self, predictor: Predictor, run: Run) -> None:
         self._predictor, self._run = predictor, run
@@ -77,18 +77,17 @@ class Trying:
         return Trial(seconds, _own_memory(), size, columns)
 
 
-class ForkedTrying:
-    """The same in a process of its own, forked of one that has imported what the model needs."""
+def loaded(predictor: Predictor, run: Run) -> Trying:
+    """For a forked process: a model that is loaded there. Raises as `Trying.load`."""
+    trying = Trying(predictor, run)
+    trying.load()
+    return trying
 
-    def __init__(self, predictor: Predictor, run: Run) -> None:
-        self._trying = Forked(partial(Trying, predictor, run), supervisor.ask)
 
-    def loaded(self) -> None:
-        list(self._trying.call("loaded"))
-
-    def on(self, sample: pa.Table, rows_to_do: float = math.inf) -> Trial | None:
-        [trial] = self._trying.call("on", sample, rows_to_do)
-        return replace(trial, memory=trial.memory + _own_memory()) if trial else None
+def on_forked(begun: Begun, sample: pa.Table, rows_to_do: float) -> Trial | None:
+    """`Trying.on` in a forked process, in which its model was begun to be `loaded`. Raises `ProcessDied`, too."""
+    [trial] = Forked(begun, supervisor.ask).call("on", sample, rows_to_do)
+    return replace(trial, memory=trial.memory + MEMORY_BESIDE) if trial else None
 
 
 def _own_memory() -> int:

@@ -1,6 +1,8 @@
 """Trials seen from outside: the processes in which models are loaded and tried, begun early where that is free."""
 
+import contextlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -9,8 +11,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tasks import fork_server
 from tasks.errors import JobError, StageFailed, find_cause
-from tasks.infer.predictor import Predictor
-from tasks.infer.trial import ForkedTrying, Trial, Trying
+from tasks.forked import Begun, ProcessDied
+from tasks.infer.predictor import Predictor, imports
+from tasks.infer.trial import Trial, Trying, loaded, on_forked
 from tasks.resources import Plan, Pool
 from tasks.run_directory import Run
 
@@ -26,21 +29,14 @@ def begin_trials(run: Run, models: Sequence[Predictor], plan: Plan) -> list[Any]
     Not where a model takes more than a CPU's time: a device may be another run's until this one's turn comes. Nor where
     it was tried before in this process: the next partition of a backfill does without. Each ends with its last handle.
     """
-    preload(models)
+    fork_server.preload(imports(models))
     begun = []
     for model, pool in zip(models, plan.pools, strict=True):
         is_free = not (pool.num_gpus or pool.memory or pool.accelerator_type or pool.resources)
         key = (run.fingerprint, model.model_dump_json())
-        reserves = {"num_cpus": 0, **_beside_cpus()}
-        begun.append(_begin(model, run, pool, reserves) if is_free and key not in _begun else None)
+        begun.append(_begin(model, run, pool, True) if is_free and key not in _begun else None)
         _begun.add(key)
     return begun
-
-
-def preload(models: Sequence[Predictor]) -> None:
-    """Has the fork server import what these models need, if there is one; they need not be waited for."""
-    if fork_server.is_there() and (imports := [name for model in models for name in model.imports() or ()]):
-        fork_server.preload(imports)
 
 
 def _beside_cpus() -> dict[str, Any]:
@@ -55,10 +51,13 @@ def is_forked(model: Predictor, pool: Pool) -> bool:
     return model.imports() is not None and not has_device and fork_server.is_there()
 
 
-def _begin(model: Predictor, run: Run, pool: Pool, reserves: dict[str, Any]) -> Any:
+def _begin(model: Predictor, run: Run, pool: Pool, is_early: bool) -> Any:
+    """A forked process; or an actor of Ray's with the reservation of a worker, without one where it `is_early`."""
+    if is_forked(model, pool):
+        return Begun(partial(loaded, model, run))
+    reserves = {"num_cpus": 0, **_beside_cpus()} if is_early else pool.remote_arguments()
     again = {"max_restarts": MAX_TRIES - 1, "max_task_retries": MAX_TRIES - 1}
-    trying = ray.remote(ForkedTrying if is_forked(model, pool) else Trying)
-    actor = trying.options(**reserves, **again).remote(model, run)
+    actor = ray.remote(Trying).options(**reserves, **again).remote(model, run)
     actor.loaded.remote()
     return actor
 
@@ -71,21 +70,40 @@ def tried(run: Run, model: Predictor, pool: Pool, sample: pa.Table, rows_to_do: 
     key = (run.fingerprint, model.model_dump_json(), sample.schema)
     if key in _passed:
         return _passed[key]
-    trying = begun or _begin(model, run, pool, pool.remote_arguments())
+    trying = begun or _begin(model, run, pool, False)
     label = f"inference {pool.label}"
     try:
-        found: Trial | None = ray.get(trying.on.remote(sample, rows_to_do))
-    except ray.exceptions.RayActorError as error:
+        if isinstance(trying, Begun):
+            found = _tried_forked(trying, model, run, sample, rows_to_do)
+        else:
+            found = _tried_by_ray(trying, sample, rows_to_do)
+    except (ray.exceptions.RayActorError, ProcessDied) as error:
         raise StageFailed(
             f"{label}: its process ended {MAX_TRIES} times while {len(sample)} rows were tried: the model crashes, or "
             "takes longer than row_timeout_seconds, whatever the row.",
             "infer",
             "WorkerCrashedError",
         ) from error
-    except ray.exceptions.RayTaskError as error:
-        raise find_cause(error) or JobError(f"{label}: {error.cause}", "infer") from None
-    finally:
-        ray.kill(trying)
+    except Exception as error:
+        if isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.RayTaskError):
+            raise  # the cluster's trouble: it says nothing of the model, and a new attempt may do without
+        raise find_cause(error) or JobError(f"{label}: {getattr(error, 'cause', error)}", "infer") from None
     if found:
         _passed[key] = found
     return found
+
+
+def _tried_forked(begun: Begun, model: Predictor, run: Run, sample: pa.Table, rows_to_do: float) -> Trial | None:
+    for _ in range(MAX_TRIES - 1):
+        with contextlib.suppress(ProcessDied):
+            return on_forked(begun, sample, rows_to_do)
+        begun = Begun(partial(loaded, model, run))
+    return on_forked(begun, sample, rows_to_do)
+
+
+def _tried_by_ray(trying: Any, sample: pa.Table, rows_to_do: float) -> Trial | None:
+    try:
+        found: Trial | None = ray.get(trying.on.remote(sample, rows_to_do))
+        return found
+    finally:
+        ray.kill(trying)

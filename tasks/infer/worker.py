@@ -19,7 +19,7 @@ from tasks import arrays, outputs, row_work, rows, supervisor
 from tasks.errors import ContractError
 from tasks.expression import Expression
 from tasks.faults import is_device_failure, is_out_of_memory
-from tasks.forked import Forked
+from tasks.forked import Forked, ending_together
 from tasks.guard import Guard
 from tasks.infer.predictor import Predictor
 from tasks.infer.shared_clock import SharedClock
@@ -164,10 +164,12 @@ class ForkedWorker:
     kind: type[Worker] = Worker
 
     def __init__(self, **settings: Any):
-        self._worker = Forked(partial(self.kind, is_restarted=was_restarted(), **settings), supervisor.ask)
+        with ending_together():
+            self._worker = Forked(partial(self.kind, is_restarted=was_restarted(), **settings), supervisor.ask)
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
-        yield from self._worker.call("__call__", block)
+        with ending_together():
+            yield from self._worker.call("__call__", block)
 
 
 class ForkedPreparingWorker(ForkedWorker):

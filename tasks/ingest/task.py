@@ -1,7 +1,6 @@
 """Ingest: takes or reuses the generation's manifest, subtracts what is settled, and plans the read."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -9,48 +8,24 @@ import ray.data
 from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
-from pydantic import Field
 
 from tasks import settled
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.ingest.arrival import wait_for_arrival
-from tasks.ingest.audio import Audio
-from tasks.ingest.csv import Csv
-from tasks.ingest.datasource import ManifestDatasource, read_units
-from tasks.ingest.delta import Delta
-from tasks.ingest.huggingface import HuggingFace
-from tasks.ingest.iceberg import Iceberg
-from tasks.ingest.images import Images
-from tasks.ingest.jsonl import Jsonl
-from tasks.ingest.lance import Lance
+from tasks.ingest.datasource import ManifestDatasource
+from tasks.ingest.kinds import Source
 from tasks.ingest.listing import list_inputs, stream_inputs
-from tasks.ingest.numpy import Numpy
-from tasks.ingest.parquet import Parquet
-from tasks.ingest.pdf import Pdf
 from tasks.ingest.pending import write_pending
+from tasks.ingest.reading import read_units
 from tasks.ingest.source import FileSource
-from tasks.ingest.source import Source as SourceLeaf
-from tasks.ingest.sql import Sql
 from tasks.ingest.taking import FIRST_UNITS, take_manifest
-from tasks.ingest.text import Text
-from tasks.ingest.tfrecord import TfRecord
-from tasks.ingest.uris import Uris
-from tasks.ingest.video import Video
-from tasks.ingest.webdataset import WebDataset
 from tasks.manifest import read_manifest, read_schema, read_snapshot
 from tasks.manifest import read_units as units_of
-from tasks.plugins import with_plugins
 from tasks.resources import READ, TASK_RETRIES, Plan
 from tasks.run_directory import Run
 from tasks.staging import read_records
 
-__all__ = ["Source", "ingest", "list_inputs", "stream_inputs"]
-
-Files = Images | Audio | Video | Pdf | Text | Uris | Parquet | Csv | Jsonl | Numpy | WebDataset | TfRecord | HuggingFace
-Tables = Delta | Lance | Iceberg | Sql
-Source = Annotated[Files | Tables, Field(discriminator="kind")]
-if not TYPE_CHECKING:
-    Source = with_plugins(Source, "sources", SourceLeaf)
+__all__ = ["ingest", "list_inputs", "stream_inputs"]
 
 
 @task(

@@ -12,7 +12,7 @@ from pyarrow import types
 from tasks import row_work, rows
 from tasks.guard import Guard
 from tasks.patiently import patiently
-from tasks.preprocess.steps import Step
+from tasks.preprocess.kinds import Step
 from tasks.reading_order import read_block, read_summaries
 from tasks.run_directory import Run
 from tasks.supervisor import report_quarantined

@@ -1,5 +1,6 @@
 """Preprocess: one CPU operator that runs the job's steps block by block, beside the read."""
 
+import contextlib
 from functools import partial
 
 import pyarrow as pa
@@ -9,19 +10,20 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from tasks import fork_server, rows
+from tasks import fork_server, rows, supervisor
 from tasks.artifacts import artifact_key, dispensable
 from tasks.errors import StageFailed, explain
+from tasks.forked import ProcessDied, in_process_of_its_own
+from tasks.preprocess.kinds import Step
 from tasks.preprocess.preview import preview, shown
 from tasks.preprocess.query import query_image, readable_image
 from tasks.preprocess.run_steps import Read, Work, read_and_run, run_steps, try_first_rows
-from tasks.preprocess.steps import Step
 from tasks.reading_order import read_block, read_summaries
 from tasks.resources import PREPARE, READ, TASK_RETRIES, UNREAD, Plan
 from tasks.run_directory import Run
 from tasks.staging import parquet_bytes
 
-__all__ = ["Step", "begin_steps", "preprocess", "query_image", "readable_image"]
+__all__ = ["begin_steps", "preprocess", "query_image", "readable_image"]
 
 SAMPLE_ROWS = 8
 
@@ -71,8 +73,12 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
 
 
 def begin_steps() -> None:
-    """Has a process of Ray's import what the first rows will need, while inputs are listed; it is not waited for."""
-    ray.remote(num_cpus=0, max_retries=0)(fork_server.import_own).remote()
+    """Has a process of Ray's import what the first rows will need, while inputs are listed; it is not waited for.
+
+    Not where they are tried in a forked process, which has that.
+    """
+    if not fork_server.is_there():
+        ray.remote(num_cpus=0, max_retries=0)(fork_server.import_own).remote()
 
 
 def _has_a_row_a_unit(run: Run) -> bool:
@@ -97,13 +103,18 @@ def _unread(run: Run, dataset: ray.data.Dataset, work: Work | None) -> ray.data.
 def _try(run: Run, steps: list[Step], plan: Plan, read: Read) -> pa.Table:
     """A few rows after every step, made in a process of their own, which a row may kill."""
     count = min([SAMPLE_ROWS, *(2 * step.rows_at_once for step in steps)])
-    remote = ray.remote(num_cpus=plan.task_cpus, max_retries=TASK_RETRIES)(try_first_rows)
-    try:
-        return ray.get(remote.remote(read, tuple(steps), run, count))
-    except ray.exceptions.WorkerCrashedError as error:
-        raise StageFailed(
-            f"the steps' process ended {TASK_RETRIES + 1} times while {count} rows were tried: they crash, or "
-            "take longer than row_timeout_seconds, whatever the row.",
-            "preprocess",
-            "WorkerCrashedError",
-        ) from error
+    trial = (read, tuple(steps), run, count)
+    if fork_server.is_there():
+        for _ in range(TASK_RETRIES + 1):
+            with contextlib.suppress(ProcessDied):
+                return in_process_of_its_own(partial(try_first_rows, *trial), supervisor.ask)
+    else:
+        remote = ray.remote(num_cpus=plan.task_cpus, max_retries=TASK_RETRIES)(try_first_rows)
+        with contextlib.suppress(ray.exceptions.WorkerCrashedError):
+            return ray.get(remote.remote(*trial))
+    raise StageFailed(
+        f"the steps' process ended {TASK_RETRIES + 1} times while {count} rows were tried: they crash, or "
+        "take longer than row_timeout_seconds, whatever the row.",
+        "preprocess",
+        "WorkerCrashedError",
+    )

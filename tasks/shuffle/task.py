@@ -1,18 +1,14 @@
 """Shuffle: decides the order of reading by seed and packs it into blocks of even bytes."""
 
-from typing import Annotated
-
 import ray.data
 from prefect import task
 from prefect.cache_policies import NO_CACHE
-from pydantic import Field
 
 from tasks.resources import Plan
 from tasks.run_directory import Run
-from tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles, ShuffleRows
+from tasks.shuffle.kinds import Shuffle
+from tasks.shuffle.order import NoShuffle, ShuffleRows
 from tasks.shuffle.reorder import reorder
-
-Shuffle = Annotated[NoShuffle | ShuffleFiles | ShuffleBlocks | ShuffleRows, Field(discriminator="kind")]
 
 
 @task(name="shuffle", task_run_name="shuffle: {shuffle.kind}", cache_policy=NO_CACHE, persist_result=False)

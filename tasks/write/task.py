@@ -1,8 +1,9 @@
 """Write: runs the stream that the other tasks laid out, stages its rows, audits them and publishes."""
 
 import contextlib
+import importlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -19,43 +20,28 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-from pydantic import Field
 
-from tasks import reading_order, settled, staging, supervisor
+from tasks import fork_server, reading_order, settled, staging, supervisor
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.errors import STREAM_STAGES, detached, explain
 from tasks.manifest import read_manifest
-from tasks.plugins import with_plugins
 from tasks.resources import SECONDS_A_ROW, WRITES_AT_ONCE, Plan
 from tasks.run_directory import Run
 from tasks.write.audit import audit
 from tasks.write.bottleneck import Capacity, bottleneck
 from tasks.write.checks import Checks
-from tasks.write.csv import CsvSink
 from tasks.write.datasink import StagingDatasink
-from tasks.write.delta import DeltaSink
 from tasks.write.hook import probe
-from tasks.write.iceberg import IcebergSink
-from tasks.write.images import ImagesSink
-from tasks.write.jsonl import JsonlSink
-from tasks.write.lance import LanceSink
-from tasks.write.parquet import ParquetSink
 from tasks.write.progress import Streamed, follow
 from tasks.write.publish import Repaired, is_under_way, prepared, publish, repair
 from tasks.write.receipt import make_receipt
-from tasks.write.sink import Sink as AnySink
-from tasks.write.sql import SqlSink
+from tasks.write.sink import Sink
+from tasks.write.stand_ins import stand_ins
 from tasks.write.statistics import summary
 from tasks.write.verdict import verdict
 
-__all__ = ["AnySink", "Checks", "Repaired", "Sink", "is_under_way", "repair", "write"]
+__all__ = ["Repaired", "begin_writer", "is_under_way", "repair", "write"]
 
-Sink = Annotated[
-    ParquetSink | JsonlSink | CsvSink | ImagesSink | DeltaSink | IcebergSink | LanceSink | SqlSink,
-    Field(discriminator="kind"),
-]
-if not TYPE_CHECKING:
-    Sink = with_plugins(Sink, "sinks", AnySink)
 SECONDS_A_PART = 60.0
 
 
@@ -66,7 +52,7 @@ SECONDS_A_PART = 60.0
     persist_result=False,
 )
 def write(
-    run: Run, sink: AnySink, checks: Checks, plan: Plan, facts: Mapping[str, Any], dataset: ray.data.Dataset
+    run: Run, sink: Sink, checks: Checks, plan: Plan, facts: Mapping[str, Any], dataset: ray.data.Dataset
 ) -> dict[str, Any]:
     """Streams every pending row into staged parts, verifies them against the manifest and publishes; the receipt.
 
@@ -106,7 +92,7 @@ def write(
 
 def _stream(
     run: Run,
-    sink: AnySink,
+    sink: Sink,
     checks: Checks,
     manifest: Any,
     summaries: list[tuple[int | None, int]],
@@ -125,6 +111,7 @@ def _stream(
     failure = None
     try:
         with (
+            stand_ins() if fork_server.is_there() else contextlib.nullcontext(),  # where Ray is this machine's own
             _progress_artifacts(run, left) as tell,
             follow(dataset, tell, run.stall_timeout_seconds) as streamed,
         ):
@@ -136,6 +123,12 @@ def _stream(
     if failure is not None:
         raise detached(failure)
     return streamed
+
+
+def begin_writer() -> None:
+    """Has a process of Ray's import what it takes to write, while inputs are listed; it is not waited for."""
+    if fork_server.is_there():
+        ray.remote(num_cpus=0, max_retries=0)(importlib.import_module).remote(StagingDatasink.__module__)
 
 
 @contextlib.contextmanager

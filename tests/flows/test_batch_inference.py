@@ -264,6 +264,7 @@ def test_foreign_files_and_other_jobs_partitions_are_refused(run_job: RunJob, pi
         run_job(image_job(pictures, tmp_path / "out", name="other"), "2026-01-02")
 
 
+@pytest.mark.slow
 def test_a_forced_run_that_failed_is_resumed_by_later_runs_which_need_no_force(
     run_job: RunJob, pictures: Path, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ def means(scale: float) -> dict[str, float]:
     return {f"{'cat' if i % 2 else 'dog'}/{i:02d}.png": i * 20.0 * scale for i in range(12)}
 
 
+@pytest.mark.slow
 def test_a_partition_is_published_replaced_and_found_in_the_past(
     run_job: RunJob, job: dict[str, Any], pictures: Path, tmp_path: Path
 ) -> None:

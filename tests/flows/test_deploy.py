@@ -91,6 +91,7 @@ def fields(changes: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return dict(change["fields"])
 
 
+@pytest.mark.slow
 def test_a_first_deploy_makes_everything_and_a_second_changes_nothing(deploy: Deploy, prefect_api: str) -> None:
     first = done(deploy())
     assert set(first.values()) == {"created"}
@@ -127,6 +128,7 @@ def test_no_setting_lets_backfills_starve_their_children_or_the_daily_runs() -> 
             assert entry["concurrency_limit"]["limit"] > limits["backfill"]  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_what_differs_is_set_back_and_told_and_what_a_person_paused_or_made_stays(
     deploy: Deploy, prefect_api: str, project: Path
 ) -> None:

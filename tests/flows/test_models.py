@@ -88,6 +88,7 @@ def test_a_heavy_model_sees_only_the_rows_that_a_light_one_selects(here: Path, r
     assert receipt["rows_quarantined"] == 0
 
 
+@pytest.mark.slow
 def test_what_ray_knows_under_another_name_is_reserved_for_a_model_of_any_kind(here: Path, run_job: RunJob) -> None:
     (WORKER_PATH / "reserved.py").write_text(RESERVED)
     joblib.dump(importlib.import_module("reserved").Estimator(), here / "estimator.joblib")

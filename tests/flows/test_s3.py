@@ -39,6 +39,7 @@ def _model() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_partition_goes_from_s3_to_s3_and_is_replaced(run_job: RunJob, s3: Any, bucket: str, pictures: Path) -> None:
     for file in pictures.rglob("*.png"):
         s3.upload_file(str(file), bucket, f"raw/date=2026-01-02/{file.relative_to(pictures)}")

@@ -79,6 +79,7 @@ def test_csv_that_spreadsheets_read(run_job: RunJob, pictures: Path, tmp_path: P
     assert run_job(made, "2026-01-02") == receipt
 
 
+@pytest.mark.slow
 def test_rows_of_a_database_with_status_clean_and_a_sample(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
     database, state = f"sqlite:///{tmp_path}/results.db", tmp_path / "state"
     made = job(pictures, {"kind": "sql", "url": database, "table": "pictures"}) | {"state": str(state)}

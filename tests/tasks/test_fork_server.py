@@ -1,10 +1,12 @@
 """What is forked has what was imported before, and its caller's place; caller and forked process end together."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 
 from tasks import fork_server
 from tasks.errors import ContractError
-from tasks.forked import Forked, ask
+from tasks.forked import Begun, Forked, ProcessDied, ask, in_process_of_its_own
 from tests.chaos.runs import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +54,10 @@ class Thing:
 
     def asks(self, question: Any) -> Any:
         return ask("question", question)
+
+    def sleeps(self, file: str) -> None:
+        leave_pid(Path(file))
+        time.sleep(600)
 
     def fails(self, error: Exception) -> None:
         raise error
@@ -141,7 +147,7 @@ def test_it_may_ask_its_caller(thing: Forked) -> None:
 CALLER = """
     import os, sys, time
     from tasks import fork_server
-    from tasks.forked import Forked
+    from tasks.forked import Forked, ending_together
     from tests.tasks.test_fork_server import Thing, answer, one
 
     with fork_server.started():
@@ -172,9 +178,83 @@ def test_a_killed_caller_takes_with_it_what_it_forked_and_its_server() -> None:
         wait_for("the server to end", lambda: gone(server), 20)
 
 
-def test_a_forked_process_that_dies_takes_its_caller_with_it() -> None:
-    with caller("one(thing, 'asks', os.kill(one(thing, 'where')['pid'], 9))") as process:
+def test_a_forked_process_that_dies_takes_with_it_a_caller_who_wants_that() -> None:
+    dies = "one(thing, 'asks', os.kill(one(thing, 'where')['pid'], 9))"
+    with caller(f"try:\n        with ending_together(): {dies}\n    finally: print('lives on')") as process:
+        assert process.stdout
+        process.stdout.readline()
         assert process.wait(30) == 1
+        assert not process.stdout.read()
+
+
+def test_others_are_told_that_it_died(thing: Forked) -> None:
+    os.kill(one(thing, "where")["pid"], signal.SIGKILL)
+    for _ in range(2):
+        with pytest.raises(ProcessDied):
+            list(thing.call("times", 1))
+    with pytest.raises(ProcessDied):
+        in_process_of_its_own(partial(os._exit, 0), answer)
+
+
+def test_work_in_a_process_of_its_own(server: None) -> None:
+    assert in_process_of_its_own(os.getpid, answer) != os.getpid()
+    assert in_process_of_its_own(partial(ask, "question", 3), answer) == ("question", 3, os.getpid())
+    with pytest.raises(ContractError, match="no negative number"):
+        in_process_of_its_own(partial(Thing, -1), answer)
+
+
+def asking() -> Thing:
+    """Made only when somebody is there to answer."""
+    return Thing(ask("question", 5)[1])
+
+
+def test_what_has_begun_is_used_by_the_first_who_wants_it(server: None) -> None:
+    begun = Begun(asking)
+    sent = pickle.loads(pickle.dumps(begun))
+    thing = Forked(sent, answer)
+    assert list(thing.call("times", 2)) == [0, 5]
+    process = psutil.Process(one(thing, "where")["pid"])
+    del thing
+    wait_for("the process to end with him who used it", lambda: gone(process), 20)
+    with pytest.raises(ProcessDied):
+        Forked(begun, answer)
+
+
+USER = """
+    import pickle, sys
+    from tasks.forked import Forked
+
+    list(Forked(pickle.loads(bytes.fromhex(sys.argv[1])), print).call("sleeps", sys.argv[2]))
+"""
+
+
+def test_it_ends_with_him_who_uses_it_whatever_it_is_doing(server: None, tmp_path: Path) -> None:
+    begun, file = Begun(Thing), tmp_path / "pid"
+    command = [sys.executable, "-c", textwrap.dedent(USER), pickle.dumps(begun).hex(), str(file)]
+    with subprocess.Popen(command, cwd=ROOT) as user:
+        try:
+            wait_for("its work to begin", file.exists, 20)
+        finally:
+            user.kill()
+    process = psutil.Process(int(file.read_text()))
+    wait_for("the process to end", lambda: gone(process), 20)
+    assert Path(begun.address).exists()  # not because nobody held it any more
+
+
+def test_what_has_begun_and_nobody_used_ends_with_its_last_reference(server: None, tmp_path: Path) -> None:
+    begun = Begun(partial(leave_pid, tmp_path / "pid"))
+    wait_for("the process to begin", (tmp_path / "pid").exists, 20)
+    process, address = psutil.Process(int((tmp_path / "pid").read_text())), Path(begun.address)
+    assert address.exists()
+    del begun
+    wait_for("the process to end", lambda: gone(process), 20)
+    assert not address.exists()
+
+
+def leave_pid(file: Path) -> Thing:
+    file.with_suffix(".new").write_text(str(os.getpid()))
+    file.with_suffix(".new").rename(file)
+    return Thing()
 
 
 def test_a_server_ends_with_the_body_and_one_that_is_there_is_used(server: None) -> None:

@@ -2,19 +2,23 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from PIL import Image
 from pydantic import Field, TypeAdapter, ValidationError
 
 from tasks.leaf import Leaf
 from tasks.plugins import with_plugins
 
+ROOT = Path(__file__).parents[2]
 LEAVES = '''
 """Four leaves of a room each."""
 from typing import Annotated, Any, Literal
@@ -158,6 +162,32 @@ def test_a_job_of_nothing_but_plugins_runs(
     file = tmp_path / "out" / json.loads(done.stdout)["files"][0]
     rows = pq.read_table(file).to_pylist()
     assert [(row["text"], row["length"]) for row in rows] == [("A", 2), ("BCD", 6)]
+
+
+@pytest.mark.slow
+def test_the_leaf_of_the_page_is_one(tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs/extension.md").read_text()
+    [toml], [code] = (re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL) for language in ("toml", "python"))
+    groups = tomllib.loads(toml)["project"]["entry-points"]
+    points = {group.removeprefix("overnight."): some for group, some in groups.items()}
+    site = install(tmp_path / "site", "our_leaves", points)
+    (site / "our_leaves").mkdir()
+    (site / "our_leaves/brightness.py").write_text(code)
+    (tmp_path / "in").mkdir()
+    for grey in (10, 20, 30):
+        Image.new("RGB", (8, 8), (grey, grey, grey)).save(tmp_path / f"in/{grey}.png")
+    write(
+        tmp_path,
+        source={"kind": "images", "path": "in"},
+        preprocess=[{"kind": "resize_image", "size": 8}],
+        inference=[{"kind": "brightness", "scale": 0.5}],
+        sink={"kind": "parquet", "path": "out"},
+    )
+    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
+    done = overnight(tmp_path, site, "run", "job.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = pq.read_table(tmp_path / "out" / json.loads(done.stdout)["files"][0]).to_pylist()
+    assert {row["row_id"]: row["brightness"] for row in rows} == {"10.png": 5, "20.png": 10, "30.png": 15}
 
 
 class Plain(Leaf):

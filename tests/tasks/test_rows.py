@@ -25,6 +25,11 @@ def states(found: pa.Table) -> list[int]:
     return found["__state"].to_pylist()
 
 
+def test_small_blocks_are_handed_on_together_and_no_more_than_it_takes():
+    pieces = (pa.table({"x": np.arange(2)}) for _ in range(7))
+    assert [len(piece) for piece in rows.of_bytes(pieces, 3 * 16)] == [6, 6, 2]
+
+
 def failing_on(bad: set[int]) -> row_work.Work:
     """Doubles x, and fails for any batch that holds one of `bad`."""
 

@@ -16,7 +16,7 @@ from ray._private.accelerators import get_all_accelerator_resource_names
 
 from tasks.errors import JobError
 from tasks.infer import accelerators
-from tasks.infer.task import AnyPredictor
+from tasks.infer.kinds import AnyPredictor
 from tests.tasks.infer.chat_models import chat_model
 from tests.tasks.infer.detectors import write_detector
 from tests.tasks.infer.speech import write_whisper

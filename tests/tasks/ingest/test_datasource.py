@@ -11,8 +11,9 @@ import ray.data
 from tasks import reading_order, rows
 from tasks.errors import StageFailed
 from tasks.ingest.csv import Csv
-from tasks.ingest.datasource import ManifestDatasource, read_units
+from tasks.ingest.datasource import ManifestDatasource
 from tasks.ingest.listing import list_inputs
+from tasks.ingest.reading import read_units
 from tasks.ingest.source import Source
 from tasks.run_directory import Run
 from tests.tasks.runs import make_run

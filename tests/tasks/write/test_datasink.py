@@ -13,8 +13,8 @@ import ray.data
 from tasks import arrays, row_work, rows, settled, staging
 from tasks.errors import ContractError, RowError
 from tasks.ingest.csv import Csv
-from tasks.ingest.datasource import read_units
 from tasks.ingest.listing import list_inputs
+from tasks.ingest.reading import read_units
 from tasks.reading_order import PENDING, read_block, write_order
 from tasks.write.datasink import StagingDatasink
 from tests.tasks.blocks import source_block

@@ -1,0 +1,60 @@
+"""Units to blocks of rows, timed, without those that earlier attempts staged.
+
+It knows nothing of formats (a source reads), nor of Ray Data, whose import would hold up the processes that only read.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from tasks import rows
+from tasks.errors import explain
+from tasks.ingest.ahead import ahead
+from tasks.ingest.source import Source
+from tasks.run_directory import Run
+from tasks.storage_errors import worded
+from tasks.supervisor import report_quarantined
+
+
+def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | None) -> Iterator[pa.Table]:
+    """Blocks of the rows of `units` (schema `reading_order.PENDING`), timed and without what is settled."""
+    settled = {unit: ranges for unit, ranges in _columns(units, "unit", "settled") if ranges}
+    started = time.perf_counter()
+    try:
+        for table in _read(source, units, schema, run.partition):
+            seconds = time.perf_counter() - started
+            fresh = _without_settled(table, settled) if settled else table
+            if len(fresh):
+                live = np.flatnonzero(fresh["__state"].to_numpy() == rows.LIVE)
+                fresh = rows.measured(fresh, live, "ingest", seconds, fresh.nbytes)
+                report_quarantined(fresh, None, run)
+                yield fresh
+            started = time.perf_counter()
+    except Exception as error:
+        raise explain(error, "ingest") from error
+
+
+def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: str) -> Iterator[pa.Table]:
+    with worded("read", source.place(partition)):
+        blocks = source.read(units, schema)
+        # Not from a local disk: its files are in memory, mostly, and a second thread would take the CPU from the first.
+        yield from blocks if source.is_local(partition) else ahead(blocks)
+
+
+def _columns(table: pa.Table, *names: str) -> Iterable[tuple]:
+    return zip(*(table[name].to_pylist() for name in names), strict=True)
+
+
+def _without_settled(table: pa.Table, settled: dict[int, list[int]]) -> pa.Table:
+    """Only the rows outside the settled ranges of their unit; END rows stay."""
+    units, numbers = table["__unit"].to_numpy(), table["__row"].to_numpy()
+    fresh = np.ones(len(table), bool)
+    for unit in np.unique(units):
+        bounds = np.asarray(settled.get(int(unit), []))
+        # Bounds ascend in pairs, so a number lies inside a range where an odd number of bounds are at or below it.
+        inside = np.searchsorted(bounds, numbers, side="right") % 2 == 1
+        fresh &= ~((units == unit) & inside)
+    fresh |= table["__state"].to_numpy() == rows.END
+    return table.filter(pa.array(fresh))

@@ -1,0 +1,9 @@
+"""The shuffles that a job file may name."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles, ShuffleRows
+
+Shuffle = Annotated[NoShuffle | ShuffleFiles | ShuffleBlocks | ShuffleRows, Field(discriminator="kind")]

@@ -1,0 +1,113 @@
+"""Trials in forked processes: begun early, tried elsewhere, and again where a row ends one."""
+
+import os
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import ray
+
+from tasks import fork_server
+from tasks.errors import ContractError, JobError, StageFailed
+from tasks.forked import Begun
+from tasks.infer import trials
+from tasks.infer.predictor import Batch, Predict, Predictor
+from tasks.infer.trial import Trial, loaded
+from tasks.infer.trials import begin_trials, tried
+from tasks.resources import Plan, Pool
+from tests.chaos.runs import wait_for
+from tests.tasks.blocks import source_block
+from tests.tasks.runs import make_run
+
+POOL = Pool("fragile", 1, 1, 0.9, 0)
+SAMPLE = source_block(0, 0, pa.table({"row_id": [f"a#{i}" for i in range(8)], "x": np.arange(8)}))
+
+
+class Fragile(Predictor):
+    """Its process ends at its first `deaths` calls. Leaves a line in `marks` for each time that it is loaded."""
+
+    kind: Literal["fragile"] = "fragile"
+    marks: str
+    deaths: int = 0
+    fault: str = ""
+
+    def imports(self) -> tuple[str, ...]:
+        return ()
+
+    def load(self) -> Predict:
+        if self.fault == "load":
+            raise JobError("expected a model, found none", "infer")
+        with open(self.marks, "a") as marks:
+            marks.write(f"{os.getpid()}\n")
+
+        def predict(batch: Batch) -> dict[str, Any]:
+            if len(Path(self.marks).read_text().split()) <= self.deaths:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.fault == "predict":
+                raise ContractError("needs a column 'y'")
+            return {"y": batch["x"] + 1}
+
+        return predict
+
+
+@pytest.fixture(autouse=True)
+def _server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv(fork_server.ADDRESS, raising=False)
+    with fork_server.started():
+        yield
+
+
+@pytest.fixture
+def marks(tmp_path: Path) -> Path:
+    return tmp_path / "marks"
+
+
+def try_it(folder: Path, model: Fragile, begun: Any = None) -> Trial | None:
+    return tried(make_run(folder), model, POOL, SAMPLE, 8, begun)
+
+
+def test_a_model_that_was_begun_early_is_loaded_once(tmp_path: Path, marks: Path) -> None:
+    plan = Plan(1, None, (POOL,), ())
+    [begun] = begin_trials(make_run(tmp_path), [Fragile(marks=str(marks))], plan)
+    wait_for("the model to be loaded", marks.exists, 20)
+    found = try_it(tmp_path, Fragile(marks=str(marks)), begun)
+    assert found
+    assert found.columns.names == ["y"]
+    assert len(marks.read_text().split()) == 1
+
+
+def test_a_process_that_ends_is_followed_by_another(tmp_path: Path, marks: Path) -> None:
+    model = Fragile(marks=str(marks), deaths=2)
+    assert try_it(tmp_path, model, Begun(partial(loaded, model, make_run(tmp_path))))
+    assert len(set(marks.read_text().split())) == 3
+
+
+def test_a_model_whose_process_always_ends_is_told_of(tmp_path: Path, marks: Path) -> None:
+    with pytest.raises(StageFailed, match="inference fragile: its process ended 6 times while 8 rows were tried"):
+        try_it(tmp_path, Fragile(marks=str(marks), deaths=100))
+    assert len(marks.read_text().split()) == 6
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "message"),
+    [("load", JobError, "expected a model, found none"), ("predict", ContractError, "needs a column 'y'")],
+)
+def test_what_is_wrong_with_a_model_is_raised_here(
+    tmp_path: Path, marks: Path, fault: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        try_it(tmp_path, Fragile(marks=str(marks), fault=fault))
+
+
+def test_trouble_of_the_cluster_is_not_the_models(tmp_path: Path, marks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: Any) -> None:
+        raise ray.exceptions.RaySystemError("the node is gone")
+
+    monkeypatch.setattr(trials, "_tried_by_ray", lost)
+    with pytest.raises(ray.exceptions.RaySystemError, match="the node is gone"):
+        try_it(tmp_path, Fragile(marks=str(marks)), begun=object())
