@@ -195,7 +195,7 @@ def test_a_stream_that_stands_still_fails_and_names_the_stage(
 ) -> None:
     # Longer than the first task of any stage takes to start: until then it is that one that is waited for.
     stalled = job | {"inference": model("hang"), "row_timeout_seconds": None, "stall_timeout_seconds": 20}
-    with pytest.raises(OvernightError, match=r"no row moved .* for 20 s .* waits for infer: [12] Ray tasks run") as caught:
+    with pytest.raises(OvernightError, match=r"no row moved .* for 20 s .* for infer: [12] Ray tasks run") as caught:
         run_job(stalled)
     assert (caught.value.stage, caught.value.error_type) == ("infer", "Stalled")
     assert not list((tmp_path / "out").glob("*.parquet"))
