@@ -1,6 +1,7 @@
 """What a model's trial decides: batch size, how many workers there are, and how much one of them is handed at once."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from tasks.planning import workers_in_memory
 from tasks.resources import Plan, Pool
 
 SECONDS_A_WORKER = 10.0  # of work for which starting one more worker is worth it
-SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS = 1.0, 4.0  # which a death costs
+SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS = 1.0, 2.0  # which a death costs, and the last worker works alone
 TASKS_A_WORKER = 20  # at least, where they are not too short for it: none is then alone for long at the end
 ROWS_A_TASK, UNREAD_ROWS_A_TASK = 512, 4096  # at most; where the worker reads them itself, none lies in Ray's memory
 
@@ -68,3 +69,10 @@ def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worke
     seconds = np.clip(seconds_a_worker / TASKS_A_WORKER, SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS)
     count = seconds / seconds_a_row if seconds_a_row else rows_per_call
     return rows_per_call * int(np.clip(count / rows_per_call, 1, max(most // rows_per_call, 1)))
+
+
+def stream_seconds_a_row(choices: Sequence[Choice], work: Work, is_prepared_beside: bool) -> float | None:
+    """Seconds that the workers take for a row of the source, all of them together; None if nothing was measured."""
+    models = [choice.trial.seconds_a_row * work.each / choice.pool.initial for choice in choices if choice.trial]
+    preparing = work.prepare_seconds / choices[0].pool.initial if is_prepared_beside else 0.0
+    return sum(models) + preparing if any(models) else None

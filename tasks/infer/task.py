@@ -14,7 +14,7 @@ from prefect.cache_policies import NO_CACHE
 from tasks import rows
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.cluster import missing_now
-from tasks.infer.choice import Choice, Work, choose
+from tasks.infer.choice import Choice, Work, choose, stream_seconds_a_row
 from tasks.infer.explanation import explanation
 from tasks.infer.kinds import AnyPredictor
 from tasks.infer.query import Embedder, embed_image, embed_text, embedder
@@ -92,9 +92,7 @@ def infer(
             "keep": keep,
         }
         dataset = _inferred(dataset, run, choice, settings | ({"prepare": prepare} if prepare else {}))
-    measured = [choice.trial.seconds_a_row * work.each / choice.pool.initial for choice in choices if choice.trial]
-    if any(measured):
-        dataset.context.set_config(SECONDS_A_ROW, sum(measured))
+    dataset.context.set_config(SECONDS_A_ROW, stream_seconds_a_row(choices, work, prepare is not None))
     _describe(run, explanation(plan, choices, sample, prepare is not None, dataset.context.get_config(UNREAD, False)))
     wait_until_free(plan)
     return dataset

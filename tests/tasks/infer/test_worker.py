@@ -1,6 +1,5 @@
 """The model's worker: batches of the size asked for, rows that it prepares itself, and the trial before the stream."""
 
-import math
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,6 @@ from pydantic import ValidationError
 
 from tasks import fork_server, row_work, rows
 from tasks.errors import ContractError
-from tasks.infer.choice import rows_a_task
 from tasks.infer.predictor import Batch, Predict, Predictor
 from tasks.infer.task import strategy
 from tasks.infer.trial import Trying
@@ -117,22 +115,6 @@ def test_the_trial_measures_memory_of_its_own_process(tmp_path: Path) -> None:
 def test_a_worker_a_cpu_leaves_nothing_to_ask_for(asked: dict) -> None:
     with pytest.raises(ValidationError, match=f"gives every CPU a worker. Leave out {next(iter(asked))}"):
         Counting(prepare="beside", **asked)
-
-
-@pytest.mark.parametrize(
-    ("rows_per_call", "seconds", "most", "expected"),
-    [
-        *((16, 0.003, 512, 320), (16, 2.0, 512, 16), (64, 0.0001, 512, 512), (1024, 0.0001, 512, 1024)),
-        *((32, None, 512, 32), (20, 0.003, 40, 40), (20, 0.003, 10, 20), (20, 0.0001, 512, 500)),
-    ],
-)
-def test_a_task_is_as_many_calls_as_fill_a_second(rows_per_call: int, seconds: float | None, most: int, expected: int):
-    assert rows_a_task(rows_per_call, seconds, 5.0, most) == expected
-
-
-@pytest.mark.parametrize(("seconds_a_worker", "expected"), [(20, 320), (60, 992), (100, 1328), (math.inf, 1328)])
-def test_a_long_run_has_longer_tasks(seconds_a_worker: float, expected: int) -> None:
-    assert rows_a_task(16, 0.003, seconds_a_worker, 4096) == expected
 
 
 class Meeting(Predictor):
