@@ -1,0 +1,41 @@
+"""How much a worker is handed at once, and how long the stream takes for a row."""
+
+import math
+
+import pyarrow as pa
+import pytest
+
+from tasks.infer.choice import Choice, Work, rows_a_task, stream_seconds_a_row
+from tasks.infer.trial import Trial
+from tasks.resources import Pool
+from tests.tasks.infer.test_worker import Counting
+
+
+@pytest.mark.parametrize(
+    ("rows_per_call", "seconds", "most", "expected"),
+    [
+        *((16, 0.003, 512, 320), (16, 2.0, 512, 16), (64, 0.0001, 512, 512), (1024, 0.0001, 512, 1024)),
+        *((32, None, 512, 32), (20, 0.003, 40, 40), (20, 0.003, 10, 20), (20, 0.0001, 512, 500)),
+    ],
+)
+def test_a_task_is_as_many_calls_as_fill_a_second(rows_per_call: int, seconds: float | None, most: int, expected: int):
+    assert rows_a_task(rows_per_call, seconds, 5.0, most) == expected
+
+
+@pytest.mark.parametrize(("seconds_a_worker", "expected"), [(20, 320), (30, 496), (60, 656), (math.inf, 656)])
+def test_a_long_run_has_longer_tasks(seconds_a_worker: float, expected: int) -> None:
+    assert rows_a_task(16, 0.003, seconds_a_worker, 4096) == expected
+
+
+def choice(seconds_a_row: float | None, workers: int) -> Choice:
+    trial = None if seconds_a_row is None else Trial(seconds_a_row, 0, None, pa.schema([]))
+    model = Counting(name="counting")
+    return Choice(model, model, Pool("counting", 1, workers, 1, 0, initial=workers), trial, 16)
+
+
+def test_a_part_counts_what_workers_take_to_prepare_their_rows() -> None:
+    work = Work(rows=1000, each=3, prepare_seconds=0.02, blocks=None, rows_per_part=None)
+    models = [choice(0.01, 2), choice(0.002, 1)]
+    assert stream_seconds_a_row(models, work, False) == pytest.approx(0.015 + 0.006)
+    assert stream_seconds_a_row(models, work, True) == pytest.approx(0.015 + 0.006 + 0.01)
+    assert stream_seconds_a_row([choice(None, 2)], work, True) is None
