@@ -64,7 +64,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = sorted({system.name for workload in WORKLOADS.values() for system in workload.systems})
     parser.add_argument("--workload", nargs="+", choices=list(WORKLOADS), default=["photos"])
-    parser.add_argument("--rows", type=int, help="default: as many as the workload's figures in the README have")
+    parser.add_argument("--rows", type=int, help="default: the workload's, which take minutes a system")
     parser.add_argument("--repeat", type=int, default=1, help="rounds; default: 1")
     parser.add_argument("--systems", nargs="+", choices=names, help="default: all of the workload")
     parser.add_argument("--limit-seconds", type=float, default=3600, help="of one run; default: 3600")

@@ -107,6 +107,10 @@ class Predictor(Leaf):
             return self.batch_size
         return 64 if self.accelerators() else 16
 
+    def batch_told(self) -> str:
+        """What the model is given in one batch, in words."""
+        return str(self.forward_batch_size())
+
     def accelerators(self) -> dict[str, float]:
         """Those that a worker reserves, by Ray's names; empty where the model runs on CPUs."""
         return accelerators.reserved(self.num_gpus, self.resources)

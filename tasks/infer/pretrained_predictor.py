@@ -3,7 +3,7 @@
 from tasks.infer import pretrained
 from tasks.infer.checkpoint import Dtype, Model
 from tasks.infer.predictor import Predictor
-from tasks.infer.token_batches import BATCHES_PER_WINDOW
+from tasks.infer.token_batches import BATCHES_PER_WINDOW, CPU_TOKENS, DEVICE_TOKENS
 
 
 class PretrainedPredictor(Predictor):
@@ -29,3 +29,13 @@ class TextPredictor(PretrainedPredictor):
 
     def rows_per_call(self) -> int:
         return BATCHES_PER_WINDOW * self.forward_batch_size()
+
+    def token_budget(self) -> int | None:
+        """How many tokens a batch may have, padding included, where its size is left open; None where it is not."""
+        if self.batch_size != "auto":
+            return None
+        return DEVICE_TOKENS if self.accelerators() else CPU_TOKENS
+
+    def batch_told(self) -> str:
+        budget, window = self.token_budget(), f"of {self.rows_per_call()} sorted by length"
+        return f"texts that fill {budget:,} tokens, {window}" if budget else f"{self.batch_size} texts, {window}"

@@ -15,7 +15,7 @@ from tasks.infer.labels import TopK, labelled
 from tasks.infer.predictor import Batch, Predict
 from tasks.infer.pretrained_predictor import TextPredictor
 from tasks.infer.texts import texts
-from tasks.infer.token_batches import Encoded, by_length, token_budget
+from tasks.infer.token_batches import Encoded, by_length
 from tasks.infer.tokens import tokenize_function
 
 
@@ -38,7 +38,7 @@ class TextClassification(TextPredictor):
             config.pad_token_id = tokenizer.pad_token_id
         model, _ = checkpoint.weights(AutoModelForSequenceClassification, self.dtype, config=config)
         model = model.to(device)
-        budget = token_budget(self.batch_size, device.type)
+        budget = self.token_budget()
         is_each_its_own = config.problem_type == "multi_label_classification" or config.num_labels == 1
 
         def probabilities(encoded: list[Encoded]) -> np.ndarray:

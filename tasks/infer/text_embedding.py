@@ -17,7 +17,7 @@ from tasks.infer.pooling import pool, sentence_settings
 from tasks.infer.predictor import Batch, Predict
 from tasks.infer.pretrained_predictor import TextPredictor
 from tasks.infer.texts import texts
-from tasks.infer.token_batches import Encoded, by_length, token_budget
+from tasks.infer.token_batches import Encoded, by_length
 from tasks.infer.tokens import tokenize_function
 
 
@@ -39,7 +39,7 @@ class TextEmbedding(TextPredictor):
         auto_class = AutoModelForTextEncoding if config.is_encoder_decoder else AutoModel
         model, _ = checkpoint.weights(auto_class, self.dtype, optional="pooler", **place)
         model = model.to(device)
-        budget = token_budget(self.batch_size, device.type)
+        budget = self.token_budget()
         tokenize = tokenize_function(
             tokenizer, config, settings.max_length, lower_case=settings.lower_case, prompt=settings.prompt
         )

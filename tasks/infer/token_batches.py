@@ -39,10 +39,3 @@ def by_length(encoded: Sequence[Encoded], tokens: int | None, rows: int, run: Ca
     batches = list(token_batches(lengths, tokens, rows))
     made = [run([encoded[row] for row in places]) for places in batches]
     return np.concatenate(made)[np.argsort(np.concatenate(batches))]
-
-
-def token_budget(batch_size: str | int, device_type: str) -> int | None:
-    """How many tokens a batch may have where its size is left open; None where it is not."""
-    if batch_size != "auto":
-        return None
-    return CPU_TOKENS if device_type == "cpu" else DEVICE_TOKENS

@@ -1,14 +1,17 @@
 """What the plan's artifact says."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from tasks import rows
 from tasks.infer.choice import Choice
 from tasks.infer.explanation import explanation
 from tasks.infer.python import PythonPredictor
+from tasks.infer.text_embedding import TextEmbedding
 from tasks.infer.trial import Trial
 from tasks.planning import make_plan
 from tests.tasks.blocks import source_block
@@ -50,3 +53,24 @@ def test_two_models_are_told_apart_and_what_the_job_pins_is_said_to_be_so() -> N
     assert found["b: batch size"] == "16, by default"
     assert found["b: memory of a worker"] == "not measured: no row passed"
     assert "nothing known of b" in found["a row costs, measured on a sample"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "texts that fill 2,048 tokens, of 512 sorted by length, by default"),
+        ({"num_gpus": 1}, "texts that fill 65,536 tokens, of 2048 sorted by length, by default"),
+        ({"batch_size": 8}, "8 texts, of 256 sorted by length, as the job says"),
+    ],
+)
+def test_texts_come_in_batches_of_as_many_tokens(settings: dict[str, Any], expected: str) -> None:
+    model = TextEmbedding(model="minilm", text_column="text", **settings)
+    plan = make_plan([model], [{"CPU": 4, "GPU": 1}], {})
+    found = explanation(
+        plan,
+        [Choice(model, model, plan.pools[0], None, 8)],
+        source_block(0, 0, pa.table({"row_id": ["a"]})),
+        False,
+        False,
+    )
+    assert found["batch size"] == expected
