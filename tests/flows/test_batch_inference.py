@@ -111,6 +111,7 @@ def test_every_picture_is_published_with_its_model_s_answer(run_job: RunJob, pic
     assert receipt["status"] == "published"
     assert receipt["rows_in"] == 12
     assert set(receipt["stages"]) == {"ingest", "shuffle", "preprocess", "infer", "write"}
+    assert 0 < receipt["stages"]["write"]["seconds"] < receipt["seconds"]
     assert {row_id: (row["label"], row["mean"]) for row_id, row in rows.items()} == {
         f"{'cat' if i % 2 else 'dog'}/{i:02d}.png": ("cat" if i % 2 else "dog", i * 20.0) for i in range(12)
     }

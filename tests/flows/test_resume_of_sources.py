@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import tarfile
+from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -20,10 +21,11 @@ from pyiceberg.catalog import load_catalog
 
 from tasks.errors import OvernightError
 from tests.conftest import WORKER_PATH
-from tests.flows.conftest import RunJob, assert_settled, published
+from tests.flows.conftest import RunJob, assert_quarantined, assert_settled, published
 from tests.tasks.ingest.test_numpy import npy
 from tests.tasks.ingest.test_tfrecord import example
 from tests.tasks.ingest.test_tfrecord import file as tfrecords
+from tests.tasks.preprocess import pdfs, sounds, videos
 
 FILES, ROWS_A_FILE = 4, 12
 ROWS = FILES * ROWS_A_FILE
@@ -35,11 +37,13 @@ import numpy as np
 
 
 class Half:
-    def __init__(self, flag, out):
-        self.flag, self.out, self.seen = Path(flag), Path(out), 0
+    def __init__(self, flag, out, refuses="nothing"):
+        self.flag, self.out, self.refuses, self.seen = Path(flag), Path(out), refuses, 0
 
     def __call__(self, batch):
         rows = len(batch["row_id"])
+        if any(name.startswith(self.refuses) for name in batch["row_id"]):
+            raise ValueError("not this one")
         self.seen += rows
         if self.seen > 24 and self.flag.exists():
             while not any(self.out.glob("_overnight/*/generations/*/parts/*.part")):
@@ -191,3 +195,58 @@ def test_a_run_that_failed_half_way_is_taken_up_and_no_row_is_lost_or_doubled(
         assert sorted(json.loads(text)["n"] for text in table["text"].to_pylist()) == list(range(ROWS))
     else:
         assert sorted(Path(name).stem for name in table["row_id"].to_pylist()) == [f"{n:04d}" for n in range(ROWS)]
+
+
+# What makes several rows of a file: a file of so many, and the steps.
+MADE: dict[str, tuple[str, Callable[[int], bytes], list[Settings]]] = {
+    "pdf": (
+        "pdf",
+        lambda count: pdfs.pdf([[f"page {page}"] for page in range(count)]),
+        [{"kind": "pdf_text"}, {"kind": "split_text", "size": 80, "overlap": 20}],
+    ),
+    "audio": (
+        "wav",
+        lambda count: sounds.wav(sounds.tone(count, 8_000), 8_000),
+        [{"kind": "decode_audio", "chunk_seconds": 1}],
+    ),
+    "video": (
+        "mp4",
+        lambda count: videos.video(10 * count),
+        [{"kind": "sample_frames", "every_seconds": 1}],
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MADE)
+def test_a_file_of_many_rows_is_there_with_all_of_them_or_quarantined_with_all(
+    kind: str, tmp_path: Path, run_job: RunJob
+) -> None:
+    ending, content, steps = MADE[kind]
+    place, out, flag = tmp_path / "in", tmp_path / "out", tmp_path / "fail"
+    place.mkdir()
+    flag.touch()
+    rows = {f"{n:04d}.{ending}": n % 4 + 1 for n in range(24)}
+    for name, count in rows.items():
+        (place / name).write_bytes(content(count))
+    (WORKER_PATH / "half_way.py").write_text(MODEL)
+    refused = f"0007.{ending}"
+    asks = {"flag": str(flag), "out": str(out), "refuses": f"{refused}#2"}
+    job: dict[str, Any] = {
+        "name": f"many-{kind}",
+        "source": {"kind": kind, "path": str(place)},
+        "preprocess": steps,
+        "inference": [{"kind": "python", "target": "half_way:Half", "kwargs": asks, "batch_size": 4, "workers": 1}],
+        "checks": {"max_quarantined": 1},
+        "sink": {"kind": "parquet", "path": str(out), "rows_per_part": 4},
+    }
+    with pytest.raises(OvernightError, match="values for a batch of"):
+        run_job(job)
+    flag.unlink()
+    receipt = run_job(job)
+    assert_settled(receipt, written=23)
+    assert 0 < receipt["rows_resumed"] < 24
+    found = published(receipt, out)["row_id"].to_pylist()
+    assert len(set(found)) == len(found)
+    assert Counter(name.partition("#")[0] for name in found) == {n: c for n, c in rows.items() if n != refused}
+    assert_quarantined(out, {refused: rf"{refused}#2\S*: .*not this one \(1 of 4 rows made of this one failed\)"})

@@ -128,7 +128,7 @@ def test_16_bit_grey_is_scaled_not_clipped(kind):
 
 
 def broken() -> dict[str, tuple[bytes | None, str]]:
-    """Ten kinds of broken image, with a part of the reason that each must give."""
+    """Eleven kinds of broken image, with a part of the reason that each must give."""
     image = smooth(64, 64)
     jpeg, png = encode(image, "JPEG"), encode(image)
     flipped = bytearray(png)
@@ -142,6 +142,7 @@ def broken() -> dict[str, tuple[bytes | None, str]]:
         "only the header": (jpeg[:100], "found 100 bytes"),
         "text": (b"<html>404 Not Found</html>", "begin with b'<html>404 Not Fo'"),
         "zeros": (bytes(1000), "expected an image"),
+        "a document": (b"%PDF-1.7\n%%EOF\n", "begin with b'%PDF-1.7"),
         "flipped bits": (bytes(flipped), "expected a whole PNG"),
         "too large": (huge, "found 5000 x 5000 = 25000000"),
         "32-bit floats": (encode(Image.new("F", (4, 4)), "TIFF"), "expected 8 or 16 bits a channel"),
