@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from prefect.cache_policies import NO_CACHE
 from tasks import rows
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.cluster import missing_now
+from tasks.expression import Expression
 from tasks.infer.choice import Choice, Work, choose, stream_seconds_a_row
 from tasks.infer.explanation import explanation
 from tasks.infer.kinds import AnyPredictor
@@ -85,17 +87,29 @@ def infer(
         dataset, prepare = _prepared_apart(dataset, prepare), None
     prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
     for place, choice in enumerate(choices):
+        read = columns_read(models[place + 1 :])
         settings: dict[str, Any] = {
             "prefix": prefixes[place],
-            "drop_heavy": place == len(models) - 1,
+            "drop_heavy": read is not None,
             "earlier": prefixes[:place],
-            "keep": keep,
+            "keep": [*keep, *(read or [])],
         }
         dataset = _inferred(dataset, run, choice, settings | ({"prepare": prepare} if prepare else {}))
     dataset.context.set_config(SECONDS_A_ROW, stream_seconds_a_row(choices, work, prepare is not None))
     _describe(run, explanation(plan, choices, sample, prepare is not None, dataset.context.get_config(UNREAD, False)))
     wait_until_free(plan)
     return dataset
+
+
+def columns_read(models: Sequence[AnyPredictor]) -> list[str] | None:
+    """What the models read, or choose their rows by; None where one of them reads all that there is."""
+    names: list[str] = []
+    for model in models:
+        inputs = model.inputs()
+        if inputs is None:
+            return None
+        names += [*inputs, *(Expression(model.where).columns if model.where else [])]
+    return names
 
 
 def _work(run: Run, dataset: ray.data.Dataset, sample: pa.Table, rows_per_part: int | None) -> Work:

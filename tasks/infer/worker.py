@@ -1,7 +1,7 @@
 """The worker of one model, which it loads once and runs on every batch: a Ray actor, or in a process forked for one.
 
 It hands the model only live rows and only the columns it reads, isolates rows on which it fails, prefixes its outputs
-when there are several models, and drops heavy inputs behind the last one.
+when there are several models, and drops heavy inputs that no model behind it reads.
 """
 
 import contextlib

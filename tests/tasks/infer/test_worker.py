@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from tasks import fork_server, row_work, rows
 from tasks.errors import ContractError
 from tasks.infer.predictor import Batch, Predict, Predictor
-from tasks.infer.task import strategy
+from tasks.infer.task import columns_read, strategy
+from tasks.infer.text_embedding import TextEmbedding
 from tasks.infer.trial import Trying
 from tasks.infer.worker import ForkedPreparingWorker, PreparingWorker, Worker
 from tasks.preprocess.derive_columns import DeriveColumns
@@ -115,6 +116,16 @@ def test_the_trial_measures_memory_of_its_own_process(tmp_path: Path) -> None:
 def test_a_worker_a_cpu_leaves_nothing_to_ask_for(asked: dict) -> None:
     with pytest.raises(ValidationError, match=f"gives every CPU a worker. Leave out {next(iter(asked))}"):
         Counting(prepare="beside", **asked)
+
+
+def test_what_models_behind_do_not_read_goes_as_soon_as_a_model_is_done_with_it(tmp_path: Path) -> None:
+    texts = TextEmbedding(model="minilm", text_column="text", where="label == 'long'")
+    assert (columns_read([]), columns_read([texts]), columns_read([texts, Counting()])) == ([], ["text", "label"], None)
+    table = block(2)
+    for name in ("image", "sound"):
+        table = rows.with_column(table, name, pa.array([b"a", b"b"]))
+    worker = Worker(Counting(batch_size=4), make_run(tmp_path), "first_", True, [], ["sound"])
+    assert list(rows.visible(next(worker(table))).column_names) == ["row_id", "x", "sound", "first_count", "first_sum"]
 
 
 class Meeting(Predictor):
