@@ -3,17 +3,22 @@
 import pyarrow as pa
 
 from tasks.errors import CheckFailed
+from tasks.manifest import read_units
+from tasks.run_directory import Run
 from tasks.settled import Totals, count
 
 
-def audit(manifest: pa.Table, merged: pa.Table, where: str) -> Totals:
-    """The totals of a partition that may be published. Raises `CheckFailed` saying what to look at in `where`."""
-    totals = count(manifest, merged)
+def audit(counts: pa.Table, merged: pa.Table, run: Run) -> Totals:
+    """The totals of a partition that may be published. Raises `CheckFailed` saying what to look at.
+
+    `counts` has the columns `rows` and `first_row` of the manifest, `merged` is of `settled.merge`.
+    """
+    totals = count(counts, merged)
     for units, what in ((totals.unsettled_units, "not settled"), (totals.doubled_units, "settled more than once")):
         if len(units):
-            first = manifest["path"][int(units[0])].as_py()
+            first = read_units(run.manifest, units[:1])["path"][0].as_py()
             raise CheckFailed(
                 f"rows of {len(units)} units are {what}, the first in {first}. Nothing was published. "
-                f"The staged parts are kept in {where}; run again to resume, or with --force to start anew."
+                f"The staged parts are kept in {run.parts}; run again to resume, or with --force to start anew."
             )
     return totals

@@ -1,9 +1,9 @@
 """What bounded a run: which stage, how busy CPUs and GPUs were, how near it came to its machine, and what would help.
 
 From what every stage measured of its own work. A stage's *demand* is the share of its own capacity that its work took
-while the stream ran: worker seconds / (workers x seconds). What runs on shared CPUs demands them together. The stage
-that demands most is the bound; where nothing demands half, starting up (or waiting for storage) was, or work that kept
-a worker busy but was too little for many.
+while the stream ran: worker seconds / (workers x seconds). What runs on shared CPUs demands them together; writers, of
+whom there are `WRITES_AT_ONCE`, mostly wait. The stage that demands most is the bound; where nothing demands half,
+starting up (or waiting for storage) was, or work that kept a worker busy but was too little for many.
 
 The machine's *limit* is the rate at which the measured work would fill what the plan gave it, with nothing in between:
 all CPUs for work on CPUs, and all model workers' devices for the model. Rates are source rows a second.
@@ -12,6 +12,8 @@ all CPUs for work on CPUs, and all model workers' devices for the model. Rates a
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from tasks.resources import WRITES_AT_ONCE
 
 READING, DECODING, MODEL, WRITING, START = "reading", "preprocessing", "the model", "writing", "start-up"
 ENOUGH = 0.5  # of its capacity: what demands less bounds nothing
@@ -34,9 +36,9 @@ def bottleneck(
 ) -> dict[str, Any]:
     """The receipt's `performance`: bounded_by, cpus_busy, gpus_busy (None without GPUs), rates, limit and advice.
 
-    stages: worker seconds and rows by stage. stream_seconds: from the stream's start to its end. first_seconds: of
-    these, until `first_rows` were through the model, which one worker had done; what that took is no start-up.
-    Fractions are of 1.
+    stages: worker seconds and rows by stage; of `write` those of staging. stream_seconds: from the stream's start to
+    its end. first_seconds: of these, until `first_rows` were through the model, which one worker had done; what that
+    took is no start-up. Fractions are of 1.
     """
     rows = stages["ingest"]["rows"]
     seconds = {stage: found["seconds"] for stage, found in stages.items()}
@@ -48,7 +50,8 @@ def bottleneck(
     cpus_busy = min(cpu_seconds / (capacity.cpus * working), 1.0)
     gpus_busy = min(seconds["infer"] / (capacity.gpu_workers * working), 1.0) if on_gpu else None
     least = max(cpu_seconds / capacity.cpus, seconds["infer"] / capacity.gpu_workers if on_gpu else 0.0)
-    bound = _bound(seconds, cpus_busy, gpus_busy, start_seconds, working)
+    writers_busy = min(seconds["write"] / (WRITES_AT_ONCE * working), 1.0)
+    bound = _bound(seconds, cpus_busy, gpus_busy, writers_busy, start_seconds, working)
     rate = rows / stream_seconds if stream_seconds else 0.0
     limit = rows / least if least else None
     return {
@@ -60,15 +63,22 @@ def bottleneck(
         "rows_per_second_streaming": round(rows / working, 3),
         "limit_rows_per_second": None if limit is None else round(limit, 3),
         "fraction_of_limit": None if limit is None else round(rows / working / limit, 3),
-        "advice": _advice(bound, seconds, cpus_busy, gpus_busy, start_seconds, stream_seconds),
+        "advice": _advice(bound, seconds, cpus_busy, gpus_busy, writers_busy, start_seconds, stream_seconds),
     }
 
 
 def _bound(
-    seconds: Mapping[str, float], cpus_busy: float, gpus_busy: float | None, start_seconds: float, working: float
+    seconds: Mapping[str, float],
+    cpus_busy: float,
+    gpus_busy: float | None,
+    writers_busy: float,
+    start_seconds: float,
+    working: float,
 ) -> str:
     if start_seconds > working:
         return START
+    if writers_busy > max(cpus_busy, gpus_busy or 0.0, ENOUGH):
+        return WRITING
     on_cpu = {READING: seconds["ingest"], DECODING: seconds["preprocess"]}
     if gpus_busy is None:
         on_cpu[MODEL] = seconds["infer"]
@@ -85,6 +95,7 @@ def _advice(
     seconds: Mapping[str, float],
     cpus_busy: float,
     gpus_busy: float | None,
+    writers_busy: float,
     start_seconds: float,
     stream_seconds: float,
 ) -> str:
@@ -101,9 +112,8 @@ def _advice(
     if bound == READING:
         return f"read-bound:{idle} put the data nearer, or into larger files"
     if bound == WRITING:
-        return (
-            f"bound by nothing that is measured, most likely by writing or by waiting:{idle} look at the sink's storage"
-        )
+        told = "write-bound" if writers_busy > ENOUGH else "bound by nothing that is measured, most likely by waiting"
+        return f"{told}:{idle} look at the sink's storage"
     where = "GPUs" if gpus_busy is not None else "CPUs, or a GPU"
     return (
         f"model-bound ({seconds['infer'] / work:.0%} of the work): add {where}, or set dtype: bfloat16 where it holds"

@@ -5,13 +5,16 @@ blocks after a worker died; the name is the same then, so the part is replaced b
 readers here.
 """
 
+import time
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from ray.data import Datasink
 from ray.data.block import Block
+from ray.data.datasource import WriteResult
 
 from tasks import rows, settled, staging
 from tasks.errors import ContractError
@@ -19,17 +22,33 @@ from tasks.run_directory import Run
 from tasks.write.publishable import publishable
 
 
-class StagingDatasink(Datasink[int]):
-    """Writes parts of at least `rows_per_part` rows, except the last; `write` returns the rows it settled."""
+class Written(NamedTuple):
+    """Rows that a call settled, and what it took."""
+
+    rows: int
+    seconds: float
+
+
+class StagingDatasink(Datasink[Written]):
+    """Writes parts of at least `rows_per_part` rows, except the last. seconds: what all calls took, once it is over."""
 
     def __init__(self, run: Run, compression: str, rows_per_part: int) -> None:
         self._run, self._compression, self._rows_per_part = run, compression, rows_per_part
+        self.seconds = 0.0
 
     @property
     def min_rows_per_write(self) -> int:
         return self._rows_per_part
 
-    def write(self, blocks: Iterable[Block], ctx: object) -> int:
+    def on_write_complete(self, write_result: WriteResult[Written]) -> None:
+        self.seconds = sum(written.seconds for written in write_result.write_returns)
+
+    def write(self, blocks: Iterable[Block], ctx: object) -> Written:
+        started = time.perf_counter()
+        settled_rows = self._write(blocks, f"{self._run.attempt}-{ctx.task_idx:06d}")  # type: ignore[attr-defined]
+        return Written(settled_rows, time.perf_counter() - started)
+
+    def _write(self, blocks: Iterable[Block], part: str) -> int:
         try:
             block = rows.joined(blocks).combine_chunks()
         except pa.ArrowException as error:
@@ -44,7 +63,7 @@ class StagingDatasink(Datasink[int]):
             table = table.append_column(name, block[name].take(places))
         staging.write_part(
             self._run.parts,
-            f"{self._run.attempt}-{ctx.task_idx:06d}",  # type: ignore[attr-defined]
+            part,
             table,
             _errors(block.filter(pa.array(states == rows.QUARANTINED))),
             settled.ranges_of(block),

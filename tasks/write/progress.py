@@ -71,11 +71,15 @@ def _interval(elapsed: float) -> float:
 
 @dataclass
 class Streamed:
-    """Seconds that a stream took, of these until the first rows were through the model, and how many; 0: none came."""
+    """Seconds that a stream took, of these until the first rows were through the model, and how many; 0: none came.
+
+    write_seconds: what staging its parts took, of all writers together.
+    """
 
     seconds: float = 0.0
     first_seconds: float = 0.0
     first_rows: int = 0
+    write_seconds: float = 0.0
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import ray
 import ray.data
@@ -60,12 +61,12 @@ def write(
     """
     if checks.python:
         probe(checks.python)
-    manifest, inputs = read_manifest(run.manifest, ["path", "size", "first_row", "rows"])
+    counts, inputs = read_manifest(run.manifest, ["size", "first_row", "rows"])  # not the paths, which may be gigabytes
     summaries = reading_order.read_summaries(run.order)
-    streamed = _stream(run, sink, checks, manifest, summaries, dataset) if summaries else Streamed()
+    streamed = _stream(run, sink, checks, counts, summaries, dataset) if summaries else Streamed()
     records = staging.read_records(run.parts)
     merged = settled.merge([record.ranges for record in records])
-    totals = audit(manifest, merged, str(run.parts))
+    totals = audit(counts, merged, run)
     with prepared(run, sink, records, merged) as ready:
         errors = staging.read_errors(run.parts, records, merged)
         facts = {
@@ -75,7 +76,7 @@ def write(
             "incidents": supervisor.incidents(run),
         }
         files = sink.published(run, ready)
-        receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed.seconds)
+        receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed.write_seconds)
         capacity = Capacity(plan.cpus, plan.gpu_workers)
         receipt["performance"] = bottleneck(
             receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows
@@ -94,19 +95,12 @@ def _stream(
     run: Run,
     sink: Sink,
     checks: Checks,
-    manifest: Any,
+    counts: pa.Table,
     summaries: list[tuple[int | None, int]],
     dataset: ray.data.Dataset,
 ) -> Streamed:
-    known = manifest["rows"].null_count == 0
-    total = int(np.sum(manifest["rows"].to_numpy())) if known else None
-    left = sum(count or 0 for count, _ in summaries) if known else None
-    already = reading_order.read_quarantined(run.order)
-    # Rows of files that must be read to be counted: a row takes two bytes at least, where nothing is compressed.
-    most = total if total is not None else int(np.sum(manifest["size"].to_numpy())) // 2 + len(manifest)
-    compressed = pc.any(pc.ends_with(manifest["path"], ".gz", ignore_case=True)).as_py()
-    limit = checks.quarantine_limit(most) if total is not None or not compressed else 2**62
-    supervisor.tell(run, "allow", limit, already)
+    left = sum(count or 0 for count, _ in summaries) if counts["rows"].null_count == 0 else None
+    supervisor.tell(run, "allow", _quarantine_limit(run, checks, counts), reading_order.read_quarantined(run.order))
     datasink = StagingDatasink(run, sink.staged_compression, sink.rows_per_part or _rows_per_part(dataset))
     failure = None
     try:
@@ -122,7 +116,18 @@ def _stream(
         failure = explain(error, "write")
     if failure is not None:
         raise detached(failure)
+    streamed.write_seconds = datasink.seconds
     return streamed
+
+
+def _quarantine_limit(run: Run, checks: Checks, counts: pa.Table) -> int:
+    """Rows that may be quarantined: where files must be read to be counted, of as many as may be in them at most."""
+    if counts["rows"].null_count == 0:
+        return checks.quarantine_limit(int(np.sum(counts["rows"].to_numpy())))
+    paths = read_manifest(run.manifest, ["path"])[0]["path"]
+    if pc.any(pc.ends_with(paths, ".gz", ignore_case=True)).as_py():
+        return 2**62
+    return checks.quarantine_limit(int(np.sum(counts["size"].to_numpy())) // 2 + len(counts))  # two bytes a row
 
 
 def begin_writer() -> None:

@@ -1,12 +1,15 @@
 """Every source row is settled exactly once, or nothing is published."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
 from tasks import rows, settled
 from tasks.errors import CheckFailed
-from tasks.manifest import UNITS
+from tasks.manifest import UNITS, write_manifest
 from tasks.write.audit import audit
+from tests.tasks.runs import make_run
 
 
 def units(*counts: int | None) -> pa.Table:
@@ -20,9 +23,9 @@ def merged(*ranges: tuple[int, int, int, int]) -> pa.Table:
     return settled.merge([table])
 
 
-def test_totals_of_a_partition_that_is_whole():
+def test_totals_of_a_partition_that_is_whole(tmp_path: Path):
     found = merged((0, 0, 5, rows.LIVE), (0, 5, 7, rows.FILTERED), (1, 0, 1, rows.QUARANTINED), (1, 0, 1, rows.END))
-    totals = audit(units(7, None), found, "where")
+    totals = audit(units(7, None), found, make_run(tmp_path))
     assert (totals.rows, totals.written, totals.filtered, totals.quarantined) == (8, 5, 2, 1)
 
 
@@ -32,7 +35,7 @@ def test_totals_of_a_partition_that_is_whole():
         (
             [5, 5],
             [(0, 0, 5, rows.LIVE), (1, 0, 4, rows.LIVE)],
-            r"1 units are not settled, the first in 1\.csv.*in where",
+            r"1 units are not settled, the first in 1\.csv.*in /.*/parts",
         ),
         ([5], [], r"not settled, the first in 0\.csv"),
         ([None], [(0, 0, 5, rows.LIVE)], "not settled"),
@@ -40,6 +43,8 @@ def test_totals_of_a_partition_that_is_whole():
         ([5], [(0, 0, 4, rows.LIVE), (0, 7, 8, rows.LIVE)], "not settled"),
     ],
 )
-def test_what_is_not_settled_exactly_once_is_refused(counts: list, found: list, message: str):
+def test_what_is_not_settled_exactly_once_is_refused(tmp_path: Path, counts: list, found: list, message: str):
+    run = make_run(tmp_path)
+    write_manifest(run.manifest, units(*counts), "digest", None)
     with pytest.raises(CheckFailed, match=message):
-        audit(units(*counts), merged(*found), "where")
+        audit(units(*counts), merged(*found), run)

@@ -5,8 +5,10 @@ import pytest
 from tasks.write.bottleneck import Capacity, bottleneck
 
 
-def stages(ingest: float, preprocess: float, infer: float, rows: int = 1000) -> dict[str, dict[str, float]]:
-    seconds = {"ingest": ingest, "shuffle": 0.0, "preprocess": preprocess, "infer": infer, "write": 100.0}
+def stages(
+    ingest: float, preprocess: float, infer: float, rows: int = 1000, write: float = 1.0
+) -> dict[str, dict[str, float]]:
+    seconds = {"ingest": ingest, "shuffle": 0.0, "preprocess": preprocess, "infer": infer, "write": write}
     return {stage: {"seconds": found, "rows": rows, "bytes": 0} for stage, found in seconds.items()}
 
 
@@ -17,7 +19,10 @@ def stages(ingest: float, preprocess: float, infer: float, rows: int = 1000) -> 
         (stages(2, 50, 130), Capacity(2, 0), 5, "the model", "model-bound (71% of the work): add CPUs, or a GPU"),
         (stages(130, 2, 50), Capacity(2, 0), 5, "reading", "read-bound"),
         (stages(1, 1, 1), Capacity(2, 0), 60, "start-up", "60 of 100 s"),
-        (stages(1, 1, 1), Capacity(2, 0), 5, "writing", "look at the sink's storage"),
+        (stages(1, 1, 1), Capacity(2, 0), 5, "writing", "nothing that is measured, most likely by waiting: look at"),
+        (stages(1, 50, 80, write=150), Capacity(2, 0), 5, "writing", "write-bound: look at the sink's storage"),
+        (stages(2, 200, 30, write=150), Capacity(16, 1), 0, "writing", "write-bound: the GPUs waited 70% of the time;"),
+        (stages(1, 50, 130, write=150), Capacity(2, 0), 5, "the model", "model-bound"),
         (stages(2, 1400, 28), Capacity(16, 1), 0, "preprocessing", "the GPUs waited 72% of the time; add CPUs"),
         (stages(2, 200, 95), Capacity(16, 1), 0, "the model", "add GPUs"),
         (stages(50, 2, 20), Capacity(16, 1), 0, "reading", "the GPUs waited 80% of the time; put the data nearer"),

@@ -33,7 +33,9 @@ def bad(unit: int, number: int) -> pa.Table:
 
 def write(tmp_path: Path, blocks: list[pa.Table], task: int = 0, **run: Any) -> staging.Record:
     target = make_run(tmp_path, **run)
-    assert StagingDatasink(target, "zstd", 10).write(blocks, SimpleNamespace(task_idx=task)) == sum(map(len, blocks))
+    assert StagingDatasink(target, "zstd", 10).write(blocks, SimpleNamespace(task_idx=task)).rows == sum(
+        map(len, blocks)
+    )
     return staging.read_records(target.parts)[-1]
 
 
