@@ -7,7 +7,6 @@ readers here.
 
 import time
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,14 +21,7 @@ from tasks.run_directory import Run
 from tasks.write.publishable import publishable
 
 
-class Written(NamedTuple):
-    """Rows that a call settled, and what it took."""
-
-    rows: int
-    seconds: float
-
-
-class StagingDatasink(Datasink[Written]):
+class StagingDatasink(Datasink[float]):
     """Writes parts of at least `rows_per_part` rows, except the last. seconds: what all calls took, once it is over."""
 
     def __init__(self, run: Run, compression: str, rows_per_part: int) -> None:
@@ -40,21 +32,22 @@ class StagingDatasink(Datasink[Written]):
     def min_rows_per_write(self) -> int:
         return self._rows_per_part
 
-    def on_write_complete(self, write_result: WriteResult[Written]) -> None:
-        self.seconds = sum(written.seconds for written in write_result.write_returns)
+    def on_write_complete(self, write_result: WriteResult[float]) -> None:
+        self.seconds = sum(write_result.write_returns)
 
-    def write(self, blocks: Iterable[Block], ctx: object) -> Written:
+    def write(self, blocks: Iterable[Block], ctx: object) -> float:
+        """The seconds that it took."""
         started = time.perf_counter()
-        settled_rows = self._write(blocks, f"{self._run.attempt}-{ctx.task_idx:06d}")  # type: ignore[attr-defined]
-        return Written(settled_rows, time.perf_counter() - started)
+        self._write(blocks, f"{self._run.attempt}-{ctx.task_idx:06d}")  # type: ignore[attr-defined]
+        return time.perf_counter() - started
 
-    def _write(self, blocks: Iterable[Block], part: str) -> int:
+    def _write(self, blocks: Iterable[Block], part: str) -> None:
         try:
             block = rows.joined(blocks).combine_chunks()
         except pa.ArrowException as error:
             raise ContractError(f"rows of one column differ in type: {error}. Return one type.", "write") from error
         if not len(block):
-            return 0
+            return
         states = block["__state"].to_numpy()
         live, places = rows.live_rows(block)
         table = publishable(live)
@@ -70,7 +63,6 @@ class StagingDatasink(Datasink[Written]):
             _measures(block, table),
             self._compression,
         )
-        return len(block)
 
 
 def refuse_partition_column(names: list[str], run: Run) -> None:

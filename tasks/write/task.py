@@ -61,7 +61,9 @@ def write(
     """
     if checks.python:
         probe(checks.python)
-    counts, inputs = read_manifest(run.manifest, ["size", "first_row", "rows"])  # not the paths, which may be gigabytes
+    counts, inputs = read_manifest(
+        run.manifest, ["size", "first_row", "rows"]
+    )  # not the paths, of which there may be millions
     summaries = reading_order.read_summaries(run.order)
     streamed = _stream(run, sink, checks, counts, summaries, dataset) if summaries else Streamed()
     records = staging.read_records(run.parts)
