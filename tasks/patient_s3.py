@@ -27,7 +27,7 @@ from s3fs.utils import FileExpired
 from tasks.errors import StorageFailed
 from tasks.passing import is_passing, status_of
 from tasks.quick_s3 import QuickGets, quick_gets, threads
-from tasks.s3_answers import take_objects
+from tasks.s3_answers import compare_count, take_objects
 
 PATIENCE_SECONDS = 120.0
 LONGEST_WAIT_SECONDS = 8.0
@@ -53,6 +53,7 @@ class PatientS3(S3FileSystem):
             client.meta.events.register_first("needs-retry.s3", seconds_to_wait, unique_id="overnight-patience")
             # By this name it comes before botocore's own, which are registered by `before-parse.s3.*`.
             client.meta.events.register("before-parse.*.ListObjectsV2", take_objects, unique_id="overnight-listing")
+            client.meta.events.register("after-call.s3.ListObjectsV2", compare_count, unique_id="overnight-count")
             self._known_client, self._quick = client, {}
         return client
 

@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import Any
 from xml.etree import ElementTree
 
+from tasks.errors import InputError
+
 FIELDS = ("Key", "LastModified", "ETag", "Size", "StorageClass")
 
 
@@ -32,3 +34,21 @@ def _fields(element: ElementTree.Element, space: str) -> dict[str, Any]:
     texts = {field.tag[len(space) :]: field.text or "" for field in element}
     found: dict[str, Any] = {name: texts[name] for name in FIELDS if name in texts}
     return found | {"Size": int(texts["Size"]), "LastModified": datetime.fromisoformat(texts["LastModified"])}
+
+
+def compare_count(parsed: dict[str, Any], **_others: Any) -> None:
+    """Raise `InputError` if a page of a listing holds another number of keys than the store counts on it.
+
+    botocore calls this with every parsed answer to ListObjectsV2. `KeyCount` counts keys and common prefixes; some
+    stores leave the prefixes out, and some give no count.
+    """
+    counted = parsed.get("KeyCount")
+    if counted is None or "Error" in parsed:
+        return
+    keys, prefixes = len(parsed.get("Contents", [])), len(parsed.get("CommonPrefixes", []))
+    if int(counted) not in (keys + prefixes, keys):
+        raise InputError(
+            f"{parsed.get('Name', 'bucket')}/{parsed.get('Prefix', '')}: expected {counted} keys on a page of the "
+            f"listing, as the store counts them, found {keys} objects and {prefixes} prefixes. The answer was cut or "
+            "misread: run again, and if it stays, compare the listing with another S3 client's."
+        )

@@ -105,9 +105,11 @@ class VersionedFile(io.RawIOBase):
         self._is_pinned = "ETag" in getattr(opened, "details", {})
         file.look(opened.details if self._is_pinned else None)
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int | None = -1) -> bytes:
+        """Return `size` bytes, or all that are left. Raise `SourceChanged` if the storage gives fewer or more."""
+        place = self.tell()
         try:
-            data = bytes(self._opened.read(size))
+            data = bytes(self._opened.read(-1 if size is None else size))
         except FileNotFoundError:
             raise self._file.vanished() from None
         except OSError as error:
@@ -117,6 +119,11 @@ class VersionedFile(io.RawIOBase):
             raise self._file.changed("another version while reading") from None
         if not self._is_pinned:
             self._file.look()
+        if self._file.size is not None:
+            left = max(self._file.size - place, 0)
+            expected = left if size is None or size < 0 else min(size, left)
+            if len(data) != expected:
+                raise self._file.changed(f"{len(data):,} bytes where {expected:,} were read from byte {place:,} on")
         return data
 
     def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
@@ -159,7 +166,11 @@ def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
                 file.look()
         except Exception as error:
             return error
-        return file.changed("another version while reading") if isinstance(content, Exception) else content
+        if isinstance(content, Exception):
+            return file.changed("another version while reading")
+        if file.size is not None and len(content) != file.size:
+            return file.changed(f"{len(content):,} bytes")
+        return content
 
     if is_pinned or is_local(filesystem):
         return [checked(*pair) for pair in zip(files, contents, strict=True)]

@@ -5,7 +5,7 @@ import http.client
 import http.server
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -30,6 +30,7 @@ class FaultyS3:
     always: str = ""
     always_for: dict[str, str] = field(default_factory=dict)  # by how a path ends
     ignores: str = ""  # a header of requests
+    rewrite: Callable[[bytes], bytes] = bytes  # changes the bodies of answers to GET, and drops their checksums
     seen: list[str] = field(default_factory=list)
     url: str = ""
 
@@ -60,12 +61,15 @@ def faulty_s3(upstream: str) -> Iterator[FaultyS3]:
             headers = {name: value for name, value in self.headers.items() if name.lower() != state.ignores}
             upstream.request(self.command, self.path, body, headers)
             answer = upstream.getresponse()
-            content = answer.read()
+            content, given = answer.read(), answer.getheaders()
+            if self.command == "GET" and state.rewrite is not bytes:
+                content = state.rewrite(content)
+                given = [(name, value) for name, value in given if not name.lower().startswith("x-amz-checksum")]
             upstream.close()
             if fault == "lose":
                 self.close_connection = True
                 return
-            self._answer(answer.status, answer.getheaders(), content, cut=fault == "cut")
+            self._answer(answer.status, given, content, cut=fault == "cut")
 
         do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
 

@@ -2,14 +2,17 @@
 
 import os
 import random
+import re
 import threading
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tasks import s3_listing
+from tasks import s3_answers, s3_listing
+from tasks.errors import InputError
 from tasks.patient_s3 import PatientS3
 from tasks.s3_listing import s3_entries
 from tasks.storage import Location
@@ -111,6 +114,52 @@ def test_an_error_in_the_midst_of_a_listing_is_raised_not_swallowed(s3: Any, mon
         with pytest.raises(PermissionError):
             list(files)
         PatientS3.clear_instance_cache()
+
+
+def recount(change: int) -> Callable[[bytes], bytes]:
+    """What changes the number of keys that a page of a listing names, and leaves the page as it is."""
+
+    def changed(body: bytes) -> bytes:
+        return re.sub(rb"<KeyCount>(\d+)<", lambda found: b"<KeyCount>%d<" % (int(found[1]) + change), body)
+
+    return changed
+
+
+@pytest.mark.parametrize("change", [1, -1])
+@pytest.mark.parametrize("take", ["files", "names", "walk"])
+def test_a_page_with_another_number_of_keys_than_the_store_counts_is_refused(
+    s3: Any, monkeypatch: pytest.MonkeyPatch, change: int, take: str
+):
+    bucket = bucket_of(s3, {f"in/{number}" for number in range(5)})
+    with faulty_s3(os.environ["AWS_ENDPOINT_URL"]) as store:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
+        PatientS3.clear_instance_cache()
+        place = Location(f"s3://{bucket}/in")
+        take_all = {
+            "files": lambda: list(place.files()),
+            "names": place.names,
+            "walk": lambda: PatientS3(use_listings_cache=False).find(f"{bucket}/in"),
+        }[take]
+        assert len(take_all()) == 5
+        store.rewrite = recount(change)
+        with pytest.raises(InputError, match=rf"expected {5 + change} keys on a page of the listing.*found 5 objects"):
+            take_all()
+        PatientS3.clear_instance_cache()
+
+
+def test_objects_that_are_lost_between_the_answer_and_its_parsing_are_missed(s3: Any, monkeypatch: pytest.MonkeyPatch):
+    bucket = bucket_of(s3, {f"in/{number}" for number in range(5)})
+    monkeypatch.setattr(s3_answers, "FIELDS", ())
+    monkeypatch.setattr(s3_answers, "_fields", lambda *_: {})
+
+    def lost(customized_response_dict: dict[str, Any], **_: Any) -> None:
+        customized_response_dict.pop("Contents", None)
+
+    filesystem = PatientS3(use_listings_cache=False, skip_instance_cache=True)
+    filesystem.connect()
+    filesystem.s3.meta.events.register_last("before-parse.*.ListObjectsV2", lost)
+    with pytest.raises(InputError, match=r"expected 5 keys on a page of the listing.*found 0 objects"):
+        list(s3_entries(filesystem, f"{bucket}/in"))
 
 
 def test_objects_are_as_botocore_would_give_them(s3: Any):

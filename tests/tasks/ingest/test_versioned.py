@@ -24,10 +24,11 @@ from tasks.ingest.parquet import Parquet
 from tasks.ingest.source import Source
 from tasks.ingest.text import Text
 from tasks.ingest.tfrecord import TfRecord
-from tasks.ingest.versioned import SourceChanged, SourceFile, SourceVanished
+from tasks.ingest.versioned import SourceChanged, SourceFile, SourceVanished, read_whole
 from tasks.ingest.webdataset import WebDataset
 from tasks.reading_order import PENDING
 from tasks.storage import Location
+from tests.tasks.faulty_s3 import FaultyS3
 from tests.tasks.ingest.conftest import read_all
 from tests.tasks.ingest.test_numpy import npy
 from tests.tasks.ingest.test_tfrecord import example
@@ -173,3 +174,32 @@ def test_rows_read_before_the_change_stay_and_the_rest_is_lost(tmp_path: Path):
     assert values == list(range(len(values)))
     lost = [row for block in found for row in block.to_pylist() if row["__error_type"]]
     assert [(row["__row"], row["__error_type"]) for row in lost] == [(len(values), "SourceChanged")]
+
+
+@pytest.mark.parametrize("change", [lambda body: body[:-1], lambda body: body + b"y"], ids=["shorter", "longer"])
+@pytest.mark.parametrize("is_known", [True, False], ids=["version known", "version unknown"])
+def test_an_object_of_another_length_than_was_listed_is_not_taken(
+    store: FaultyS3, s3: Any, change: Callable[[bytes], bytes], is_known: bool
+):
+    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket)
+    (Location(f"s3://{bucket}") / "a").write_bytes(b"x" * 1000)
+    [listed_file] = Location(f"s3://{bucket}").files()
+    file = SourceFile(listed_file.uri, listed_file.version if is_known else "", listed_file.size)
+    assert read_whole([file]) == [b"x" * 1000]
+    store.rewrite = change
+    [found] = read_whole([file])
+    assert isinstance(found, SourceChanged)
+    assert "of 1,000 bytes, as listed, found" in str(found)
+
+
+def test_a_read_that_ends_early_is_noticed(store: FaultyS3, s3: Any):
+    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket)
+    (Location(f"s3://{bucket}") / "a").write_bytes(bytes(range(100)) * 10)
+    [file] = Location(f"s3://{bucket}").files()
+    store.rewrite = lambda body: body[: len(body) * 7 // 10]
+    with SourceFile(file.uri, file.version, file.size).open() as opened:
+        assert opened.read(100) == bytes(range(100))
+        with pytest.raises(SourceChanged, match=r"found \d+ bytes where 900 were read from byte 100 on"):
+            opened.read()
