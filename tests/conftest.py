@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import shutil
 import socket
 import subprocess
@@ -25,22 +24,6 @@ settings.load_profile("fixed")
 
 # Modules that tests write for workers to import: it must be on the path before a worker starts.
 WORKER_PATH = Path(tempfile.mkdtemp(prefix="overnight-tests-"))
-
-UNTIL = os.environ.get("TESTS_UNTIL")  # seconds since 1970; no test begins after it
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where time may run short, files come in an order drawn by lot: it is not always the same that are skipped."""
-    if UNTIL:
-        files = list({item.path for item in items})
-        random.shuffle(files)
-        items.sort(key=lambda item: files.index(item.path))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if UNTIL and time.time() > float(UNTIL):
-        pytest.skip(f"no time was left for {item.name}")
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +49,7 @@ def ray_session(s3: Any, prefect_api: str, demo: Path) -> Iterator[None]:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(WORKER_PATH), *filter(None, [os.environ.get("PYTHONPATH")])])
     sys.path.append(str(WORKER_PATH))
     os.environ["RAY_AUTH_MODE"] = "disabled"
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - a lower one starves beside tests that compute
     folder = tempfile.mkdtemp(prefix="ray-")
     settings = {"include_dashboard": False, "log_to_driver": False, "namespace": "prefect", "_temp_dir": folder}
     with fork_server.started():

@@ -103,34 +103,91 @@ def numbers(tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_picture_is_published_with_its_model_s_answer(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
-    sink = tmp_path / "out"
-    receipt = run_job(image_job(pictures, sink, shuffle={"kind": "files", "seed": 7}), "2026-01-02")
-    rows = {row["row_id"]: row for row in published(receipt, sink).to_pylist()}
-    assert_settled(receipt)
-    assert receipt["status"] == "published"
-    assert receipt["rows_in"] == 12
-    assert set(receipt["stages"]) == {"ingest", "shuffle", "preprocess", "infer", "write"}
-    assert 0 < receipt["stages"]["write"]["seconds"] < receipt["seconds"]
+def test_a_partition_is_published_left_alone_forced_and_run_again_when_its_inputs_change(
+    run_job: RunJob, pictures: Path, tmp_path: Path
+) -> None:
+    sink, ledger = tmp_path / "out", tmp_path / "out/_overnight/date=2026-01-02"
+    job = image_job(pictures, sink, shuffle={"kind": "files", "seed": 7})
+
+    foreign = sink / "date=2026-01-02/mine.parquet"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_bytes(b"precious")
+    with pytest.raises(CheckFailed, match=r"mine\.parquet"):
+        run_job(job, "2026-01-02")
+    assert foreign.read_bytes() == b"precious"
+    foreign.unlink()
+
+    first = run_job(job, "2026-01-02")
+    rows = {row["row_id"]: row for row in published(first, sink).to_pylist()}
+    assert_settled(first)
+    assert (first["status"], first["rows_in"]) == ("published", 12)
+    assert set(first["stages"]) == {"ingest", "shuffle", "preprocess", "infer", "write"}
+    assert 0 < first["stages"]["write"]["seconds"] < first["seconds"]
     assert {row_id: (row["label"], row["mean"]) for row_id, row in rows.items()} == {
         f"{'cat' if i % 2 else 'dog'}/{i:02d}.png": ("cat" if i % 2 else "dog", i * 20.0) for i in range(12)
     }
     assert all(row["uri"].endswith(row["row_id"]) for row in rows.values())
     assert "image" not in next(iter(rows.values()))
-    assert json.loads((sink / "_overnight/date=2026-01-02/receipt.json").read_text()) == receipt
+    assert json.loads((ledger / "receipt.json").read_text()) == first
+    assert run_job(job, "2026-01-02") == first
+    with pytest.raises(CheckFailed, match="published by the job 'pictures'"):
+        run_job(job | {"name": "other"}, "2026-01-02")
+
+    sample = run_job(job, "2026-01-02", limit_rows=5)
+    assert (sample["rows_in"], sample["rows_out"]) == (5, 5)
+    assert json.loads((ledger / "receipt.json").read_text()) == first
+    files = [sink / "_overnight/samples/published" / file for file in sample["files"]]
+    assert sum(len(pq.ParquetFile(file).read()) for file in files) == 5
+
+    # A publish that was cut off after its moment is completed, and nothing is done again.
+    cut_off = {"generation": first["generation"], "attempt": first["attempt"], "receipt": first, "old": []}
+    for is_receipt_there in (True, False):
+        (ledger / "publishing.json").write_text(json.dumps(cut_off))
+        if not is_receipt_there:
+            (ledger / "receipt.json").unlink()
+            (ledger / "receipts" / f"{first['generation']}.json").unlink()
+        assert run_job(job, "2026-01-02") == first
+        assert not (ledger / "publishing.json").exists()
+        assert json.loads((ledger / "receipt.json").read_text()) == first
+    (ledger / "publishing.json").write_text(json.dumps(cut_off))
+    forced = run_job(job, "2026-01-02", force=True, reason="because")
+    assert forced["generation"] != first["generation"]
+    assert forced["reason"] == "because"
+    assert set(forced["files"]).isdisjoint(first["files"])
+
+    # A forced run that failed is resumed by later runs, which need no force.
+    with pytest.raises(CheckFailed, match="min_rows"):
+        run_job(job, "2026-01-02", force=True, settings=["checks.min_rows=1000"])
+    again = run_job(job, "2026-01-02")
+    assert again["generation"] not in (first["generation"], forced["generation"])
+    assert again["rows_resumed"] == again["rows_in"] == 12
+    assert run_job(job, "2026-01-02") == again
+
+    (pictures / "cat/01.png").unlink()
+    changed = run_job(job, "2026-01-02")
+    assert changed["rows_in"] == 11
+    assert len(published(changed, sink)) == 11
 
 
 @pytest.mark.parametrize("prepare", ["apart", "auto"])
-def test_a_broken_file_costs_one_row_and_says_why(
+def test_a_broken_file_costs_one_row_and_says_why_and_too_many_publish_nothing(
     run_job: RunJob, pictures: Path, tmp_path: Path, prepare: str
 ) -> None:
     (pictures / "cat/empty.png").write_bytes(b"")
     (pictures / "dog/text.jpg").write_text("no picture")
     job = image_job(pictures, tmp_path / "out", checks={"max_quarantined": 0.2})
     job["inference"][0]["prepare"] = prepare
+    too_many = prepare == "apart"
+    if too_many:
+        with pytest.raises(CheckFailed, match="max_quarantined"):
+            run_job(job, "2026-01-02", settings=["checks.max_quarantined=0.1"])
+        failure = json.loads((tmp_path / "out/_overnight/date=2026-01-02/failure.json").read_text())
+        assert (failure["status"], failure["stage"]) == ("failed", "write")
+        assert not (tmp_path / "out/date=2026-01-02").exists()
     receipt = run_job(job, "2026-01-02")
-    assert receipt["performance"]["advice"]
-    assert receipt["performance"]["rows_per_second"] > 0
+    if not too_many:  # this attempt did all of the work
+        assert receipt["performance"]["advice"]
+        assert receipt["performance"]["rows_per_second"] > 0
     lost = {row["row_id"]: row for row in quarantine(tmp_path / "out", "date=2026-01-02")}
     assert_settled(receipt)
     assert (receipt["rows_out"], receipt["rows_quarantined"]) == (12, 2)
@@ -138,31 +195,19 @@ def test_a_broken_file_costs_one_row_and_says_why(
     assert all(row["stage"] == "preprocess" and row["error_type"] and row["error_message"] for row in lost.values())
 
 
-def test_too_many_broken_files_publish_nothing(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
-    for i in range(3):
-        (pictures / f"cat/broken{i}.png").write_bytes(b"no")
-    with pytest.raises(CheckFailed, match="max_quarantined"):
-        run_job(image_job(pictures, tmp_path / "out"), "2026-01-02")
-    failure = json.loads((tmp_path / "out/_overnight/date=2026-01-02/failure.json").read_text())
-    assert (failure["status"], failure["stage"]) == ("failed", "write")
-    assert not (tmp_path / "out/date=2026-01-02").exists()
-
-
-def test_two_models_see_the_same_rows_and_prefix_their_columns(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
+def test_two_models_that_ask_for_every_core_see_the_same_rows_and_prefix_their_columns(
+    run_job: RunJob, pictures: Path, tmp_path: Path
+) -> None:
+    every_core = {"kind": "python", "workers": 1, "num_cpus": 1, "batch_size": 2}
     models = [
-        {"kind": "python", "name": "light", "target": "flow_test_models:Mean", "kwargs": {"scale": 2.0}},
-        {"kind": "python", "name": "size", "target": "flow_test_models:Shape"},
+        every_core | {"name": "light", "target": "flow_test_models:Mean", "kwargs": {"scale": 2.0}},
+        every_core | {"name": "size", "target": "flow_test_models:Shape"},
     ]
     receipt = run_job(image_job(pictures, tmp_path / "out", inference=models), "2026-01-02")
     table = published(receipt, tmp_path / "out")
     assert set(table.column_names) == {"row_id", "uri", "label", "light_mean", "size_height"}
     assert set(table["size_height"].to_pylist()) == {8}
-
-
-def test_a_pool_that_asks_for_every_core_finishes(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
-    model = {"kind": "python", "target": "flow_test_models:Mean", "workers": 2, "num_cpus": 1, "batch_size": 2}
-    receipt = run_job(image_job(pictures, tmp_path / "out", inference=[model]), "2026-01-02")
-    assert receipt["rows_out"] == 12
+    assert sorted(table["light_mean"].to_pylist()) == [i * 40.0 for i in range(12)]
 
 
 def test_plain_etl_filters_derives_and_keeps_types(run_job: RunJob, numbers: Path, tmp_path: Path) -> None:
@@ -181,7 +226,9 @@ def test_plain_etl_filters_derives_and_keeps_types(run_job: RunJob, numbers: Pat
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
-def test_rows_that_are_counted_while_reading_are_all_settled(run_job: RunJob, tmp_path: Path, kind: str) -> None:
+def test_rows_counted_while_reading_are_all_settled_and_one_that_fails_does_not_take_its_batch_along(
+    run_job: RunJob, tmp_path: Path, kind: str
+) -> None:
     (tmp_path / "in").mkdir()
     good = range(20)
     if kind == "csv":
@@ -191,53 +238,22 @@ def test_rows_that_are_counted_while_reading_are_all_settled(run_job: RunJob, tm
     job = {
         "name": "counted",
         "source": {"kind": kind, "path": str(tmp_path / "in")},
-        "inference": [{"kind": "python", "target": "flow_test_models:Double", "batch_size": 8}],
+        "inference": [{"kind": "python", "target": "flow_test_models:Picky", "batch_size": 16}],
         "checks": {"max_quarantined": 0.1},
         "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
     }
     receipt = run_job(job)
     assert_settled(receipt)
-    assert (receipt["rows_in"], receipt["rows_out"], receipt["rows_quarantined"]) == (21, 20, 1)
-    assert sorted(published(receipt, tmp_path / "out")["twice"].to_pylist()) == [2 * x for x in good]
-    assert quarantine(tmp_path / "out", "all")[0]["row_id"] == f"a.{kind}#20"
-
-
-def test_a_row_on_which_the_model_fails_does_not_take_its_batch_along(
-    run_job: RunJob, numbers: Path, tmp_path: Path
-) -> None:
-    model = {"kind": "python", "target": "flow_test_models:Picky", "batch_size": 16}
-    receipt = run_job(table_job(numbers, tmp_path / "out", inference=[model], checks={"max_quarantined": 0.1}))
-    lost = quarantine(tmp_path / "out", "all")
-    assert [(row["row_id"], row["stage"], row["error_type"], row["error_message"]) for row in lost] == [
-        ("1.parquet#3", "infer", "ValueError", "thirteen")
+    assert (receipt["rows_in"], receipt["rows_out"], receipt["rows_quarantined"]) == (21, 19, 2)
+    assert sorted(published(receipt, tmp_path / "out")["twice"].to_pylist()) == [2 * x for x in good if x != 13]
+    lost = {row["row_id"]: row for row in quarantine(tmp_path / "out", "all")}
+    assert set(lost) == {f"a.{kind}#13", f"a.{kind}#20"}
+    of_the_model = lost[f"a.{kind}#13"]
+    assert [of_the_model[name] for name in ("stage", "error_type", "error_message")] == [
+        "infer",
+        "ValueError",
+        "thirteen",
     ]
-    assert sorted(published(receipt, tmp_path / "out")["twice"].to_pylist()) == [2 * x for x in range(30) if x != 13]
-
-
-def test_a_published_partition_is_left_alone_until_forced_or_changed(
-    run_job: RunJob, pictures: Path, tmp_path: Path
-) -> None:
-    job = image_job(pictures, tmp_path / "out")
-    first = run_job(job, "2026-01-02")
-    assert run_job(job, "2026-01-02") == first
-    forced = run_job(job, "2026-01-02", force=True, reason="because")
-    assert forced["generation"] != first["generation"]
-    assert forced["reason"] == "because"
-    assert set(forced["files"]).isdisjoint(first["files"])
-    (pictures / "cat/01.png").unlink()
-    changed = run_job(job, "2026-01-02")
-    assert changed["rows_in"] == 11
-    assert len(published(changed, tmp_path / "out")) == 11
-
-
-def test_a_sample_never_touches_real_data(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
-    job = image_job(pictures, tmp_path / "out")
-    real = run_job(job, "2026-01-02")
-    sample = run_job(job, "2026-01-02", limit_rows=5)
-    assert (sample["rows_in"], sample["rows_out"]) == (5, 5)
-    assert json.loads((tmp_path / "out/_overnight/date=2026-01-02/receipt.json").read_text()) == real
-    files = [tmp_path / "out/_overnight/samples/published" / file for file in sample["files"]]
-    assert sum(len(pq.ParquetFile(file).read()) for file in files) == 5
 
 
 def test_a_sample_of_files_that_nobody_counted_is_exact(run_job: RunJob, tmp_path: Path) -> None:
@@ -250,51 +266,6 @@ def test_a_sample_of_files_that_nobody_counted_is_exact(run_job: RunJob, tmp_pat
         "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
     }
     assert run_job(job, limit_rows=8)["rows_out"] == 8
-
-
-def test_foreign_files_and_other_jobs_partitions_are_refused(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
-    target = tmp_path / "out/date=2026-01-02"
-    target.mkdir(parents=True)
-    (target / "mine.parquet").write_bytes(b"precious")
-    with pytest.raises(CheckFailed, match=r"mine\.parquet"):
-        run_job(image_job(pictures, tmp_path / "out"), "2026-01-02")
-    assert (target / "mine.parquet").read_bytes() == b"precious"
-    (target / "mine.parquet").unlink()
-    run_job(image_job(pictures, tmp_path / "out"), "2026-01-02")
-    with pytest.raises(CheckFailed, match="published by the job 'pictures'"):
-        run_job(image_job(pictures, tmp_path / "out", name="other"), "2026-01-02")
-
-
-@pytest.mark.slow
-def test_a_forced_run_that_failed_is_resumed_by_later_runs_which_need_no_force(
-    run_job: RunJob, pictures: Path, tmp_path: Path
-) -> None:
-    job = image_job(pictures, tmp_path / "out")
-    first = run_job(job, "2026-01-02")
-    with pytest.raises(CheckFailed, match="min_rows"):
-        run_job(job, "2026-01-02", force=True, settings=["checks.min_rows=1000"])
-    again = run_job(job, "2026-01-02")
-    assert again["generation"] != first["generation"]
-    assert again["rows_resumed"] == again["rows_in"] == 12
-    assert run_job(job, "2026-01-02") == again
-
-
-def test_a_publish_that_was_cut_off_after_its_moment_is_completed_and_nothing_is_done_again(
-    run_job: RunJob, pictures: Path, tmp_path: Path
-) -> None:
-    job, ledger = image_job(pictures, tmp_path / "out"), tmp_path / "out/_overnight/date=2026-01-02"
-    receipt = run_job(job, "2026-01-02")
-    cut_off = {"generation": receipt["generation"], "attempt": receipt["attempt"], "receipt": receipt, "old": []}
-    for is_receipt_there in (True, False):
-        (ledger / "publishing.json").write_text(json.dumps(cut_off))
-        if not is_receipt_there:
-            (ledger / "receipt.json").unlink()
-            (ledger / "receipts" / f"{receipt['generation']}.json").unlink()
-        assert run_job(job, "2026-01-02") == receipt
-        assert not (ledger / "publishing.json").exists()
-        assert json.loads((ledger / "receipt.json").read_text()) == receipt
-    (ledger / "publishing.json").write_text(json.dumps(cut_off))
-    assert run_job(job, "2026-01-02", force=True)["generation"] != receipt["generation"]
 
 
 def test_a_data_column_named_like_the_partition_column_is_refused(

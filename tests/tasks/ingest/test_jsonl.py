@@ -65,14 +65,14 @@ def test_a_line_that_is_no_such_object_is_quarantined_alone_with_the_reason(read
     assert found.column("a") == [1] * 1500 + [4]
 
 
-PACKED = gzip.compress(b"".join(b'{"a":%d}\n' % random.Random(n).randrange(10**9) for n in range(2000)))
+PACKED = gzip.compress(b"".join(b'{"a":%d}\n' % random.Random(n).randrange(10**9) for n in range(2000)), mtime=0)
 NO_FILES = {
     "text.jsonl.gz": (b'{"a":1}\n', 0, "expected a whole file packed with gzip: Not a gzipped file"),
     "begun.jsonl.gz": (PACKED[:5], 0, "expected a whole file packed with gzip: Compressed file ended before"),
     "changed.jsonl.gz": (overwritten(PACKED, 200, 220), 0, "expected a whole file packed with gzip: Error -3"),
     "sum.jsonl.gz": (overwritten(PACKED, -8, -4), 2000, "expected a whole file packed with gzip: CRC check failed"),
     "more.jsonl.gz": (PACKED + b"more", 2000, "expected a whole file packed with gzip: Not a gzipped file (b'mo')"),
-    "packed-twice.jsonl.gz": (gzip.compress(PACKED[:9]), 0, r"expected text in UTF-8, found '\x1f"),
+    "packed-twice.jsonl.gz": (gzip.compress(PACKED[:9], mtime=0), 0, r"expected text in UTF-8, found '\x1f"),
     "utf-16.json": ('{"a":1}\n{"a":2}\n'.encode("utf-16"), 0, "found the byte order mark of UTF-16; convert the file"),
     "parquet.jsonl": (b"PAR1\x15\x04\x15\xff", 0, "expected text in UTF-8, found 'PAR1"),
     "page.json": (b"<!DOCTYPE html><title>404</title>", 0, "expected a line that is a JSON object, found '<!DOCTYPE"),

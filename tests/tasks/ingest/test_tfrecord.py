@@ -145,7 +145,7 @@ def test_a_broken_record_at_the_beginning_does_not_change_what_the_others_are(re
 
 
 WHOLE = file(*TEN)
-PACKED = gzip.compress(WHOLE)
+PACKED = gzip.compress(WHOLE, mtime=0)
 LENGTH = "expected the length of a record and its check sum, found b'"
 PACKING = "expected a whole file packed with gzip: "
 NO_FILES = {
@@ -160,7 +160,7 @@ NO_FILES = {
     # Of a size that no memory holds.
     "length.tfrecord": (WHOLE[: SIZE * 4 + 7] + b"\x7f" + WHOLE[SIZE * 4 + 8 :], 4, LENGTH),
     "length-sum.tfrecord": (overwritten(WHOLE, SIZE * 4 + 8, SIZE * 4 + 12), 4, LENGTH),
-    "packed-text.tfrecord": (gzip.compress(b"x"), 0, "expected the length of a record, found 1 bytes"),
+    "packed-text.tfrecord": (gzip.compress(b"x", mtime=0), 0, "expected the length of a record, found 1 bytes"),
     "unpacked.tfrecord.gz": (b"\x1f\x8bno gzip", 0, PACKING),
     "begun.tfrecord.gz": (PACKED[:9], 0, PACKING + "Compressed file ended before"),
     "sum.tfrecord.gz": (overwritten(PACKED, -8, -4), 10, PACKING + "CRC check failed"),
