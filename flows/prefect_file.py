@@ -3,7 +3,7 @@
 `prefect deploy` reads `deployments`; pools, queues and limits stand under `definitions`, which it passes over.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +15,8 @@ from flows.schedules import DEPLOYED, NotDeployed, flow_at
 from tasks.errors import JobError
 
 PREFECT_FILE = Path("deployments/prefect.yaml")
+DEFAULTS = Path(__file__).parent / "shipped/prefect.yaml"  # in a checkout a link to deployments/prefect.yaml
+SLUG = "daily"  # of the schedules that come from a job file
 
 
 class _Strict(BaseModel):
@@ -58,13 +60,30 @@ class PrefectFile:
     def __init__(self, path: Path = PREFECT_FILE) -> None:
         """Raises `JobError` for a file that is missing or wrong, and for jobs that a deployment refuses."""
         if not path.is_file():
-            raise JobError(f"expected {path}, found nothing. Run in the project's directory.")
-        self.path = path
+            raise JobError(
+                f"expected {path}, found nothing. Run in the project's directory, or name the jobs: "
+                "overnight deploy JOB.yaml"
+            )
         try:
-            described = yaml.safe_load(path.read_text())
-            definitions = _Definitions.model_validate(described.get("definitions") or {})
+            self._take(path, yaml.safe_load(path.read_text()))
         except (yaml.YAMLError, ValidationError) as error:
             raise JobError(f"{path}: {error}") from None
+
+    @classmethod
+    def of_jobs(cls, job_paths: Sequence[Path]) -> "PrefectFile":
+        """Return the deployments of some jobs, with the pool, queues and limits of the prefect.yaml that ships.
+
+        Raise `JobError` for a job file that is wrong, and for a job that a deployment refuses.
+        """
+        shipped = yaml.safe_load(DEFAULTS.read_text())["definitions"]
+        entries = [entry for path in job_paths for entry in _entries(path, shipped)]
+        file = cls.__new__(cls)
+        file._take(DEFAULTS, {"name": "overnight", "definitions": shipped, "deployments": entries})
+        return file
+
+    def _take(self, path: Path, described: dict[str, Any]) -> None:
+        definitions = _Definitions.model_validate(described.get("definitions") or {})
+        self.path, self.described, self.is_default = path, described, path == DEFAULTS
         self.work_pools = definitions.work_pools
         self.concurrency_limits = definitions.concurrency_limits
         self.deployments: dict[str, Mapping[str, Any]] = {}
@@ -104,6 +123,24 @@ class PrefectFile:
                 raise JobError(
                     f"{self.path}: {name} is for queue {queue} of pool {pool}; definitions.work_pools has {queues}."
                 )
+
+
+def _entries(job_path: Path, definitions: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield an entry for each flow that the job is deployed with, as a prefect.yaml writes it."""
+    job = deployable(job_path)
+    for entrypoint, when in DEPLOYED.items():
+        try:
+            schedule = when(job)
+        except NotDeployed:
+            continue
+        yield {
+            **definitions[entrypoint.rpartition(".")[2]],
+            "name": job.name,
+            "description": f"{flow_at(entrypoint).description}\n\nOf the job file {job_path}.",
+            "parameters": {"job": str(job_path.resolve())},
+            "tags": ["overnight", f"job:{job.name}"],
+            "schedules": [{"cron": schedule.cron, "timezone": schedule.timezone, "slug": SLUG}] if schedule else [],
+        }
 
 
 def deployable(job_path: Path) -> Job:
