@@ -50,7 +50,7 @@ def deploy(
     Raises `JobError` for what is wrong in a file, before anything is applied, and `OvernightError` where the server
     refuses.
     """
-    file = PrefectFile.of_jobs(job_paths) if job_paths else PrefectFile(prefect_file)
+    file = PrefectFile(prefect_file, job_paths)
     named = things_of(file, automations)
     with get_client(sync_client=True) as client:
         before, deployed = read_things(client, file), read_deployments(client, file.flow_names)

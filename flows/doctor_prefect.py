@@ -43,7 +43,7 @@ def check_prefect(job: Job | None, job_path: Path | None = None) -> Iterator[Fin
             return
         yield from _server(client, shown)
         try:
-            file = PrefectFile.of_jobs([job_path]) if job_path and not PREFECT_FILE.is_file() else PrefectFile()
+            file = PrefectFile(job_paths=[job_path]) if job_path and not PREFECT_FILE.is_file() else PrefectFile()
         except JobError as error:
             level: Level = "wrong" if PREFECT_FILE.is_file() else "warning"
             yield Finding("deployments", level, str(error), f"Correct {PREFECT_FILE}, or run where it lies.")

@@ -57,33 +57,25 @@ class _Definitions(BaseModel):
 class PrefectFile:
     """What a prefect.yaml says. `deployments`: entries as they are written, by `flow/deployment`."""
 
-    def __init__(self, path: Path = PREFECT_FILE) -> None:
-        """Raises `JobError` for a file that is missing or wrong, and for jobs that a deployment refuses."""
-        if not path.is_file():
+    def __init__(self, path: Path = PREFECT_FILE, job_paths: Sequence[Path] = ()) -> None:
+        """Read a prefect.yaml. With `job_paths`, take the definitions that ship, and deploy these jobs with them.
+
+        Raise `JobError` for a file that is missing or wrong, and for jobs that a deployment refuses.
+        """
+        self.path, self.is_default = DEFAULTS if job_paths else path, bool(job_paths)
+        if not self.path.is_file():
             raise JobError(
                 f"expected {path}, found nothing. Run in the project's directory, or name the jobs: "
                 "overnight deploy JOB.yaml"
             )
         try:
-            self._take(path, yaml.safe_load(path.read_text()))
+            described = yaml.safe_load(self.path.read_text())
+            definitions = _Definitions.model_validate(described.get("definitions") or {})
         except (yaml.YAMLError, ValidationError) as error:
             raise JobError(f"{path}: {error}") from None
-
-    @classmethod
-    def of_jobs(cls, job_paths: Sequence[Path]) -> "PrefectFile":
-        """Return the deployments of some jobs, with the pool, queues and limits of the prefect.yaml that ships.
-
-        Raise `JobError` for a job file that is wrong, and for a job that a deployment refuses.
-        """
-        shipped = yaml.safe_load(DEFAULTS.read_text())["definitions"]
-        entries = [entry for path in job_paths for entry in _entries(path, shipped)]
-        file = cls.__new__(cls)
-        file._take(DEFAULTS, {"name": "overnight", "definitions": shipped, "deployments": entries})
-        return file
-
-    def _take(self, path: Path, described: dict[str, Any]) -> None:
-        definitions = _Definitions.model_validate(described.get("definitions") or {})
-        self.path, self.described, self.is_default = path, described, path == DEFAULTS
+        if job_paths:
+            described["deployments"] = [entry for job in job_paths for entry in _entries(job, described["definitions"])]
+        self.described = described
         self.work_pools = definitions.work_pools
         self.concurrency_limits = definitions.concurrency_limits
         self.deployments: dict[str, Mapping[str, Any]] = {}

@@ -252,7 +252,7 @@ def test_jobs_without_a_file_get_the_schedules_of_their_job_files_in_the_queues_
     (project / "plain.yaml").write_text(
         yaml.safe_dump({"name": "plain", "source": {"kind": "parquet", "path": "/in"}, "sink": JOB["sink"]})
     )
-    file = PrefectFile.of_jobs([project / "deployments/job.yaml", project / "plain.yaml"])
+    file = PrefectFile(job_paths=[project / "deployments/job.yaml", project / "plain.yaml"])
     found = {
         name: (entry["work_pool"]["work_queue_name"], [schedule["cron"] for schedule in entry["schedules"]])
         for name, entry in file.deployments.items()
@@ -273,7 +273,7 @@ def test_a_job_without_a_file_that_means_another_place_elsewhere_is_refused(proj
     job = project / "deployments/job.yaml"
     job.write_text(yaml.safe_dump(JOB | {"sink": {"kind": "parquet", "path": "out"}}))
     with pytest.raises(JobError, match=r"in a deployment, found sink\.path: out"):
-        PrefectFile.of_jobs([job])
+        PrefectFile(job_paths=[job])
 
 
 def test_without_a_file_and_without_jobs_it_says_how_to_name_them(
