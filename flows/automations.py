@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from tasks.errors import JobError
 
-FOLDER = Path(__file__).parents[1] / "deployments/automations"
+FOLDER = Path(__file__).parent / "shipped/automations"  # in a checkout a link to deployments/automations
 
 
 def apply_automations(folder: Path = FOLDER) -> dict[str, str]:

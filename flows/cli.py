@@ -217,15 +217,19 @@ def serve(job_paths: tuple[Path, ...]) -> None:
 
 
 @main.command()
+@click.argument("job_paths", metavar="[JOB.yaml]...", nargs=-1, type=click.Path(path_type=Path))
 @json_option
-def deploy(as_json: bool) -> None:
-    """Apply deployments/prefect.yaml and the automations to the Prefect server, and say what changed."""
+def deploy(job_paths: tuple[Path, ...], as_json: bool) -> None:
+    """Deploy jobs to the Prefect server and say what changed; without jobs, apply deployments/prefect.yaml.
+
+    A worker runs the jobs in the folder where you call this. Automations start runs again whose process died.
+    """
     from flows.deploy import deploy as deploy_all
     from flows.server import prefect_server, ui_address
 
     with told_in_words(), prefect_server() as url:
         click.echo(f"Prefect UI: {ui_address(url)}/deployments", err=True)
-        changes = deploy_all()
+        changes = deploy_all(job_paths=job_paths)
     show([change.as_json() for change in changes], as_json, lambda: click.echo("\n".join(map(str, changes))))
 
 

@@ -1,17 +1,23 @@
-"""`overnight deploy` makes a server what deployments/prefect.yaml and deployments/automations say, and tells what that
-changed; a second call changes nothing. `overnight serve` runs jobs from this process instead, for one machine.
+"""`overnight deploy` and `overnight serve`: jobs on a Prefect server.
+
+`deploy` makes a server what deployments/prefect.yaml and the automations say, and tells what that changed; a second
+call changes nothing. `deploy JOB.yaml` needs no prefect.yaml: it takes the defaults that ship. `serve` runs jobs from
+this process instead, for one machine.
 
 Deployments' runs send heartbeats, and the server's automations start those again whose process died.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
@@ -23,7 +29,7 @@ from prefect.utilities.annotations import freeze
 from flows.automations import FOLDER, apply_automations, read_automations
 from flows.batch_inference import batch_inference
 from flows.job import Job
-from flows.prefect_file import PREFECT_FILE, PrefectFile, deployable
+from flows.prefect_file import PREFECT_FILE, SLUG, PrefectFile, deployable
 from flows.schedules import DEPLOYED, NotDeployed, flow_at
 from flows.server_things import Change, Thing, changes, read_deployments, read_things
 from flows.work_pools import apply_limits, apply_work_pool
@@ -31,24 +37,30 @@ from tasks.errors import OvernightError
 
 HEARTBEAT_SECONDS = "30"  # the least that Prefect 3.8 takes; deployments/prefect.yaml says the same to workers
 AT_ONCE = 2  # runs of a job on one machine: a backfill's, and the daily one beside it
-SLUG = "daily"  # of the schedules that come from a job file
 
 
-def deploy(prefect_file: Path = PREFECT_FILE, automations: Path = FOLDER) -> list[Change]:
+def deploy(
+    prefect_file: Path = PREFECT_FILE, automations: Path = FOLDER, job_paths: Sequence[Path] = ()
+) -> list[Change]:
     """Applies a prefect.yaml and the automations to the configured server; what became of each thing.
+
+    With `job_paths` it deploys these jobs with the defaults that ship. Sizes of the pool, its queues and limits that
+    the server has already stay as they are, because no file of yours holds them.
 
     Raises `JobError` for what is wrong in a file, before anything is applied, and `OvernightError` where the server
     refuses.
     """
-    file = PrefectFile(prefect_file)
+    file = PrefectFile(prefect_file, job_paths)
     named = things_of(file, automations)
     with get_client(sync_client=True) as client:
         before, deployed = read_things(client, file), read_deployments(client, file.flow_names)
         for pool in file.work_pools:
-            apply_work_pool(client, pool)
-        apply_limits(client, file.concurrency_limits)
+            apply_work_pool(client, pool, keep=file.is_default)
+        kept = {name for kind, name in before if file.is_default and kind == "concurrency limit"}
+        apply_limits(client, [limit for limit in file.concurrency_limits if limit.name not in kept])
         apply_automations(automations)
-        _prefect_deploy(prefect_file)
+        with _written(file) if file.is_default else contextlib.nullcontext(file.path) as path:
+            _prefect_deploy(path)
         for name, found in read_deployments(client, file.flow_names).items():
             if name in deployed and name in file.deployments:
                 _mend(client, deployed[name], found, file.deployments[name])
@@ -64,6 +76,15 @@ def things_of(file: PrefectFile, automations: Path = FOLDER) -> list[Thing]:
         *(("deployment", name) for name in file.deployments),
         *(("automation", automation.name) for automation in read_automations(automations)),
     ]
+
+
+@contextlib.contextmanager
+def _written(file: PrefectFile) -> Iterator[Path]:
+    """Yield a prefect.yaml with these deployments. Their runs work in the folder where `prefect deploy` is called."""
+    with tempfile.TemporaryDirectory(prefix="overnight-") as folder:
+        path = Path(folder) / "prefect.yaml"
+        path.write_text(yaml.safe_dump(file.described))
+        yield path
 
 
 def _prefect_deploy(prefect_file: Path) -> None:

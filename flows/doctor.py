@@ -46,7 +46,7 @@ def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
     from flows.doctor_ray import RAY_SECONDS, check_ray
 
     checks = [
-        Check("Prefect", lambda: check_prefect(job)),
+        Check("Prefect", lambda: check_prefect(job, job_path)),
         Check("Ray", check_ray, RAY_SECONDS + 10),
         Check("versions", check_versions),
     ]

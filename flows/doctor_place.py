@@ -16,9 +16,10 @@ from flows.partitions import resolve_partition
 from tasks.errors import OvernightError
 from tasks.storage import Location
 
-CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
+CONSTRAINTS = Path(__file__).parent / "shipped/constraints.txt"  # in a checkout a link to the lock of the run time
 # Those whose next version has broken something before, or decides results.
-WATCHED = ("prefect", "prefect-ray", "ray", "pyarrow", "torch", "transformers", "deltalake", "fastapi", "sqlalchemy")
+WATCHED = ("prefect", "prefect-ray", "ray", "pyarrow", "torch", "transformers", "fastapi", "sqlalchemy")
+WATCHED_EXTRAS = ("deltalake", "pyiceberg", "pylance")  # compared where they are installed
 READING = "See source.path, and whether the job's user or credentials may list and read there."
 WRITING = "The job's user or credentials must list, read, write and remove there, and there must be room."
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -26,27 +27,24 @@ VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 def check_versions() -> Iterator[Finding]:
     """Installed packages against the versions that Overnight is tested with."""
-    if not CONSTRAINTS.is_file():
-        yield Finding("versions", "ok", "not compared: constraints.txt lies beside a checkout only")
-        return
     pins = dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;#]+)", CONSTRAINTS.read_text(), re.MULTILINE))
     tested = {re.sub(r"[-_.]+", "-", name).lower(): pin for name, pin in pins.items()}
     differ, missing = [], []
-    for name in WATCHED:
+    for name in (*WATCHED, *WATCHED_EXTRAS):
         try:
             installed = version(name).partition("+")[0]
         except PackageNotFoundError:
-            missing.append(name)
+            missing += [name] if name in WATCHED else []
             continue
         if name in tested and installed != tested[name].partition("+")[0]:
             differ.append(f"{name} {installed} (tested: {tested[name]})")
-    advice = f"Install with `pip install --constraint {CONSTRAINTS.name} ...`."
+    advice = f"Install with `pip install --constraint {CONSTRAINTS} ...`."
     if missing:
         yield Finding("versions", "wrong", f"not installed: {', '.join(missing)}", advice)
     if differ:
         yield Finding("versions", "warning", f"other than tested: {', '.join(differ)}", advice)
     if not (missing or differ):
-        yield Finding("versions", "ok", f"{', '.join(WATCHED)} are those of {CONSTRAINTS.name}")
+        yield Finding("versions", "ok", f"{', '.join(WATCHED)} are those that are tested")
 
 
 def check_environment(job_path: Path) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import prefect
@@ -22,11 +23,14 @@ from flows.prefect_file import PREFECT_FILE, PrefectFile
 from flows.server_things import Things, read_things
 from tasks.errors import JobError
 
-DEPLOY = "Run `overnight deploy`."
+
+def _deploy(file: PrefectFile) -> str:
+    """Return the advice to deploy."""
+    return "Run `overnight deploy JOB.yaml`." if file.is_default else "Run `overnight deploy`."
 
 
-def check_prefect(job: Job | None) -> Iterator[Finding]:
-    """The server, and on it what deployments/prefect.yaml describes."""
+def check_prefect(job: Job | None, job_path: Path | None = None) -> Iterator[Finding]:
+    """The server, and on it what deployments/prefect.yaml describes, or without that file what the job needs."""
     url = get_current_settings().api.url
     if not url:
         yield Finding("server", "ok", "PREFECT_API_URL is not set: `run` and `serve` start a server here when needed")
@@ -39,12 +43,16 @@ def check_prefect(job: Job | None) -> Iterator[Finding]:
             return
         yield from _server(client, shown)
         try:
-            file = PrefectFile()
+            file = PrefectFile(job_paths=[job_path]) if job_path and not PREFECT_FILE.is_file() else PrefectFile()
         except JobError as error:
             level: Level = "wrong" if PREFECT_FILE.is_file() else "warning"
             yield Finding("deployments", level, str(error), f"Correct {PREFECT_FILE}, or run where it lies.")
             return
         things = read_things(client, file)
+        if file.is_default and not any(kind == "deployment" and name in file.deployments for kind, name in things):
+            told = f"{job_path} is not deployed, and there is no {PREFECT_FILE}"
+            yield Finding("deployments", "warning", told, f"To run it on a schedule: `overnight deploy {job_path}`.")
+            return
         yield from _pools(client, file, things)
         yield from _applied(file, things, job)
         yield _late_runs(client, file)
@@ -71,20 +79,22 @@ def _pools(client: SyncPrefectClient, file: PrefectFile, things: Things) -> Iter
         found = things.get(("work pool", pool.name))
         what = f"work pool {pool.name}"
         if found is None:
-            yield Finding(what, "wrong", "is not on the server", DEPLOY)
+            yield Finding(what, "wrong", "is not on the server", _deploy(file))
             continue
         if found["paused"]:
             yield Finding(what, "warning", "is paused: no run starts", "Resume it in the UI.")
-        differ = [] if found["concurrency_limit"] == pool.concurrency_limit else ["its concurrency limit"]
+        is_own_size = file.is_default or found["concurrency_limit"] == pool.concurrency_limit
+        differ = [] if is_own_size else ["its concurrency limit"]
         paused = []
         for queue in pool.work_queues:
             there = things.get(("work queue", f"{pool.name}/{queue.name}"))
-            if there is None or any(there[name] != getattr(queue, name) for name in ("priority", "concurrency_limit")):
+            sizes = () if file.is_default else ("priority", "concurrency_limit")
+            if there is None or any(there[name] != getattr(queue, name) for name in sizes):
                 differ.append(f"queue {queue.name}")
             elif there["paused"]:
                 paused.append(queue.name)
         if differ:
-            yield Finding(what, "wrong", f"other than {file.path} says: {', '.join(differ)}", DEPLOY)
+            yield Finding(what, "wrong", f"other than {file.path} says: {', '.join(differ)}", _deploy(file))
         else:
             names = ", ".join(queue.name for queue in sorted(pool.work_queues, key=lambda queue: queue.priority))
             yield Finding(
@@ -113,7 +123,7 @@ def _applied(file: PrefectFile, things: Things, job: Job | None) -> Iterator[Fin
         missing = [name for name in wanted if (kind, name) not in things]
         asleep = [name for name in wanted if _is_asleep(things.get((kind, name), {}))]
         if missing:
-            yield Finding(f"{kind}s", "wrong", f"not on the server: {', '.join(missing)}", DEPLOY)
+            yield Finding(f"{kind}s", "wrong", f"not on the server: {', '.join(missing)}", _deploy(file))
         if asleep:
             yield Finding(f"{kind}s", "warning", f"paused: {', '.join(asleep)}", "Resume them in the UI.")
         if not (missing or asleep):

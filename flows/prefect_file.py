@@ -3,7 +3,7 @@
 `prefect deploy` reads `deployments`; pools, queues and limits stand under `definitions`, which it passes over.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +15,8 @@ from flows.schedules import DEPLOYED, NotDeployed, flow_at
 from tasks.errors import JobError
 
 PREFECT_FILE = Path("deployments/prefect.yaml")
+DEFAULTS = Path(__file__).parent / "shipped/prefect.yaml"  # in a checkout a link to deployments/prefect.yaml
+SLUG = "daily"  # of the schedules that come from a job file
 
 
 class _Strict(BaseModel):
@@ -55,16 +57,25 @@ class _Definitions(BaseModel):
 class PrefectFile:
     """What a prefect.yaml says. `deployments`: entries as they are written, by `flow/deployment`."""
 
-    def __init__(self, path: Path = PREFECT_FILE) -> None:
-        """Raises `JobError` for a file that is missing or wrong, and for jobs that a deployment refuses."""
-        if not path.is_file():
-            raise JobError(f"expected {path}, found nothing. Run in the project's directory.")
-        self.path = path
+    def __init__(self, path: Path = PREFECT_FILE, job_paths: Sequence[Path] = ()) -> None:
+        """Read a prefect.yaml. With `job_paths`, take the definitions that ship, and deploy these jobs with them.
+
+        Raise `JobError` for a file that is missing or wrong, and for jobs that a deployment refuses.
+        """
+        self.path, self.is_default = DEFAULTS if job_paths else path, bool(job_paths)
+        if not self.path.is_file():
+            raise JobError(
+                f"expected {path}, found nothing. Run in the project's directory, or name the jobs: "
+                "overnight deploy JOB.yaml"
+            )
         try:
-            described = yaml.safe_load(path.read_text())
+            described = yaml.safe_load(self.path.read_text())
             definitions = _Definitions.model_validate(described.get("definitions") or {})
         except (yaml.YAMLError, ValidationError) as error:
             raise JobError(f"{path}: {error}") from None
+        if job_paths:
+            described["deployments"] = [entry for job in job_paths for entry in _entries(job, described["definitions"])]
+        self.described = described
         self.work_pools = definitions.work_pools
         self.concurrency_limits = definitions.concurrency_limits
         self.deployments: dict[str, Mapping[str, Any]] = {}
@@ -104,6 +115,24 @@ class PrefectFile:
                 raise JobError(
                     f"{self.path}: {name} is for queue {queue} of pool {pool}; definitions.work_pools has {queues}."
                 )
+
+
+def _entries(job_path: Path, definitions: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield an entry for each flow that the job is deployed with, as a prefect.yaml writes it."""
+    job = deployable(job_path)
+    for entrypoint, when in DEPLOYED.items():
+        try:
+            schedule = when(job)
+        except NotDeployed:
+            continue
+        yield {
+            **definitions[entrypoint.rpartition(".")[2]],
+            "name": job.name,
+            "description": f"{flow_at(entrypoint).description}\n\nOf the job file {job_path}.",
+            "parameters": {"job": str(job_path.resolve())},
+            "tags": ["overnight", f"job:{job.name}"],
+            "schedules": [{"cron": schedule.cron, "timezone": schedule.timezone, "slug": SLUG}] if schedule else [],
+        }
 
 
 def deployable(job_path: Path) -> Job:

@@ -15,10 +15,8 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import certifi
-from prefect.settings import PREFECT_API_SSL_CERT_FILE, PREFECT_API_URL, get_current_settings, temporary_settings
+from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
 from tasks.errors import OvernightError
 
@@ -39,9 +37,6 @@ def prefect_server() -> Iterator[str]:
         with open(home / "overnight-server.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             url = ours[PREFECT_API_URL] = _running(home) or _start(home)
-    if _needs_no_certificates(url):
-        with contextlib.suppress(OSError):  # a home that may not be written to costs but time
-            ours[PREFECT_API_SSL_CERT_FILE] = str(_one_certificate(home))
     with _set(ours):
         yield url
 
@@ -59,27 +54,6 @@ def _set(ours: dict[Any, str]) -> Iterator[None]:
         for name in names:
             del os.environ[name]
         os.environ.update(before)
-
-
-def _needs_no_certificates(url: str) -> bool:
-    address = urlsplit(url)
-    return address.scheme == "http" and address.hostname in ("127.0.0.1", "localhost", "::1")
-
-
-def _one_certificate(home: Path) -> Path:
-    """A file with one certificate, the least that Prefect's clients accept.
-
-    A run makes some fifty of them, and each would read all of certifi's, 35 ms of CPU, to speak without TLS.
-    """
-    file = home / "overnight-certificate.pem"
-    if not file.exists():
-        home.mkdir(parents=True, exist_ok=True)
-        bundle, end = Path(certifi.where()).read_text(encoding="utf-8"), "-----END CERTIFICATE-----\n"
-        first = bundle[bundle.index("-----BEGIN CERTIFICATE-----") : bundle.index(end) + len(end)]
-        draft = file.with_suffix(f".{os.getpid()}")
-        draft.write_text(first)
-        draft.replace(file)
-    return file
 
 
 def ui_address(api_url: str) -> str:

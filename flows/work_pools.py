@@ -12,37 +12,36 @@ from flows.prefect_file import ConcurrencyLimit, WorkPool, WorkQueue
 from tasks.errors import JobError
 
 
-def apply_work_pool(client: SyncPrefectClient, pool: WorkPool) -> None:
-    """Raises `JobError` where there is a pool of another type by that name."""
+def apply_work_pool(client: SyncPrefectClient, pool: WorkPool, keep: bool = False) -> None:
+    """Make a pool and its queues what `pool` says; with `keep`, only make what the server lacks.
+
+    Raise `JobError` if the server has a pool of another type by that name.
+    """
     try:
         found = client.read_work_pool(pool.name)
     except ObjectNotFound:
         created = WorkPoolCreate(name=pool.name, type=pool.type, concurrency_limit=pool.concurrency_limit)
-        found = client.create_work_pool(created)
+        found, keep = client.create_work_pool(created), False  # the server gives it a queue with other sizes
     if found.type != pool.type:
         raise JobError(
             f"work pool {pool.name}: expected type {pool.type}, found {found.type} on the server, which nobody can "
             "change. Delete that pool, or name another in deployments/prefect.yaml."
         )
-    if found.concurrency_limit != pool.concurrency_limit:
+    if not keep and found.concurrency_limit != pool.concurrency_limit:
         client.update_work_pool(pool.name, WorkPoolUpdate(concurrency_limit=pool.concurrency_limit))
-    _apply_queues(client, pool)
-
-
-def _apply_queues(client: SyncPrefectClient, pool: WorkPool) -> None:
     # From the first to the last: the server pushes back a queue whose priority another takes.
     for queue in sorted(pool.work_queues, key=lambda queue: queue.priority):
-        _apply_queue(client, pool.name, queue)
+        _apply_queue(client, pool.name, queue, keep)
 
 
-def _apply_queue(client: SyncPrefectClient, pool: str, queue: WorkQueue) -> None:
+def _apply_queue(client: SyncPrefectClient, pool: str, queue: WorkQueue, keep: bool) -> None:
     wanted = {"priority": queue.priority, "concurrency_limit": queue.concurrency_limit}
     found = {known.name: known for known in client.read_work_queues(work_pool_name=pool)}.get(queue.name)
     if found is None:
         client.create_work_queue(
             queue.name, priority=queue.priority, concurrency_limit=queue.concurrency_limit, work_pool_name=pool
         )
-    elif {name: getattr(found, name) for name in wanted} != wanted:
+    elif not keep and {name: getattr(found, name) for name in wanted} != wanted:
         client.update_work_queue(found.id, **wanted)
 
 

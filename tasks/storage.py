@@ -27,6 +27,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from tasks.entries import Entry, entry_of
 from tasks.errors import JobError
+from tasks.extras import missing
 from tasks.hub import at_commit, is_hub
 from tasks.local_listing import local_entries
 from tasks.passing import is_full
@@ -93,7 +94,7 @@ class Location:
         """The filesystem and the path in it. Raises `JobError` for a scheme that is not installed."""
         try:
             return open_filesystem(self.uri, self.anonymous)
-        except (ValueError, ImportError) as error:
+        except ValueError as error:
             raise JobError(f"{self}: no such filesystem here: {error}") from error
 
     def files(self, extensions: tuple[str, ...] = ()) -> Iterator[File]:
@@ -245,7 +246,11 @@ class Location:
 
 
 def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The filesystem of an expanded URI, and the path in it. Listings are not cached: directories change meanwhile."""
+    """Return the filesystem of an expanded URI, and the path in it.
+
+    Listings are not cached, because directories change meanwhile. Raise `JobError` where the protocol's driver is not
+    installed, `ValueError` for a protocol that fsspec does not know.
+    """
     # Not fsspec's url_to_fs, to which a file name with :: in it is a chain of filesystems.
     protocol = protocol_of(uri)
     if protocol in ("s3", "s3a"):
@@ -253,7 +258,10 @@ def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractF
 
         kind: type[fsspec.AbstractFileSystem] = PatientS3
     else:
-        kind = fsspec.get_filesystem_class(protocol)
+        try:
+            kind = fsspec.get_filesystem_class(protocol)
+        except ImportError as error:
+            raise missing(getattr(error.__cause__, "name", None) or protocol, f"{protocol}://") from error
     options: dict[str, Any] = kind._get_kwargs_from_urls(uri) | ({"anon": True} if anonymous else {})
     return kind(use_listings_cache=False, **options), kind._strip_protocol(uri)
 

@@ -2,7 +2,7 @@
 
 In: `columns`, as `plain_arrays.py` gives them, for the model's inputs in their order. Out: the model's outputs, as
 `outputs` names them, else `output`, or by the names of a dict. Loading a file runs none of its code: a model with
-lambda layers is refused. Needs `pip install overnight[keras]`, and jax for that backend.
+lambda layers is refused. Needs `pip install 'overnight[keras]'`, for the JAX backend `'overnight[jax]'`.
 """
 
 import hashlib
@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from tasks.errors import JobError
+from tasks.extras import require_extra
 from tasks.infer.accelerators import not_found
 from tasks.infer.plain_arrays import Columns, ModelFile, Outputs, by_name, in_calls, model_file
 from tasks.infer.predictor import Predict, Predictor
@@ -69,14 +70,9 @@ class KerasModel(Predictor):
         """Keras on the backend that is asked for, which cannot be changed in a process once it is chosen."""
         if "keras" not in sys.modules:
             os.environ["KERAS_BACKEND"] = self.backend
-        try:
-            import keras
-        except ImportError as error:
-            raise JobError(
-                f"{self.file}: kind: keras with backend {self.backend} needs keras and {self.backend} where the "
-                f"workers run: {error}. pip install 'overnight[keras]' {self.backend}.",
-                "infer",
-            ) from error
+        if self.backend == "jax":
+            require_extra("jax", f"{self.file}: backend: jax", "infer")
+        keras: Any = require_extra("keras", f"{self.file}: kind: keras", "infer")
         if keras.backend.backend() != self.backend:
             raise JobError(
                 f"{self.file}: expected Keras on {self.backend}, found it on {keras.backend.backend()} in this process "

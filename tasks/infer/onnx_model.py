@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tasks.errors import ContractError, JobError
+from tasks.extras import require_extra
 from tasks.infer.accelerators import not_found
 from tasks.infer.plain_arrays import Columns, ModelFile, Outputs, in_calls, model_file, named
 from tasks.infer.predictor import Predict, Predictor
@@ -78,14 +79,7 @@ class OnnxModel(Predictor):
 
     def _session(self) -> Any:
         path = model_file(self.file)
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise JobError(
-                f"{self.file}: kind: onnx needs onnxruntime where the workers run, found none. "
-                "pip install 'overnight[onnx]'.",
-                "infer",
-            ) from error
+        onnxruntime: Any = require_extra("onnxruntime", f"{self.file}: kind: onnx", "infer")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 1)  # which Ray sets to a worker's CPUs
         options.log_severity_level = 3

@@ -162,16 +162,8 @@ class Uploads:
 
 
 def _planes(images: np.ndarray) -> np.ndarray:
-    """float32 N x 3 x H x W of uint8 N x H x W x 3: a quarter of what PyTorch takes (0.04 of 0.17 ms at 224 x 224)."""
-    import cv2
-
-    made = np.empty((len(images), 3, *images.shape[1:3]), np.float32)
-    planes = [np.empty(images.shape[1:3], np.uint8) for _ in range(3)]
-    for image, floats in zip(images, made, strict=True):
-        cv2.split(image, planes)
-        for plane, values in zip(planes, floats, strict=True):
-            values[:] = plane
-    return made
+    """Return uint8 N x H x W x 3 as float32 N x 3 x H x W."""
+    return images.transpose(0, 3, 1, 2).astype(np.float32, order="C")
 
 
 def _noise(shape: tuple[int, ...]) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from pydantic import Field
 
-from tasks.errors import JobError
+from tasks.extras import require_extra
 from tasks.infer.checkpoint import Checkpoint, Dtype
 
 if TYPE_CHECKING:
@@ -61,14 +61,7 @@ def on_devices(checkpoint: Checkpoint, auto_class: Any, settings: Placed) -> tup
     if settings.device_map is None:
         model, _ = checkpoint.weights(auto_class, settings.dtype)
         return model.to(device), device
-    try:
-        import accelerate  # noqa: F401
-    except ImportError as error:
-        raise JobError(
-            f"model {checkpoint.written}: device_map needs accelerate where the workers run, found none. "
-            "pip install 'overnight[sharding]'.",
-            "infer",
-        ) from error
+    require_extra("accelerate", f"model {checkpoint.written}: device_map", "infer")
     folder = tempfile.TemporaryDirectory(prefix="overnight-offload-")  # for the parts on the disk
     _folders.append(folder)
     model, _ = checkpoint.weights(

@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from tasks.errors import JobError
+from tasks.extras import require_extra
 from tasks.infer.plain_arrays import Columns, ModelFile, model_file
 from tasks.infer.predictor import Batch, Predict, Predictor
 
@@ -58,15 +59,9 @@ class SklearnModel(Predictor):
 
     def _estimator(self) -> Any:
         path = model_file(self.file)
-        try:
-            import joblib
-            import sklearn  # noqa: F401 - so that its absence is told as such, not as a broken file
-        except ImportError as error:
-            raise JobError(
-                f"{self.file}: kind: sklearn needs scikit-learn where the workers run, found none. "
-                "pip install 'overnight[sklearn]'.",
-                "infer",
-            ) from error
+        joblib: Any = require_extra("joblib", f"{self.file}: kind: sklearn", "infer")
+        for module in self.imports():  # here: later their absence looks like a broken file
+            require_extra(module, f"{self.file}: kind: sklearn", "infer")
         try:
             return joblib.load(path)
         except Exception as error:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pydantic import Field, NonNegativeInt
 
 from tasks.errors import InputError
+from tasks.extras import require_extra
 from tasks.ingest.counted import Part, counted_rows, counted_units
 from tasks.ingest.parquet_file import open_parquet, row_groups, rows_of
 from tasks.ingest.source import FileSource
@@ -108,6 +109,7 @@ def _versioned(uri: str, version: int, anonymous: bool) -> Any:
 
 def _opened(location: Location, version: int | None, anonymous: bool) -> Any:
     """Raises `InputError` where there is no such table or version."""
+    require_extra("deltalake", "source.kind: delta", "ingest")
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 

@@ -12,7 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field
 
-from tasks.errors import InputError, JobError, RowError
+from tasks.errors import InputError, RowError
+from tasks.extras import require_extra
 from tasks.ingest.counted import counted_rows
 from tasks.ingest.listing import file_units
 from tasks.ingest.source import Source
@@ -121,14 +122,11 @@ class Iceberg(Source):
 
 @lru_cache(maxsize=4)
 def _loaded(name: str, catalog: str) -> Any:
-    try:
-        from pyiceberg.catalog import load_catalog
-        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
-        from pyiceberg.table import StaticTable
-    except ImportError:
-        raise JobError(
-            "source.kind iceberg: pyiceberg is not installed here. Install overnight[iceberg], on every node."
-        ) from None
+    require_extra("pyiceberg", "source.kind: iceberg", "ingest")
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
+    from pyiceberg.table import StaticTable
+
     properties = {key: expand(value) for key, value in json.loads(catalog).items()}
     try:
         if name.endswith(".metadata.json"):

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal, Self
 import pyarrow as pa
 from pydantic import Field, PositiveInt
 
-from tasks.errors import InputError, JobError, RowError
+from tasks.errors import InputError, RowError
+from tasks.extras import require_extra
 from tasks.ingest.counted import Part, counted_rows, counted_units
 from tasks.ingest.source import FileSource
 from tasks.ingest.tables import as_schema, chosen_columns
@@ -99,12 +100,7 @@ def _versioned(uri: str, version: int, anonymous: bool) -> Any:
 
 def _newest(uri: str, anonymous: bool, version: int | None = None) -> Any:
     """Raises `InputError` where there is no such table or version."""
-    try:
-        import lance
-    except ImportError:
-        raise JobError(
-            "source.kind lance: pylance is not installed here. Install overnight[lance], on a cluster's nodes too."
-        ) from None
+    lance: Any = require_extra("lance", "source.kind: lance", "ingest")
     try:
         return lance.dataset(uri, version=version, storage_options=storage_options(anonymous))
     except ValueError as error:

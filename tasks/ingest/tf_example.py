@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tasks.errors import RowError
+from tasks.extras import require_extra
 
 ELEMENTS = {"bytes_list": pa.large_binary(), "float_list": pa.float32(), "int64_list": pa.int64()}
 
@@ -18,6 +19,7 @@ def features_of(record: bytes) -> dict[str, tuple[str, list[Any]]]:
 
     Features without values are left out.
     """
+    require_extra("google.protobuf", "source.kind: tfrecord", "ingest")
     from google.protobuf.message import DecodeError
 
     example = _message()()

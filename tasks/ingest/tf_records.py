@@ -7,7 +7,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.errors import JobError, RowError
+from tasks.errors import RowError
+from tasks.extras import require_extra
 
 PIECE_BYTES = 2**24  # a length is not believed before so many bytes are there
 
@@ -48,11 +49,4 @@ def _bytes(stream: Any, count: int) -> bytes:
 
 
 def _checksum() -> Any:
-    try:
-        import google_crc32c
-    except ImportError:
-        raise JobError(
-            "source.kind tfrecord: google-crc32c is not installed here. Install overnight[tfrecord], also on the nodes "
-            "of a cluster."
-        ) from None
-    return google_crc32c.value
+    return require_extra("google_crc32c", "source.kind: tfrecord", "ingest").value

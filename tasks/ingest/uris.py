@@ -101,8 +101,8 @@ class Uris(WholeFiles):
             files = [self.file(units[i]) for i in places]
             try:
                 contents: list[Any] = read_whole(files) if protocol else [RowError("expected a URI, found none")]
-            except ImportError as error:
-                raise JobError(f"{files[0].uri}: {error}", "ingest") from error
+            except JobError as error:
+                raise JobError(str(error), "ingest") from error
             except ValueError:  # from fsspec, of a protocol that it does not know
                 contents = [RowError(f"expected a URI of a known storage, found {protocol}://")]
             found |= dict(

@@ -7,6 +7,7 @@ truncated file is an error wherever it was cut, unless all of its pixels are the
 Rows that are decoded already pass untouched. This file does not know where the bytes come from.
 """
 
+import contextlib
 import io
 from typing import Annotated, Any, Literal
 
@@ -17,10 +18,12 @@ from pydantic import Field, PositiveInt
 
 from tasks import arrays, row_work
 from tasks.errors import ContractError, RowError
+from tasks.extras import require_extra
 from tasks.preprocess.step import PreprocessStep
 
 # Without the formats that Pillow hands to other programs (EPS) or recognises without a signature.
 FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "ICO", "JPEG", "JPEG2000", "PNG", "PPM", "QOI", "TIFF", "WEBP")
+HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1")  # ISO/IEC 23008-12, annex B
 ORIENTATION = 0x0112
 MAX_IMAGE_PIXELS = 178_956_970
 
@@ -64,18 +67,28 @@ class DecodeImage(PreprocessStep):
 
 
 def allow_pixels(max_image_pixels: int) -> None:
-    """Makes Pillow, in this process, decode images of so many pixels, and none that is cut off."""
-    from PIL import Image, ImageFile
-    from pillow_heif import register_heif_opener
+    """Make Pillow, in this process, decode images of so many pixels, and none that is cut off.
 
-    register_heif_opener()
+    Pillow decodes HEIF images too if pillow_heif is installed.
+    """
+    from PIL import Image, ImageFile
+
+    with contextlib.suppress(ImportError):  # `decode_image` reports it when an image needs it
+        from pillow_heif import register_heif_opener
+
+        register_heif_opener()
     ImageFile.LOAD_TRUNCATED_IMAGES = False  # some libraries switch it on, and half an image turns grey
     if Image.MAX_IMAGE_PIXELS is not None:
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, max_image_pixels)
 
 
 def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray:
-    """One image file as uint8 H x W x 3. Raises `RowError` with what was expected and what was found."""
+    """Return one image file as uint8 H x W x 3.
+
+    Raises:
+        RowError: The bytes are no such image. The message names what was expected and what was found.
+        JobError: The image is a HEIF image, and pillow_heif is not installed.
+    """
     from PIL import Image, UnidentifiedImageError
 
     if encoded is None:
@@ -83,7 +96,8 @@ def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray
     if not encoded.size:
         raise RowError("expected an encoded image, the file is empty (0 bytes)")
     try:
-        with Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
+        formats = [name for name in FORMATS if name != "HEIF" or name in Image.OPEN]
+        with Image.open(io.BytesIO(encoded), formats=formats) as image:
             if image.width * image.height > max_image_pixels:
                 raise RowError(
                     f"expected at most max_image_pixels = {max_image_pixels} pixels, "
@@ -101,6 +115,8 @@ def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray
         raise
     except UnidentifiedImageError as error:
         start = bytes(encoded[:16])
+        if start[4:8] == b"ftyp" and start[8:12] in HEIF_BRANDS:
+            require_extra("pillow_heif", "a HEIF image", "preprocess")
         raise RowError(
             f"expected an image ({', '.join(FORMATS)}), found {encoded.size} bytes that begin with {start!r}"
         ) from error

@@ -1,6 +1,5 @@
 """What steps share that make several rows of a file: files are taken one after the other, and each fails alone."""
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from pyarrow import types
 
 from tasks import row_work
 from tasks.arrays import Column
-from tasks.errors import ContractError, JobError, RowError
+from tasks.errors import ContractError, RowError
 
 
 @dataclass(frozen=True)
@@ -58,15 +57,3 @@ def made_of_each(
         for field in kinds
     }
     return row_work.several(columns, made_of, suffixes, failed)
-
-
-def library(module: str, extra: str, step: str) -> Any:
-    """A library that an extra of Overnight brings. Raises `JobError` where it is not installed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise JobError(
-            f"preprocess: kind: {step} needs {module} where the workers run, found none. "
-            f"pip install 'overnight[{extra}]'.",
-            "preprocess",
-        ) from error

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tasks.errors import RowError
-from tasks.preprocess.files import library
+from tasks.extras import require_extra
 
 WHOLE = (
     0.9  # of the length that a file declares has to be there; encoders round, and pad by some hundredths of a second
@@ -15,8 +15,8 @@ UNKNOWN_SIZES = (0, 2**32 - 1)  # in the header of a RIFF file that was written 
 
 
 def load_av(step: str) -> Any:
-    """The library. Raises `JobError` where it is not installed."""
-    return library("av", "media", step)
+    """Return PyAV. Raise `JobError` where it is not installed."""
+    return require_extra("av", f"preprocess.kind: {step}", "preprocess")
 
 
 @contextlib.contextmanager

@@ -13,7 +13,8 @@ from pydantic import Field
 
 from tasks import row_work
 from tasks.errors import RowError
-from tasks.preprocess.files import Made, library, made_of_each
+from tasks.extras import require_extra
+from tasks.preprocess.files import Made, made_of_each
 from tasks.preprocess.step import PreprocessStep
 
 COLUMNS = pa.schema([("text", pa.string()), ("page", pa.int64()), ("pages", pa.int64())])
@@ -30,7 +31,7 @@ class PdfText(PreprocessStep):
     rows_at_once = 4
 
     def build(self) -> row_work.Work:
-        pdfium = library("pypdfium2", "pdf", "pdf_text")
+        pdfium = require_extra("pypdfium2", "preprocess.kind: pdf_text", "preprocess")
 
         def work(table: pa.Table) -> row_work.Outcome:
             with ONE_AT_A_TIME:

@@ -18,6 +18,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from tasks import arrays, row_work
 from tasks.errors import ContractError, RowError
+from tasks.extras import require_extra
 from tasks.preprocess.covering import covering_size
 from tasks.preprocess.decode_image import MAX_IMAGE_PIXELS, MaxImagePixels, allow_pixels, decode_image
 from tasks.preprocess.fast_decode import decode_scaled
@@ -58,9 +59,8 @@ class ResizeImage(PreprocessStep):
         height, width = self.size if isinstance(self.size, tuple) else (self.size, self.size)
         allow_pixels(self.max_image_pixels)
         if self.decode == "fast":
-            import cv2
-            import simplejpeg  # noqa: F401 - now, not while the first row is timed
-
+            cv2: Any = require_extra("cv2", "preprocess.kind: resize_image, decode: fast", "preprocess")
+            require_extra("simplejpeg", "preprocess.kind: resize_image, decode: fast", "preprocess")
             cv2.setNumThreads(1)  # a worker is one thread; there are as many workers as CPUs
 
         def of_array(image: np.ndarray | None) -> np.ndarray:

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from tasks.errors import ContractError, JobError
+from tasks.errors import ContractError
+from tasks.extras import require_extra
 from tasks.object_store import object_store_uri, storage_options
 from tasks.storage import Location
 
@@ -110,10 +111,7 @@ def _versioned(place: Location, version: int) -> Any:
 
 
 def _opened(place: Location, version: int | None) -> Any:
-    try:
-        import lance
-    except ImportError as error:
-        raise JobError("a Lance table needs pylance, found none here. pip install 'overnight[lance]'.") from error
+    lance: Any = require_extra("lance", "search in a Lance table", "plan")
     os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")  # else it warns of what it will leave out one day
     return lance.dataset(object_store_uri(place), version=version, storage_options=storage_options())
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from pydantic import AfterValidator, Field
 
 from tasks.errors import ContractError, JobError, OvernightError, StorageFailed
+from tasks.extras import missing
 from tasks.storage import expand
 
 if TYPE_CHECKING:
@@ -67,12 +68,11 @@ def engine(url: str) -> "Engine":
             hide_parameters=True,
             json_serializer=lambda value: dump(value).decode(),
         )
-    except (ImportError, sa.exc.ArgumentError, ValueError) as error:
-        missing = isinstance(error, ImportError)
-        found = f"no module {error.name}" if isinstance(error, ImportError) else "another"  # it may show the password
+    except ImportError as error:
+        raise missing(error.name or "of the database", url, "write") from None
+    except (sa.exc.ArgumentError, ValueError):  # its message may show the password
         raise JobError(
-            f"{url}: expected a URL of a database whose driver is installed where the job runs, found {found}"
-            f"{': pip install overnight[postgresql], or the driver that the URL names' if missing else ''}.",
+            f"{url}: expected a URL of a database whose driver is installed where the job runs, found another.",
             "write",
         ) from None
     if made.dialect.name == "sqlite":

@@ -15,14 +15,13 @@ import json
 import random
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from tasks import lease
 from tasks.errors import CheckFailed
+from tasks.extras import require_extra
 from tasks.object_store import object_store_uri, storage_options
 from tasks.run_directory import Run
 from tasks.storage import Location
@@ -30,12 +29,20 @@ from tasks.write.delta_types import delta_schema, fitted
 from tasks.write.merging import MergedFile
 from tasks.write.sink import as_paths
 
+if TYPE_CHECKING:
+    from deltalake import DeltaTable, Schema
+    from deltalake.transaction import CommitProperties, RemoveAction
+
 TRIES, LONGEST_WAIT_SECONDS = 100, 1.0
 TAKEN_BACK = 0
 
 
-def open_table(sink: Location) -> DeltaTable | None:
-    """The table's newest version; None if there is none."""
+def open_table(sink: Location) -> "DeltaTable | None":
+    """Return the table's newest version, or None if there is none. Raise `JobError` without deltalake."""
+    require_extra("deltalake", "sink.kind: delta", "write")
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
     try:
         return DeltaTable(object_store_uri(sink), storage_options=storage_options())
     except TableNotFoundError:
@@ -46,14 +53,14 @@ def partition_columns(run: Run) -> list[str]:
     return [run.partition_column] if run.partition_directory else []
 
 
-def columns(table: DeltaTable) -> pa.Schema:
+def columns(table: "DeltaTable") -> pa.Schema:
     """The table's columns without those that it is partitioned by."""
     partitioned_by = table.metadata().partition_columns
     schema = pa.schema(table.schema().to_arrow())
     return delta_schema(pa.schema([field for field in schema if field.name not in partitioned_by]))
 
 
-def partition_files(table: DeltaTable, run: Run) -> list[str]:
+def partition_files(table: "DeltaTable", run: Run) -> list[str]:
     """The files that this version of the table has in the run's partition, as paths below the table."""
     files = pa.table(table.get_add_actions(flatten=True))
     if not run.partition_directory:
@@ -62,7 +69,7 @@ def partition_files(table: DeltaTable, run: Run) -> list[str]:
     return [path for path, day in zip(files["path"].to_pylist(), days, strict=True) if str(day) == run.partition]
 
 
-def has_committed(table: DeltaTable, run: Run) -> bool:
+def has_committed(table: "DeltaTable", run: Run) -> bool:
     """Whether the run's attempt was the last to commit its partition, or be fenced off, and did commit."""
     return table.transaction_version(_application(run)) == _version(run)
 
@@ -74,6 +81,8 @@ def commit(run: Run, files: list[MergedFile], schema: pa.Schema) -> None:
     later run has taken over, `CheckFailed` if the table's columns are others than when the files were made, and
     deltalake's errors.
     """
+    from deltalake.transaction import AddAction
+
     added: list[AddAction | RemoveAction] = [
         AddAction(
             path=path,
@@ -122,6 +131,8 @@ def fence(run: Run) -> bool:
 
 
 def _until_committed(attempt: Callable[[], bool]) -> bool:
+    from deltalake.exceptions import CommitFailedError
+
     for number in range(TRIES - 1):
         try:
             return attempt()
@@ -130,8 +141,12 @@ def _until_committed(attempt: Callable[[], bool]) -> bool:
     return attempt()
 
 
-def _created(run: Run, schema: pa.Schema) -> DeltaTable:
+def _created(run: Run, schema: pa.Schema) -> "DeltaTable":
     """An empty table; another process may have been faster."""
+    from deltalake import DeltaTable, Schema
+    from deltalake.exceptions import DeltaError
+    from deltalake.transaction import CommitProperties
+
     try:
         return DeltaTable.create(
             object_store_uri(run.sink),
@@ -152,8 +167,10 @@ def _whole(run: Run, schema: pa.Schema) -> pa.Schema:
     return pa.schema([*fields, *(pa.field(name, pa.date32()) for name in partition_columns(run))])
 
 
-def _evolved(table: DeltaTable, run: Run, schema: pa.Schema) -> Schema:
+def _evolved(table: "DeltaTable", run: Run, schema: pa.Schema) -> "Schema":
     """The table's columns, and those of `schema` that are new; just the latter where the whole table is replaced."""
+    from deltalake import Schema
+
     ours = Schema.from_arrow(_whole(run, schema))
     if not run.partition_directory:
         return ours
@@ -162,7 +179,9 @@ def _evolved(table: DeltaTable, run: Run, schema: pa.Schema) -> Schema:
     return Schema([*known, *(field for field in ours.fields if field.name not in names)])
 
 
-def _properties(run: Run, version: int) -> CommitProperties:
+def _properties(run: Run, version: int) -> "CommitProperties":
+    from deltalake.transaction import CommitProperties, Transaction
+
     about = {name: getattr(run, name) for name in ("job", "partition", "generation", "attempt", "token")}
     return CommitProperties(
         custom_metadata={"overnight": about},

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tasks import lease
-from tasks.errors import CheckFailed, JobError
+from tasks.errors import CheckFailed
+from tasks.extras import require_extra
 from tasks.run_directory import Run
 from tasks.storage import is_local
 from tasks.write.database import expanded
@@ -44,15 +45,10 @@ class Opened:
     name: str
 
     def catalog(self) -> "SqlCatalog":
+        require_extra("pyiceberg", "sink.kind: iceberg", "write")
+        from pyiceberg.catalog.sql import SqlCatalog
         from sqlalchemy.exc import DBAPIError
 
-        try:
-            from pyiceberg.catalog.sql import SqlCatalog
-        except ImportError as error:
-            raise JobError(
-                "kind: iceberg needs pyiceberg where the job runs, found none. pip install 'overnight[iceberg]'.",
-                "write",
-            ) from error
         properties = {"uri": expanded(self.url), **_storage_properties()}
         try:
             return SqlCatalog(self.catalog_name, **properties)

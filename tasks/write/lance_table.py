@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 import ray
 
 from tasks import lease
-from tasks.errors import CheckFailed, ContractError, JobError
+from tasks.errors import CheckFailed, ContractError
+from tasks.extras import require_extra
 from tasks.object_store import object_store_uri, storage_options
 from tasks.run_directory import Run
 from tasks.storage import Location
@@ -48,12 +49,9 @@ class Fragment:
 
 def open_table(sink: Location) -> "LanceDataset | None":
     """The table's newest version; None if there is none."""
-    try:
-        import lance
-    except ImportError as error:
-        raise JobError(
-            "kind: lance needs pylance where the job runs, found none. pip install 'overnight[lance]'.", "write"
-        ) from error
+    require_extra("lance", "sink.kind: lance", "write")
+    import lance
+
     if "_versions" not in sink.names():
         return None
     return lance.dataset(object_store_uri(sink), storage_options=storage_options())

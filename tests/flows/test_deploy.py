@@ -13,8 +13,8 @@ import pytest
 import yaml
 from prefect.events.schemas.automations import EventTrigger
 
-from flows.automations import FOLDER, apply_automations, read_automations
-from flows.deploy import _deployments
+from flows.automations import apply_automations, read_automations
+from flows.deploy import HEARTBEAT_SECONDS, _deployments
 from flows.deploy import deploy as deploy_here
 from flows.job import load_job
 from flows.prefect_file import PrefectFile
@@ -23,7 +23,7 @@ from tasks.errors import JobError
 from tests.prefect_api import ask
 
 Deploy = Callable[..., list[dict[str, Any]]]
-PROJECT = FOLDER.parents[1]
+PROJECT = Path(__file__).parents[2]
 JOB = {
     "name": "small",
     "source": {"kind": "parquet", "path": "/in/date={partition}"},
@@ -246,6 +246,73 @@ def test_serve_makes_the_same_deployments_as_the_file(project: Path) -> None:
     ]
     crons = [[schedule.schedule.cron for schedule in found.schedules or []] for found in served]  # type: ignore[union-attr]
     assert crons == [["0 2 * * *"], [], ["30 6 * * *"]]
+
+
+def test_jobs_without_a_file_get_the_schedules_of_their_job_files_in_the_queues_that_ship(project: Path) -> None:
+    (project / "plain.yaml").write_text(
+        yaml.safe_dump({"name": "plain", "source": {"kind": "parquet", "path": "/in"}, "sink": JOB["sink"]})
+    )
+    file = PrefectFile(job_paths=[project / "deployments/job.yaml", project / "plain.yaml"])
+    found = {
+        name: (entry["work_pool"]["work_queue_name"], [schedule["cron"] for schedule in entry["schedules"]])
+        for name, entry in file.deployments.items()
+    }
+    assert found == {
+        "batch-inference/small": ("daily", ["0 2 * * *"]),
+        "backfill/small": ("default", []),
+        "freshness/small": ("daily", ["30 6 * * *"]),
+        "batch-inference/plain": ("daily", []),
+    }
+    shipped = PrefectFile(PROJECT / "deployments/prefect.yaml")
+    assert (file.work_pools, file.concurrency_limits) == (shipped.work_pools, shipped.concurrency_limits)
+    heartbeats = file.deployments["batch-inference/small"]["work_pool"]["job_variables"]
+    assert heartbeats == {"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": HEARTBEAT_SECONDS}}
+
+
+def test_a_job_without_a_file_that_means_another_place_elsewhere_is_refused(project: Path) -> None:
+    job = project / "deployments/job.yaml"
+    job.write_text(yaml.safe_dump(JOB | {"sink": {"kind": "parquet", "path": "out"}}))
+    with pytest.raises(JobError, match=r"in a deployment, found sink\.path: out"):
+        PrefectFile(job_paths=[job])
+
+
+def test_without_a_file_and_without_jobs_it_says_how_to_name_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(JobError, match=r"or name the jobs: overnight deploy JOB\.yaml$"):
+        PrefectFile()
+
+
+@pytest.mark.slow
+def test_jobs_without_a_file_are_deployed_and_the_sizes_on_the_server_are_kept(
+    prefect_api: str, project: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [project / "deployments/job.yaml"]
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+    remove_all(prefect_api)
+    try:
+        first = {f"{change.kind} {change.name}": change.done for change in deploy_here(job_paths=jobs)}
+        assert first == dict.fromkeys(first, "created")
+        assert {name for name in first if name.startswith("deployment")} == {
+            "deployment batch-inference/small",
+            "deployment backfill/small",
+            "deployment freshness/small",
+        }
+        found = ask(prefect_api, "/deployments/name/batch-inference/small")
+        assert found["parameters"]["job"] == str(jobs[0])
+        assert found["pull_steps"] == [
+            {"prefect.deployments.steps.set_working_directory": {"directory": str(elsewhere)}}
+        ]
+        queues = {queue["name"]: queue["id"] for queue in ask(prefect_api, f"{POOL}/queues/filter", {})}
+        ask(prefect_api, POOL, {"concurrency_limit": 3}, "PATCH")
+        ask(prefect_api, f"/work_queues/{queues['backfill']}", {"concurrency_limit": 1}, "PATCH")
+        ask(prefect_api, "/v2/concurrency_limits/overnight-gpu", {"limit": 7}, "PATCH")
+        again = {f"{change.kind} {change.name}": change.done for change in deploy_here(job_paths=jobs)}
+        assert again == dict.fromkeys(first, "unchanged")
+    finally:
+        remove_all(prefect_api)
 
 
 @pytest.mark.parametrize(

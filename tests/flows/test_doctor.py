@@ -134,6 +134,29 @@ def test_a_server_that_nothing_was_deployed_to_is_told_what_is_missing(
     assert all("overnight deploy" in of(found, what) for what in wrong)
 
 
+@pytest.mark.slow
+def test_without_a_file_the_job_s_own_deployment_is_looked_at(
+    prefect_api: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = project / "deployments/job.yaml"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    remove_all(prefect_api)
+    job = load_job(path)
+    found = list(check_prefect(job, path))
+    assert levels(found) == {"server": "ok", "database": "ok", "deployments": "warning"}
+    assert f"`overnight deploy {path}`" in of(found, "deployments")
+    try:
+        deploy(job_paths=[path])
+        ask(prefect_api, POOL, {"concurrency_limit": 3}, "PATCH")  # a size of one's own is well
+        found = list(check_prefect(job, path))
+        assert {what for what, level in levels(found).items() if level != "ok"} == {"worker"}
+        assert {"work pool overnight", "concurrency limits", "deployments", "automations"} < set(levels(found))
+    finally:
+        remove_all(prefect_api)
+
+
 def test_a_server_that_is_stopped_is_told_once_and_without_its_password() -> None:
     with temporary_settings({PREFECT_API_URL: "http://somebody:hunter2@127.0.0.1:9/api"}):
         found = list(check_prefect(None))

@@ -91,9 +91,3 @@ def test_jax_gives_what_torch_gives(saved: Path) -> None:
     found = np.load(saved / "on_jax.npz")
     np.testing.assert_allclose(found["score"], expected(saved), atol=1e-6)
     np.testing.assert_array_equal(found["twice"], WEIGHT * 2)
-
-
-def test_without_keras_it_says_what_to_install(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "keras", None)
-    with pytest.raises(JobError, match=r"pip install 'overnight\[keras\]' torch"):
-        run(saved, "named")

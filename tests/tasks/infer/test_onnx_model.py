@@ -1,6 +1,5 @@
 """ONNX files give, row for row, what onnxruntime gives."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -117,12 +116,6 @@ def test_a_device_for_which_no_provider_is_there_or_starts_is_an_error(
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [*available, "CPUExecutionProvider"])
     with pytest.raises(JobError, match=r"resources: NPU: 1 asks for an accelerator, but onnxruntime .* finds none"):
         run(file, resources={"NPU": 1})
-
-
-def test_without_onnxruntime_it_says_what_to_install(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(JobError, match=r"pip install 'overnight\[onnx\]'"):
-        run(file)
 
 
 def test_weights_beside_the_file_belong_to_the_fingerprint(file: str) -> None:

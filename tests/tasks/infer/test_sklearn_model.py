@@ -1,6 +1,5 @@
 """Estimators of scikit-learn's predict, row for row, what they predict when they are called."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +86,6 @@ def test_what_cannot_be_loaded_says_so(pipeline: tuple[Any, str], tmp_path: Path
     joblib.dump(LinearRegression(), tmp_path / "linear.joblib")
     with pytest.raises(JobError, match="found LinearRegression without predict_proba"):
         SklearnModel(file=str(tmp_path / "linear.joblib"), columns=["age"], probabilities=True).load()
-
-
-def test_without_scikit_learn_it_says_what_to_install(
-    pipeline: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(JobError, match=r"pip install 'overnight\[sklearn\]'"):
-        SklearnModel(file=pipeline[1], columns=["age"]).load()
 
 
 def test_another_file_is_another_fingerprint(pipeline: tuple[Any, str]) -> None:

@@ -1,0 +1,59 @@
+"""Libraries that only one kind of source, step, model or sink needs: each comes with an extra of the package.
+
+`EXTRAS` names the extra of each library by the name that code imports. pyproject.toml lists the same extras.
+"""
+
+import importlib
+from types import ModuleType
+
+from tasks.errors import JobError
+
+EXTRAS = {
+    "accelerate": "sharding",
+    "adlfs": "azure",
+    "av": "media",
+    "cv2": "fast-decode",
+    "deltalake": "delta",
+    "gcsfs": "gcs",
+    "google.protobuf": "tfrecord",
+    "google_crc32c": "tfrecord",
+    "jax": "jax",
+    "joblib": "sklearn",
+    "keras": "keras",
+    "lance": "lance",
+    "onnxruntime": "onnx",
+    "pandas": "sklearn",
+    "pillow_heif": "heif",
+    "psycopg": "postgresql",
+    "pyiceberg": "iceberg",
+    "pypdfium2": "pdf",
+    "simplejpeg": "fast-decode",
+    "sklearn": "sklearn",
+}
+
+
+def require_extra(module: str, needed_by: str, stage: str | None = None) -> ModuleType:
+    """Import an optional library and return it.
+
+    Args:
+        module: The library by the name that code imports, for example `deltalake`.
+        needed_by: What needs the library, as the job file writes it, for example `sink.kind: delta`.
+        stage: The stage that fails without the library; by default the plan.
+
+    Raises:
+        JobError: The library cannot be imported. The message names the extra that brings it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise missing(module, needed_by, stage, str(error)) from error
+
+
+def missing(module: str, needed_by: str, stage: str | None = None, found: str = "none") -> JobError:
+    """Return the error for a library that is not installed: what is expected, what was found, what to do."""
+    package = f"'overnight[{EXTRAS[module]}]'" if module in EXTRAS else module
+    return JobError(
+        f"{needed_by}: expected the library {module} where the job runs, found {found}. "
+        f"Install it on every machine that runs the job: pip install {package}",
+        stage,
+    )

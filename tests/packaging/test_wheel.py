@@ -1,0 +1,247 @@
+"""The wheel alone is enough: every command works from it in a folder that holds nothing of a checkout.
+
+The environment is a new one that has the wheel installed. Torch, Ray and Prefect come from the environment of the tests
+through a .pth file, because installing them again takes minutes. That hides no missing declaration: here the libraries
+of all extras are blocked, and test_declared.py checks that the base declares the others. The editable Overnight stays
+hidden, because Python reads no .pth files in a folder that a .pth file names.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tasks.extras import EXTRAS
+from tests.packaging.test_declared import BROUGHT_BY_RAY, ROOT
+from tests.prefect_api import ask
+
+pytestmark = pytest.mark.slow
+
+SHIPPED = {
+    "flows/shipped/automations/crashed-run-starts-again.yaml": "deployments/automations/crashed-run-starts-again.yaml",
+    "flows/shipped/automations/silent-run-has-crashed.yaml": "deployments/automations/silent-run-has-crashed.yaml",
+    "flows/shipped/constraints.txt": "constraints.txt",
+    "flows/shipped/prefect.yaml": "deployments/prefect.yaml",
+}
+BUILD_SDIST = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+
+
+def pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert not done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what is built: setuptools writes beside it."""
+    copy = tmp_path_factory.mktemp("checkout") / "overnight"
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "tests", "benchmarks")
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=ignored)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(checkout))
+    [found] = folder.glob("overnight-*.whl")
+    return found
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The wheel in an environment of its own, called in `folder`."""
+
+    environment: Path
+    folder: Path
+    home: Path
+
+    def variables(self) -> dict[str, str]:
+        ours = ("PREFECT", "RAY", "PYTHON", "OVERNIGHT", "AWS")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        return {**kept, "PREFECT_HOME": str(self.home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+
+    def start(self, *command: str, **options: Any) -> subprocess.Popen[str]:
+        program, *arguments = command
+        options = {"cwd": self.folder, "env": self.variables(), "text": True, **options}
+        return subprocess.Popen([str(self.environment / "bin" / program), *arguments], **options)
+
+    def run(self, *command: str, code: int = 0, **options: Any) -> str:
+        """What the command writes to stdout; to stderr, too, where it is to fail."""
+        running = self.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+        told, said = running.communicate(timeout=240)
+        assert running.returncode == code, told + said
+        return told if code == 0 else told + said
+
+    def json(self, *command: str, code: int = 0) -> Any:
+        running = self.start(*command, "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        told, said = running.communicate(timeout=240)
+        assert running.returncode == code, told + said
+        return json.loads(told)
+
+    @property
+    def api(self) -> str:
+        return str(json.loads((self.home / "overnight-server.json").read_text())["url"])
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    here = tmp_path_factory.mktemp("installed")
+    environment = here / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=60)
+    [packages] = environment.glob("lib/python*/site-packages")
+    (packages / "outer.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    blocked = sorted(EXTRAS.keys() - BROUGHT_BY_RAY)
+    (packages / "sitecustomize.py").write_text(f"import sys\nsys.modules |= dict.fromkeys({blocked})\n")
+    pip("--python", str(environment / "bin/python"), "install", "--no-deps", "--no-index", str(wheel))
+    (here / "empty").mkdir()
+    made = Installed(environment, here / "empty", here / "prefect")
+    try:
+        yield made
+    finally:
+        made.start("python", "-m", "prefect", "server", "stop").wait(60)
+
+
+def until(what: Callable[[], Any], seconds: float = 120) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if found := what():
+                return found
+        time.sleep(0.5)
+    raise AssertionError("waited in vain")
+
+
+def test_the_wheel_has_the_files_that_commands_read(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        assert {name for name in archive.namelist() if name.startswith("flows/shipped/")} == set(SHIPPED)
+        for name, original in SHIPPED.items():
+            assert archive.read(name) == (ROOT / original).read_bytes()
+        assert any(name.endswith("dist-info/licenses/LICENSE") for name in archive.namelist())
+
+
+def test_a_source_distribution_makes_the_same_wheel(wheel: Path, checkout: Path, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", BUILD_SDIST, tmp_path], cwd=checkout, check=True, timeout=120)
+    [source] = tmp_path.glob("overnight-*.tar.gz")
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(source))
+    [again] = tmp_path.glob("overnight-*.whl")
+    with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(again) as second:
+        assert {one.filename: one.CRC for one in second.infolist() if "dist-info" not in one.filename} == {
+            one.filename: one.CRC for one in first.infolist() if "dist-info" not in one.filename
+        }
+
+
+@pytest.mark.timeout(900)
+def test_every_command_works_in_an_empty_folder(installed: Installed) -> None:
+    here = installed.folder
+    assert str(installed.environment) in installed.run("python", "-c", "import flows; print(flows.__file__)")
+    [version] = [line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("version")]
+    assert installed.run("overnight", "--version").split()[-1] == version.split('"')[1]
+
+    pictures = here / "in/date=2026-01-02"
+    pictures.mkdir(parents=True)
+    for i in range(4):
+        Image.fromarray(np.full((8, 10, 3), i * 20, np.uint8)).save(pictures / f"{i}.png")
+    source = f"{here}/in/date={{partition}}"
+    installed.run("overnight", "init", "--path", source, "--work", "python", "--name", "brightness")
+    job = here / "brightness.yaml"
+    receipt = installed.json("overnight", "run", job.name, "--partition", "2026-01-02")
+    assert (receipt["status"], receipt["rows_out"]) == ("published", 4)
+    [entry] = installed.json("overnight", "status", job.name, "--start", "2026-01-02", "--end", "2026-01-02")
+    assert entry["status"] == "published"
+
+    refused = installed.run("overnight", "deploy", code=2)
+    assert "overnight deploy JOB.yaml" in refused
+    assert "expected full paths" in installed.run("overnight", "deploy", job.name, code=2)
+    job.write_text(job.read_text().replace("path: predictions", f"path: {here}/predictions"))
+    first = {f"{change['kind']} {change['name']}": change["done"] for change in _deployed(installed, job.name)}
+    assert first == dict.fromkeys(first, "created")
+    assert set(first) == {
+        "work pool overnight",
+        "work queue overnight/daily",
+        "work queue overnight/default",
+        "work queue overnight/backfill",
+        "concurrency limit overnight-gpu",
+        "deployment batch-inference/brightness",
+        "deployment backfill/brightness",
+        "automation overnight-crashed-run-starts-again",
+        "automation overnight-silent-run-has-crashed",
+    }
+    _resize(installed.api)
+    assert {change["done"] for change in _deployed(installed, job.name)} == {"unchanged"}
+
+    findings = json.loads(_told(installed, "overnight", "doctor", job.name, "--json", api=installed.api))
+    levels = {finding["what"]: finding["level"] for finding in findings}
+    assert levels.pop("worker") == "wrong"  # none is started yet
+    assert set(levels) >= {"server", "work pool overnight", "deployments", "automations", "versions", "Ray", "sink"}
+    assert "wrong" not in levels.values(), findings
+
+    _runs_in_the_folder_of_the_call(installed)
+    _serves(installed, job.name)
+
+
+def _deployed(installed: Installed, job: str) -> list[dict[str, Any]]:
+    return list(installed.json("overnight", "deploy", job))
+
+
+def _resize(api: str) -> None:
+    """A person's own sizes: a second deploy keeps them."""
+    ask(api, "/work_pools/overnight", {"concurrency_limit": 3}, "PATCH")
+    ask(api, "/v2/concurrency_limits/overnight-gpu", {"limit": 7}, "PATCH")
+
+
+def _told(installed: Installed, *command: str, api: str) -> str:
+    """What a command writes to stdout, whatever it exits with."""
+    variables = {**installed.variables(), "PREFECT_API_URL": api}
+    running = installed.start(*command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=variables)
+    return running.communicate(timeout=240)[0]
+
+
+def _runs_in_the_folder_of_the_call(installed: Installed) -> None:
+    """A worker that starts elsewhere finds my_models.py, which lies beside the job file."""
+    api = installed.api
+    deployment = ask(api, "/deployments/name/batch-inference/brightness")
+    given = {"parameters": {"partition": "2026-01-02", "force": True, "reason": "deployed"}}
+    run = ask(api, f"/deployments/{deployment['id']}/create_flow_run", given)["id"]
+    variables = {**installed.variables(), "PREFECT_API_URL": api}
+    command = ("python", "-m", "prefect", "worker", "start", "--pool", "overnight", "--type", "process")
+    log = installed.home / "worker.log"
+    with open(log, "w") as output:
+        worker = installed.start(*command, cwd=installed.home, env=variables, stdout=output, stderr=output)
+    try:
+        ends = ("COMPLETED", "FAILED", "CRASHED")
+        state = until(lambda: (found := ask(api, f"/flow_runs/{run}")["state"])["type"] in ends and found, 240)
+        assert state["type"] == "COMPLETED", (state, log.read_text()[-3000:])
+    finally:
+        worker.send_signal(signal.SIGINT)
+        worker.wait(60)
+    [entry] = installed.json("overnight", "status", "brightness.yaml", "--start", "2026-01-02", "--end", "2026-01-02")
+    assert (entry["status"], entry["reason"]) == ("published", "deployed")
+
+
+def _serves(installed: Installed, job: str) -> None:
+    api = installed.api
+    server = installed.start("overnight", "serve", job, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        # `serve` takes the deployment over: it has no work pool then.
+        until(lambda: ask(api, "/deployments/name/batch-inference/brightness")["work_pool_name"] is None)
+        assert server.poll() is None
+    finally:
+        server.send_signal(signal.SIGINT)
+        said = server.communicate(timeout=60)[1]
+    assert "automation overnight-crashed-run-starts-again: unchanged" in said

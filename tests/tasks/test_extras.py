@@ -1,0 +1,138 @@
+"""Without an optional library, each kind that needs it names the extra that brings it."""
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+from tasks.errors import JobError, RowError
+from tasks.extras import EXTRAS
+from tasks.infer.keras_model import KerasModel
+from tasks.infer.onnx_model import OnnxModel
+from tasks.infer.sharding import on_devices
+from tasks.infer.sklearn_model import SklearnModel
+from tasks.ingest.delta import Delta
+from tasks.ingest.iceberg import Iceberg
+from tasks.ingest.lance import Lance
+from tasks.ingest.tf_example import features_of
+from tasks.ingest.tf_records import records
+from tasks.ingest.uris import Uris
+from tasks.preprocess.decode_audio import DecodeAudio
+from tasks.preprocess.decode_image import MAX_IMAGE_PIXELS, allow_pixels, decode_image
+from tasks.preprocess.pdf_text import PdfText
+from tasks.preprocess.resize_image import ResizeImage
+from tasks.preprocess.sample_frames import SampleFrames
+from tasks.search.published import newest_version
+from tasks.storage import Location
+from tasks.write import delta_table, lance_table
+from tasks.write.database import engine
+from tasks.write.iceberg_table import Opened
+
+FILE = __file__  # a file that is there; the libraries are missing before anything reads it
+
+
+def shard(_: Path) -> None:
+    settings: Any = SimpleNamespace(torch_device=lambda: "cpu", device_map="auto", max_memory=None, dtype=None)
+    on_devices(SimpleNamespace(written="some/model"), None, settings)  # type: ignore[arg-type]
+
+
+def decode_heif(_: Path) -> None:
+    allow_pixels(MAX_IMAGE_PIXELS)
+    decode_image(pa.py_buffer(b"\0\0\0\x24ftypheic" + bytes(24)), MAX_IMAGE_PIXELS)
+
+
+def read_uris(_: Path) -> None:
+    Uris(path="/in", content="bytes").contents(
+        pa.table({"uri": ["az://bucket/photo.jpg"], "size": pa.array([None], pa.int64())})
+    )
+
+
+# library, kind, stage, what needs the library
+CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
+    ("accelerate", "device_map", "infer", shard),
+    ("adlfs", "az://", "plan", lambda _: Location("az://bucket/in").open_filesystem()),
+    ("adlfs", "az://", "ingest", read_uris),
+    ("av", "decode_audio", "preprocess", lambda _: DecodeAudio(sampling_rate=8000).build()),
+    ("av", "sample_frames", "preprocess", lambda _: SampleFrames(every_seconds=1).build()),
+    ("cv2", "resize_image, decode: fast", "preprocess", lambda _: ResizeImage(size=8, decode="fast").build()),
+    ("deltalake", "sink.kind: delta", "write", lambda here: delta_table.open_table(Location(str(here)))),
+    ("deltalake", "source.kind: delta", "ingest", lambda here: list(Delta(path=str(here)).files("all"))),
+    ("gcsfs", "gcs://", "plan", lambda _: Location("gcs://bucket/in").open_filesystem()),
+    ("google.protobuf", "tfrecord", "ingest", lambda _: features_of(b"")),
+    ("google_crc32c", "tfrecord", "ingest", lambda _: list(records(io.BytesIO(bytes(12))))),
+    ("jax", "backend: jax", "infer", lambda _: KerasModel(file=FILE, columns=["x"], backend="jax").load()),
+    ("joblib", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),
+    ("keras", "kind: keras", "infer", lambda _: KerasModel(file=FILE, columns=["x"]).load()),
+    ("lance", "sink.kind: lance", "write", lambda here: lance_table.open_table(Location(str(here)))),
+    ("lance", "source.kind: lance", "ingest", lambda here: list(Lance(path=str(here)).files("all"))),
+    ("lance", "search", "plan", lambda here: newest_version(Location(str(here)))),
+    ("onnxruntime", "kind: onnx", "infer", lambda _: OnnxModel(file=FILE, columns=["x"]).load()),
+    ("pandas", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),
+    ("pillow_heif", "HEIF", "preprocess", decode_heif),
+    ("psycopg", "postgresql+psycopg://", "write", lambda _: engine("postgresql+psycopg://host/database")),
+    ("pyiceberg", "sink.kind: iceberg", "write", lambda here: Opened(f"sqlite:///{here}/c.db", "c", "t").catalog()),
+    ("pyiceberg", "source.kind: iceberg", "ingest", lambda _: list(Iceberg(table="a.b").files("all"))),
+    ("pypdfium2", "pdf_text", "preprocess", lambda _: PdfText().build()),
+    ("simplejpeg", "resize_image, decode: fast", "preprocess", lambda _: ResizeImage(size=8, decode="fast").build()),
+    ("sklearn", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),
+]
+
+
+def test_every_optional_library_has_a_case() -> None:
+    assert {library for library, *_ in CASES} == set(EXTRAS)
+
+
+@pytest.mark.parametrize(("library", "kind", "stage", "use"), CASES, ids=[f"{case[0]}-{case[1]}" for case in CASES])
+def test_without_the_library_the_kind_names_its_extra(
+    library: str,
+    kind: str,
+    stage: str,
+    use: Callable[[Path], Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(Image.OPEN, "HEIF", raising=False)
+    with pytest.raises(JobError) as raised:
+        use(tmp_path)
+    message = str(raised.value)
+    assert kind in message
+    assert f"expected the library {library} where the job runs, found " in message
+    assert message.endswith(f"pip install 'overnight[{EXTRAS[library]}]'")
+    assert raised.value.stage == stage
+
+
+def test_a_library_that_breaks_while_it_is_imported_is_named_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pypdfium2.py").write_text("import no_such_driver")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pypdfium2", raising=False)
+    with pytest.raises(JobError, match="found No module named 'no_such_driver'"):
+        PdfText().build()
+
+
+def test_a_driver_that_no_extra_brings_is_named_by_itself() -> None:
+    with pytest.raises(JobError, match=r"expected the library pg8000 .* pip install pg8000$"):
+        engine("postgresql+pg8000://host/database")
+
+
+def test_without_pillow_heif_other_images_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    monkeypatch.delitem(Image.OPEN, "HEIF", raising=False)
+    allow_pixels(MAX_IMAGE_PIXELS)
+    with pytest.raises(RowError):  # a video is no HEIF image: its row fails alone
+        decode_image(pa.py_buffer(b"\0\0\0\x24ftypisom" + bytes(24)), MAX_IMAGE_PIXELS)
+    for kind in ("AVIF", "JPEG", "PNG"):
+        written = io.BytesIO()
+        Image.fromarray(np.full((8, 10, 3), 77, np.uint8)).save(written, kind)
+        decoded = decode_image(pa.py_buffer(written.getvalue()), MAX_IMAGE_PIXELS)
+        assert decoded.shape == (8, 10, 3)
+        assert abs(int(decoded.mean()) - 77) <= 2
