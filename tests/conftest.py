@@ -26,6 +26,7 @@ settings.load_profile("fixed")
 
 # Modules that tests write for workers to import: it must be on the path before a worker starts.
 WORKER_PATH = Path(tempfile.mkdtemp(prefix="overnight-tests-"))
+COMMAND_FOLDER = WORKER_PATH / "folder-of-the-command"  # a link, where tests/warm_commands.py runs one
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +34,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder, empty as yet, in which the jobs that ship find data and models: what they name is set here."""
     folder = tmp_path_factory.mktemp("demo") / ".demo"
     os.environ.update(
-        OVERNIGHT_DEMO=str(folder), OVERNIGHT_BUCKET="overnight", DOGGOS_OUTPUT=str(folder / "predictions/doggos")
+        OVERNIGHT_DEMO=str(folder),
+        OVERNIGHT_BUCKET="overnight",
+        DOGGOS_OUTPUT=str(folder / "predictions/doggos"),
+        OPENAI_API_KEY="none",
     )
     return folder
 
@@ -48,7 +52,8 @@ def ray_session(s3: Any, prefect_api: str, demo: Path) -> Iterator[None]:
 
     from flows.lean_ray import lean
 
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(WORKER_PATH), *filter(None, [os.environ.get("PYTHONPATH")])])
+    ours = (str(WORKER_PATH), str(COMMAND_FOLDER), os.environ.get("PYTHONPATH"))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, ours))
     sys.path.append(str(WORKER_PATH))
     os.environ["RAY_AUTH_MODE"] = "disabled"
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - a lower one starves beside tests that compute
@@ -80,6 +85,17 @@ def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         os.environ.pop("PREFECT_HOME")
         if before:
             os.environ["PREFECT_HOME"] = before
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """PyTorch computes with one thread, because several wait for each other where workers keep all CPUs busy."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,29 @@
-"""Every page's commands, run as they are written, one page after another in a folder of their own."""
+"""Every page's commands, run as they are written, one page after another in a folder of their own.
 
+`overnight` and `python` are functions of this process, see tests/warm_commands.py.
+"""
+
+import json
 import os
 import re
 import socket
-import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "README.md")
+from tests import warm_commands
+from tests.flows.shipped_jobs import (
+    JOBS,
+    PAGES,
+    ROOT,
+    assert_each_row_is_as_by_hand,
+    commands,
+    ledger_of,
+    run_in_full,
+)
+
 PUBLISHED = re.compile(r"rows: ([\d,]+) in, ([\d,]+) out, ([\d,]+) filtered, ([\d,]+) quarantined")
 # What a page promises, beyond rows that are all settled.
 SHOWN = {
@@ -76,51 +89,41 @@ SHOWN = {
 SEVERAL_ROWS_A_FILE = ("documents.md", "speech.md", "video.md")
 
 
-def commands(page: Path) -> str:
-    """The page's blocks of bash, in their order."""
-    return "\n".join(re.findall(r"^```bash\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
-
-
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's folder as the pages know it, and `overnight` and `python` on the path."""
-    folder = tmp_path_factory.mktemp("project")
+def project(demo: Path, ray_session: None) -> Path:
+    """The project's folder as the pages know it; its `.demo` is where the workers of the session's Ray look."""
     for name in ("demo", "deployments"):
-        (folder / name).symlink_to(ROOT / name)
-    programs = folder / "bin"
-    programs.mkdir()
-    code = "from flows.cli import main; main(prog_name='overnight')"
-    for name, arguments in (("overnight", f'-c "{code}"'), ("python", "")):
-        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {arguments} "$@"\n')
-        (programs / name).chmod(0o755)
-    return folder
+        (demo.parent / name).symlink_to(ROOT / name)
+    return demo.parent
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(540)  # a page begins up to three runs, each with a Ray of its own
 @pytest.mark.parametrize("page", [*filter(commands, PAGES)], ids=lambda page: page.stem)
-def test_the_commands_of_every_page_do_what_it_says(page: Path, project: Path, prefect_api: str) -> None:
+def test_the_commands_of_every_page_do_what_it_says(
+    page: Path, project: Path, prefect_api: str, one_thread: None, tmp_path: Path
+) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         typed = commands(page).replace("8000", str(probe.getsockname()[1]))
     environment = {
         **os.environ,
-        "PATH": os.pathsep.join([str(project / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "PREFECT_API_URL": prefect_api,
     }
-    environment.pop("RAY_ADDRESS", None)
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", typed],
-        cwd=project,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
+    for name in ("OVERNIGHT_DEMO", "OPENAI_API_KEY"):  # the page sets them
+        del environment[name]
+    compared = []
+
+    def compare(program: str, arguments: Sequence[str], code: int) -> None:
+        for name in run_in_full(" ".join([program, *arguments])) if code == 0 else ():
+            receipt = json.loads((ledger_of(name) / "receipt.json").read_text())
+            folder = tmp_path / str(len(compared))
+            assert_each_row_is_as_by_hand(name, project / ".demo", receipt, folder)
+            compared.append(name)
+
+    done = warm_commands.run_script(typed, project, environment, compare)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert compared == run_in_full(typed)
     runs = [tuple(int(count.replace(",", "")) for count in found) for found in PUBLISHED.findall(done.stdout)]
     assert len(runs) == typed.count("overnight run")
     for rows_in, rows_out, filtered, quarantined in runs:
@@ -135,5 +138,5 @@ def test_every_page_is_in_the_list_and_every_job_that_ships_has_a_page() -> None
     listed = (ROOT / "docs/README.md").read_text(encoding="utf-8")
     assert [page.name for page in PAGES if f"[{page.name}]({page.name})" not in listed] == []
     pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES) + (ROOT / "README.md").read_text("utf-8")
-    jobs = [job.name for job in (ROOT / "deployments/jobs").glob("*.yaml")]
+    jobs = [job.name for job in JOBS.glob("*.yaml")]
     assert [name for name in jobs if name not in pages] == []

@@ -15,7 +15,13 @@ import pytest
 import yaml
 from PIL import Image
 
+from tasks.fork_server import ADDRESS
+from tests import warm_commands
+from tests.warm_commands import Done
+
 RunJob = Callable[..., dict[str, Any]]
+Overnight = Callable[..., Done]
+COMMANDS_ALONE = ("init", "validate", "status", "clean", "doctor")  # need neither Ray nor a server
 
 
 @pytest.fixture
@@ -33,15 +39,33 @@ def run_job(prefect_api: str, ray_session: None, tmp_path: Path) -> RunJob:
 
 
 @pytest.fixture
-def overnight(prefect_api: str, tmp_path: Path) -> Any:
-    """Runs `overnight ARGUMENTS` in the test's folder with a Ray of its own."""
+def overnight(request: pytest.FixtureRequest, tmp_path: Path) -> Overnight:
+    """Run `overnight ARGUMENTS` in the test's folder, in this process and on the session's Ray and servers."""
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PREFECT_API_URL": prefect_api}
-        environment.pop("RAY_ADDRESS", None)
+    def run(*arguments: str, folder: Path = tmp_path, stdin: int | None = None) -> Done:
+        if arguments[0] not in COMMANDS_ALONE:
+            request.getfixturevalue("ray_session")
+        return warm_commands.run("overnight", arguments, folder, stdin)
+
+    return run
+
+
+@pytest.fixture
+def overnight_process(prefect_api: str, tmp_path: Path) -> Overnight:
+    """Run `overnight ARGUMENTS` in the test's folder as a process, with a Ray of its own."""
+
+    def run(*arguments: str) -> Done:
+        inherited = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", ADDRESS)}
         command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments]
         return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+            command,
+            cwd=tmp_path,
+            env=inherited,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
         )
 
     return run

@@ -20,6 +20,7 @@ from flows.job import load_job
 from flows.ledger import Entry, read_ledger
 from tasks import lease
 from tasks.errors import JobError, OvernightError
+from tests.flows.conftest import Overnight
 
 FIRST, LAST = date(2026, 2, 27), date(2026, 3, 2)  # over a month's end
 DAYS = ["2026-02-27", "2026-02-28", "2026-03-01", "2026-03-02"]
@@ -234,7 +235,7 @@ def test_a_job_without_dates_has_no_backfill(run: Backfill, folder: Path) -> Non
 
 @pytest.mark.slow
 def test_the_command_prints_the_partitions_of_its_range_and_exits_1_where_one_failed(
-    overnight: Any, folder: Path
+    overnight: Overnight, folder: Path
 ) -> None:
     spoil(folder, DAYS[1])
     range_ = ("--start", DAYS[0], "--end", DAYS[2])
@@ -260,5 +261,5 @@ def test_the_command_prints_the_partitions_of_its_range_and_exits_1_where_one_fa
         ("--resume", "0f3c9d21"),
     ],
 )
-def test_bad_usage_exits_2(overnight: Any, folder: Path, arguments: tuple[str, ...]) -> None:
+def test_bad_usage_exits_2(overnight: Overnight, folder: Path, arguments: tuple[str, ...]) -> None:
     assert overnight("backfill", "job.yaml", *arguments).returncode == 2

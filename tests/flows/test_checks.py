@@ -11,7 +11,7 @@ import yaml
 
 from tasks.errors import CheckFailed, JobError
 from tests.conftest import WORKER_PATH
-from tests.flows.conftest import RunJob, published
+from tests.flows.conftest import Overnight, RunJob, published
 
 MODEL = """
 import numpy as np
@@ -111,7 +111,9 @@ def test_a_check_of_one_s_own_that_is_not_there_fails_before_any_row_is_read(run
 
 
 @pytest.mark.slow
-def test_one_s_own_check_sees_the_rows_and_its_failure_ends_the_command_with_1(overnight: Any, tmp_path: Path) -> None:
+def test_one_s_own_check_sees_the_rows_and_its_failure_ends_the_command_with_1(
+    overnight: Overnight, tmp_path: Path
+) -> None:
     numbers(tmp_path, "2026-01-01", *range(0, 100, 9)[:10])
     (tmp_path / "check_test_models.py").write_text(MODEL)
     (tmp_path / "check_test_hook.py").write_text(HOOK)

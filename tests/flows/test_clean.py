@@ -22,7 +22,7 @@ from tasks.removable import list_sizes, removable
 from tasks.run_directory import Run, read_json, unfinished_generation, write_json
 from tasks.storage import Location
 from tests.conftest import WORKER_PATH
-from tests.flows.conftest import RunJob
+from tests.flows.conftest import Overnight, RunJob
 
 DAY = "2026-01-02"
 
@@ -287,19 +287,19 @@ def test_after_clean_a_resume_repeats_nothing_and_a_published_partition_is_as_it
     assert run_job(traced, DAY, force=True)["rows_out"] == 60
 
 
-def test_the_command_shows_first_and_removes_when_told(run: Run, tmp_path: Path, place: Location) -> None:
+def test_the_command_shows_first_and_removes_when_told(run: Run, overnight: Overnight, place: Location) -> None:
     generation(run, 50)
     generation(run, 40, published=True)
 
-    def overnight(*options: str) -> str:
-        command = [sys.executable, "-c", "from flows.cli import main; main()", "clean", "job.yaml", *options]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    def cleaned(*options: str) -> str:
+        done = overnight("clean", "job.yaml", *options)
+        assert done.returncode == 0, done.stderr
         return done.stdout
 
     before = tree(place)
-    assert "--yes" in overnight()
-    shown = json.loads(overnight("--json"))
+    assert "--yes" in cleaned()
+    shown = json.loads(cleaned("--json"))
     assert tree(place) == before
-    removed = json.loads(overnight("--json", "--yes"))
+    removed = json.loads(cleaned("--json", "--yes"))
     assert removed["removed"] == shown["removable"]
     assert len(tree(place)) < len(before)

@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+
+from tests.flows.conftest import Overnight
 
 JOB = {"name": "pictures", "checks": {"max_quarantined": 0.0}}
 
@@ -23,8 +24,10 @@ def job_file(pictures: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_run_prints_its_receipt_and_nothing_else(overnight: Any, job_file: Path, tmp_path: Path) -> None:
-    done = overnight("run", "job.yaml", "--partition", "2026-01-02", "--json")
+def test_a_run_prints_its_receipt_and_nothing_else(
+    overnight: Overnight, overnight_process: Overnight, job_file: Path, tmp_path: Path
+) -> None:
+    done = overnight_process("run", "job.yaml", "--partition", "2026-01-02", "--json")
     assert done.returncode == 0, done.stderr
     receipt = json.loads(done.stdout)
     assert (receipt["status"], receipt["rows_out"]) == ("published", 12)
@@ -33,8 +36,7 @@ def test_a_run_prints_its_receipt_and_nothing_else(overnight: Any, job_file: Pat
     assert (again.returncode, json.loads(again.stdout)) == (0, receipt)
 
 
-@pytest.mark.slow
-def test_a_failed_run_says_where_and_why_and_exits_with_1(overnight: Any, job_file: Path, tmp_path: Path) -> None:
+def test_a_failed_run_says_where_and_why_and_exits_with_1(overnight: Overnight, job_file: Path, tmp_path: Path) -> None:
     done = overnight("run", "job.yaml", "--partition", "2030-01-01", "--json")
     failure = json.loads(done.stdout)
     assert done.returncode == 1
@@ -49,7 +51,7 @@ def test_a_failed_run_says_where_and_why_and_exits_with_1(overnight: Any, job_fi
     assert "Traceback" not in done.stderr
 
 
-def test_status_tells_of_failures_and_exits_with_0(overnight: Any, job_file: Path, tmp_path: Path) -> None:
+def test_status_tells_of_failures_and_exits_with_0(overnight: Overnight, job_file: Path, tmp_path: Path) -> None:
     ledger = tmp_path / "out/_overnight/date=2026-01-02"
     ledger.mkdir(parents=True)
     failure = {"job": "pictures", "attempt": "a", "stage": "infer", "error_message": "no memory", "failed_at": "2026"}
@@ -84,7 +86,7 @@ def test_status_tells_of_failures_and_exits_with_0(overnight: Any, job_file: Pat
     ],
 )
 def test_bad_usage_exits_with_2_and_names_the_mistake(
-    overnight: Any, job_file: Path, arguments: list[str], words: str
+    overnight: Overnight, job_file: Path, arguments: list[str], words: str
 ) -> None:
     done = overnight(*arguments)
     assert done.returncode == 2
@@ -92,12 +94,18 @@ def test_bad_usage_exits_with_2_and_names_the_mistake(
     assert done.stdout == ""
 
 
-def test_validate_accepts_a_good_file_and_prints_the_schema(overnight: Any, job_file: Path) -> None:
+def test_the_process_exits_with_2_after_bad_usage(overnight_process: Overnight) -> None:
+    done = overnight_process("run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "JOB.yaml" in done.stderr
+
+
+def test_validate_accepts_a_good_file_and_prints_the_schema(overnight: Overnight, job_file: Path) -> None:
     assert overnight("validate", "job.yaml").returncode == 0
     schema = json.loads(overnight("validate", "--schema").stdout)
     assert schema["required"] == ["name", "source", "sink"]
 
 
-def test_the_shipped_schema_is_the_current_one(overnight: Any) -> None:
+def test_the_shipped_schema_is_the_current_one(overnight: Overnight) -> None:
     shipped = Path(__file__).parents[2] / "deployments/jobs/job.schema.json"
     assert json.loads(shipped.read_text()) == json.loads(overnight("validate", "--schema").stdout)

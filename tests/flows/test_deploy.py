@@ -1,9 +1,6 @@
 """What `overnight deploy` makes of a server, and what of the server's it leaves alone."""
 
 import json
-import os
-import subprocess
-import sys
 import urllib.error
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +17,7 @@ from flows.job import load_job
 from flows.prefect_file import PrefectFile
 from flows.schedules import NotDeployed, at_deadline
 from tasks.errors import JobError
+from tests.flows.conftest import Overnight
 from tests.prefect_api import ask
 
 Deploy = Callable[..., list[dict[str, Any]]]
@@ -52,14 +50,6 @@ def read(project: Path) -> dict[str, Any]:
 
 def write(project: Path, content: dict[str, Any]) -> None:
     (project / "deployments/prefect.yaml").write_text(yaml.safe_dump(content))
-
-
-def overnight(api: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments]
-    environment = {**os.environ, "PREFECT_API_URL": api}
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
 
 
 @pytest.fixture
@@ -194,17 +184,17 @@ def test_what_changes_in_the_files_is_told_field_by_field_and_what_they_no_longe
 
 @pytest.mark.slow
 def test_a_person_reads_one_line_a_thing_and_of_prefect_deploy_only_its_failure(
-    deploy: Deploy, prefect_api: str, project: Path
+    deploy: Deploy, overnight: Overnight, prefect_api: str, project: Path
 ) -> None:
     ask(prefect_api, "/v2/concurrency_limits/", {"name": "overnight-gpu", "limit": 99}, "POST")
-    said = overnight(prefect_api, project, "deploy")
+    said = overnight("deploy")
     assert said.returncode == 0, said.stderr
     assert "concurrency limit overnight-gpu: changed (limit: 99 -> 1)" in said.stdout.splitlines()
     assert all(line.split(": ")[1].split(" ")[0] in ("changed", "created") for line in said.stdout.splitlines())
     content = read(project)
     content["deployments"][0]["parameters"]["limit_rows"] = -1
     write(project, content)
-    said = overnight(prefect_api, project, "deploy", "--json")
+    said = overnight("deploy", "--json")
     assert (said.returncode, said.stdout) == (1, "")
     assert "`prefect deploy` failed with 1" in said.stderr
     assert "-1 is less than the minimum of 0" in said.stderr

@@ -3,8 +3,6 @@
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from flows.deploy import deploy
 from flows.doctor import Check, Finding, run_checks
@@ -23,6 +21,7 @@ from flows.doctor_prefect import check_prefect
 from flows.doctor_ray import check_ray, judge
 from flows.job import load_job
 from tasks.patient_s3 import PatientS3
+from tests.flows.conftest import Overnight
 from tests.flows.test_deploy import POOL, project, remove_all
 from tests.prefect_api import ask
 from tests.tasks.faulty_s3 import FaultyS3, faulty_s3
@@ -297,29 +296,32 @@ def test_checks_run_at_once_and_none_is_waited_for_beyond_its_time() -> None:
     assert [finding.level for finding in found] == ["ok", "ok", "ok", "wrong", "wrong", "ok", "ok"]
 
 
-@pytest.mark.parametrize(("sink", "code"), [("out", 0), ("${DOCTOR_TEST_NOBODY}/out", 1)])
+@pytest.fixture
+def no_server(prefect_api: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Configure neither a Prefect server nor a Ray cluster."""
+    for name in ("PREFECT_API_URL", "RAY_ADDRESS", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "home"))
+    with temporary_settings({PREFECT_HOME: tmp_path / "home"}, restore_defaults={PREFECT_API_URL}):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("way", "sink", "code"), [("overnight", "out", 0), ("overnight_process", "${DOCTOR_TEST_NOBODY}/out", 1)]
+)
 @pytest.mark.slow
-def test_the_exit_status_says_whether_anything_is_wrong(tmp_path: Path, sink: str, code: int) -> None:
+def test_the_exit_status_says_whether_anything_is_wrong(
+    request: pytest.FixtureRequest, no_server: None, tmp_path: Path, way: str, sink: str, code: int
+) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.parquet").touch()
     path = write_job(tmp_path, "in", sink)
-    done = doctor(tmp_path, str(path), "--json")
+    done = request.getfixturevalue(way)("doctor", str(path), "--json")
     assert done.returncode == code, done.stdout
     found = {finding["what"]: finding["level"] for finding in json.loads(done.stdout)}
     assert (found["Ray"], found["source"], found["server"]) == ("ok", "ok", "ok")
     assert found["environment"] == ("wrong" if code else "ok")
 
 
-def test_a_job_file_that_is_wrong_is_bad_usage(tmp_path: Path) -> None:
-    assert doctor(tmp_path, str(tmp_path / "nothing.yaml")).returncode == 2
-
-
-def doctor(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Without a server: none is configured."""
-    command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", "doctor", *arguments]
-    unset = ("PREFECT_API_URL", "RAY_ADDRESS", "RAY_AUTH_MODE")
-    environment = {name: value for name, value in os.environ.items() if name not in unset}
-    environment["PREFECT_HOME"] = str(folder / "home")
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False
-    )
+def test_a_job_file_that_is_wrong_is_bad_usage(overnight: Overnight) -> None:
+    assert overnight("doctor", "nothing.yaml").returncode == 2

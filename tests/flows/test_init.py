@@ -4,11 +4,9 @@ import io
 import json
 import os
 import pty
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,20 +16,13 @@ from flows.beginning import MODELS, WORK, Answers, create, find_source, source_k
 from flows.interview import answered
 from flows.job import load_job
 from tasks.errors import JobError
-
-INIT = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", "init"]
-
-
-def init(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    done = [*INIT, *options]
-    return subprocess.run(
-        done, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-    )
+from tests.flows.conftest import Overnight
 
 
-@pytest.mark.slow
-def test_what_init_writes_is_valid_and_runs_on_the_inputs_named(overnight: Any, pictures: Path, tmp_path: Path) -> None:
-    done = init(tmp_path, "--path", "in/date={partition}", "--work", "python", "--name", "brightness")
+def test_what_init_writes_is_valid_and_runs_on_the_inputs_named(
+    overnight: Overnight, pictures: Path, tmp_path: Path
+) -> None:
+    done = overnight("init", "--path", "in/date={partition}", "--work", "python", "--name", "brightness")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("wrote brightness.yaml\nwrote my_models.py\n")
     assert overnight("validate", "brightness.yaml").returncode == 0
@@ -45,9 +36,9 @@ def test_what_init_writes_is_valid_and_runs_on_the_inputs_named(overnight: Any, 
 
 
 def test_a_job_in_another_folder_reads_the_same_inputs_from_there(
-    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    overnight: Overnight, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = init(tmp_path, "jobs/My Photos", "--path", "in/date={partition}/", "--work", "image_embedding")
+    done = overnight("init", "jobs/My Photos", "--path", "in/date={partition}/", "--work", "image_embedding")
     assert done.returncode == 0, done.stderr
     assert "cd jobs/My Photos\n  overnight run my-photos.yaml --limit-rows 20" in done.stdout
     monkeypatch.chdir(tmp_path / "jobs/My Photos")
@@ -142,28 +133,20 @@ def test_without_a_terminal_what_is_missing_is_named(
         answered(tmp_path, dict.fromkeys(("path", "source", "work", "model", "text_column", "name")) | given)
 
 
-def test_init_without_answers_is_bad_usage(tmp_path: Path) -> None:
-    done = init(tmp_path)
+def test_init_without_answers_is_bad_usage(overnight: Overnight, tmp_path: Path) -> None:
+    done = overnight("init")
     assert (done.returncode, done.stdout) == (2, "")
     assert "expected --path: there is no terminal here to ask at" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_a_person_is_asked_for_what_is_not_given(tmp_path: Path) -> None:
+def test_a_person_is_asked_for_what_is_not_given(overnight: Overnight, tmp_path: Path) -> None:
     (tmp_path / "reviews.csv").write_text("says\ngood\n")
     ours, theirs = pty.openpty()
     with os.fdopen(ours, "w") as keyboard:
         keyboard.write("reviews.csv\ntext_classification\nsays\n\n")
         keyboard.flush()
-        done = subprocess.run(
-            [*INIT, "--name", "mood"],
-            cwd=tmp_path,
-            stdin=theirs,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = overnight("init", "--name", "mood", stdin=theirs)
     os.close(theirs)
     assert done.returncode == 0, done.stderr
     expected = f"""

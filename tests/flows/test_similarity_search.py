@@ -16,7 +16,7 @@ from flows.similarity_search import similarity_search
 from tasks.errors import JobError, OvernightError
 from tasks.write.lance_table import INDEXED_ROWS
 from tests.flows.by_hand import covered, image_features
-from tests.flows.conftest import RunJob
+from tests.flows.conftest import Overnight, RunJob
 from tests.tasks.infer.test_query import SENTENCE, small_clip, text_features
 from tests.tasks.infer.test_text_embedding import some_texts, word_tokenizer
 from tests.tasks.infer.words import WORDS
@@ -60,7 +60,7 @@ def order(vectors: np.ndarray, query: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 @pytest.mark.slow
 def test_images_and_texts_find_the_rows_that_plain_transformers_find(
-    run_job: RunJob, overnight: Any, job: dict[str, Any], tmp_path: Path
+    run_job: RunJob, overnight: Overnight, job: dict[str, Any], tmp_path: Path
 ) -> None:
     path = written(job, tmp_path)
     with pytest.raises(OvernightError, match=r"expected a partition of looks with embeddings, found none that is pub"):
@@ -172,7 +172,7 @@ def test_a_question_that_cannot_be_answered_says_what_is_wrong(
         similarity_search(written(job, tmp_path), **question)
 
 
-def test_bad_usage_of_search_exits_with_2(overnight: Any, job: dict[str, Any], tmp_path: Path) -> None:
+def test_bad_usage_of_search_exits_with_2(overnight: Overnight, job: dict[str, Any], tmp_path: Path) -> None:
     job["inference"] = []
     written(job, tmp_path)
     done = overnight("search", "looks.yaml", "--text", "a dog")
