@@ -6,9 +6,14 @@ BIN := .venv/bin
 UV := uv==0.13.9
 AT_LEAST_WITHOUT_TORCH := 1000
 LOCKS := $(wildcard constraints*.txt)
+# TEST_REPORTS: a folder for the times of the tests, one file a target.
+REPORT = $(if $(TEST_REPORTS),--junitxml="$(TEST_REPORTS)/$@.xml")
+PYTEST = PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest $(REPORT)
+# The files in their own order, a file to a process: what a file's tests share is made once.
+IN_TWO = --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-without-torch slow chaos lint lock stop clean
+.PHONY: help install demo test test-without-torch slow chaos nightly lint lock stop clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -19,23 +24,28 @@ demo: .venv/installed ## make real data, train a model, run the jobs, say where 
 	@$(BIN)/python demo/run.py
 
 test: lint ## lint, then the tests, without the slow ones and the faults; PYTEST_ARGS="-k resume" narrows them
-	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m "not slow and not chaos" $(PYTEST_ARGS)
+	@echo "Running the tests in two processes; each starts a Ray, a Prefect server and an S3 server of its own"
+	@$(PYTEST) $(IN_TWO) -m "not slow and not chaos and not nightly" $(PYTEST_ARGS)
 
 test-without-torch: .venv-3.13/installed ## the light tests that need no PyTorch, on Python 3.13
-	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" .venv-3.13/bin/python -m pytest --without-torch=$(AT_LEAST_WITHOUT_TORCH) \
-		-m "not slow and not chaos" $(PYTEST_ARGS)
+	@PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" .venv-3.13/bin/python -m pytest --without-torch=$(AT_LEAST_WITHOUT_TORCH) \
+		$(REPORT) -m "not slow and not chaos and not nightly" $(PYTEST_ARGS)
 
-slow: .venv/installed-dev ## the tests that take more than about ten seconds each
-	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m "slow and not chaos" $(PYTEST_ARGS)
+slow: .venv/installed-dev ## the tests that take more than about ten seconds each, and the commands of every page
+	@$(PYTEST) $(IN_TWO) -m "slow and not chaos and not nightly" $(PYTEST_ARGS)
 
 chaos: .venv/installed-dev ## kill, stop and cut off everything that a run needs, with nothing else busy on the machine
-	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m chaos $(PYTEST_ARGS)
+	@$(PYTEST) -m "chaos and not nightly" $(PYTEST_ARGS)
+
+nightly: .venv/installed-dev ## what is long by nature; CONTRIBUTING.md has its last result
+	@$(PYTEST) -m nightly $(PYTEST_ARGS)
 
 lint: .venv/installed-dev ## style, types and the rules about who imports whom
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	@echo "Checking style, types (half a minute the first time) and who imports whom"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
 
 stop: ## stop the Prefect server that the demo started
 	@test ! -e .demo/prefect/server.pid || PREFECT_HOME="$(CURDIR)/.demo/prefect" $(BIN)/prefect server stop

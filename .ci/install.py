@@ -2,89 +2,53 @@
 
     python .ci/install.py demo | dev | bench | without-torch
 
-pip checks the hash of every file but PyTorch's: see .ci/lock.py. A line every five seconds says how far pip is.
+uv checks the hash of every file. pip installs PyTorch, which has no hash, from where pip is configured to look for it:
+see .ci/lock.py.
 """
 
-import re
+import shutil
 import subprocess
 import sys
-import sysconfig
-import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TORCH = "constraints-torch.txt"
 SETS = {
-    "demo": ["constraints.txt", TORCH],
-    "dev": ["constraints.txt", "constraints-extras.txt", "constraints-dev.txt", TORCH],
-    "bench": ["constraints.txt", "constraints-extras.txt", "constraints-bench.txt", TORCH],
+    "demo": ["constraints.txt"],
+    "dev": ["constraints.txt", "constraints-extras.txt", "constraints-dev.txt"],
+    "bench": ["constraints.txt", "constraints-extras.txt", "constraints-bench.txt"],
     "without-torch": ["constraints.txt", "constraints-extras.txt", "constraints-dev.txt"],
 }
-AZURITE = "3.35.0"  # an Azure store for the tests
-SECONDS_BETWEEN_LINES = 5.0
-PACKAGES = Path(sysconfig.get_path("purelib"))
-PIP = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off", "--no-compile"]
+UV = "uv==0.13.9"
+AZURITE = "azurite@3.35.0"  # an Azure store for the tests
+PIP = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
+UV_INSTALL = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable, "--no-deps"]
 
 
 def main(name: str) -> None:
-    files = [file for file in SETS[name] if file != TORCH]
-    wanted = {line for file in files for line in (ROOT / file).read_text().splitlines() if re.match(r"\w", line)}
-    print(f"Installing {len(wanted)} packages with hashes ({', '.join(files)})", flush=True)
-    # Every package that is needed has its line, so pip looks for no others.
-    run([*PIP, "--require-hashes", "--no-deps", *(f"--requirement={file}" for file in files)], len(wanted))
-    if TORCH in SETS[name]:
-        print(f"Installing PyTorch ({TORCH})", flush=True)
-        run([*PIP, f"--requirement={TORCH}"], 1)
-    print("Installing Overnight from this folder", flush=True)
-    run([*PIP, "--no-deps", "--no-build-isolation", "--editable", "."], 1)
+    files = SETS[name]
+    print(f"Installing what {', '.join(files)} list into {sys.prefix}", flush=True)
+    run([*PIP, "--quiet", UV])
+    run([*UV_INSTALL, "--require-hashes", *(f"--requirement={file}" for file in files)])
+    if name != "without-torch":
+        print("Installing PyTorch (constraints-torch.txt)", flush=True)
+        run([*PIP, "--requirement=constraints-torch.txt"])
+    run([*UV_INSTALL, "--no-build-isolation", "--editable", "."])
     if name == "dev":
-        print(f"Installing Azurite {AZURITE} with npm", flush=True)
         install_azurite()
 
 
 def install_azurite() -> None:
-    modules = Path(sys.prefix) / "node_modules"
-    command = ["npm", "install", "--silent", "--no-save", "--prefix", sys.prefix, f"azurite@{AZURITE}"]
-    try:
-        failed = watch(command, lambda: f"{len(list(modules.glob('*')))} modules", None)
-    except FileNotFoundError:
-        failed = 1
-    if failed:
+    print("Installing Azurite with npm", flush=True)
+    npm = shutil.which("npm")
+    command = [str(npm), "install", "--no-save", "--no-fund", "--no-audit", "--prefix", sys.prefix, AZURITE]
+    if npm is None or subprocess.run(command, check=False).returncode:
         print("no npm, or no Azurite from it: the tests of Azure's store are skipped", flush=True)
 
 
-def run(command: list[str], wanted: int) -> None:
-    """Run pip. Exit with its status and its last words if it fails."""
-    with tempfile.TemporaryFile("w+") as output:
-
-        def progress() -> str:
-            output.seek(0)
-            text = output.read()
-            if "Installing collected packages" in text:
-                return f"unpacking, {len(list(PACKAGES.glob('*.dist-info')))} packages are in {PACKAGES}"
-            found = len(re.findall(r"^(?:Collecting|Ignoring|Requirement already satisfied)", text, re.MULTILINE))
-            last = text.rstrip().rpartition("\n")[2].strip()
-            return f"{found} of {wanted}, {last[:100]}"
-
-        if failed := watch(command, progress, output):
-            output.seek(0)
-            sys.exit(f"{output.read()[-5000:]}\n`{' '.join(command)}` failed with status {failed}")
-
-
-def watch(command: list[str], progress: Callable[[], str], output: object) -> int:
-    """Run a command and return its status. Print how far it is, every few seconds."""
-    began, beside = time.monotonic(), {"stdout": output, "stderr": output} if output else {}
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, **beside)  # type: ignore[call-overload]
-    while True:
-        try:
-            status = int(process.wait(SECONDS_BETWEEN_LINES))
-        except subprocess.TimeoutExpired:
-            print(f"  {time.monotonic() - began:3.0f} s: {progress()}", flush=True)
-        else:
-            print(f"  done in {time.monotonic() - began:.0f} s", flush=True)
-            return status
+def run(command: list[str]) -> None:
+    status = subprocess.run(command, cwd=ROOT, check=False, stdin=subprocess.DEVNULL).returncode
+    if status:
+        sys.exit(f"`{' '.join(command)}` failed with status {status}")
 
 
 if __name__ == "__main__":
