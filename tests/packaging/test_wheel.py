@@ -232,8 +232,8 @@ def _runs_in_the_folder_of_the_call(installed: Installed) -> None:
     finally:
         worker.send_signal(signal.SIGINT)
         worker.wait(120)
-    [entry] = installed.json("overnight", "status", "brightness.yaml", "--start", "2026-01-02", "--end", "2026-01-02")
-    assert (entry["status"], entry["reason"]) == ("published", "deployed")
+    receipt = installed.folder / "predictions/brightness/_overnight/date=2026-01-02/receipt.json"
+    assert json.loads(receipt.read_text())["reason"] == "deployed"
 
 
 def _serves(installed: Installed, job: str) -> None:
