@@ -65,10 +65,11 @@ def distributions(module: str) -> set[str]:
     """The installed distributions that a module comes from."""
     if module == "google.protobuf":
         return {"protobuf"}
-    return {canonicalize_name(name) for name in packages_distributions().get(module, [])}
+    return {canonicalize_name(name) for name in INSTALLED.get(module, [])}
 
 
 IMPORTED = imported()
+INSTALLED = packages_distributions()
 
 
 @pytest.mark.parametrize("module", sorted(IMPORTED))

@@ -31,6 +31,8 @@ from tests.prefect_api import ask
 
 pytestmark = pytest.mark.slow
 
+COMMAND_SECONDS = 300
+
 SHIPPED = {
     "flows/shipped/automations/crashed-run-starts-again.yaml": "deployments/automations/crashed-run-starts-again.yaml",
     "flows/shipped/automations/silent-run-has-crashed.yaml": "deployments/automations/silent-run-has-crashed.yaml",
@@ -81,18 +83,23 @@ class Installed:
         options = {"cwd": self.folder, "env": self.variables(), "text": True, **options}
         return subprocess.Popen([str(self.environment / "bin" / program), *arguments], **options)
 
-    def run(self, *command: str, code: int = 0, **options: Any) -> str:
-        """What the command writes to stdout; to stderr, too, where it is to fail."""
-        running = self.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
-        told, said = running.communicate(timeout=240)
-        assert running.returncode == code, told + said
-        return told if code == 0 else told + said
+    def ended(self, *command: str, **options: Any) -> tuple[int, str, str]:
+        """What the command exits with, and what it writes to stdout and stderr."""
+        with self.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as running:
+            try:
+                told, said = running.communicate(timeout=COMMAND_SECONDS)
+            finally:
+                running.kill()
+        return running.returncode, told, said
 
-    def json(self, *command: str, code: int = 0) -> Any:
-        running = self.start(*command, "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        told, said = running.communicate(timeout=240)
-        assert running.returncode == code, told + said
-        return json.loads(told)
+    def run(self, *command: str, code: int = 0) -> str:
+        """What the command writes to stdout; to stderr, too, where it is to fail."""
+        found, told, said = self.ended(*command)
+        assert found == code, told + said
+        return told + said if code else told
+
+    def json(self, *command: str) -> Any:
+        return json.loads(self.run(*command, "--json"))
 
     @property
     def api(self) -> str:
@@ -185,7 +192,9 @@ def test_every_command_works_in_an_empty_folder(installed: Installed) -> None:
     _resize(installed.api)
     assert {change["done"] for change in _deployed(installed, job.name)} == {"unchanged"}
 
-    findings = json.loads(_told(installed, "overnight", "doctor", job.name, "--json", api=installed.api))
+    variables = {**installed.variables(), "PREFECT_API_URL": installed.api}
+    _, told, _ = installed.ended("overnight", "doctor", job.name, "--json", env=variables)
+    findings = json.loads(told)
     levels = {finding["what"]: finding["level"] for finding in findings}
     assert levels.pop("worker") == "wrong"  # none is started yet
     assert set(levels) >= {"server", "work pool overnight", "deployments", "automations", "versions", "Ray", "sink"}
@@ -205,13 +214,6 @@ def _resize(api: str) -> None:
     ask(api, "/v2/concurrency_limits/overnight-gpu", {"limit": 7}, "PATCH")
 
 
-def _told(installed: Installed, *command: str, api: str) -> str:
-    """What a command writes to stdout, whatever it exits with."""
-    variables = {**installed.variables(), "PREFECT_API_URL": api}
-    running = installed.start(*command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=variables)
-    return running.communicate(timeout=240)[0]
-
-
 def _runs_in_the_folder_of_the_call(installed: Installed) -> None:
     """A worker that starts elsewhere finds my_models.py, which lies beside the job file."""
     api = installed.api
@@ -224,14 +226,14 @@ def _runs_in_the_folder_of_the_call(installed: Installed) -> None:
     with open(log, "w") as output:
         worker = installed.start(*command, cwd=installed.home, env=variables, stdout=output, stderr=output)
     try:
-        ends = ("COMPLETED", "FAILED", "CRASHED")
-        state = until(lambda: (found := ask(api, f"/flow_runs/{run}")["state"])["type"] in ends and found, 240)
-        assert state["type"] == "COMPLETED", (state, log.read_text()[-3000:])
+        waiting = ("SCHEDULED", "PENDING", "RUNNING")
+        until(lambda: ask(api, f"/flow_runs/{run}")["state_type"] not in waiting, COMMAND_SECONDS)
+        assert ask(api, f"/flow_runs/{run}")["state_type"] == "COMPLETED", log.read_text()[-3000:]
     finally:
         worker.send_signal(signal.SIGINT)
-        worker.wait(60)
-    [entry] = installed.json("overnight", "status", "brightness.yaml", "--start", "2026-01-02", "--end", "2026-01-02")
-    assert (entry["status"], entry["reason"]) == ("published", "deployed")
+        worker.wait(120)
+    receipt = installed.folder / "predictions/brightness/_overnight/date=2026-01-02/receipt.json"
+    assert json.loads(receipt.read_text())["reason"] == "deployed"
 
 
 def _serves(installed: Installed, job: str) -> None:
@@ -243,5 +245,5 @@ def _serves(installed: Installed, job: str) -> None:
         assert server.poll() is None
     finally:
         server.send_signal(signal.SIGINT)
-        said = server.communicate(timeout=60)[1]
+        said = server.communicate(timeout=120)[1]
     assert "automation overnight-crashed-run-starts-again: unchanged" in said
