@@ -6,7 +6,7 @@ AZURITE := 3.35.0
 PIP := $(BIN)/python -m pip install --quiet --quiet --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test slow chaos lint stop clean
+.PHONY: help install demo test slow chaos nightly lint stop clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -17,13 +17,16 @@ demo: .venv/installed ## make real data, train a model, run the jobs, say where 
 	@$(BIN)/python demo/run.py
 
 test: lint ## lint, then the tests, without the slow ones and the faults; PYTEST_ARGS="-k resume" narrows them
-	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m "not slow and not chaos" $(PYTEST_ARGS)
+	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m "not slow and not chaos and not nightly" $(PYTEST_ARGS)
 
 slow: .venv/installed-dev ## the tests that take more than about ten seconds each
-	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m "slow and not chaos" $(PYTEST_ARGS)
+	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m "slow and not chaos and not nightly" $(PYTEST_ARGS)
 
 chaos: .venv/installed-dev ## kill, stop and cut off everything that a run needs, with nothing else busy on the machine
-	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m chaos $(PYTEST_ARGS)
+	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m "chaos and not nightly" $(PYTEST_ARGS)
+
+nightly: .venv/installed-dev ## ten series of kills, 365 partitions, Ceph, Compose: an hour or more
+	PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
 
 lint: .venv/installed-dev ## style, types and the rules about who imports whom
 	$(BIN)/ruff check .
