@@ -3,7 +3,6 @@
 PYTHON ?= python3.11
 PYTHON_WITHOUT_TORCH ?= python3.13
 BIN := .venv/bin
-UV := uv==0.13.9
 AT_LEAST_WITHOUT_TORCH := 1000
 LOCKS := $(wildcard constraints*.txt)
 # TEST_REPORTS: a folder for the times of the tests, one file a target.
@@ -37,7 +36,7 @@ slow: .venv/installed-dev ## the tests that take more than about ten seconds eac
 chaos: .venv/installed-dev ## kill, stop and cut off everything that a run needs, with nothing else busy on the machine
 	@$(PYTEST) -m "chaos and not nightly" $(PYTEST_ARGS)
 
-nightly: .venv/installed-dev ## what is long by nature; CONTRIBUTING.md has its last result
+nightly: .venv/installed-dev ## ten series of kills, 365 partitions, Ceph, Compose: an hour or more
 	@$(PYTEST) -m nightly $(PYTEST_ARGS)
 
 lint: .venv/installed-dev ## style, types and the rules about who imports whom
@@ -69,7 +68,7 @@ lock: .venv-lock/bin/uv ## write the exact versions into constraints*.txt; LOCK=
 
 .venv-lock/bin/uv:
 	$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --disable-pip-version-check --quiet $(UV)
+	.venv-lock/bin/python -m pip install --disable-pip-version-check --quiet uv
 
 .venv-3.13/bin/python:
 	@$(PYTHON_WITHOUT_TORCH) --version || { echo "expected Python 3.13 as $(PYTHON_WITHOUT_TORCH), found none: install it," \

@@ -14,7 +14,8 @@ def main(folder: Path) -> None:
         seconds = [float(case.get("time") or 0) for case in cases]
         skipped = sum(case.find("skipped") is not None for case in cases)
         print(f"{report.stem}: {len(cases)} tests, {skipped} of them skipped, {sum(seconds):.0f} s one after another")
-        found += [(time, f"{case.get('classname')}::{case.get('name')}") for time, case in zip(seconds, cases, strict=True)]
+        names = [f"{case.get('classname')}::{case.get('name')}" for case in cases]
+        found += zip(seconds, names, strict=True)
     print(f"The {SHOWN} slowest tests:")
     for time, name in sorted(found, reverse=True)[:SHOWN]:
         print(f"{time:7.1f} s  {name}")

@@ -9,11 +9,9 @@ result is compared row for row, and printed with what the freeze cost.
 
 import contextlib
 import os
-import random
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -21,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flows.server import prefect_server
-from tests.chaos.runs import finish, started_runs, traced_rows, wait_until, write_model
+from tests.chaos.moments import SEED, Moments
+from tests.chaos.runs import finish, slow_model, started_runs, traced_rows, wait_until
 from tests.chaos.test_storage import ROWS, Bucket, Server, assert_as_undisturbed, assert_nothing_is_left_behind
 
 FROZEN_SECONDS = 30
@@ -129,15 +128,14 @@ def ceph(folder: Path) -> Iterator[Ceph]:
 
 
 def main() -> None:
-    seed = int(sys.argv[1]) if len(sys.argv) > 1 else random.randrange(10**6)
-    chance = random.Random(seed)
-    print(f"seed {seed}")
+    print(f"CHAOS_SEED={SEED}")
+    moments = Moments("ceph")
     os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] = "when_required"  # else Ceph 16.2 refuses what is written
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ceph-")))
         os.environ["PREFECT_HOME"] = str(folder / "prefect")
         (folder / "run").mkdir()
-        write_model(folder / "run")
+        slow_model(folder / "run")
         (folder / "store").mkdir()
         store = stack.enter_context(ceph(folder / "store"))
         bucket = Bucket(store, "bucket")
@@ -147,10 +145,10 @@ def main() -> None:
         began = time.monotonic()
         bucket.write_job(folder / "run")
         process = start(**store.environment)
-        staged = chance.randint(2, 6)
+        staged = moments.number(2, 6)
         wait_until(lambda: sum(key.endswith(".part") for key in bucket.keys("out/_overnight/")) >= staged, process)
         store.disk.send_signal(signal.SIGSTOP)
-        print(f"frozen for {FROZEN_SECONDS} s after {staged} parts, {time.monotonic() - began:.0f} s into the run")
+        moments.record(f"the disk frozen for {FROZEN_SECONDS} s", staged)
         time.sleep(FROZEN_SECONDS)
         store.disk.send_signal(signal.SIGCONT)
         receipt = finish(process)

@@ -1,50 +1,94 @@
-"""A slow job in a folder of its own, what a server and a disk say of its runs, and what must be true in the end."""
+"""A slow job in a folder of its own, what a server and a disk know of its runs, and what must be true in the end."""
 
+import json
 import os
-import signal
 import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tests.chaos.runs import Process, Start, started_runs, traced_rows, wait_for, wait_until, write_model
+from tasks import fork_server
+from tests.chaos.moments import SEED, Moments
+from tests.chaos.runs import (
+    MARK,
+    SESSION,
+    Process,
+    Start,
+    kill,
+    slow_model,
+    started_runs,
+    traced_rows,
+    wait_for,
+    wait_until,
+)
 from tests.flows.conftest import run_job
 from tests.prefect_api import ask
 
 __all__ = ["run_job"]  # a fixture here as well
 
-ROWS, PER_FILE = 1200, 100
+ROWS, PER_FILE, PER_PART = 1200, 100, 40
 TRIED_TWICE = 16  # a few rows are tried before the stream
+KILLS = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture
+def moments(request: pytest.FixtureRequest) -> Iterator[Moments]:
+    """The moments that the test draws; pytest's summary lists its kills."""
+    moments = Moments(request.node.nodeid)
+    yield moments
+    request.config.stash.setdefault(KILLS, []).extend(moments.kills)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if kills := config.stash.get(KILLS, []):
+        terminalreporter.section(f"kills, CHAOS_SEED={SEED}")
+        for line in kills:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def imported() -> Iterator[None]:
+    """One fork server for all runs, which find its address in their environment: they import what workers need once.
+
+    It and the session's Ray have a mark of their own.
+    """
+    os.environ[MARK] = SESSION
+    with fork_server.started():
+        yield
+    del os.environ[MARK]
 
 
 @pytest.fixture
 def job_folder(tmp_path: Path) -> Path:
-    (tmp_path / "in").mkdir()
+    """A folder with the job `slow`."""
+    return write_job(tmp_path)
+
+
+def write_job(folder: Path, name: str = "slow", **settings: Any) -> Path:
+    """Write a job of 1,200 rows in 12 files, of which it filters every tenth; return its folder."""
+    (folder / "in").mkdir()
     for i in range(ROWS // PER_FILE):
         rows = range(i * PER_FILE, (i + 1) * PER_FILE)
-        pq.write_table(pa.table({"x": rows}), tmp_path / f"in/{i:02d}.parquet", row_group_size=40)
-    write_model(tmp_path)
+        pq.write_table(pa.table({"x": rows}), folder / f"in/{i:02d}.parquet", row_group_size=PER_PART)
     job = {
-        "name": "slow",
-        "source": {"kind": "parquet", "path": "in"},
+        "name": name,
+        "source": {"kind": "parquet", "path": str(folder / "in")},
         "preprocess": [{"kind": "filter_rows", "expression": "x % 10 != 3"}],
-        "inference": [{"kind": "python", "target": "slow_model:Slow", "batch_size": 20}],
-        "sink": {"kind": "parquet", "path": "out", "rows_per_part": 40},
+        "inference": [slow_model(folder) | {"batch_size": 20}],
+        "sink": {"kind": "parquet", "path": str(folder / "out"), "rows_per_part": PER_PART},
     }
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
-    return tmp_path
+    (folder / "job.yaml").write_text(yaml.safe_dump(job | settings))
+    return folder
 
 
 @pytest.fixture
 def start(prefect_api: str, job_folder: Path) -> Iterator[Start]:
-    """Starts `overnight run`, or what else is given, in `job_folder`; it ends with the test."""
+    """Start `overnight run`, or another command, in `job_folder`; it ends with the test."""
     with started_runs(job_folder, prefect_api) as start:
         yield start
 
@@ -54,17 +98,17 @@ def parts(folder: Path) -> list[Path]:
 
 
 def wait_for_parts(process: Process, folder: Path, count: int) -> None:
-    """Until so many parts are staged. Fails if the run ends before."""
+    """Wait until so many parts are staged. Fail if the run ends before."""
     wait_until(lambda: len(parts(folder)) >= count, process)
 
 
 def settled_rows(folder: Path) -> int:
-    """Rows written in staged parts."""
+    """Return how many rows the staged parts hold."""
     return sum(pq.read_metadata(part).num_rows for part in parts(folder))
 
 
 def assert_exact(receipt: dict[str, Any], folder: Path) -> None:
-    """The table is row for row what an undisturbed run gives."""
+    """Assert that the table is row for row what an undisturbed run gives."""
     rows = [row for file in receipt["files"] for row in pq.read_table(folder / "out" / file).to_pylist()]
     assert sorted((row["x"], row["twice"], row["row_id"]) for row in rows) == sorted(
         (x, 2 * x, f"{x // PER_FILE:02d}.parquet#{x % PER_FILE}") for x in range(ROWS) if x % 10 != 3
@@ -73,35 +117,36 @@ def assert_exact(receipt: dict[str, Any], folder: Path) -> None:
 
 
 def assert_resumed(receipt: dict[str, Any], folder: Path, settled: int, traced: int) -> None:
-    """The last attempt took up the `settled` rows; the model, which had seen `traced`, then saw only the rest."""
+    """Assert that the last attempt took up the `settled` rows, and that the model then saw only the others."""
     assert receipt["rows_resumed"] >= settled > 0
     assert traced_rows(folder) - traced <= ROWS * 9 // 10 - settled + TRIED_TWICE
 
 
-@pytest.fixture
-def deployable_job(job_folder: Path) -> Path:
-    """The job of `job_folder` as a deployment takes it, with full paths."""
-    job = yaml.safe_load((job_folder / "job.yaml").read_text())
-    job["source"]["path"], job["sink"]["path"] = str(job_folder / "in"), str(job_folder / "out")
-    (job_folder / "job.yaml").write_text(yaml.safe_dump(job))
-    return job_folder
+def receipt_of(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "out/_overnight/all/receipt.json").read_text()))
 
 
-def start_deployed(api: str, folder: Path) -> str:
-    """Asks for a run of the deployment `batch-inference/slow`, once it is that of `folder`; the flow run's id."""
+def start_deployed(api: str, deployment: str, **parameters: Any) -> str:
+    """Create a run of the deployment `FLOW/NAME`, once it is there; return the flow run's id."""
 
-    def deployment() -> str | None:
+    def found() -> str | None:
         try:
-            found = ask(api, "/deployments/name/batch-inference/slow")
+            return str(ask(api, f"/deployments/name/{deployment}")["id"])
         except urllib.error.HTTPError:
             return None
-        return str(found["id"]) if found["parameters"]["job"] == str(folder / "job.yaml") else None
 
-    found = wait_for("the deployment", deployment)
-    return str(ask(api, f"/deployments/{found}/create_flow_run", {"state": {"type": "SCHEDULED"}})["id"])
+    path = f"/deployments/{wait_for('the deployment', found)}/create_flow_run"
+    return str(ask(api, path, {"state": {"type": "SCHEDULED"}, "parameters": parameters})["id"])
+
+
+def set_state(api: str, flow_run_id: str, kind: str) -> None:
+    """Set a flow run's state, as the buttons of the Prefect UI do."""
+    ask(api, f"/flow_runs/{flow_run_id}/set_state", {"state": {"type": kind, "name": kind.capitalize()}})
 
 
 def wait_for_state(api: str, flow_run_id: str, *types: str, seconds: float = 120) -> dict[str, Any]:
+    """Return the flow run once it is in one of these states. Fail with its states and logs after so many seconds."""
+
     def reached() -> dict[str, Any] | None:
         run = dict(ask(api, f"/flow_runs/{flow_run_id}"))
         return run if run["state_type"] in types else None
@@ -110,30 +155,35 @@ def wait_for_state(api: str, flow_run_id: str, *types: str, seconds: float = 120
         return dict(wait_for(f"{flow_run_id} in {types}", reached, seconds))
     except pytest.fail.Exception:
         print("its states:", states_of(api, flow_run_id))
-        told = {"logs": {"flow_run_id": {"any_": [flow_run_id]}}, "sort": "TIMESTAMP_DESC", "limit": 50}
-        print("its last logs, newest first:", *(log["message"] for log in ask(api, "/logs/filter", told)), sep="\n")
+        newest = {"logs": {"flow_run_id": {"any_": [flow_run_id]}}, "sort": "TIMESTAMP_DESC", "limit": 50}
+        print("its last logs, newest first:", *(log["message"] for log in ask(api, "/logs/filter", newest)), sep="\n")
         raise
 
 
 def states_of(api: str, flow_run_id: str) -> list[str]:
-    """All states that a flow run has had, in order."""
+    """Return all states that a flow run has had, in order."""
     states = ask(api, f"/flow_run_states/?flow_run_id={flow_run_id}")
     return [state["type"] for state in sorted(states, key=lambda state: state["timestamp"])]
 
 
-def kill_flow(flow_run_id: str) -> None:
-    """Kills the process in which Prefect's runner runs a flow run."""
-    for process in Path("/proc").iterdir():
-        if process.name.isdecimal():
-            try:
-                if "prefect.engine" in (process / "cmdline").read_text() and (
-                    f"PREFECT__FLOW_RUN_ID={flow_run_id}\0" in (process / "environ").read_text()
-                ):
-                    os.kill(int(process.name), signal.SIGKILL)
-                    return
-            except (OSError, UnicodeDecodeError):
-                continue
-    pytest.fail(f"no process of the flow run {flow_run_id}")
+def kill_served_flow(flow_run_id: str) -> None:
+    """Kill the process in which Prefect's runner runs a flow run, and wait until all that it started is gone."""
+    mine = f"PREFECT__FLOW_RUN_ID={flow_run_id}\0"
+
+    def of_the_run(command: str = "") -> list[int]:
+        found = []
+        for process in Path("/proc").iterdir():
+            if process.name.isdecimal():
+                try:
+                    if command in (process / "cmdline").read_text() and mine in (process / "environ").read_text():
+                        found.append(int(process.name))
+                except (OSError, UnicodeDecodeError):
+                    continue
+        return found
+
+    killed = [kill(pid) for pid in of_the_run("prefect.engine")]
+    assert any(killed), f"no process of the flow run {flow_run_id}"
+    wait_for("the end of what the killed flow started", lambda: not of_the_run(), 60)
 
 
 def newest_flow_run(api: str) -> dict[str, Any]:
@@ -141,36 +191,8 @@ def newest_flow_run(api: str) -> dict[str, Any]:
 
 
 def task_runs(api: str, flow_run_id: str) -> dict[str, str]:
-    """The states of a flow run's task runs, by task and time."""
+    """Return the states of a flow run's task runs, by time and task."""
     body = {"flow_runs": {"id": {"any_": [flow_run_id]}}, "sort": "EXPECTED_START_TIME_ASC"}
     return {
         f"{run['expected_start_time']} {run['name']}": run["state_type"] for run in ask(api, "/task_runs/filter", body)
     }
-
-
-def ray_processes(title: str, trace: Path) -> list[int]:
-    """The processes of the run under test that Ray titled `ray::...TITLE...`, told by their environment."""
-    return [pid for pid, command in _processes(trace) if command.startswith("ray::") and title in command]
-
-
-def forked_processes(trace: Path) -> list[int]:
-    """Those of the run under test that were forked of its fork server."""
-    found = [pid for pid, command in _processes(trace) if "tasks.fork_server" in command]
-    return [pid for pid in found if psutil.Process(pid).ppid() in found]
-
-
-def _processes(trace: Path) -> Iterator[tuple[int, str]]:
-    for process in Path("/proc").iterdir():
-        if process.name.isdecimal():
-            try:
-                command, environment = ((process / name).read_text() for name in ("cmdline", "environ"))
-            except (OSError, UnicodeDecodeError):
-                continue
-            if f"TRACE={trace}\0" in environment:
-                yield int(process.name), command
-
-
-def ray_process(title: str, trace: Path) -> int:
-    """The only one of them."""
-    [found] = ray_processes(title, trace)
-    return found

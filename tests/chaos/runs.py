@@ -1,48 +1,84 @@
-"""`overnight` in processes of its own, a model that takes its time, and waiting for what they do. No fixtures."""
+"""`overnight` in processes of its own, a model that takes its time, and waiting for events. No fixtures.
+
+Each process that a test starts has a mark in its environment. Whatever it starts inherits the mark: its Ray, the flows
+that it serves. So a test finds all of them, and `end` kills them all, stopped ones included.
+"""
 
 import contextlib
+import contextvars
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import psutil
 import pytest
 
-from tasks import fork_server
+from tests.conftest import WORKER_PATH
 
-Process = subprocess.Popen[str]
-Start = Callable[..., Process]
-
-SHORT_WAITS = {"PREFECT_RUNNER_POLL_FREQUENCY": "2", "PREFECT_WORKER_QUERY_SECONDS": "2"}
+SHORT_WAITS = {"PREFECT_RUNNER_POLL_FREQUENCY": "1", "PREFECT_WORKER_QUERY_SECONDS": "1"}
+T = TypeVar("T")
+MARK, SESSION = "CHAOS_MARK", "session"
+# A dead run's lease expires after 30 s, and the flow waits about 5 s before its second attempt: here 10 s and 1 s.
+COMMAND = """
+from flows.cli import main
+import flows.attempt, tasks.lease
+flows.attempt.BACKOFF_SECONDS, tasks.lease.RENEWAL_SECONDS, tasks.lease.EXPIRY_SECONDS = 1.0, 2.0, 10.0
+main(prog_name="overnight")
+"""
 MODEL = '''
-import os
 import time
+from pathlib import Path
 
 
 class Slow:
-    """Doubles x, taking its time, and leaves a trace of every row that it saw."""
+    """Doubles x, as slowly as the file `pace` says, and leaves a trace of every row that it saw."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
 
     def __call__(self, batch):
-        time.sleep(float(os.environ.get("SECONDS_PER_ROW", 0.004)) * len(batch["x"]))
-        with open(os.environ["TRACE"], "a") as trace:
+        for _ in batch["x"]:
+            time.sleep(float((self.folder / "pace").read_text()))
+        with open(self.folder / "trace", "a") as trace:
             trace.write("".join(f"{x}\\n" for x in batch["x"]))
         return {"twice": batch["x"] * 2}
 '''
+SECONDS_A_ROW = 0.004
 
 
-def write_model(folder: Path) -> None:
-    """`slow_model:Slow`, for the jobs of a folder."""
-    (folder / "slow_model.py").write_text(MODEL)
+class Process(subprocess.Popen[str]):
+    """A process that a test started. `mark`: what its environment has as `CHAOS_MARK`."""
+
+    mark = ""
+
+
+Start = Callable[..., Process]
+
+
+def slow_model(folder: Path, seconds_a_row: float = SECONDS_A_ROW) -> dict[str, Any]:
+    """Return a model of `kind: python` that leaves its trace in `folder`, and write its module for all workers."""
+    (WORKER_PATH / "slow_model.py").write_text(MODEL)
+    set_pace(folder, seconds_a_row)
+    return {"kind": "python", "target": "slow_model:Slow", "kwargs": {"folder": str(folder)}}
+
+
+def set_pace(folder: Path, seconds_a_row: float) -> None:
+    """Set what a row takes from now on."""
+    (folder / "next_pace").write_text(str(seconds_a_row))
+    (folder / "next_pace").rename(folder / "pace")
 
 
 @contextlib.contextmanager
 def started_runs(folder: Path, prefect_api: str) -> Iterator[Start]:
-    """A function that starts what `overnight` does, for one server; what it started ends with the body."""
+    """Yield a function that starts `overnight` with one Prefect server; end with the body what it started."""
     started: list[Process] = []
 
     def start(*arguments: str, before: Sequence[str] = (), **environment: str) -> Process:
@@ -58,50 +94,114 @@ def started_runs(folder: Path, prefect_api: str) -> Iterator[Start]:
 
 
 def overnight(folder: Path, *arguments: str, before: Sequence[str] = (), **environment: str) -> Process:
-    """`overnight run job.yaml --json`, `overnight ARGUMENTS` or a worker ("worker"), in a process group of its own.
+    """Start `overnight run job.yaml --json`, `overnight ARGUMENTS` or a worker ("worker"), in a process group.
 
-    Behind the command `before`. Steps and models find the file that they leave traces in as TRACE; the model takes
-    SECONDS_PER_ROW, or 0.004.
+    Args:
+        folder: The working directory.
+        before: What stands before the command.
+        environment: Added to this process's. `OVERNIGHT_FORK_SERVER=""` gives the command a fork server of its own,
+            instead of the one that the tests share.
     """
     arguments = arguments or ("run", "job.yaml", "--json")
-    command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments]
+    command = [sys.executable, "-c", COMMAND, *arguments]
     if arguments == ("worker",):
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "overnight", "--type", "process"]
-    inherited = {name: value for name, value in os.environ.items() if name != fork_server.ADDRESS}
-    return subprocess.Popen(
+    mark, path = uuid.uuid4().hex, os.pathsep.join([str(WORKER_PATH), os.environ.get("PYTHONPATH", "")])
+    process = Process(
         [*before, *command],
         cwd=folder,
-        env={**inherited, "TRACE": str(folder / "trace"), **SHORT_WAITS, **environment},
+        env={**os.environ, "PYTHONPATH": path.strip(os.pathsep), MARK: mark, **SHORT_WAITS, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
+    process.mark = mark
+    return process
 
 
-def end(process: Process) -> None:
-    """Kills what is left of a process group that a test started."""
-    try:
+def end(process: subprocess.Popen[str]) -> None:
+    """Kill what is left of a process that a test started, of its group and of all that has its mark."""
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+    mark = getattr(process, "mark", "")
+    for pid in marked(mark) if mark else []:
+        kill(pid)
     process.communicate()
 
 
-def finish(process: Process, code: int = 0) -> dict[str, Any]:
-    """What the run says in the end, having ended with `code`."""
+def kill(pid: int) -> bool:
+    """Kill a process; return whether it was there."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def marked(mark: str, command: str = "") -> list[int]:
+    """Return the ids of the processes with this mark whose command line contains `command`."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            try:
+                if f"{MARK}={mark}\0".encode() in (process / "environ").read_bytes() and (
+                    command.encode() in (process / "cmdline").read_bytes().replace(b"\0", b" ")
+                ):
+                    found.append(int(process.name))
+            except OSError:
+                continue
+    return found
+
+
+def ray_processes(title: str, process: Process | None = None) -> list[int]:
+    """Return the ids of the processes of a run, or of the session's Ray, that Ray titled `ray::...TITLE...`."""
+    mark = process.mark if process else SESSION
+    return [pid for pid in marked(mark, title) if _title(pid).startswith("ray::")]
+
+
+def forked_processes(process: Process | None = None) -> list[int]:
+    """Return the ids of the processes that were forked of a run's own fork server, or of the session's; newest last."""
+    found = marked(process.mark if process else SESSION, "tasks.fork_server")
+    there = [psutil.Process(pid) for pid in found if psutil.pid_exists(pid)]
+    return [each.pid for each in sorted(there, key=psutil.Process.create_time) if each.ppid() in found]
+
+
+def _title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def kill_flow(process: Process) -> None:
+    """Kill a run's own process, and wait until its Ray is gone: Ray's processes notice that their driver died."""
+    process.kill()
+    process.communicate()
+    wait_for("the end of what the killed run started", lambda: not marked(process.mark), 60)
+
+
+@contextlib.contextmanager
+def in_background(work: Callable[..., T], *arguments: Any) -> Iterator[Future[T]]:
+    """Yield the future of `work(*arguments)`, which a thread does in this context; wait for it after the body."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(contextvars.copy_context().run, work, *arguments)
+
+
+def finish(process: Process, code: int = 0) -> Any:
+    """Return the JSON that the command prints in the end, once it has ended with `code`."""
     stdout, stderr = process.communicate(timeout=400)
     assert process.returncode == code, stderr
-    return dict(json.loads(stdout))
+    return json.loads(stdout)
 
 
 def traced_rows(folder: Path) -> int:
-    """Rows that steps and models have seen, in all attempts."""
+    """Return how many rows steps and models have seen, in all attempts."""
     return len((folder / "trace").read_text().splitlines()) if (folder / "trace").exists() else 0
 
 
 def wait_until(happened: Callable[[], Any], process: Process) -> None:
-    """Fails if the process ends before, or it takes longer than four minutes."""
+    """Wait for an event of a run. Fail if the process ends before, or if it takes longer than four minutes."""
 
     def alive_and_happened() -> Any:
         assert process.poll() is None, process.communicate()
@@ -111,10 +211,10 @@ def wait_until(happened: Callable[[], Any], process: Process) -> None:
 
 
 def wait_for(what: str, true: Callable[[], Any], seconds: float = 120) -> Any:
-    """What `true` returns once that is something. Fails after so many seconds."""
+    """Return what `true` returns once that is something. Fail after so many seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := true():
             return found
-        time.sleep(0.1)
+        time.sleep(0.05)
     return pytest.fail(f"not in {seconds} s: {what}")

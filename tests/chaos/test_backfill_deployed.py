@@ -1,8 +1,6 @@
 """A backfill as a deployment's run, whose large partitions are runs of the job's own deployment."""
 
 import json
-import time
-import urllib.error
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +9,30 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tests.chaos.conftest import wait_for_state
+from tests.chaos.conftest import set_state, start_deployed, wait_for_state
+from tests.chaos.moments import Moments
 from tests.chaos.runs import Start, wait_for
+from tests.conftest import WORKER_PATH
+from tests.flows.conftest import RunJob
 from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
 
-DAYS = ["2026-05-01", "2026-05-02", "2026-05-03"]
+DAYS = ["2026-05-01", "2026-05-02"]
 LONG = 600.0  # seconds, with which a partition counts as large
 MODEL = '''
-import os
 import time
+from pathlib import Path
 
 
 class Patient:
-    """Doubles x; as slowly as the file beside it says."""
+    """Doubles x, in as many seconds as a file says."""
+
+    def __init__(self, pace):
+        self.pace = Path(pace)
 
     def __call__(self, batch):
-        time.sleep(float(open(os.environ["PACE"]).read()))
+        time.sleep(float(self.pace.read_text()))
         return {"twice": batch["x"] * 2}
 '''
 
@@ -38,12 +42,13 @@ def job_folder(tmp_path: Path) -> Path:
     for day in DAYS:
         (tmp_path / f"in/date={day}").mkdir(parents=True)
         pq.write_table(pa.table({"x": range(10)}), tmp_path / f"in/date={day}/a.parquet")
-    (tmp_path / "patient_model.py").write_text(MODEL)
+    (WORKER_PATH / "patient_model.py").write_text(MODEL)
     (tmp_path / "pace").write_text("0")
+    model = {"kind": "python", "target": "patient_model:Patient", "kwargs": {"pace": str(tmp_path / "pace")}}
     job = {
         "name": "large",
         "source": {"kind": "parquet", "path": str(tmp_path / "in/date={partition}")},
-        "inference": [{"kind": "python", "target": "patient_model:Patient", "batch_size": 10}],
+        "inference": [model],
         "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
     }
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
@@ -51,42 +56,41 @@ def job_folder(tmp_path: Path) -> Path:
 
 
 def test_large_partitions_are_runs_of_the_jobs_deployment_and_cancel_with_the_backfill(
-    start: Start, job_folder: Path, prefect_api: str
+    start: Start, job_folder: Path, prefect_api: str, run_job: RunJob, moments: Moments
 ) -> None:
-    pace = {"PACE": str(job_folder / "pace")}
-    assert start("backfill", "job.yaml", "--start", DAYS[0], "--end", DAYS[-1], **pace).wait(200) == 0
-    first = receipts(job_folder)
-    for path, receipt in first.items():
-        path.write_text(json.dumps(receipt | {"seconds": LONG}))
-    start("serve", "job.yaml", **pace)
-
-    done = wait_for_state(prefect_api, begin(prefect_api, job_folder), "COMPLETED", "FAILED", "CRASHED", seconds=280)
-    assert done["state_type"] == "COMPLETED", done["state"]["message"]
-    assert {receipt["backfill"] for receipt in receipts(job_folder).values()} == {done["id"][-8:]}
-    children = children_of(prefect_api, done["id"])
-    assert sorted(child["name"] for child in children) == [f"large/{day}" for day in DAYS]
-    assert all(child["deployment_id"] and child["parent_task_run_id"] for child in children)
-
-    (job_folder / "pace").write_text("20")
+    for day in DAYS:
+        run_job(job_folder / "job.yaml", day)
     for path, receipt in receipts(job_folder).items():
         path.write_text(json.dumps(receipt | {"seconds": LONG}))
-    second = receipts(job_folder)
-    cancelled = begin(prefect_api, job_folder)
+    first = receipts(job_folder)
+    start("serve", "job.yaml")
+
+    (job_folder / "pace").write_text("20")
+    cancelled = begin(prefect_api)
 
     def at_work() -> bool:
         return any(child["state_type"] == "RUNNING" for child in children_of(prefect_api, cancelled))
 
     wait_for("a child at work", at_work, 200)
-    ask(prefect_api, f"/flow_runs/{cancelled}/set_state", {"state": {"type": "CANCELLING"}})
+    moments.record("Cancel of the backfill pressed")
+    set_state(prefect_api, cancelled, "CANCELLING")
     wait_for_state(prefect_api, cancelled, "CANCELLED", seconds=60)
 
     def children_ended() -> bool:
         return {child["state_type"] for child in children_of(prefect_api, cancelled)} == {"CANCELLED"}
 
     wait_for("the children to end", children_ended, 60)
-    time.sleep(20)  # a process that Cancel ends early counts as crashed, and is started again
-    wait_for("the children to end for good", children_ended, 60)
-    assert receipts(job_folder) == second
+    assert receipts(job_folder) == first
+
+    (job_folder / "pace").write_text("0")
+    done = wait_for_state(prefect_api, begin(prefect_api), "COMPLETED", "FAILED", "CRASHED", seconds=280)
+    assert done["state_type"] == "COMPLETED", done["state"]["message"]
+    assert {receipt["backfill"] for receipt in receipts(job_folder).values()} == {done["id"][-8:]}
+    children = children_of(prefect_api, done["id"])
+    assert sorted(child["name"] for child in children) == [f"large/{day}" for day in DAYS]
+    assert all(child["deployment_id"] and child["parent_task_run_id"] for child in children)
+    # A process that Cancel ends early counts as crashed, and starts again: it has done so by now.
+    wait_for("the cancelled children to end for good", children_ended, 60)
 
 
 def receipts(folder: Path) -> dict[Path, dict[str, Any]]:
@@ -94,19 +98,10 @@ def receipts(folder: Path) -> dict[Path, dict[str, Any]]:
     return {path: json.loads(path.read_text()) for path in paths}
 
 
-def begin(api: str, folder: Path) -> str:
-    """Asks for a backfill of all days that are published, once the deployment is there; the flow run's id."""
-
-    def deployment() -> Any:
-        try:
-            return ask(api, "/deployments/name/backfill/large")["id"]
-        except urllib.error.HTTPError:
-            return None
-
+def begin(api: str) -> str:
+    """Create a backfill of all days, which are published; return the flow run's id."""
     parameters = {"start": DAYS[0], "end": DAYS[-1], "select": ["all"], "max_concurrent": 2, "reason": "again"}
-    found = wait_for("the deployment", deployment)
-    body = {"state": {"type": "SCHEDULED"}, "parameters": parameters}
-    return str(ask(api, f"/deployments/{found}/create_flow_run", body)["id"])
+    return start_deployed(api, "backfill/large", **parameters)
 
 
 def children_of(api: str, backfill: str) -> list[dict[str, Any]]:

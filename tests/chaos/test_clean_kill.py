@@ -1,6 +1,5 @@
 """`overnight clean` killed half-way: the next run resumes all the same, and the next clean finishes."""
 
-import random
 import shutil
 import signal
 import subprocess
@@ -17,15 +16,16 @@ from flows.batch_inference import batch_inference
 from flows.clean import clean
 from flows.job import load_job
 from tasks.errors import CheckFailed
+from tests.chaos.moments import Moments
 
 pytestmark = pytest.mark.chaos
 
 GENERATIONS, FILES_EACH = 60, 40
 
 
-def test_a_killed_clean_costs_no_staged_row(prefect_api: str, ray_session: None, tmp_path: Path) -> None:
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
+def test_a_killed_clean_costs_no_staged_row(
+    prefect_api: str, ray_session: None, tmp_path: Path, moments: Moments
+) -> None:
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"x": range(50)}), tmp_path / "in/a.parquet")
     job = {"name": "cleaned", "source": {"kind": "parquet", "path": f"{tmp_path}/in"}}
@@ -45,12 +45,15 @@ def test_a_killed_clean_costs_no_staged_row(prefect_api: str, ray_session: None,
     path.write_text(yaml.safe_dump(job))
     command = [sys.executable, "-c", "from flows.cli import main; main()", "clean", "job.yaml", "--yes"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        left = GENERATIONS + 1 - random.Random(seed).randint(1, GENERATIONS // 2)
+        left = GENERATIONS + 1 - moments.number(1, GENERATIONS // 2)
         deadline = time.monotonic() + 120
-        while len(list(generations.iterdir())) > left:
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline, "clean removes nothing"
-        process.send_signal(signal.SIGKILL)
+        try:
+            while len(list(generations.iterdir())) > left:
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < deadline, "clean removes nothing"
+        finally:
+            process.send_signal(signal.SIGKILL)
+        moments.record(f"clean killed with {left} of {GENERATIONS + 1} generations left")
     assert process.returncode == -signal.SIGKILL
     assert 1 < len(list(generations.iterdir())) <= left
 

@@ -14,7 +14,7 @@ from tests.flows.conftest import RunJob, assert_settled, published, quarantine
 
 pytestmark = pytest.mark.chaos
 
-ROWS, KILLER = 60, 37
+ROWS = 60
 MODELS = '''
 import ctypes
 import os
@@ -23,55 +23,44 @@ import re
 import time
 
 
-def double(batch):
-    return {"twice": batch["x"] * 2}
+def crash():
+    ctypes.string_at(0)
 
 
-def crash(batch):
-    if (batch["x"] == 37).any():
-        ctypes.string_at(0)
-    return {"twice": batch["x"] * 2}
+def hang():
+    time.sleep(3600)
 
 
-def hang(batch):
-    if (batch["x"] == 37).any():
-        time.sleep(3600)
-    return {"twice": batch["x"] * 2}
+def hang_in_c():
+    re.match("(a+)+$", "a" * 64 + "b")  # holds the interpreter's lock for years
 
 
-def hang_in_c(batch):
-    if (batch["x"] == 37).any():
-        re.match("(a+)+$", "a" * 64 + "b")  # holds the interpreter's lock for years
-    return {"twice": batch["x"] * 2}
+def spoil_device():
+    raise RuntimeError("CUDA error: device-side assert triggered")
 
 
-def spoil_device(batch):
-    if (batch["x"] == 37).any():
-        raise RuntimeError("CUDA error: device-side assert triggered")
-    return {"twice": batch["x"] * 2}
+def run_out_of_memory():
+    raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
-class SpoilOnce:
-    def __init__(self, mark):
-        self.mark = pathlib.Path(mark)
+class Killed:
+    """Doubles x; `by` says which rows do what. A row in `once` spoils the device once, and leaves a mark."""
+
+    def __init__(self, by, once=(), mark="", rows=None, column="x"):
+        self.by = {int(row): globals()[how] for row, how in by.items()}
+        self.once, self.mark, self.rows, self.column = once, pathlib.Path(mark), rows, column
 
     def __call__(self, batch):
-        if (batch["x"] == 37).any() and not self.mark.exists():
+        values = batch[self.column].tolist()
+        if self.rows and len(values) > self.rows:  # it has memory for so many rows
+            run_out_of_memory()
+        if set(values) & set(self.once) and not self.mark.exists():
             self.mark.touch()
-            raise RuntimeError("CUDA error: unspecified launch failure")
-        return {"twice": batch["x"] * 2}
-
-
-class Small:
-    """Has memory for `rows` rows, and for no row that is 37."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __call__(self, batch):
-        if len(batch["x"]) > self.rows or (self.rows == 1 and (batch["x"] == 37).any()):
-            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return {"twice": batch["x"] * 2}
+            spoil_device()
+        for row, kill in self.by.items():
+            if row in values:
+                kill()
+        return {"twice": batch[self.column] * 2}
 '''
 
 MODULES = '''
@@ -83,12 +72,12 @@ import killer_models
 class Killer(torch.nn.Module):
     """A module, whose workers are forked."""
 
-    def __init__(self, how):
+    def __init__(self, by):
         super().__init__()
-        self.how = getattr(killer_models, how)
+        self.killed = killer_models.Killed(by)
 
     def forward(self, x):
-        return self.how({"x": x})["twice"]
+        return self.killed({"x": x})["twice"]
 '''
 
 
@@ -112,90 +101,75 @@ def job(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def model(target: str, **settings: Any) -> list[dict[str, Any]]:
-    return [{"kind": "python", "target": f"killer_models:{target}", "batch_size": 16, **settings}]
+def killed(by: dict[int, str], **settings: Any) -> dict[str, Any]:
+    return {"kind": "python", "target": "killer_models:Killed", "kwargs": {"by": by, **settings}}
 
 
-def module(how: str) -> list[dict[str, Any]]:
-    settings = {"kwargs": {"how": how}, "columns": ["x"], "outputs": ["twice"], "batch_size": 16}
-    return [{"kind": "torch", "module": "killer_modules:Killer", **settings}]
+def module(by: dict[int, str]) -> dict[str, Any]:
+    columns = {"columns": ["x"], "outputs": ["twice"]}
+    return {"kind": "torch", "module": "killer_modules:Killer", "kwargs": {"by": by}, **columns}
 
 
-def assert_one_lost(receipt: dict[str, Any], sink: Path, stage: str, error_type: str) -> None:
-    assert sorted(published(receipt, sink)["twice"].to_pylist()) == [2 * x for x in range(ROWS) if x != KILLER]
+Loss = tuple[str, str]  # stage and error type
+
+
+def assert_lost(receipt: dict[str, Any], sink: Path, losses: dict[int, Loss]) -> None:
+    """Assert that these rows are quarantined, each for its own reason, and that all others are published."""
+    table = published(receipt, sink)
+    assert sorted(table["twice"].to_pylist()) == [2 * x for x in range(ROWS) if x not in losses]
     assert_settled(receipt)
-    [row] = quarantine(sink, "all")
-    assert (row["row_id"], row["stage"], row["error_type"]) == (f"1.parquet#{KILLER - ROWS // 2}", stage, error_type)
+    found = {row["row_id"]: (row["stage"], row["error_type"]) for row in quarantine(sink, "all")}
+    assert found == {f"{x // 30}.parquet#{x % 30}": loss for x, loss in losses.items()}
 
 
-@pytest.mark.parametrize(
-    ("target", "error_type"),
-    [("crash", "WorkerDied"), ("hang", "RowTimeout"), ("hang_in_c", "WorkerDied"), ("spoil_device", "RuntimeError")],
-)
-def test_a_row_that_ends_its_model_worker_is_quarantined_and_the_others_are_published(
-    run_job: RunJob, job: dict[str, Any], tmp_path: Path, target: str, error_type: str
+def test_each_row_that_ends_its_model_worker_is_quarantined_and_a_device_that_fails_once_costs_no_row(
+    run_job: RunJob, job: dict[str, Any], tmp_path: Path
 ) -> None:
-    receipt = run_job(job | {"inference": model(target), "row_timeout_seconds": 3})
-    assert_one_lost(receipt, tmp_path / "out", "infer", error_type)
+    by = {11: "crash", 24: "hang", 37: "hang_in_c", 50: "spoil_device"}
+    model = killed(by, once=[43], mark=str(tmp_path / "mark")) | {"batch_size": 16}
+    receipt = run_job(job | {"inference": [model], "row_timeout_seconds": 3})
+    errors = {11: "WorkerDied", 24: "RowTimeout", 37: "WorkerDied", 50: "RuntimeError"}
+    assert_lost(receipt, tmp_path / "out", {row: ("infer", error) for row, error in errors.items()})
+    assert (tmp_path / "mark").exists()
     assert any("started again" in incident["what"] for incident in receipt["incidents"])
 
 
-@pytest.mark.parametrize(("how", "error_type"), [("crash", "WorkerDied"), ("hang", "RowTimeout")])
-def test_a_row_that_ends_a_forked_worker_is_quarantined_and_the_others_are_published(
-    run_job: RunJob, job: dict[str, Any], tmp_path: Path, how: str, error_type: str
+def test_each_row_that_ends_a_forked_worker_or_its_preparation_is_quarantined(
+    run_job: RunJob, job: dict[str, Any], tmp_path: Path
 ) -> None:
-    receipt = run_job(job | {"inference": module(how), "row_timeout_seconds": 3})
-    assert_one_lost(receipt, tmp_path / "out", "infer", error_type)
+    steps = [killed({11: "crash"})]
+    model = module({24: "hang", 50: "crash"}) | {"batch_size": 16}
+    receipt = run_job(job | {"preprocess": steps, "inference": [model], "row_timeout_seconds": 3})
+    losses = {11: ("preprocess", "WorkerDied"), 24: ("infer", "RowTimeout"), 50: ("infer", "WorkerDied")}
+    assert_lost(receipt, tmp_path / "out", losses)
     assert any("started again" in incident["what"] for incident in receipt["incidents"])
 
 
-def test_a_row_that_ends_a_forked_worker_while_it_is_prepared_is_quarantined(
+def test_each_row_that_ends_its_preprocess_worker_is_quarantined(
     run_job: RunJob, job: dict[str, Any], tmp_path: Path
 ) -> None:
-    steps = [{"kind": "python", "target": "killer_models:crash"}]
-    settings = {"kwargs": {"how": "double"}, "columns": ["twice"], "outputs": ["more"]}
-    doubles = {"kind": "torch", "module": "killer_modules:Killer", **settings}
-    receipt = run_job(job | {"preprocess": steps, "inference": [doubles]})
-    assert_one_lost(receipt, tmp_path / "out", "preprocess", "WorkerDied")
+    receipt = run_job(job | {"preprocess": [killed({11: "crash", 50: "hang"})], "row_timeout_seconds": 3})
+    losses = {11: ("preprocess", "WorkerDied"), 50: ("preprocess", "RowTimeout")}
+    assert_lost(receipt, tmp_path / "out", losses)
 
 
-@pytest.mark.parametrize(("target", "error_type"), [("crash", "WorkerDied"), ("hang", "RowTimeout")])
-def test_a_row_that_ends_its_preprocess_worker_is_quarantined_and_the_others_are_published(
-    run_job: RunJob, job: dict[str, Any], tmp_path: Path, target: str, error_type: str
-) -> None:
-    steps = [{"kind": "python", "target": f"killer_models:{target}"}]
-    receipt = run_job(job | {"preprocess": steps, "row_timeout_seconds": 3})
-    assert_one_lost(receipt, tmp_path / "out", "preprocess", error_type)
-
-
-def test_a_device_that_fails_once_costs_no_row(run_job: RunJob, job: dict[str, Any], tmp_path: Path) -> None:
-    receipt = run_job(job | {"inference": model("SpoilOnce", kwargs={"mark": str(tmp_path / "mark")})})
-    assert sorted(published(receipt, tmp_path / "out")["twice"].to_pylist()) == [2 * x for x in range(ROWS)]
-    assert receipt["rows_quarantined"] == 0
-
-
-def test_out_of_memory_halves_the_batch_for_good_and_says_so(
+def test_out_of_memory_halves_the_batch_for_good_and_a_row_is_blamed_only_where_it_fails_alone(
     run_job: RunJob, job: dict[str, Any], tmp_path: Path
 ) -> None:
-    receipt = run_job(job | {"inference": model("Small", kwargs={"rows": 5})})
-    assert sorted(published(receipt, tmp_path / "out")["twice"].to_pylist()) == [2 * x for x in range(ROWS)]
-    told = [i for i in receipt["incidents"] if "out of memory with 16 rows at once, 8 from then on" in i["what"]]
-    assert [incident["times"] for incident in told] == [1]
-
-
-def test_a_row_is_blamed_for_memory_only_where_it_fails_alone(
-    run_job: RunJob, job: dict[str, Any], tmp_path: Path
-) -> None:
-    receipt = run_job(job | {"inference": model("Small", kwargs={"rows": 1})})
-    assert_one_lost(receipt, tmp_path / "out", "infer", "RuntimeError")
+    model = killed({37: "run_out_of_memory"}, rows=5) | {"batch_size": 16}
+    receipt = run_job(job | {"inference": [model]})
+    assert_lost(receipt, tmp_path / "out", {37: ("infer", "RuntimeError")})
+    said = [i for i in receipt["incidents"] if "out of memory with 16 rows at once, 8 from then on" in i["what"]]
+    assert [incident["times"] for incident in said] == [1]
 
 
 def test_a_stream_that_stands_still_fails_and_names_the_stage(
     run_job: RunJob, job: dict[str, Any], tmp_path: Path
 ) -> None:
     # Longer than the first task of any stage takes to start: until then it is that one that is waited for.
-    stalled = job | {"inference": model("hang"), "row_timeout_seconds": None, "stall_timeout_seconds": 20}
-    with pytest.raises(OvernightError, match=r"no row moved .* for 20 s .* for infer: [12] Ray tasks run") as caught:
+    model = killed({37: "hang"}) | {"batch_size": 16}
+    stalled = job | {"inference": [model], "row_timeout_seconds": None, "stall_timeout_seconds": 15}
+    with pytest.raises(OvernightError, match=r"no row moved .* for 15 s .* for infer: [12] Ray tasks run") as caught:
         run_job(stalled)
     assert (caught.value.stage, caught.value.error_type) == ("infer", "Stalled")
     assert not list((tmp_path / "out").glob("*.parquet"))

@@ -1,7 +1,6 @@
 """The Prefect server is killed in the middle of a run and comes back: the run neither waits for it nor minds."""
 
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -12,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.conftest import assert_exact, newest_flow_run, task_runs, wait_for_parts
-from tests.chaos.runs import Start, end, finish, traced_rows, wait_for
+from tests.chaos.conftest import ROWS, assert_exact, newest_flow_run, parts, task_runs, wait_for_parts
+from tests.chaos.moments import Moments
+from tests.chaos.runs import Start, end, finish, set_pace, traced_rows, wait_for
 from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
-SECONDS_AWAY = 20
+SECONDS_AWAY = 5.0  # at most, and as long as it takes to start
 TRIED_TWICE = 32
 
 
@@ -53,31 +53,48 @@ def answers(url: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("when", ["while rows stream", "and stays away until the run is at its end"])
 def test_a_run_goes_on_and_ends_well_in_the_books_when_its_server_is_killed_and_comes_back(
     start: Start,
     job_folder: Path,
     server: tuple[str, Callable[[], subprocess.Popen[str]]],
-    when: str,
+    moments: Moments,
 ) -> None:
+    """It comes back while rows stream; killed again, it stays away until the run is at its end."""
     url, start_server = server
     process = start_server()
     wait_for("the server", lambda: answers(url))
+    set_pace(job_folder, 0.02)
     run = start(PREFECT_API_URL=url)
-    wait_for_parts(run, job_folder, random.randint(2, 5))
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    if when == "while rows stream":
-        time.sleep(SECONDS_AWAY * random.random())
-        assert run.poll() is None
-    else:
-        wait_for("the receipt", (job_folder / "out/_overnight/all/receipt.json").exists)
+    wait_for_parts(run, job_folder, moments.number(2, 5))
+    kill_server(process, job_folder, moments)
+    set_pace(job_folder, 0.2)  # so that rows stream until it is back
+    time.sleep(moments.seconds(0, SECONDS_AWAY))
+    assert run.poll() is None
+    process = start_server()
+    wait_for("the server again", lambda: answers(url))
+    assert run.poll() is None
+    assert not receipt_is_there(job_folder)
+    set_pace(job_folder, 0.02)
+    wait_for_parts(run, job_folder, len(parts(job_folder)) + moments.number(1, 2))
+    kill_server(process, job_folder, moments)
+    set_pace(job_folder, 0)
+    wait_for("the receipt", lambda: receipt_is_there(job_folder))
     start_server()
     receipt = finish(run)
     assert_exact(receipt, job_folder)
-    assert traced_rows(job_folder) <= 1080 + TRIED_TWICE  # in one attempt
+    assert traced_rows(job_folder) <= ROWS * 9 // 10 + TRIED_TWICE  # in one attempt
     flow_run = newest_flow_run(url)
     assert flow_run["state_type"] == "COMPLETED"
     states = task_runs(url, flow_run["id"])
     assert len(states) == 5
     assert set(states.values()) == {"COMPLETED"}, states
+
+
+def kill_server(process: subprocess.Popen[str], folder: Path, moments: Moments) -> None:
+    moments.record("the Prefect server killed", len(parts(folder)))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def receipt_is_there(folder: Path) -> bool:
+    return (folder / "out/_overnight/all/receipt.json").exists()

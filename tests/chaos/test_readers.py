@@ -86,11 +86,13 @@ def test_a_reader_sees_one_version_at_a_time_while_the_partition_is_replaced(
     place = run.target if kind == "parquet" else run.sink
     command = [sys.executable, "-c", READER, kind, str(place), str(run.ledger), str(stop)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
-        assert reader.stdout is not None
-        assert reader.stdout.readline() == "ready\n"
-        for version in range(1, REPLACEMENTS + 1):
-            replace(version)
-        stop.touch()
+        try:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == "ready\n"
+            for version in range(1, REPLACEMENTS + 1):
+                replace(version)
+        finally:
+            stop.touch()
         seen = json.loads(reader.stdout.read())
     assert reader.returncode == 0
     print(f"{seen['reads']} reads, {len(seen['versions'])} versions, {seen['repeats']} repeated listings")

@@ -1,0 +1,114 @@
+"""Runs on a Ray cluster that they share: a cancelled one leaves nothing there, and a node that dies costs no row.
+
+The cluster is a real one of two nodes on this machine.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ray.cluster_utils import Cluster
+
+from tasks import fork_server
+from tests.chaos.conftest import (
+    ROWS,
+    TRIED_TWICE,
+    assert_exact,
+    newest_flow_run,
+    parts,
+    set_state,
+    settled_rows,
+    wait_for_parts,
+)
+from tests.chaos.moments import Moments
+from tests.chaos.runs import Start, finish, kill, set_pace, traced_rows, wait_for
+
+pytestmark = pytest.mark.chaos
+SECONDS = 30  # in which a cancelled run must have ended, and all that it had is free
+UNDER_WAY = 8 * 40  # rows that are on their way through a node
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A head and a second node of two CPUs each, in processes and a folder of their own."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.delenv(fork_server.ADDRESS)  # a cluster has none
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        found = Cluster()
+        try:
+            found.add_node(num_cpus=2, include_dashboard=False, temp_dir=folder)
+            found.add_node(num_cpus=2, node_ip_address="127.0.0.2")  # so that the run connects to the head
+            yield found
+        finally:
+            found.shutdown()
+
+
+LEFT = """
+import json, sys, time
+import ray
+
+ray.init("auto", log_to_driver=False, logging_level="ERROR")
+# Ray Data's own: one each for a cluster, for ever, without a CPU.
+OWN = {"_AutoscalingCoordinatorActor", "_StatsActor", "_UsageCollectionActor", "ActorLocationTracker"}
+for _ in sys.stdin:
+    free = ray.available_resources().get("CPU", 0) == ray.cluster_resources()["CPU"]
+    alive = {a["ActorClassName"] for a in ray._private.state.actors().values() if a["State"] == "ALIVE"}
+    print(json.dumps({"free": free, "actors": sorted(alive - OWN)}), flush=True)
+"""
+NOTHING = {"free": True, "actors": []}
+
+
+@pytest.fixture
+def observer(cluster: Cluster) -> Iterator[subprocess.Popen[str]]:
+    """A process that tells for each line that it reads whether all CPUs of the cluster are free, and its actors."""
+    environment = {**os.environ, "RAY_ADDRESS": cluster.address}
+    with subprocess.Popen(
+        [sys.executable, "-c", LEFT], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.kill()
+
+
+def left_on(observer: subprocess.Popen[str]) -> dict[str, object]:
+    assert observer.stdin is not None
+    assert observer.stdout is not None
+    observer.stdin.write("\n")
+    observer.stdin.flush()
+    return dict(json.loads(observer.stdout.readline()))
+
+
+def test_a_cancelled_run_leaves_nothing_on_its_cluster_and_a_node_that_dies_costs_the_next_no_row(
+    cluster: Cluster,
+    observer: subprocess.Popen[str],
+    start: Start,
+    job_folder: Path,
+    prefect_api: str,
+    moments: Moments,
+) -> None:
+    set_pace(job_folder, 0.02)
+    process = start(RAY_ADDRESS=cluster.address, OVERNIGHT_FORK_SERVER="")
+    wait_for_parts(process, job_folder, 2)
+    assert left_on(observer) != NOTHING
+    moments.record("Cancel pressed", len(parts(job_folder)))
+    set_state(prefect_api, newest_flow_run(prefect_api)["id"], "CANCELLING")
+    process.communicate(timeout=SECONDS)
+    assert newest_flow_run(prefect_api)["state_type"] == "CANCELLED"
+    wait_for("all that it had to be free", lambda: left_on(observer) == NOTHING, SECONDS)
+
+    settled, traced = settled_rows(job_folder), traced_rows(job_folder)
+    process = start(RAY_ADDRESS=cluster.address, OVERNIGHT_FORK_SERVER="")
+    wait_for_parts(process, job_folder, len(parts(job_folder)) + moments.number(2, 8))
+    [second] = cluster.worker_nodes
+    [raylet] = second.all_processes["raylet"]
+    moments.record("a node's raylet killed", len(parts(job_folder)))
+    assert kill(raylet.process.pid)
+    set_pace(job_folder, 0.004)
+    receipt = finish(process)
+    assert_exact(receipt, job_folder)
+    assert receipt["rows_resumed"] >= settled > 0
+    assert traced_rows(job_folder) - traced <= ROWS * 9 // 10 - settled + TRIED_TWICE + UNDER_WAY

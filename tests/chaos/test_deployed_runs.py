@@ -1,0 +1,147 @@
+"""Deployments' runs whose process or machine dies, and that somebody cancels: the server starts the same run again."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flows.automations import FOLDER, apply_automations
+from tests.chaos.conftest import (
+    assert_exact,
+    assert_resumed,
+    kill_served_flow,
+    parts,
+    receipt_of,
+    set_state,
+    settled_rows,
+    start_deployed,
+    states_of,
+    task_runs,
+    wait_for_parts,
+    wait_for_state,
+    write_job,
+)
+from tests.chaos.moments import Moments
+from tests.chaos.runs import Process, Start, set_pace, started_runs, traced_rows, wait_for
+from tests.prefect_api import ask
+
+pytestmark = pytest.mark.chaos
+SECONDS = 30  # in which a cancelled run must have ended
+SLOWLY = 0.02  # seconds a row, so that kills and Cancel come before the end
+
+
+@dataclass
+class DeadMachine:
+    """A machine that died under a run: its job's folder, the run, and a function that starts commands there."""
+
+    folder: Path
+    run: str
+    start: Start
+    settled: int
+    traced: int
+
+
+@pytest.fixture(scope="module")
+def dead_machine(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeadMachine]:
+    """A worker that was killed together with its run. The server notices its silence while another test goes on."""
+    moments = Moments("dead_machine")
+    folder = write_job(tmp_path_factory.mktemp("machine"), max_attempts=2)
+    set_pace(folder, SLOWLY)
+    (folder / "deployments").mkdir()
+    shipped = yaml.safe_load((FOLDER.parent / "prefect.yaml").read_text())
+    parameters = {"job": str(folder / "job.yaml")}
+    deployment = {**shipped["deployments"][0], "name": "slow", "parameters": parameters, "schedules": []}
+    (folder / "deployments/prefect.yaml").write_text(yaml.safe_dump({**shipped, "deployments": [deployment]}))
+    impatient = tmp_path_factory.mktemp("automations")  # the shipped one waits for four heartbeats
+    silent = (FOLDER / "silent-run-has-crashed.yaml").read_text()
+    silent = silent.replace("within: 120", "within: 40").replace("name: overnight-", "name: impatient-")
+    (impatient / "silent.yaml").write_text(silent)
+    with started_runs(folder, prefect_api) as start:
+        deploy = start("deploy")
+        assert deploy.wait(120) == 0, deploy.communicate()
+        assert list(apply_automations(impatient).values()) == ["created"]
+        machine = start("worker")
+        run = start_deployed(prefect_api, "batch-inference/slow")
+        wait_for_parts(machine, folder, moments.number(2, 5))
+        moments.record("the machine killed", len(parts(folder)))
+        os.killpg(machine.pid, signal.SIGKILL)  # first the worker, so that nobody is left to report it
+        kill_served_flow(run)
+        yield DeadMachine(folder, run, start, settled_rows(folder), traced_rows(folder))
+
+
+def kill_at_parts(api: str, run: str, process: Process, folder: Path, moments: Moments) -> None:
+    wait_for_parts(process, folder, len(parts(folder)) + moments.number(2, 5))
+    moments.record("the flow killed", len(parts(folder)))
+    kill_served_flow(run)
+
+
+@pytest.mark.usefixtures("dead_machine")
+def test_a_served_run_that_is_killed_then_cancelled_then_scheduled_again_repeats_no_settled_work(
+    tmp_path: Path, prefect_api: str, moments: Moments
+) -> None:
+    folder = write_job(tmp_path, "served")
+    set_pace(folder, SLOWLY)
+    with started_runs(folder, prefect_api) as start:
+        server = start("serve", "job.yaml")
+        run = start_deployed(prefect_api, "batch-inference/served")
+        kill_at_parts(prefect_api, run, server, folder, moments)
+        settled, traced = settled_rows(folder), traced_rows(folder)
+        wait_for("a second start", lambda: ask(prefect_api, f"/flow_runs/{run}")["run_count"] == 2)
+        assert states_of(prefect_api, run).count("CRASHED") == 1
+
+        wait_for_parts(server, folder, len(parts(folder)) + moments.number(2, 5))
+        moments.record("Cancel pressed", len(parts(folder)))
+        set_state(prefect_api, run, "CANCELLING")
+        wait_for_state(prefect_api, run, "CANCELLED", seconds=SECONDS)
+        wait_for("the partition to be given back", lambda: not lease_is_held(folder), SECONDS)
+        assert set(task_runs(prefect_api, run).values()) == {"COMPLETED", "CRASHED", "CANCELLED"}
+        assert states_of(prefect_api, run).count("CRASHED") == 1
+        assert traced_rows(folder) - traced <= settled_rows(folder) - settled + 136
+
+        settled, traced = settled_rows(folder), traced_rows(folder)
+        set_pace(folder, 0)
+        set_state(prefect_api, run, "SCHEDULED")
+        wait_for_state(prefect_api, run, "COMPLETED", "FAILED", "CRASHED", seconds=240)
+        assert states_of(prefect_api, run)[-1] == "COMPLETED"
+        assert states_of(prefect_api, run).count("CRASHED") == 1
+        receipt = receipt_of(folder)
+        assert_exact(receipt, folder)
+        assert_resumed(receipt, folder, settled, traced)
+        assert "RUNNING" not in task_runs(prefect_api, run).values()
+
+
+def lease_is_held(folder: Path) -> bool:
+    (newest,) = (folder / "out/_overnight/all/lease").iterdir()
+    return not json.loads(newest.read_text())["released"]
+
+
+def test_a_run_whose_machine_died_is_taken_up_by_another_and_fails_after_max_attempts_until_somebody_retries_it(
+    dead_machine: DeadMachine, prefect_api: str, moments: Moments
+) -> None:
+    folder, run = dead_machine.folder, dead_machine.run
+    wait_for_state(prefect_api, run, "CRASHED", "SCHEDULED", seconds=120)
+    assert states_of(prefect_api, run).count("CRASHED") == 1
+    worker = dead_machine.start("worker")
+    kill_at_parts(prefect_api, run, worker, folder, moments)
+    settled, traced = settled_rows(folder), traced_rows(folder)
+    assert settled > dead_machine.settled > 0
+    assert traced - dead_machine.traced <= settled - dead_machine.settled + 136
+    failed = wait_for_state(prefect_api, run, "FAILED", "COMPLETED")
+    assert failed["run_count"] == 3
+    assert "died 2 times" in failed["state"]["message"]
+    assert "max_attempts of the job is 2" in failed["state"]["message"]
+
+    set_pace(folder, 0)
+    set_state(prefect_api, run, "SCHEDULED")
+    wait_for_state(prefect_api, run, "COMPLETED", "CRASHED", seconds=240)
+    assert states_of(prefect_api, run)[-1] == "COMPLETED"
+    receipt = receipt_of(folder)
+    assert_exact(receipt, folder)
+    assert_resumed(receipt, folder, settled, traced)
+    assert len(parts(folder)) == 0
+    assert set(task_runs(prefect_api, run).values()) == {"COMPLETED", "CRASHED"}
