@@ -27,7 +27,9 @@ VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 def check_versions() -> Iterator[Finding]:
     """Installed packages against the versions that Overnight is tested with."""
-    pins = dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;#]+)", CONSTRAINTS.read_text(), re.MULTILINE))
+    # Those of extras and of PyTorch lie beside it.
+    locks = "".join(file.read_text() for file in sorted(CONSTRAINTS.parent.glob("constraints*.txt")))
+    pins = dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;#]+)", locks, re.MULTILINE))
     tested = {re.sub(r"[-_.]+", "-", name).lower(): pin for name, pin in pins.items()}
     differ, missing = [], []
     for name in (*WATCHED, *WATCHED_EXTRAS):
@@ -38,7 +40,8 @@ def check_versions() -> Iterator[Finding]:
             continue
         if name in tested and installed != tested[name].partition("+")[0]:
             differ.append(f"{name} {installed} (tested: {tested[name]})")
-    advice = f"Install with `pip install --constraint {CONSTRAINTS} ...`."
+    exact = [f"{name}=={tested[name]}" for name in (*WATCHED, *WATCHED_EXTRAS) if name in tested]
+    advice = f"Install the versions that are tested: `pip install {' '.join(exact)}`."
     if missing:
         yield Finding("versions", "wrong", f"not installed: {', '.join(missing)}", advice)
     if differ:
