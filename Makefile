@@ -8,7 +8,7 @@ AT_LEAST_WITHOUT_TORCH := 1000
 LOCKS := $(wildcard constraints*.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-without-torch slow chaos lint lock stop clean
+.PHONY: help install demo test test-without-torch slow chaos lint bench lock stop clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -42,6 +42,9 @@ stop: ## stop the Prefect server that the demo started
 
 clean: stop ## remove the demo's data, results and state; keep .venv
 	rm -rf .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build
+
+bench: .venv/installed ## install what benchmarks/peers.py compares with
+	@$(BIN)/python .ci/install.py bench
 
 lock: .venv-lock/bin/uv ## write the exact versions into constraints*.txt; LOCK=--upgrade takes the newest
 	.venv-lock/bin/python .ci/lock.py $(LOCK)

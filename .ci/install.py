@@ -16,15 +16,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TORCH = "constraints-torch.txt"
+# The files of a set. `dev` and `bench` come on top of `demo`.
 SETS = {
     "demo": ["constraints.txt", TORCH],
-    "dev": ["constraints.txt", "constraints-extras.txt", "constraints-dev.txt", TORCH],
-    "bench": ["constraints.txt", "constraints-extras.txt", "constraints-bench.txt", TORCH],
+    "dev": ["constraints-extras.txt", "constraints-dev.txt"],
+    "bench": ["constraints-extras.txt", "constraints-bench.txt"],
     "without-torch": ["constraints.txt", "constraints-extras.txt", "constraints-dev.txt"],
 }
 AZURITE = "3.35.0"  # an Azure store for the tests
 SECONDS_BETWEEN_LINES = 5.0
 PACKAGES = Path(sysconfig.get_path("purelib"))
+# What pip prints when it begins with a package, or finds that it is there or not for this machine.
+BEGUN = re.compile(r"^ *(?:Collecting|Ignoring|Requirement already satisfied:) ([^\s:]+)", re.MULTILINE)
 PIP = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off", "--no-compile"]
 
 
@@ -36,9 +39,10 @@ def main(name: str) -> None:
     run([*PIP, "--require-hashes", "--no-deps", *(f"--requirement={file}" for file in files)], len(wanted))
     if TORCH in SETS[name]:
         print(f"Installing PyTorch ({TORCH})", flush=True)
-        run([*PIP, f"--requirement={TORCH}"], 1)
-    print("Installing Overnight from this folder", flush=True)
-    run([*PIP, "--no-deps", "--no-build-isolation", "--editable", "."], 1)
+        run([*PIP, f"--requirement={TORCH}"])
+    if "constraints.txt" in files:
+        print("Installing Overnight from this folder", flush=True)
+        run([*PIP, "--no-deps", "--no-build-isolation", "--editable", "."])
     if name == "dev":
         print(f"Installing Azurite {AZURITE} with npm", flush=True)
         install_azurite()
@@ -55,22 +59,19 @@ def install_azurite() -> None:
         print("no npm, or no Azurite from it: the tests of Azure's store are skipped", flush=True)
 
 
-def run(command: list[str], wanted: int) -> None:
-    """Run pip. Exit with its status and its last words if it fails."""
-    with tempfile.TemporaryFile("w+") as output:
+def run(command: list[str], wanted: int = 0) -> None:
+    """Run pip, which has so many packages to look at. Exit with its status and its last words if it fails."""
+    with tempfile.NamedTemporaryFile("w") as output:
 
         def progress() -> str:
-            output.seek(0)
-            text = output.read()
+            text = Path(output.name).read_text()
             if "Installing collected packages" in text:
                 return f"unpacking, {len(list(PACKAGES.glob('*.dist-info')))} packages are in {PACKAGES}"
-            found = len(re.findall(r"^(?:Collecting|Ignoring|Requirement already satisfied)", text, re.MULTILINE))
-            last = text.rstrip().rpartition("\n")[2].strip()
-            return f"{found} of {wanted}, {last[:100]}"
+            begun = BEGUN.findall(text)
+            return f"{len(begun)} of {wanted}: {begun[-1]}" if wanted and begun else begun[-1] if begun else "begun"
 
         if failed := watch(command, progress, output):
-            output.seek(0)
-            sys.exit(f"{output.read()[-5000:]}\n`{' '.join(command)}` failed with status {failed}")
+            sys.exit(f"{Path(output.name).read_text()[-5000:]}\n`{' '.join(command)}` failed with status {failed}")
 
 
 def watch(command: list[str], progress: Callable[[], str], output: object) -> int:

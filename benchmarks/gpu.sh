@@ -4,9 +4,9 @@
 #     benchmarks/gpu.sh WHEELS [OPTIONS OF gpu.py]
 #
 # For a machine that has Python 3.11 and PyTorch with CUDA but no Ray, and no network: WHEELS is a folder of wheels, of
-# what pyproject.toml and constraints.txt ask for. Make it where there is an index:
+# the versions of constraints*.txt. Make it where there is an index:
 #
-#     pip download --dest WHEELS --constraint constraints.txt . '.[bench]'     and leave torch and nvidia-* out of it
+#     pip download --dest WHEELS --no-deps -r constraints.txt -r constraints-extras.txt -r constraints-bench.txt
 #
 # PYTHON names another interpreter that has torch (default: python3.11, else python3). What is installed goes into a
 # folder that is removed at the end; the machine's PyTorch is used as it is.
@@ -22,8 +22,9 @@ trap 'rm -rf "$place"' EXIT
 "$python" -c 'import torch; print("torch", torch.__version__, "CUDA", torch.version.cuda, torch.cuda.is_available())'
 "$python" -m venv --system-site-packages "$place/env"
 # What is there already stays, torch above all; so the constraints name all but torch and its own needs.
-grep -v -i -E '^(#|torch==|numpy==|sympy==|networkx==|mpmath==|filelock==|fsspec==|jinja2==|markupsafe==|typing_extensions==|setuptools==)' \
-    constraints.txt >"$place/constraints.txt"
+sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' constraints.txt constraints-extras.txt constraints-bench.txt |
+    grep -v -i -E '^(torch==|numpy==|sympy==|networkx==|mpmath==|filelock==|fsspec==|jinja2==|markupsafe==|typing[-_]extensions==|setuptools==)' \
+        >"$place/constraints.txt"
 "$place/env/bin/python" -m pip install --quiet --no-index --find-links "$wheels" --constraint "$place/constraints.txt" \
     setuptools simplejpeg opencv-python-headless
 "$place/env/bin/python" -m pip install --quiet --no-index --find-links "$wheels" --constraint "$place/constraints.txt" \

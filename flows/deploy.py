@@ -29,7 +29,7 @@ from flows.server_things import Change, Thing, changes, read_deployments, read_t
 from flows.work_pools import apply_limits, apply_work_pool
 from tasks.errors import OvernightError
 
-HEARTBEAT_SECONDS = "30"  # the least that Prefect 3.8 takes; deployments/prefect.yaml says the same to workers
+HEARTBEAT_SECONDS = "30"  # the least that Prefect 3.9 takes; deployments/prefect.yaml says the same to workers
 AT_ONCE = 2  # runs of a job on one machine: a backfill's, and the daily one beside it
 SLUG = "daily"  # of the schedules that come from a job file
 

@@ -29,7 +29,9 @@ def check_versions() -> Iterator[Finding]:
     if not CONSTRAINTS.is_file():
         yield Finding("versions", "ok", "not compared: constraints.txt lies beside a checkout only")
         return
-    pins = dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;#]+)", CONSTRAINTS.read_text(), re.MULTILINE))
+    # Those of extras and of PyTorch lie beside it.
+    locks = "".join(file.read_text() for file in sorted(CONSTRAINTS.parent.glob("constraints*.txt")))
+    pins = dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;#]+)", locks, re.MULTILINE))
     tested = {re.sub(r"[-_.]+", "-", name).lower(): pin for name, pin in pins.items()}
     differ, missing = [], []
     for name in WATCHED:
@@ -40,7 +42,8 @@ def check_versions() -> Iterator[Finding]:
             continue
         if name in tested and installed != tested[name].partition("+")[0]:
             differ.append(f"{name} {installed} (tested: {tested[name]})")
-    advice = f"Install with `pip install --constraint {CONSTRAINTS.name} ...`."
+    exact = [f"{name}=={tested[name]}" for name in WATCHED if name in tested]
+    advice = f"Install the versions that are tested: `pip install {' '.join(exact)}`."
     if missing:
         yield Finding("versions", "wrong", f"not installed: {', '.join(missing)}", advice)
     if differ:

@@ -1,6 +1,7 @@
-"""When a job's schedule fires: the times that Prefect's own scheduler (3.8) works out, so that the two never disagree.
+"""Compute when a job's schedule fires, with the code of Prefect's own scheduler (3.9), so that the two agree.
 
-On the day that the clock springs over a fire's time, it fires an hour before; where an hour comes twice, in the first.
+When the clock springs over a fire's time, the job fires an hour later: 02:30 becomes 03:30. When an hour comes twice,
+the job fires in the first. Prefect 3.8 fired an hour earlier instead, so client and server must both run 3.9.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ def fires(schedule: Schedule, after: datetime, until: datetime) -> list[datetime
     while True:
         dates = asyncio.run(cron.get_dates(AT_ONCE, start, until))
         plain = [datetime.fromtimestamp(date.timestamp(), UTC) for date in dates]  # Prefect's own type travels badly
-        found.update(date for date in plain if after < date <= until)  # where the clock changes, some are earlier
+        found.update(date for date in plain if after < date <= until)
         if len(dates) < AT_ONCE:
             return sorted(found)
         start = plain[-1] + timedelta(seconds=1)

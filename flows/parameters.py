@@ -1,7 +1,7 @@
 """The types of the flow's parameters. Their bounds reach the form in the UI and the server, which refuses what breaks
 them before a run is there.
 
-Each is spelt as `Annotated`: of a bare `int = Field(ge=0)` Prefect 3.8 keeps neither bounds nor description.
+Each is spelt as `Annotated`: of a bare `int = Field(ge=0)` Prefect 3.9 keeps neither bounds nor description.
 """
 
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Prefect tasks on Ray: prefect-ray 0.6.0's runner, with what a night's run needs of it (Prefect 3.8, Ray 2.60).
+"""Prefect tasks on Ray: prefect-ray 0.6.0's runner, with what a night's run needs of it (Prefect 3.9, Ray 2.60).
 
 - Prefect's tasks reserve no CPU, so that the stream which they start has them all.
 - Ray never re-runs a Prefect task behind Prefect's back.

@@ -51,11 +51,11 @@ def test_between_two_weekly_runs_the_last_one_counts():
     ("zone", "moment", "partition"),
     [
         # The check at 02:30, an hour that is not there, runs when the scheduler runs it, and finds its own day.
-        ("Europe/Berlin", "2026-03-29T00:30", "2026-03-28"),
+        ("Europe/Berlin", "2026-03-29T01:30", "2026-03-28"),
         ("Europe/Berlin", "2026-03-30T00:30", "2026-03-29"),
         ("Europe/Berlin", "2026-10-25T00:30", "2026-10-24"),
         ("Europe/Berlin", "2026-10-26T01:30", "2026-10-25"),
-        ("America/New_York", "2026-03-08T06:30", "2026-03-07"),
+        ("America/New_York", "2026-03-08T07:30", "2026-03-07"),
         ("America/New_York", "2026-03-09T06:30", "2026-03-08"),
         ("America/New_York", "2026-11-01T07:30", "2026-10-31"),
         ("America/New_York", "2026-11-02T07:30", "2026-11-01"),

@@ -215,10 +215,12 @@ def test_variables_are_named_and_their_values_are_not(tmp_path: Path, monkeypatc
 
 def test_installed_packages_are_those_that_are_tested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert levels(list(check_versions())) == {"versions": "ok"}
-    (tmp_path / "constraints.txt").write_text("ray==1.0\nprefect==3.8.8\n")
+    (tmp_path / "constraints.txt").write_text("ray==1.0 \\\n    --hash=sha256:0\nprefect==3.9.1\n")
+    (tmp_path / "constraints-torch.txt").write_text("torch==1.5\n")
     monkeypatch.setattr("flows.doctor_place.CONSTRAINTS", tmp_path / "constraints.txt")
     [found] = check_versions()
-    assert (found.level, "(tested: 1.0)" in found.found) == ("warning", True)
+    assert (found.level, "(tested: 1.0)" in found.found, "(tested: 1.5)" in found.found) == ("warning", True, True)
+    assert "`pip install prefect==3.9.1 ray==1.0 torch==1.5`" in found.advice
 
 
 def test_a_ray_that_nobody_answers_for_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,18 +20,18 @@ def between(after: str, until: str, cron: str = "30 2 * * *", zone: str = "UTC")
 @pytest.mark.parametrize(
     ("zone", "after", "until", "expected"),
     [
-        # 02:30 is not there on 29 March in Berlin and 8 March in New York; then it fires at 01:30, once.
+        # 02:30 is not there on 29 March in Berlin and 8 March in New York; then it fires at 03:30, once.
         (
             "Europe/Berlin",
             "2026-03-27T12:00",
             "2026-03-30T12:00",
-            ["03-28 01:30", "03-29 00:30", "03-30 00:30"],
+            ["03-28 01:30", "03-29 01:30", "03-30 00:30"],
         ),
         (
             "America/New_York",
             "2026-03-06T12:00",
             "2026-03-09T12:00",
-            ["03-07 07:30", "03-08 06:30", "03-09 06:30"],
+            ["03-07 07:30", "03-08 07:30", "03-09 06:30"],
         ),
         # 02:30 is there twice on 25 October in Berlin, and the first time counts.
         (
@@ -51,6 +51,51 @@ def between(after: str, until: str, cron: str = "30 2 * * *", zone: str = "UTC")
 )
 def test_it_fires_once_a_day_whatever_the_clock_does(zone, after, until, expected):
     assert between(after, until, zone=zone) == expected
+
+
+def test_prefect_s_server_schedules_runs_at_the_same_times(request: pytest.FixtureRequest, prefect_api: str):
+    """Around each change of the clock of 2026, a real server and this side name the same instants."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import DeploymentScheduleCreate
+    from prefect.client.schemas.schedules import CronSchedule
+
+    schedules = {
+        f"{zone} {cron}".replace("/", "-"): Schedule(cron=cron, timezone=zone)
+        for zone in ("Europe/Berlin", "America/New_York", "UTC")
+        for cron in ("0 2 * * *", "30 2 * * *", "30 * * * *")
+    }
+    with get_client(sync_client=True) as client:
+        flow = client.create_flow_from_name("test-fires")
+        request.addfinalizer(lambda: delete_flow(flow))  # with its runs, which are late
+        for name, schedule in schedules.items():
+            plain = CronSchedule(cron=schedule.cron, timezone=schedule.timezone)
+            deployment = client.create_deployment(
+                flow, name, schedules=[DeploymentScheduleCreate(schedule=plain, active=True)]
+            )
+            for day in ("2026-03-28", "2026-03-07", "2026-10-24", "2026-10-31"):
+                after, until = utc(f"{day}T00:00"), utc(f"{day}T00:00") + timedelta(days=2, hours=12)
+                expected = fires(schedule, after - timedelta(seconds=1), until)
+                assert scheduled(client, deployment, after, until) == expected, (name, day)
+
+
+def delete_flow(flow) -> None:
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        client.delete_flow(flow)
+
+
+def scheduled(client, deployment, after: datetime, until: datetime) -> list[datetime]:
+    """The times of the runs that the server makes of a deployment's schedule."""
+    window = {"start_time": after.isoformat(), "end_time": until.isoformat(), "min_runs": 1000, "max_runs": 1000}
+    client.request("POST", f"/deployments/{deployment}/schedule", json=window).raise_for_status()
+    asked = {
+        "deployments": {"id": {"any_": [str(deployment)]}},
+        "flow_runs": {"expected_start_time": {"after_": after.isoformat(), "before_": until.isoformat()}},
+        "limit": 200,
+    }
+    runs = client.request("POST", "/flow_runs/filter", json=asked).json()
+    return sorted(datetime.fromisoformat(run["expected_start_time"]) for run in runs)
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
