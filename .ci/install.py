@@ -12,10 +12,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+# The files of a set. `dev` and `bench` come on top of `demo`.
 SETS = {
     "demo": ["constraints.txt"],
-    "dev": ["constraints.txt", "constraints-extras.txt", "constraints-dev.txt"],
-    "bench": ["constraints.txt", "constraints-extras.txt", "constraints-bench.txt"],
+    "dev": ["constraints-extras.txt", "constraints-dev.txt"],
+    "bench": ["constraints-extras.txt", "constraints-bench.txt"],
     "without-torch": ["constraints.txt", "constraints-extras.txt", "constraints-dev.txt"],
 }
 UV = "uv==0.13.9"
@@ -29,10 +30,11 @@ def main(name: str) -> None:
     print(f"Installing what {', '.join(files)} list into {sys.prefix}", flush=True)
     run([*PIP, "--quiet", UV])
     run([*UV_INSTALL, "--require-hashes", *(f"--requirement={file}" for file in files)])
-    if name != "without-torch":
+    if name == "demo":
         print("Installing PyTorch (constraints-torch.txt)", flush=True)
         run([*PIP, "--requirement=constraints-torch.txt"])
-    run([*UV_INSTALL, "--no-build-isolation", "--editable", "."])
+    if "constraints.txt" in files:
+        run([*UV_INSTALL, "--no-build-isolation", "--editable", "."])
     if name == "dev":
         install_azurite()
 
