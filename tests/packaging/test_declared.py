@@ -16,7 +16,6 @@ from tasks.extras import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-NOT_OF_JOBS = {"all", "bench", "demo", "dev"}
 SHARED_ROOTS = {"google"}  # a folder into which several distributions install
 # Ray brings these whatever the extras are, and does not start without them.
 BROUGHT_BY_RAY = {"google.protobuf", "pandas"}
@@ -86,7 +85,7 @@ def test_an_extra_brings_its_library(module: str, extra: str) -> None:
 def test_all_means_all() -> None:
     [everything] = map(Requirement, PROJECT["optional-dependencies"]["all"])
     assert everything.name == "overnight"
-    assert everything.extras == set(EXTRA) - NOT_OF_JOBS
+    assert everything.extras == set(EXTRA) - {"all"}
 
 
 def test_no_module_needs_an_optional_library_when_it_is_imported() -> None:

@@ -37,6 +37,8 @@ SHIPPED = {
     "flows/shipped/automations/crashed-run-starts-again.yaml": "deployments/automations/crashed-run-starts-again.yaml",
     "flows/shipped/automations/silent-run-has-crashed.yaml": "deployments/automations/silent-run-has-crashed.yaml",
     "flows/shipped/constraints.txt": "constraints.txt",
+    "flows/shipped/constraints-extras.txt": "constraints-extras.txt",
+    "flows/shipped/constraints-torch.txt": "constraints-torch.txt",
     "flows/shipped/prefect.yaml": "deployments/prefect.yaml",
 }
 BUILD_SDIST = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
