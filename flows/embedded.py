@@ -1,5 +1,6 @@
 """A run or a backfill in this process: a local Prefect server, Ray inside, progress in the terminal."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from flows.cancel import RunCancelled, interruptible
 from flows.job import Job
 from flows.server import prefect_server, ui_address
 from flows.similarity_search import similarity_search
-from flows.terminal import progress_bars
+from flows.terminal import progress
 from tasks.errors import STREAM_STAGES, explain
 
 
@@ -78,7 +79,10 @@ def _run(flow: Flow[..., Any], parameters: dict[str, Any], job: Job, labels: Seq
             if flow is backfill:
                 click.echo(f"backfill {parameters['resume'] or backfill_id(flow_run.id)}", err=True)
             stages = ("backfill", *STREAM_STAGES) if flow is backfill else STREAM_STAGES
-            with interruptible(flow_run.id), progress_bars(job.name, stages):
+            if flow is not backfill:
+                address = os.environ.get("RAY_ADDRESS", "")
+                click.echo(f"Connecting to Ray at {address}" if address else "Starting Ray, about 10 s", err=True)
+            with interruptible(flow_run.id), progress(job.name, flow_run.id, stages):
                 return run_flow(flow, flow_run=flow_run)
     except KeyboardInterrupt:
         raise RunCancelled() from None  # before the run was there

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
 from tasks.errors import OvernightError
@@ -91,6 +92,7 @@ def _answers(url: str) -> bool:
 
 
 def _start(home: Path) -> str:
+    click.echo("Starting a Prefect server, about 10 s", err=True)
     (home / "server.pid").unlink(missing_ok=True)  # of a server that no longer answers
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -1,12 +1,14 @@
-"""What a person at the terminal sees: bars while a run streams, and the receipt in a few lines."""
+"""What a person at the terminal sees: how far a run is, and the receipt in a few lines."""
 
 import contextlib
 import contextvars
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
@@ -24,26 +26,33 @@ from tasks.errors import STREAM_STAGES
 from tasks.run_directory import now
 
 SECONDS_BETWEEN = 1.0
+SECONDS_BETWEEN_LOOKS = 2.0  # without a terminal: each look costs the server and this process some 10 ms
+SECONDS_BETWEEN_LINES = 10.0
+# What each task does, for the person who waits.
+TASKS = {
+    "ingest": "listing the source",
+    "shuffle": "ordering what was listed",
+    "preprocess": "trying the steps on a few rows",
+    "infer": "loading the models and running them",
+    "write": "checking the rows and publishing them",
+}
+
+Show = Callable[[str, float, str], None]  # of a stage, its percent and its text
 
 
 @contextlib.contextmanager
-def progress_bars(job_name: str, stages: Sequence[str] = STREAM_STAGES) -> Iterator[None]:
-    """Shows the run's progress artifacts as bars on stderr, if that is a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(),
-    )
-    stop, since = threading.Event(), now()
-    with Progress(*columns, console=console, transient=True) as progress:
-        bars = {stage: progress.add_task(stage, total=100) for stage in stages}
+def progress(job_name: str, flow_run_id: UUID, stages: Sequence[str] = STREAM_STAGES) -> Iterator[None]:
+    """Show on stderr how far a flow run is: a line when a task begins, and the progress artifacts.
+
+    The artifacts are bars on a terminal. Elsewhere they are a line every ten seconds, and no line repeats the last one
+    without its seconds.
+    """
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    with _bars(console, stages) as show:
+        stop, since = threading.Event(), now()
         here = contextvars.copy_context()  # a thread has no context of its own, and with it another Prefect server
-        thread = threading.Thread(target=here.run, args=(_follow, job_name, since, progress, bars, stop), daemon=True)
+        following = (_follow, job_name, flow_run_id, since, stages, show, console, stop)
+        thread = threading.Thread(target=here.run, args=following, daemon=True)
         thread.start()
         try:
             yield
@@ -52,21 +61,76 @@ def progress_bars(job_name: str, stages: Sequence[str] = STREAM_STAGES) -> Itera
             thread.join()
 
 
-def _follow(job_name: str, since: str, progress: Progress, bars: dict[str, Any], stop: threading.Event) -> None:
+@contextlib.contextmanager
+def _bars(console: Console, stages: Sequence[str]) -> Iterator[Show | None]:
+    """Return what draws a stage's bar. It is None where there is no terminal."""
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as drawn:
+        bars = {stage: drawn.add_task(stage, total=100) for stage in stages}
+        yield lambda stage, percent, text: drawn.update(bars[stage], completed=percent, description=text)
+
+
+def _follow(
+    job_name: str,
+    flow_run_id: UUID,
+    since: str,
+    stages: Sequence[str],
+    show: Show | None,
+    console: Console,
+    stop: threading.Event,
+) -> None:
+    began, said_at, task = time.monotonic(), time.monotonic(), ""
+    keys = {artifact_key(job_name, f"progress-{stage}"): stage for stage in stages}
     with get_client(sync_client=True) as client:
-        while not stop.wait(SECONDS_BETWEEN):
-            with contextlib.suppress(Exception):  # a bar must never cost the run
-                for stage, bar in bars.items():
-                    found = client.request(
-                        "POST",
-                        "/artifacts/latest/filter",
-                        json={
-                            "artifacts": {"key": {"any_": [artifact_key(job_name, f"progress-{stage}")]}},
-                            "limit": 1,
-                        },
-                    ).json()
-                    if found and found[0]["updated"] >= since:
-                        progress.update(bar, completed=float(found[0]["data"]), description=found[0]["description"])
+        while not stop.wait(SECONDS_BETWEEN if show else SECONDS_BETWEEN_LOOKS):
+            with contextlib.suppress(Exception):  # what is shown must never cost the run
+                found = _progress(client, keys, since)
+                if show:
+                    for stage, (percent, text) in found.items():
+                        show(stage, percent, text)
+                line = ""
+                if (begun := _running_task(client, flow_run_id)) not in ("", task):
+                    task, line = begun, f"{begun}: {TASKS[begun]}"
+                elif not show and time.monotonic() - said_at >= SECONDS_BETWEEN_LINES:
+                    line = ", ".join(f"{stage} {percent:.0f}%" for stage, (percent, _) in found.items()) or (
+                        f"{task}: {TASKS[task]}" if task else "waiting for the first task"
+                    )
+                if line:
+                    said_at = time.monotonic()
+                    console.print(f"{said_at - began:4.0f} s  {line}", markup=False)
+
+
+def _progress(client: SyncPrefectClient, keys: Mapping[str, str], since: str) -> dict[str, tuple[float, str]]:
+    """Return the percent and the text of each stage that the run has an artifact of."""
+    asked = {"artifacts": {"key": {"any_": list(keys)}}, "limit": len(keys)}
+    found = client.request("POST", "/artifacts/latest/filter", json=asked).json()
+    by_stage = {keys[one["key"]]: one for one in found if one["updated"] >= since}
+    return {
+        stage: (float(by_stage[stage]["data"]), str(by_stage[stage]["description"]))
+        for stage in keys.values()
+        if stage in by_stage
+    }
+
+
+def _running_task(client: SyncPrefectClient, flow_run_id: UUID) -> str:
+    """Return the name of the task that the flow run runs now, or an empty string."""
+    asked = {
+        "flow_runs": {"id": {"any_": [str(flow_run_id)]}},
+        "task_runs": {"state": {"type": {"any_": ["RUNNING"]}}},
+        "sort": "EXPECTED_START_TIME_DESC",
+        "limit": 1,
+    }
+    found = client.request("POST", "/task_runs/filter", json=asked).json()
+    name = str(found[0]["name"]).partition("-")[0] if found else ""
+    return name if name in TASKS else ""
 
 
 def show_receipt(receipt: dict[str, Any], job: Job) -> None:

@@ -31,6 +31,8 @@ def test_a_run_prints_its_receipt_and_nothing_else(
     assert done.returncode == 0, done.stderr
     receipt = json.loads(done.stdout)
     assert (receipt["status"], receipt["rows_out"]) == ("published", 12)
+    assert "Prefect UI: " in done.stderr
+    assert "Starting Ray, about 10 s\n" in done.stderr
     assert all((tmp_path / "out" / file).is_file() for file in receipt["files"])
     again = overnight("run", "job.yaml", "--partition", "2026-01-02", "--json")
     assert (again.returncode, json.loads(again.stdout)) == (0, receipt)

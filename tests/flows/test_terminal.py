@@ -1,11 +1,14 @@
 """What the terminal shows: matches as a table where that fits, else with their texts whole; and where files lie."""
 
+import time
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from flows.job import Job
-from flows.terminal import show_matches, show_receipt
+from flows.terminal import progress, show_matches, show_receipt
+from tests.prefect_api import ask
 
 
 def found(*texts: str) -> dict[str, Any]:
@@ -41,3 +44,31 @@ def test_the_files_of_a_sample_are_named_where_they_lie(capsys: pytest.CaptureFi
     for limit_rows, file in ((None, "/out/a.parquet"), (5, "/out/_overnight/samples/published/a.parquet")):
         show_receipt({**receipt, "limit_rows": limit_rows}, job)
         assert f"  file: {file}\n" in capsys.readouterr().out
+
+
+def test_without_a_terminal_lines_say_which_task_runs_and_how_far_the_rows_are(
+    prefect_api: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("flows.terminal.SECONDS_BETWEEN_LOOKS", 0.1)
+    monkeypatch.setattr("flows.terminal.SECONDS_BETWEEN_LINES", 0.2)
+    flow = ask(prefect_api, "/flows/", {"name": "test-terminal"})["id"]
+    run = ask(prefect_api, "/flow_runs/", {"flow_id": flow})["id"]
+    shown = ""
+
+    def wait_for(text: str) -> None:
+        nonlocal shown
+        deadline = time.monotonic() + 60
+        while text not in shown and time.monotonic() < deadline:
+            time.sleep(0.1)
+            shown += capsys.readouterr().err
+        assert text in shown
+
+    with progress("shown", UUID(run), ("ingest", "infer")):
+        wait_for(" s  waiting for the first task\n")
+        task = {"flow_run_id": run, "task_key": "infer", "dynamic_key": "0", "name": "infer-0"}
+        ask(prefect_api, "/task_runs/", {**task, "state": {"type": "RUNNING"}})
+        wait_for(" s  infer: loading the models and running them\n")
+        for key, percent in (("shown-progress-infer", 40), ("shown-progress-ingest", 70)):
+            ask(prefect_api, "/artifacts/", {"key": key, "type": "progress", "data": percent, "description": "rows"})
+        wait_for(" s  ingest 70%, infer 40%\n")
+    ask(prefect_api, f"/flows/{flow}", method="DELETE")
