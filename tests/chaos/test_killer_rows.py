@@ -127,7 +127,7 @@ def test_each_row_that_ends_its_model_worker_is_quarantined_and_a_device_that_fa
 ) -> None:
     by = {11: "crash", 24: "hang", 37: "hang_in_c", 50: "spoil_device"}
     model = killed(by, once=[43], mark=str(tmp_path / "mark")) | {"batch_size": 16}
-    receipt = run_job(job | {"inference": [model], "row_timeout_seconds": 3})
+    receipt = run_job(job | {"inference": [model], "row_timeout_seconds": 5})
     errors = {11: "WorkerDied", 24: "RowTimeout", 37: "WorkerDied", 50: "RuntimeError"}
     assert_lost(receipt, tmp_path / "out", {row: ("infer", error) for row, error in errors.items()})
     assert (tmp_path / "mark").exists()
@@ -139,7 +139,7 @@ def test_each_row_that_ends_a_forked_worker_or_its_preparation_is_quarantined(
 ) -> None:
     steps = [killed({11: "crash"})]
     model = module({24: "hang", 50: "crash"}) | {"batch_size": 16}
-    receipt = run_job(job | {"preprocess": steps, "inference": [model], "row_timeout_seconds": 3})
+    receipt = run_job(job | {"preprocess": steps, "inference": [model], "row_timeout_seconds": 5})
     losses = {11: ("preprocess", "WorkerDied"), 24: ("infer", "RowTimeout"), 50: ("infer", "WorkerDied")}
     assert_lost(receipt, tmp_path / "out", losses)
     assert any("started again" in incident["what"] for incident in receipt["incidents"])
@@ -148,7 +148,7 @@ def test_each_row_that_ends_a_forked_worker_or_its_preparation_is_quarantined(
 def test_each_row_that_ends_its_preprocess_worker_is_quarantined(
     run_job: RunJob, job: dict[str, Any], tmp_path: Path
 ) -> None:
-    receipt = run_job(job | {"preprocess": [killed({11: "crash", 50: "hang"})], "row_timeout_seconds": 3})
+    receipt = run_job(job | {"preprocess": [killed({11: "crash", 50: "hang"})], "row_timeout_seconds": 5})
     losses = {11: ("preprocess", "WorkerDied"), 50: ("preprocess", "RowTimeout")}
     assert_lost(receipt, tmp_path / "out", losses)
 
@@ -168,8 +168,8 @@ def test_a_stream_that_stands_still_fails_and_names_the_stage(
 ) -> None:
     # Longer than the first task of any stage takes to start: until then it is that one that is waited for.
     model = killed({37: "hang"}) | {"batch_size": 16}
-    stalled = job | {"inference": [model], "row_timeout_seconds": None, "stall_timeout_seconds": 15}
-    with pytest.raises(OvernightError, match=r"no row moved .* for 15 s .* for infer: [12] Ray tasks run") as caught:
+    stalled = job | {"inference": [model], "row_timeout_seconds": None, "stall_timeout_seconds": 20}
+    with pytest.raises(OvernightError, match=r"no row moved .* for 20 s .* for infer: [12] Ray tasks run") as caught:
         run_job(stalled)
     assert (caught.value.stage, caught.value.error_type) == ("infer", "Stalled")
     assert not list((tmp_path / "out").glob("*.parquet"))
