@@ -3,6 +3,8 @@
 PYTHON ?= python3.11
 PYTHON_WITHOUT_TORCH ?= python3.13
 BIN := .venv/bin
+# Plain Python and one small Ray: the rooms, and of the flows what needs no job that runs.
+LIGHT := tests/tasks $(patsubst %,tests/flows/test_%.py,job partitions deadlines fires)
 AT_LEAST_WITHOUT_TORCH := 1000
 LOCKS := $(wildcard constraints*.txt)
 # TEST_REPORTS: a folder for the times of the tests, one file a target.
@@ -28,7 +30,7 @@ test: lint ## lint, then the tests, without the slow ones and the faults; PYTEST
 
 test-without-torch: .venv-3.13/installed ## the light tests that need no PyTorch, on Python 3.13
 	@PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" .venv-3.13/bin/python -m pytest --without-torch=$(AT_LEAST_WITHOUT_TORCH) \
-		$(REPORT) -m "not slow and not chaos and not nightly" $(PYTEST_ARGS)
+		$(IN_TWO) $(REPORT) -m "not slow and not chaos and not nightly" $(LIGHT) $(PYTEST_ARGS)
 
 slow: .venv/installed-dev ## the tests that take more than about ten seconds each, and the commands of every page
 	@$(PYTEST) $(IN_TWO) -m "slow and not chaos and not nightly" $(PYTEST_ARGS)

@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -22,12 +23,18 @@ SETS = {
     "dev": (FILES[:3], GROUPS["dev"]),
     "bench": ((*FILES[:2], FILES[3]), GROUPS["bench"]),
 }
-LOCKED = re.compile(r"^([\w.-]+)==([^\s;]+)(.*)$", re.MULTILINE)
+LOCKED = re.compile(r"^([\w.-]+)==([^\s;]+)(?: ; ([^\\\n]*))?", re.MULTILINE)
+
+
+def lines(*files: str) -> Iterator[tuple[str, str]]:
+    """The packages and versions that the files lock for this Python."""
+    for name, version, marker in LOCKED.findall("".join((ROOT / file).read_text() for file in files)):
+        if not marker or Marker(marker).evaluate():
+            yield canonicalize_name(name), version
 
 
 def locked(*files: str) -> dict[str, str]:
-    lines = LOCKED.findall("".join((ROOT / file).read_text() for file in (*files, "constraints-torch.txt")))
-    return {canonicalize_name(name): version for name, version, _ in lines}
+    return dict(lines(*files, "constraints-torch.txt"))
 
 
 def requirements(texts: list[str]) -> Iterator[Requirement]:
@@ -87,11 +94,10 @@ def test_every_package_has_hashes_except_pytorch():
 
 
 def test_no_version_is_locked_twice():
-    """So the files of a set never disagree. A package may have two lines where its marker differs."""
+    """So the files of a set never disagree. One Python may have another version than the next."""
     versions: dict[str, set[str]] = {}
-    for file in FILES:
-        for name, version, _ in LOCKED.findall((ROOT / file).read_text()):
-            versions.setdefault(canonicalize_name(name), set()).add(version)
+    for name, version in lines(*FILES):
+        versions.setdefault(name, set()).add(version)
     assert {name: found for name, found in versions.items() if len(found) > 1} == {}
 
 

@@ -153,8 +153,9 @@ def _as_a_process(folder: Path | str, environment: Mapping[str, str], streams: S
             os.close(stream)
         for name, value in zip(names, values, strict=True):
             setattr(sys, name, value)
+        own = (str(folder), *filter(None, set(sys.path) - set(path)))  # another command's modules have the same names
         for name in set(sys.modules) - modules:
-            if str(getattr(sys.modules[name], "__file__", None)).startswith(str(folder)):
+            if str(getattr(sys.modules[name], "__file__", None)).startswith(own):
                 del sys.modules[name]
         sys.path[:] = path
         os.chdir(here)
