@@ -178,7 +178,15 @@ def kill_flow(process: Process) -> None:
     """Kill a run's own process, and wait until its Ray is gone: Ray's processes notice that their driver died."""
     process.kill()
     process.communicate()
-    wait_for("the end of what the killed run started", lambda: not marked(process.mark), 60)
+    wait_for_end(process)
+
+
+def wait_for_end(process: Process, seconds: float = 60) -> None:
+    """Wait until all that a process started is gone. Fail with the titles of what is left."""
+    deadline = time.monotonic() + seconds
+    while left := marked(process.mark):
+        assert time.monotonic() < deadline, [_title(pid).replace("\0", " ")[:200] for pid in left]
+        time.sleep(0.05)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from tests.chaos.conftest import (
     wait_for_parts,
 )
 from tests.chaos.moments import Moments
-from tests.chaos.runs import Process, Start, marked, set_pace, traced_rows, wait_for
+from tests.chaos.runs import Process, Start, set_pace, traced_rows
 from tests.flows.conftest import RunJob
 
 pytestmark = pytest.mark.chaos
@@ -69,7 +69,7 @@ def test_each_way_to_cancel_ends_a_run_as_cancelled_and_the_next_run_takes_it_up
     time.sleep(0.2)
     ctrl_c(process, "")
     assert process.wait(10) == -signal.SIGINT
-    wait_for("the end of all that it started", lambda: not marked(process.mark), 60)
+    wait_for_end(process)
 
     set_pace(job_folder, 0)
     settled, traced = settled_rows(job_folder), traced_rows(job_folder)
@@ -103,4 +103,4 @@ def assert_cancelled(process: Process, folder: Path, api: str, cancel: Callable[
     assert "CRASHED" not in states_of(api, flow_run["id"])
     assert not lease_is_held(folder)
     assert not (folder / "out/_overnight/all/failure.json").exists()
-    wait_for("the end of all that it started", lambda: not marked(process.mark), SECONDS)
+    wait_for_end(process, SECONDS)
