@@ -46,13 +46,17 @@ def watch(mark: str) -> None:
     deadline = time.monotonic() + LAST_SECONDS
     # A process may start others while it is killed, so the watcher looks again.
     while (found := list(marked(mark))) and time.monotonic() < deadline:
-        for process in found:
+        # All are found before the first is killed: Ray's processes hide their marks, and lose their parents.
+        for process in {*found, *(child for process in found for child in _children(process))}:
             with contextlib.suppress(psutil.Error):
-                for child in process.children(recursive=True):
-                    with contextlib.suppress(psutil.Error):
-                        child.kill()
                 process.kill()
         time.sleep(LOOK_SECONDS)
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.Error):
+        return process.children(recursive=True)
+    return []
 
 
 def marked(mark: str) -> Iterator[psutil.Process]:

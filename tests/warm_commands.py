@@ -141,8 +141,7 @@ def _as_a_process(folder: Path | str, environment: Mapping[str, str], streams: S
         sys.stdin, sys.stdout, sys.stderr = ours
         _set_environment(environment)
         os.chdir(folder)
-        COMMAND_FOLDER.unlink(missing_ok=True)
-        COMMAND_FOLDER.symlink_to(folder)
+        point_command_folder(folder)
         with mock.patch("os._exit", sys.exit):
             yield
     finally:
@@ -162,6 +161,13 @@ def _as_a_process(folder: Path | str, environment: Mapping[str, str], streams: S
         _set_environment(before)
         gc.set_threshold(*threshold)
         gc.unfreeze()
+
+
+def point_command_folder(folder: Path | str) -> None:
+    """Have workers find the modules of a folder. There is always one: Python never looks again where it found none."""
+    draft = COMMAND_FOLDER.with_name("next-folder")
+    draft.symlink_to(folder)
+    draft.replace(COMMAND_FOLDER)
 
 
 def _set_environment(wanted: Mapping[str, str]) -> None:

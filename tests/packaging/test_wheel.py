@@ -239,11 +239,11 @@ def _runs_in_the_folder_of_the_call(installed: Installed) -> None:
 
 
 def _serves(installed: Installed, job: str) -> None:
-    api = installed.api
+    api, name = installed.api, "/deployments/name/batch-inference/brightness"
+    ask(api, f"/deployments/{ask(api, name)['id']}", method="DELETE")
     server = installed.start("overnight", "serve", job, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
-        # `serve` takes the deployment over: it has no work pool then.
-        until(lambda: ask(api, "/deployments/name/batch-inference/brightness")["work_pool_name"] is None)
+        until(lambda: ask(api, name))
         assert server.poll() is None
     finally:
         server.send_signal(signal.SIGINT)
