@@ -47,7 +47,7 @@ def watch(mark: str) -> None:
     # A process may start others while it is killed, so the watcher looks again.
     while (found := list(marked(mark))) and time.monotonic() < deadline:
         # All are found before the first is killed: Ray's processes hide their marks, and lose their parents.
-        for process in {*found, *(child for process in found for child in _children(process))}:
+        for process in {*found, *(child for parent in found for child in _children(parent))}:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         time.sleep(LOOK_SECONDS)

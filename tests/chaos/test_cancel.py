@@ -21,7 +21,7 @@ from tests.chaos.conftest import (
     wait_for_parts,
 )
 from tests.chaos.moments import Moments
-from tests.chaos.runs import Process, Start, set_pace, traced_rows
+from tests.chaos.runs import Process, Start, set_pace, traced_rows, wait_for_end
 from tests.flows.conftest import RunJob
 
 pytestmark = pytest.mark.chaos
