@@ -3,7 +3,10 @@
 Every process of a run inherits a mark in its environment. A watcher waits at a pipe, and the pipe closes when pytest
 dies. Then the watcher kills the processes with the mark and their children. An orderly end is left to the fixtures.
 
-Run as a script, this file is the watcher: `python ends_with_tests.py MARK`, with the pipe as standard input.
+Ray's agents hide the mark behind their titles, and would end a minute later by themselves. The watcher knows them as
+orphans in the process group of the run.
+
+Run as a script, this file is the watcher: `python ends_with_tests.py MARK GROUP`, with the pipe as standard input.
 """
 
 import contextlib
@@ -28,7 +31,7 @@ def pytest_configure() -> None:
     """Start the watcher. A worker of pytest-xdist starts its own, with a mark of its own."""
     plain = {name: value for name, value in os.environ.items() if name != MARK}
     os.environ[MARK] = uuid.uuid4().hex
-    command = [sys.executable, __file__, os.environ[MARK]]
+    command = [sys.executable, __file__, os.environ[MARK], str(os.getpgrp())]
     # Ctrl-C in this terminal is not for the watcher.
     _watchers.append(subprocess.Popen(command, stdin=subprocess.PIPE, env=plain, start_new_session=True))
 
@@ -39,14 +42,13 @@ def pytest_unconfigure() -> None:
             _watchers.pop().communicate(ORDERLY, 10)
 
 
-def watch(mark: str) -> None:
+def watch(mark: str, group: int) -> None:
     """Wait for the end of the run. Kill what the run left, if the end was not orderly."""
     if sys.stdin.buffer.read() == ORDERLY:
         return
     deadline = time.monotonic() + LAST_SECONDS
     # A process may start others while it is killed, so the watcher looks again.
-    while (found := list(marked(mark))) and time.monotonic() < deadline:
-        # All are found before the first is killed: Ray's processes hide their marks, and lose their parents.
+    while (found := [*marked(mark), *_agents(group)]) and time.monotonic() < deadline:
         for process in {*found, *(child for parent in found for child in _children(parent))}:
             with contextlib.suppress(psutil.Error):
                 process.kill()
@@ -59,6 +61,14 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
     return []
 
 
+def _agents(group: int) -> Iterator[psutil.Process]:
+    """Yield Ray's agents of this process group whose Ray is gone."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.name().startswith("ray::") and process.ppid() == 1 and os.getpgid(process.pid) == group:
+                yield process
+
+
 def marked(mark: str) -> Iterator[psutil.Process]:
     """Return the living processes that carry the mark."""
     for process in psutil.process_iter():
@@ -68,4 +78,4 @@ def marked(mark: str) -> Iterator[psutil.Process]:
 
 
 if __name__ == "__main__":
-    watch(sys.argv[1])
+    watch(sys.argv[1], int(sys.argv[2]))
