@@ -15,6 +15,7 @@ import yaml
 from tasks import fork_server
 from tests.chaos.moments import SEED, Moments
 from tests.chaos.runs import (
+    AGENT,
     MARK,
     SESSION,
     Process,
@@ -175,7 +176,8 @@ def kill_served_flow(flow_run_id: str) -> None:
         for process in Path("/proc").iterdir():
             if process.name.isdecimal():
                 try:
-                    if command in (process / "cmdline").read_text() and mine in (process / "environ").read_text():
+                    title = (process / "cmdline").read_text()
+                    if command in title and mine in (process / "environ").read_text() and not AGENT.match(title):
                         found.append(int(process.name))
                 except (OSError, UnicodeDecodeError):
                     continue

@@ -39,7 +39,7 @@ from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
 
-SOURCE_ROWS, PER_PART = 800, 20
+SOURCE_ROWS, PER_PART = 1200, 20
 MANY = '''
 import time
 from pathlib import Path

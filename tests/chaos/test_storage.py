@@ -243,7 +243,8 @@ def test_a_full_disk_publishes_nothing_says_what_to_do_and_costs_no_finished_wor
     before, disk = small_disk
     (disk / "filler").write_bytes(b"x" * 1_990_000)
     write_job(tmp_path, "in", "disk/out")
-    failure = finish(start(before=before), code=1)
+    own = {"OVERNIGHT_FORK_SERVER": ""}  # the tests' fork server does not see that disk
+    failure = finish(start(before=before, **own), code=1)
     assert (failure["stage"], failure["error_type"]) == ("write", "StorageRefused")
     assert re.search(
         r"cannot write /.*/disk/out/_overnight/.*: no space left \([\d,]+ bytes free in /.*/disk/.*\)\. "
@@ -257,7 +258,7 @@ def test_a_full_disk_publishes_nothing_says_what_to_do_and_costs_no_finished_wor
     settled = sum(pq.read_metadata(part).num_rows for part in staged)
     done = traced_rows(tmp_path)
     (disk / "filler").unlink()
-    receipt = finish(start(before=before))
+    receipt = finish(start(before=before, **own))
     assert_as_undisturbed(receipt, lambda name: (disk / "out" / name).read_bytes())
     assert receipt["rows_resumed"] >= settled
     assert traced_rows(tmp_path) - done <= (ROWS - receipt["rows_resumed"]) * 9 // 10 + TRIED_ROWS
