@@ -183,9 +183,11 @@ def kill_served_flow(flow_run_id: str) -> None:
                     continue
         return found
 
+    started = set(of_the_run())
     killed = [kill(pid) for pid in of_the_run("prefect.engine")]
     assert any(killed), f"no process of the flow run {flow_run_id}"
-    wait_for("the end of what the killed flow started", lambda: not of_the_run(), 60)
+    # The server may start the run again meanwhile, with other processes.
+    wait_for("the end of what the killed flow started", lambda: not started & set(of_the_run()), 60)
 
 
 def newest_flow_run(api: str) -> dict[str, Any]:
