@@ -32,6 +32,7 @@ from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
 SECONDS = 30  # in which a cancelled run must have ended
+UNDER_WAY = 176  # rows that were tried, or are with the two workers' models or behind them and in no part yet
 SLOWLY = 0.02  # seconds a row, so that kills and Cancel come before the end
 
 
@@ -101,7 +102,7 @@ def test_a_served_run_that_is_killed_then_cancelled_then_scheduled_again_repeats
         wait_for("the partition to be given back", lambda: not lease_is_held(folder), SECONDS)
         assert set(task_runs(prefect_api, run).values()) == {"COMPLETED", "CRASHED", "CANCELLED"}
         assert states_of(prefect_api, run).count("CRASHED") == 1
-        assert traced_rows(folder) - traced <= settled_rows(folder) - settled + 136
+        assert traced_rows(folder) - traced <= settled_rows(folder) - settled + UNDER_WAY
 
         settled, traced = settled_rows(folder), traced_rows(folder)
         set_pace(folder, 0)
@@ -130,7 +131,7 @@ def test_a_run_whose_machine_died_is_taken_up_by_another_and_fails_after_max_att
     kill_at_parts(prefect_api, run, worker, folder, moments)
     settled, traced = settled_rows(folder), traced_rows(folder)
     assert settled > dead_machine.settled > 0
-    assert traced - dead_machine.traced <= settled - dead_machine.settled + 136
+    assert traced - dead_machine.traced <= settled - dead_machine.settled + UNDER_WAY
     failed = wait_for_state(prefect_api, run, "FAILED", "COMPLETED")
     assert failed["run_count"] == 3
     assert "died 2 times" in failed["state"]["message"]
