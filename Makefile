@@ -35,8 +35,8 @@ test-without-torch: .venv-3.13/installed ## the light tests that need no PyTorch
 slow: .venv/installed-dev ## the tests that take more than about ten seconds each, and the commands of every page
 	@$(PYTEST) $(IN_TWO) -m "slow and not chaos and not nightly" $(PYTEST_ARGS)
 
-chaos: .venv/installed-dev ## kill, stop and cut off everything that a run needs, with nothing else busy on the machine
-	@$(PYTEST) -m "chaos and not nightly" $(PYTEST_ARGS)
+chaos: .venv/installed-dev ## kill, stop and cut off everything that a run needs, in two processes; nothing else should be busy
+	@$(PYTEST) $(IN_TWO) -m "chaos and not nightly" $(PYTEST_ARGS)
 
 nightly: .venv/installed-dev ## ten series of kills, 365 partitions, Ceph, Compose: an hour or more
 	@$(PYTEST) -m nightly $(PYTEST_ARGS)

@@ -16,6 +16,8 @@ from prefect.states import Cancelled, Crashed
 
 from tasks.errors import OvernightError
 
+TOLD_TWICE_SECONDS = 10
+
 
 class TooManyCrashes(OvernightError):
     """The flow's process died each time that the run was started."""
@@ -54,18 +56,27 @@ def end_dead_run(flow_run: str) -> None:
     """
     with contextlib.suppress(Exception), get_client(sync_client=True) as client:
         found = client.read_flow_run(UUID(flow_run))
-        if found.deployment_id is None and found.state_type == StateType.RUNNING:
-            _end_task_runs(client, found.id)
-            state: State = Crashed(message="Its process died; a later run took its partition over.")
-            client.set_flow_run_state(found.id, state, force=True)
+        if found.deployment_id is None and found.state_type in (StateType.RUNNING, StateType.CRASHED):
+            _end_task_runs(client, found.id)  # Crashed: an automation noticed its silence, and knows of no tasks
+            if found.state_type == StateType.RUNNING:
+                state: State = Crashed(message="Its process died; a later run took its partition over.")
+                client.set_flow_run_state(found.id, state, force=True)
 
 
 def crashes_in_a_row(states: Sequence[State]) -> int:
-    """Crashes since the run last ended otherwise; `states` in order of time."""
-    count = 0
+    """Crashes since the run last ended otherwise; `states` in order of time.
+
+    One death may be told twice within seconds, by the runner of its process and by the worker. So a crash counts that
+    follows `TOLD_TWICE_SECONDS` after the one before, or a process that ran in between.
+    """
+    count, ran, told = 0, False, None
     for state in states:
-        if state.is_crashed():
-            count += 1
+        if state.is_running():
+            ran = True
+        elif state.is_crashed():
+            if ran or told is None or (state.timestamp - told).total_seconds() > TOLD_TWICE_SECONDS:
+                count += 1
+            ran, told = False, state.timestamp
         elif state.is_final():
             count = 0
     return count

@@ -18,7 +18,7 @@ from hypothesis import settings
 from tasks import fork_server
 from tests import object_stores
 
-pytest_plugins = ["tests.ends_with_tests", "tests.without_torch"]
+pytest_plugins = ["tests.chaos.moments", "tests.ends_with_tests", "tests.without_torch"]
 
 # The same examples every time: a failure here is of the change, never of the day.
 settings.register_profile("fixed", derandomize=True, deadline=None)

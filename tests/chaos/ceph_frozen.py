@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flows.server import prefect_server
-from tests.chaos.moments import SEED, Moments
+from tests.chaos.moments import VARIABLE, Moments, seed
 from tests.chaos.runs import finish, slow_model, started_runs, traced_rows, wait_until
 from tests.chaos.test_storage import ROWS, Bucket, Server, assert_as_undisturbed, assert_nothing_is_left_behind
 
@@ -128,7 +128,7 @@ def ceph(folder: Path) -> Iterator[Ceph]:
 
 
 def main() -> None:
-    print(f"CHAOS_SEED={SEED}")
+    print(f"{VARIABLE}={seed()}")
     moments = Moments("ceph")
     os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] = "when_required"  # else Ceph 16.2 refuses what is written
     with contextlib.ExitStack() as stack:

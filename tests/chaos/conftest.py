@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from tasks import fork_server
-from tests.chaos.moments import SEED, Moments
 from tests.chaos.runs import (
     AGENT,
     MARK,
@@ -34,22 +33,6 @@ __all__ = ["run_job"]  # a fixture here as well
 
 ROWS, PER_FILE, PER_PART = 1200, 100, 40
 TRIED_TWICE = 16  # a few rows are tried before the stream
-KILLS = pytest.StashKey[list[str]]()
-
-
-@pytest.fixture
-def moments(request: pytest.FixtureRequest) -> Iterator[Moments]:
-    """The moments that the test draws; pytest's summary lists its kills."""
-    moments = Moments(request.node.nodeid)
-    yield moments
-    request.config.stash.setdefault(KILLS, []).extend(moments.kills)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if kills := config.stash.get(KILLS, []):
-        terminalreporter.section(f"kills, CHAOS_SEED={SEED}")
-        for line in kills:
-            terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -192,6 +175,11 @@ def kill_served_flow(flow_run_id: str) -> None:
 
 def newest_flow_run(api: str) -> dict[str, Any]:
     return dict(ask(api, "/flow_runs/filter", {"sort": "START_TIME_DESC", "limit": 1})[0])
+
+
+def wait_for_task_runs(api: str, flow_run_id: str, *states: str) -> None:
+    """Wait until the states of a flow run's task runs are these: the server reads them from events, a little later."""
+    wait_for(f"the task runs to be {states}", lambda: set(task_runs(api, flow_run_id).values()) == set(states), 60)
 
 
 def task_runs(api: str, flow_run_id: str) -> dict[str, str]:

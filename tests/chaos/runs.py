@@ -26,7 +26,7 @@ from tests.conftest import WORKER_PATH
 
 SHORT_WAITS = {"PREFECT_RUNNER_POLL_FREQUENCY": "1", "PREFECT_WORKER_QUERY_SECONDS": "1"}
 T = TypeVar("T")
-MARK, SESSION = "CHAOS_MARK", "session"
+MARK, SESSION = "CHAOS_MARK", f"session-{os.getpid()}"
 AGENT = re.compile("ray::(DashboardAgent|RuntimeEnvAgent)")
 # A dead run's lease expires after 30 s, and the flow waits about 5 s before its second attempt: here 10 s and 1 s.
 COMMAND = """

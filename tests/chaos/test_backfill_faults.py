@@ -104,7 +104,7 @@ def test_a_backfill_that_is_killed_then_interrupted_then_resumed_publishes_each_
     process = start("backfill", "job.yaml", "--start", DAYS[0], "--end", DAYS[-1], "--json")
     wait_for_published(process, job_folder, moments.number(1, 2), moments, "the backfill killed")
     kill_flow(process)
-    killed = generations(job_folder)
+    killed, died = generations(job_folder), states_of_backfill(prefect_api, record_of(job_folder))
     assert 1 <= len(published(job_folder)) < len(DAYS) - 2
 
     process = start("backfill", "job.yaml", "--resume", record_of(job_folder), "--max-concurrent", "2", "--json")
@@ -119,7 +119,9 @@ def test_a_backfill_that_is_killed_then_interrupted_then_resumed_publishes_each_
     said = {entry["partition"]: entry["status"] for entry in json.loads(stdout)}
     assert set(said) == {day for day in DAYS if not killed[day]}
     assert set(said.values()) == {"published", "missing"}
-    assert states_of_backfill(prefect_api, record_of(job_folder)) <= {"COMPLETED", "CANCELLED", "CRASHED"}
+    # A flow that is killed before it holds its partition is not missed: it stays Running in the books.
+    states = states_of_backfill(prefect_api, record_of(job_folder))
+    assert {state for run, state in states.items() if run not in died} <= {"COMPLETED", "CANCELLED"}
     interrupted = generations(job_folder)
     assert all(interrupted[day] == found for day, found in killed.items() if found)
 
@@ -128,7 +130,7 @@ def test_a_backfill_that_is_killed_then_interrupted_then_resumed_publishes_each_
     assert_all_published_once(job_folder, interrupted)
 
 
-def states_of_backfill(api: str, backfill: str) -> set[str]:
-    """Return the states of the flow runs of a backfill's partitions."""
+def states_of_backfill(api: str, backfill: str) -> dict[str, str]:
+    """Return the states of the flow runs of a backfill's partitions, by flow run id."""
     body: dict[str, Any] = {"flow_runs": {"tags": {"all_": [f"backfill:{backfill}"]}}}
-    return {run["state_type"] for run in ask(api, "/flow_runs/filter", body)}
+    return {run["id"]: run["state_type"] for run in ask(api, "/flow_runs/filter", body)}

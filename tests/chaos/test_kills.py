@@ -219,7 +219,8 @@ def survive(
 
     states = [ask(prefect_api, f"/flow_runs/{flow_run}")["state_type"] for flow_run in flow_runs]
     assert (states[:2], states[3]) == (["CRASHED", "CRASHED"], "COMPLETED"), states
-    assert "RUNNING" not in {state for run in flow_runs for state in task_runs(prefect_api, run).values()}
+    for flow_run in flow_runs:
+        wait_for("its task runs to end", lambda run=flow_run: "RUNNING" not in task_runs(prefect_api, run).values(), 60)
 
 
 SLOW_SIGHT = """

@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.conftest import ROWS, assert_exact, newest_flow_run, parts, task_runs, wait_for_parts
+from tests.chaos.conftest import (
+    ROWS,
+    assert_exact,
+    newest_flow_run,
+    parts,
+    task_runs,
+    wait_for_parts,
+    wait_for_task_runs,
+)
 from tests.chaos.moments import Moments
 from tests.chaos.runs import Start, end, finish, set_pace, traced_rows, wait_for
 from tests.prefect_api import ask
@@ -85,9 +93,8 @@ def test_a_run_goes_on_and_ends_well_in_the_books_when_its_server_is_killed_and_
     assert traced_rows(job_folder) <= ROWS * 9 // 10 + TRIED_TWICE  # in one attempt
     flow_run = newest_flow_run(url)
     assert flow_run["state_type"] == "COMPLETED"
-    states = task_runs(url, flow_run["id"])
-    assert len(states) == 5
-    assert set(states.values()) == {"COMPLETED"}, states
+    wait_for_task_runs(url, flow_run["id"], "COMPLETED")
+    assert len(task_runs(url, flow_run["id"])) == 5
 
 
 def kill_server(process: subprocess.Popen[str], folder: Path, moments: Moments) -> None:

@@ -1,7 +1,11 @@
 """What the states that a flow run has had tell of crashes and of Cancel."""
 
+from datetime import timedelta
+
 import pytest
-from prefect.client.schemas.objects import State
+from prefect import flow, task
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State, StateType
 from prefect.states import (
     AwaitingRetry,
     Cancelled,
@@ -14,7 +18,12 @@ from prefect.states import (
     Scheduled,
 )
 
-from flows.crashes import crashes_in_a_row, was_cancelled
+from flows.crashes import crashes_in_a_row, end_dead_run, was_cancelled
+
+
+def later(state: State, seconds: float) -> State:
+    return state.model_copy(update={"timestamp": state.timestamp + timedelta(seconds=seconds)})
+
 
 BEGUN = [Scheduled(), Pending(), Running()]
 AGAIN = [AwaitingRetry(), Pending(), Running()]
@@ -44,9 +53,27 @@ def test_a_run_that_was_cancelled_stays_so_until_somebody_asks_for_it_again(
         (BEGUN, 0),
         ([*BEGUN, Crashed(), *AGAIN], 1),
         ([*BEGUN, Crashed(), *AGAIN, Crashed(), *AGAIN], 2),
+        ([*BEGUN, Crashed(), AwaitingRetry(), Crashed(), *AGAIN], 1),
+        ([*BEGUN, Crashed(), AwaitingRetry(), Pending(), Crashed(), Running(), Crashed(), *AGAIN], 2),
+        ([*BEGUN, Crashed(), AwaitingRetry(), Pending(), later(Crashed(), 11), *AGAIN], 2),
         ([*BEGUN, Crashed(), *AGAIN, Failed(), *AGAIN, Crashed(), *AGAIN], 1),
         ([*BEGUN, Crashed(), *AGAIN, Completed()], 0),
     ],
 )
 def test_crashes_count_since_the_run_last_ended_otherwise(states: list[State], crashes: int) -> None:
     assert crashes_in_a_row(states) == crashes
+
+
+@pytest.mark.parametrize("state", [Running(), Crashed(message="No heartbeat of the flow's process for two minutes.")])
+def test_a_run_whose_partition_was_taken_over_is_crashed_and_so_are_its_tasks(state: State, prefect_api: str) -> None:
+    """An automation may have noticed its silence first."""
+
+    @flow
+    def dead() -> None: ...
+
+    with get_client(sync_client=True) as client:
+        run = client.create_flow_run(dead, state=state)
+        step = client.create_task_run(task(dead.fn), run.id, "0", state=Running())
+        end_dead_run(str(run.id))
+        assert client.read_flow_run(run.id).state_type == StateType.CRASHED
+        assert client.read_task_run(step.id).state_type == StateType.CRASHED

@@ -3,12 +3,16 @@
 import json
 import urllib.error
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
 from prefect.events.schemas.automations import EventTrigger
+from prefect.server.events.schemas.automations import EventTrigger as ServersTrigger
+from prefect.server.events.schemas.events import ReceivedEvent
 
 from flows.automations import apply_automations, read_automations
 from flows.deploy import HEARTBEAT_SECONDS, _deployments
@@ -29,6 +33,7 @@ JOB = {
     "schedule": {"cron": "0 2 * * *", "timezone": "Europe/Berlin", "deadline": "06:30"},
 }
 POOL = "/work_pools/overnight"
+RUN_AGAIN, CONTAINER_AGAIN = "overnight-crashed-run-starts-again", "overnight-crashed-container-starts-again"
 
 
 @pytest.fixture
@@ -92,6 +97,7 @@ def test_a_first_deploy_makes_everything_and_a_second_changes_nothing(deploy: De
         "work queue overnight/backfill",
         "concurrency limit overnight-gpu",
         "deployment batch-inference/small",
+        "automation overnight-crashed-container-starts-again",
         "automation overnight-crashed-run-starts-again",
         "automation overnight-silent-run-has-crashed",
     }
@@ -355,11 +361,55 @@ def test_automations_that_are_not_there_are_missed(tmp_path: Path) -> None:
         apply_automations(tmp_path / "automations")
 
 
-def test_only_the_automation_that_starts_a_run_again_reads_of_its_crash() -> None:
-    """What fails in one automation, on a busy SQLite, takes the event from the others."""
-    reading = []
+def test_only_automations_that_keep_no_notes_read_of_a_crash() -> None:
+    """What fails in one automation, on a busy SQLite, takes the event from the others. Notes are what fails."""
+    assert set(reading_of_a_crash()) == {RUN_AGAIN, CONTAINER_AGAIN}
+    assert {(each.threshold, each.within) for each in reading_of_a_crash().values()} == {(1, timedelta(0))}
+
+
+@pytest.mark.parametrize(
+    ("pool", "message", "starts"),
+    [
+        ("process", "Process exited with status code: -9.", [RUN_AGAIN]),
+        ("process", "Flow run infrastructure exited with non-zero status code -9.", []),
+        ("process", "No heartbeat of the flow's process for two minutes.", [RUN_AGAIN]),
+        ("docker", "Flow run infrastructure exited with non-zero status code 137.", [CONTAINER_AGAIN]),
+        ("kubernetes", "No heartbeat of the flow's process for two minutes.", [RUN_AGAIN]),
+        ("", "Process exited with status code: -9.", [RUN_AGAIN]),
+    ],
+)
+def test_a_death_starts_a_run_again_once_though_a_worker_of_processes_tells_it_twice(
+    pool: str, message: str, starts: list[str]
+) -> None:
+    related = [("flow", "batch-inference", {}), ("deployment", "mine", {})]
+    if pool:
+        related.append(("work-pool", "overnight", {"prefect.work-pool.type": pool}))
+    crash = ReceivedEvent(
+        occurred=datetime.now(UTC),
+        event="prefect.flow-run.Crashed",
+        id=uuid4(),
+        resource={
+            "prefect.resource.id": f"prefect.flow-run.{uuid4()}",
+            "prefect.run-count": "1",
+            "prefect.state-message": message,
+        },
+        related=[
+            {"prefect.resource.id": name, "prefect.resource.role": role, "prefect.resource.name": name, **labels}
+            for role, name, labels in related
+        ],
+    )
+    covering = [
+        name
+        for name, trigger in reading_of_a_crash().items()
+        if ServersTrigger.model_validate(trigger.model_dump(mode="json")).covers(crash)
+    ]
+    assert covering == starts
+
+
+def reading_of_a_crash() -> dict[str, EventTrigger]:
+    found = {}
     for automation in read_automations():
         assert isinstance(automation.trigger, EventTrigger)
         if "prefect.flow-run.Crashed" in automation.trigger.expect | automation.trigger.after:
-            reading.append(automation.name)
-    assert reading == ["overnight-crashed-run-starts-again"]
+            found[automation.name] = automation.trigger
+    return found

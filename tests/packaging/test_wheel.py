@@ -34,8 +34,10 @@ pytestmark = pytest.mark.slow
 COMMAND_SECONDS = 300
 
 SHIPPED = {
-    "flows/shipped/automations/crashed-run-starts-again.yaml": "deployments/automations/crashed-run-starts-again.yaml",
-    "flows/shipped/automations/silent-run-has-crashed.yaml": "deployments/automations/silent-run-has-crashed.yaml",
+    **{
+        f"flows/shipped/automations/{name}.yaml": f"deployments/automations/{name}.yaml"
+        for name in ("crashed-container-starts-again", "crashed-run-starts-again", "silent-run-has-crashed")
+    },
     "flows/shipped/constraints.txt": "constraints.txt",
     "flows/shipped/constraints-extras.txt": "constraints-extras.txt",
     "flows/shipped/constraints-torch.txt": "constraints-torch.txt",
@@ -188,6 +190,7 @@ def test_every_command_works_in_an_empty_folder(installed: Installed) -> None:
         "concurrency limit overnight-gpu",
         "deployment batch-inference/brightness",
         "deployment backfill/brightness",
+        "automation overnight-crashed-container-starts-again",
         "automation overnight-crashed-run-starts-again",
         "automation overnight-silent-run-has-crashed",
     }
