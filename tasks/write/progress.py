@@ -15,6 +15,7 @@ from typing import Any
 
 import ray.data
 from ray.data._internal.execution.execution_callback import ExecutionCallback
+from ray.data._internal.stats import Timer
 
 from tasks.errors import StageFailed
 
@@ -58,6 +59,12 @@ def describe_wait(executor: Any) -> tuple[str, str]:
         )
         return (_stages(operator) or ["ingest"])[-1], f"{' and '.join([*waits, f'{queued} blocks wait'])}; {rooms}"
     return "write", "nothing that Ray Data knows of"
+
+
+def _end_workers(executor: Any) -> None:
+    """Kill what runs. Ray Data would wait for a worker that hangs, which kept its CPU or GPU as long as its Ray."""
+    for operator in executor._topology:
+        operator.shutdown(Timer(), force=True)
 
 
 def _stages(operator: Any) -> list[str]:
@@ -107,6 +114,7 @@ def follow(
                 last = (now, moved)
             elif stall_timeout_seconds and now - last[0] >= stall_timeout_seconds:
                 stage, wait = describe_wait(executor)
+                _end_workers(executor)
                 raise StageFailed(
                     f"no row moved in any stage for {stall_timeout_seconds:g} s (stall_timeout_seconds). "
                     f"The stream waits for {stage}: {wait}. What is staged stays; run again to go on.",

@@ -7,8 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import ray
 
 from tasks.errors import OvernightError
+from tests.chaos.runs import wait_for
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled, published, quarantine
 
@@ -173,3 +175,4 @@ def test_a_stream_that_stands_still_fails_and_names_the_stage(
         run_job(stalled)
     assert (caught.value.stage, caught.value.error_type) == ("infer", "Stalled")
     assert not list((tmp_path / "out").glob("*.parquet"))
+    wait_for("the CPU of the worker that hangs", lambda: ray.available_resources().get("CPU") == 2, 30)
