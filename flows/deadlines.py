@@ -1,11 +1,11 @@
 """Deadlines: by when which partition is to be published, as `schedule.deadline` says."""
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from flows.fires import fires, last_fire
 from flows.job import Job, Schedule
-from flows.partitions import parse_day, resolve_partition
+from flows.partitions import day_of, parse_day, resolve_partition
 from tasks.errors import JobError
 
 
@@ -42,12 +42,8 @@ def due_by(job: Job, partition: str) -> Due:
     day = parse_day(partition) - job.offset
     midnight = datetime(day.year, day.month, day.day, tzinfo=job.timezone).astimezone(UTC)
     before = midnight - timedelta(microseconds=1)
-    on_the_day = [fire for fire in fires(schedule, before, midnight + timedelta(hours=26)) if _day(job, fire) == day]
+    on_the_day = [fire for fire in fires(schedule, before, midnight + timedelta(hours=26)) if day_of(job, fire) == day]
     return Due(partition, deadline_after(schedule, on_the_day[-1] if on_the_day else midnight))
-
-
-def _day(job: Job, moment: datetime) -> date:
-    return moment.astimezone(job.timezone).date()
 
 
 def scheduled(job: Job) -> Schedule:

@@ -1,7 +1,7 @@
 """Which partition a run takes: a day as `YYYY-MM-DD`, or `all` where the source has no `{partition}`."""
 
 import re
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 
 from cronsim import CronSim
 
@@ -26,7 +26,28 @@ def resolve_partition(job: Job, partition: str | None, scheduled: datetime | Non
         return parse_day(partition).isoformat()
     moment = scheduled or now
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (moment.astimezone(job.timezone).date() + job.offset).isoformat()
+    return (day_of(job, moment) + job.offset).isoformat()
+
+
+def day_of(job: Job, moment: datetime) -> date:
+    """The day of a moment in the job's time zone; of a fire the day that its cron expression means.
+
+    Where the clock springs over a fire's time, Prefect fires an hour later, which may be on the next day: 23:59 becomes
+    00:59. So a moment that cron does not name is read by the clock of the day before, and that day counts if cron names
+    it.
+    """
+    local = moment.astimezone(job.timezone)
+    if job.schedule and not _names(job.schedule.cron, local):
+        meant = moment.astimezone(timezone((local - timedelta(days=1)).utcoffset() or timedelta()))
+        if _names(job.schedule.cron, meant):
+            return meant.date()
+    return local.date()
+
+
+def _names(cron: str, local: datetime) -> bool:
+    """Whether a cron expression names this moment of the clock."""
+    wall = local.replace(tzinfo=None)
+    return next(CronSim(cron, wall - timedelta(minutes=1))) == wall
 
 
 def partitions_between(job: Job, start: date, end: date) -> list[str]:
