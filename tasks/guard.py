@@ -44,18 +44,18 @@ class Guard:
 
     @contextlib.contextmanager
     def at(self, block: pa.Table) -> Iterator[bool]:
-        """While the worker is at a block: whether another one died at it.
+        """While the worker is at a block: whether another one died at it, or a killer in it is known.
 
         For Ray tasks, which Ray runs again from the beginning. Only a process that ends in the body never leaves.
         """
         if not len(block):
             yield False
             return
-        again = bool(supervisor.ask(self._run, "arrive", self._worker, self._name(block)))
-        if again:
+        died, careful = supervisor.ask(self._run, "arrive", self._worker, self._name(block)) or (False, False)
+        if died:
             supervisor.report(self._run, self._stage, "a worker died and its rows were run again")
         try:
-            yield again
+            yield careful
         finally:
             with contextlib.suppress(ray.exceptions.RayError):  # the run is over, and nobody asks any more
                 supervisor.ask(self._run, "leave", self._worker)  # waited for: the process may end with its task
@@ -70,18 +70,25 @@ class Guard:
             os._exit(1)
 
     def _carefully(self, block: pa.Table, work: Work) -> pa.Table:
-        name = self._name(block)
-        pieces, condemned = supervisor.ask(self._run, "judge", self._worker, name, len(block))
-        done = [
-            (row, rows.quarantine(block[row : row + 1], _error(*reason), self._stage))
-            for row, reason in condemned.items()
-        ]
+        pieces, condemned = self.judged(block)
+        done = [(row, rows.quarantine(block[row : row + 1], error, self._stage)) for row, error in condemned.items()]
         for start, stop in pieces:
-            supervisor.ask(self._run, "begin", self._worker, name, start, stop)
-            with self._row_limited(int(rows.counts(block[start:stop]).sum())):
+            with self.in_hand(block, start, stop), self._row_limited(int(rows.counts(block[start:stop]).sum())):
                 done.append((start, self._timed(block[start:stop], work)))
-        supervisor.tell(self._run, "end", self._worker)
         return rows.joined(table for _, table in sorted(done, key=lambda item: item[0]))
+
+    def judged(self, block: pa.Table) -> tuple[list[tuple[int, int]], dict[int, RowError]]:
+        """In which pieces (start, stop) to take a block at which a worker died, and the killers, each with an error."""
+        found = supervisor.ask(self._run, "judge", self._worker, self._name(block), len(block))
+        pieces, condemned = found or ([(0, len(block))], {})
+        return pieces, {row: _error(*reason) for row, reason in condemned.items()}
+
+    @contextlib.contextmanager
+    def in_hand(self, block: pa.Table, start: int, stop: int) -> Iterator[None]:
+        """While these rows of the block are worked on: a process that ends in the body died of one of them."""
+        supervisor.ask(self._run, "begin", self._worker, self._name(block), start, stop)
+        yield
+        supervisor.tell(self._run, "end", self._worker)
 
     @contextlib.contextmanager
     def _row_limited(self, count: int) -> Iterator[None]:

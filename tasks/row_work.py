@@ -231,9 +231,9 @@ def _isolated(rows: pa.Table, work: Work) -> _Done:
         return _Done(columns, outcome.keep, dict(outcome.failed), outcome.made_of)
     except OvernightError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a step that calls sys.exit means its row, not this process
         if len(rows) == 1:
-            return _Done(failed={0: error})
+            return _Done(failed={0: _plain(error)})
     half = len(rows) // 2
     first, second = _isolated(rows[:half], work), _isolated(rows[half:], work)
     failed = first.failed | {row + half: error for row, error in second.failed.items()}
@@ -249,6 +249,14 @@ def _isolated(rows: pa.Table, work: Work) -> _Done:
         )
         keep = np.concatenate(list(keeps))
     return _Done(_stack(first.columns, sizes[0], second.columns, sizes[1]), keep, failed, made_of)
+
+
+def _plain(error: BaseException) -> Exception:
+    if isinstance(error, Exception):
+        return error
+    told = RowError(f"the code of a step or a model called sys.exit({error})")
+    told.__cause__ = error
+    return told
 
 
 def _stack(

@@ -50,13 +50,17 @@ class Suspects:
         self._arrived: dict[str, Hashable] = {}  # by worker: the block it is at
         self._cases: dict[Hashable, _Case] = {}
 
-    def arrive(self, worker: str, block: Hashable) -> bool:
-        """Notes that a worker begins a block; whether another began it and never left, and so died of it or at it."""
+    def arrive(self, worker: str, block: Hashable) -> tuple[bool, bool]:
+        """Notes that a worker begins a block.
+
+        Returns whether another began it and never left, and so died of it or at it; and whether care is due, because of
+        that or because a killer in it is known.
+        """
         others = [other for other, at in self._arrived.items() if at == block and other != worker]
         for other in others:
             del self._arrived[other]
         self._arrived[worker] = block
-        return bool(others)
+        return bool(others), bool(others or (block in self._cases and self._cases[block].condemned))
 
     def leave(self, worker: str) -> None:
         self._arrived.pop(worker, None)

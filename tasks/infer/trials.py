@@ -17,7 +17,7 @@ from tasks.infer.trial import Trial, Trying, loaded, on_forked
 from tasks.resources import Plan, Pool
 from tasks.run_directory import Run
 
-MAX_TRIES = 6  # of the sample, which may hold two rows that end the process
+MAX_TRIES = 10  # of the sample, which may hold four rows that end the process
 
 _begun: set[tuple[str, str]] = set()  # what was begun early by this process, a flow's
 _passed: dict[tuple[str, str, pa.Schema], Trial] = {}  # what was tried by this process, an infer task's

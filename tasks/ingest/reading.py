@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from tasks import rows
 from tasks.errors import explain
+from tasks.guard import Guard
 from tasks.ingest.ahead import ahead
 from tasks.ingest.source import Source
+from tasks.ingest.tables import lost_unit
 from tasks.run_directory import Run
 from tasks.storage_errors import worded
 from tasks.supervisor import report_quarantined
@@ -23,7 +25,7 @@ def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | No
     settled = {unit: ranges for unit, ranges in _columns(units, "unit", "settled") if ranges}
     started = time.perf_counter()
     try:
-        for table in _read(source, units, schema, run.partition):
+        for table in _guarded(source, units, schema, run):
             seconds = time.perf_counter() - started
             fresh = _without_settled(table, settled) if settled else table
             if len(fresh):
@@ -34,6 +36,28 @@ def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | No
             started = time.perf_counter()
     except Exception as error:
         raise explain(error, "ingest") from error
+
+
+def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run) -> Iterator[pa.Table]:
+    """The blocks of `units`; where a process died of these, one unit after another, without those that kill."""
+    guard = Guard(run, "ingest", "ingest", 0)
+    named = units.select(["unit", "first_row"]).rename_columns(["__unit", "__row"])
+    with guard.at(named) as careful:
+        if not careful:
+            yield from _read(source, units, schema, run.partition)
+            return
+        pieces, killers = guard.judged(named)
+        for place, error in killers.items():
+            yield from lost_unit(units[place : place + 1].to_pylist()[0], error)
+        for start, stop in pieces:
+            with worded("read", source.place(run.partition)):
+                blocks = source.read(units[start:stop], schema)
+                while True:
+                    with guard.in_hand(named, start, stop):
+                        table = next(blocks, None)
+                    if table is None:
+                        break
+                    yield table  # what is done with it is not in this hand
 
 
 def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: str) -> Iterator[pa.Table]:

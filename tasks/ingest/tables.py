@@ -112,6 +112,16 @@ def unreadable(unit: dict, error: Exception) -> Iterator[pa.Table]:
         yield end_of_unit(unit, 1)
 
 
+def lost_unit(unit: dict, error: Exception) -> Iterator[pa.Table]:
+    """A unit of which nothing can be read: all of its rows, or one where nobody knows how many there are."""
+    if unit["rows"] in (None, 1) and not unit["first_row"]:
+        yield from unreadable(unit, error)
+        return
+    yield from rest_of_unit(unit, unit["first_row"], unit["first_row"] + (unit["rows"] or 1), error)
+    if unit["rows"] is None:
+        yield end_of_unit(unit, unit["first_row"] + 1)
+
+
 def end_of_unit(unit: dict, count: int) -> pa.Table:
     """Closes a unit whose rows were counted while reading."""
     return rows.settled_block({}, unit["unit"], [count], rows.END)

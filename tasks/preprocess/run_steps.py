@@ -70,11 +70,8 @@ def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
 
 
 def try_first_rows(read: Read, steps: tuple[Step, ...], run: Run, count: int) -> pa.Table:
-    """The first `count` rows in reading order, after every step. Quick steps do them twice: the first time warms up."""
-    first = _first_rows(read, run, count)
-    started = time.perf_counter()
-    done = try_steps(first, steps, run)
-    return try_steps(first, steps, run) if time.perf_counter() - started < WARM_UP_SECONDS else done
+    """The first `count` rows in reading order, after every step."""
+    return try_steps(_first_rows(read, run, count), steps, run)
 
 
 def _first_rows(read: Read, run: Run, count: int) -> pa.Table:
@@ -88,10 +85,16 @@ def _first_rows(read: Read, run: Run, count: int) -> pa.Table:
 
 
 def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
-    """`block` after every step, tried before the stream starts."""
+    """`block` after every step, tried before the stream starts. Quick steps do it twice: the first time warms up."""
     guard = Guard(run, "preprocess", "preprocess sample", 0)
-    with guard.at(block) as careful:
+
+    def tried(careful: bool) -> pa.Table:
         return guard.run(block, lambda piece: _apply(piece, steps, run), careful)
+
+    with guard.at(block) as careful:
+        started = time.perf_counter()
+        done = tried(careful)
+        return tried(careful) if time.perf_counter() - started < WARM_UP_SECONDS else done
 
 
 @lru_cache(maxsize=64)

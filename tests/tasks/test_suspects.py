@@ -66,9 +66,9 @@ def test_the_reason_that_a_worker_gave_is_the_one_recorded():
 
 def test_only_a_block_that_another_worker_began_and_never_left_is_suspicious():
     suspects = Suspects()
-    assert not suspects.arrive("a", "block")
-    assert not suspects.arrive("a", "next")  # a came through
-    assert not suspects.arrive("b", "block")
+    assert suspects.arrive("a", "block") == (False, False)
+    assert suspects.arrive("a", "next") == (False, False)  # a came through
+    assert suspects.arrive("b", "block") == (False, False)
     suspects.leave("b")
-    assert not suspects.arrive("c", "block")
-    assert suspects.arrive("d", "block")
+    assert suspects.arrive("c", "block") == (False, False)
+    assert suspects.arrive("d", "block") == (True, True)

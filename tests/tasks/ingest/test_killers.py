@@ -1,0 +1,123 @@
+"""A file that ends the process that reads it costs itself."""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from multiprocessing.managers import BaseManager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tasks import rows, supervisor
+from tasks.ingest.reading import read_units
+from tasks.ingest.source import Source
+from tasks.reading_order import PENDING
+from tasks.run_directory import Run
+from tasks.supervisor import Supervisor
+from tests.tasks.runs import make_run
+
+ROWS = 3  # of each file
+
+
+class Killing(Source):
+    """Files of three rows, of which the listed ones end the process."""
+
+    kind: str = "killing"
+    killers: list[str] = []
+    counted: bool = True
+
+    def place(self, partition: str) -> str:
+        return "here"
+
+    def is_local(self, partition: str) -> bool:
+        return True
+
+    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        for unit in units.to_pylist():
+            if unit["path"] in self.killers:
+                os._exit(1)
+            names = [f"{unit['path']}#{row}" for row in range(ROWS)]
+            table = pa.table({"row_id": names, "uri": [unit["uri"]] * ROWS})
+            yield rows.with_hidden(table, [unit["unit"]] * ROWS, list(range(ROWS)))
+
+
+class Manager(BaseManager):
+    pass
+
+
+Manager.register("Supervisor", Supervisor)
+
+
+@pytest.fixture
+def supervised(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
+    """A supervisor that processes of this test ask, as Ray's workers ask theirs."""
+    context = multiprocessing.get_context("fork")
+    with Manager(ctx=context) as manager:
+        there = manager.Supervisor()  # type: ignore[attr-defined]
+        monkeypatch.setattr(supervisor, "is_there", lambda run: True)
+        for name in ("ask", "tell"):
+            monkeypatch.setattr(supervisor, name, lambda run, method, *given: getattr(there, method)(*given))
+        yield there
+
+
+def units_of(names: list[str], count: int | None) -> pa.Table:
+    found: list[dict[str, Any]] = [
+        {"unit": i, "path": name, "uri": f"/in/{name}", "size": 10, "version": "1", "first_row": 0, "rows": count}
+        for i, name in enumerate(names)
+    ]
+    return pa.Table.from_pylist([unit | {"settled": None} for unit in found], schema=PENDING)
+
+
+def read_until_done(work: Callable[[], pa.Table], tries: int) -> tuple[pa.Table, int]:
+    """What `work` returns in the first process that survives it, and how many died before."""
+    context = multiprocessing.get_context("fork")
+    for died in range(tries):
+        receiving, sending = context.Pipe(duplex=False)
+        process = context.Process(target=lambda to=sending: to.send_bytes(_sent(work())))
+        process.start()
+        sending.close()
+        try:
+            return pa.ipc.open_stream(receiving.recv_bytes()).read_all(), died
+        except EOFError:
+            continue
+        finally:
+            process.join()
+    return pytest.fail(f"{tries} processes died")
+
+
+def _sent(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return make_run(tmp_path)
+
+
+@pytest.mark.parametrize("killers", [["0"], ["5"], ["19"], ["3", "4"]])
+@pytest.mark.parametrize("count", [ROWS, None])
+def test_a_file_that_ends_its_reader_costs_itself(
+    killers: list[str], count: int | None, run: Run, supervised: Supervisor
+) -> None:
+    units = units_of([str(i) for i in range(20)], count)
+    source = Killing(killers=killers)
+    table, died = read_until_done(lambda: rows.joined(read_units(units, source, run, None)), 13)
+    states = table["__state"].to_numpy()
+    lost = table.filter(pa.array(states == rows.QUARANTINED))
+    assert set(lost["__unit"].to_pylist()) == {int(name) for name in killers}
+    assert set(lost["__error_type"].to_pylist()) == {"WorkerDied"}
+    assert len(lost) == len(killers) * (count or 1)
+    assert (states == rows.LIVE).sum() == (20 - len(killers)) * ROWS
+    assert died <= 5 * len(killers)
+
+
+def test_a_second_reader_of_the_same_files_takes_no_killer_in_hand(run: Run, supervised: Supervisor) -> None:
+    units, source = units_of(["0", "1"], 1), Killing(killers=["1"])
+    first, _ = read_until_done(lambda: rows.joined(read_units(units, source, run, None)), 13)
+    second, died = read_until_done(lambda: rows.joined(read_units(units, source, run, None)), 2)
+    assert (second.num_rows, died) == (first.num_rows, 0)
