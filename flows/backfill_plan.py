@@ -3,6 +3,7 @@ it is resumed: `<state>/backfills/<id>.json`. What became of a partition is not 
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -141,6 +142,17 @@ def summary(steps: Sequence[Step]) -> str:
     lasts = f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
     about = f", about {sum(rows):,} rows and {lasts} one after the other" if seconds else ""
     return f"{len(steps)} partition{'' if len(steps) == 1 else 's'}{about}"
+
+
+def nothing_to_do(job: Job, request: Request) -> str:
+    """Why a backfill without steps has none: what its partitions are. Looks at their inputs, for stale ones."""
+    statuses = Counter(entry.status for entry in read_ledger(job, request.start, request.end, True))
+    found = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items())) or "none"
+    wanted = " or ".join(request.select)
+    advice = ""
+    if statuses["stale"] and not {"stale", "all"} & set(request.select):
+        advice = ". --select stale runs those whose inputs changed"
+    return f"{job.name}: of the partitions from {request.start} to {request.end} none is {wanted}: {found}{advice}."
 
 
 def entries_of(job: Job, request: Request, steps: Sequence[Step]) -> list[Entry]:

@@ -134,7 +134,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
     """Run the partitions of a range of dates that are missing, failed or stale."""
     if not dry_run:
         begin_imports()
-    from flows.backfill_plan import entries_of, planned
+    from flows.backfill_plan import entries_of, nothing_to_do, planned
     from flows.partitions import parse_day
     from tasks.errors import OvernightError
     from tasks.infer.kinds import imports
@@ -146,19 +146,21 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
         job, request, steps = planned(job_path, resume or "new", first, last, **chosen, is_resumed=bool(resume))
     from flows.terminal import show_outcomes, show_steps
 
+    if not steps:
+        show([], as_json, lambda: click.echo(nothing_to_do(job, request)))
+        return
     if dry_run:
         show([step.as_json() for step in steps], as_json, lambda: show_steps(job, steps))
         return
     failure = None
-    if steps:
-        fork_server.preload(imports(job.inference))
-        from flows.embedded import backfill_here
+    fork_server.preload(imports(job.inference))
+    from flows.embedded import backfill_here
 
-        with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
-            try:
-                backfill_here(job_path, job, start=first, end=last, **options)
-            except OvernightError as error:
-                failure = error
+    with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
+        try:
+            backfill_here(job_path, job, start=first, end=last, **options)
+        except OvernightError as error:
+            failure = error
     entries = entries_of(job, request, steps)
     show([entry.as_json() for entry in entries], as_json, lambda: show_outcomes(job, entries))
     if failure:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-Day = Annotated[str, Field(pattern=r"^(all|[0-9]{4}-[0-9]{2}-[0-9]{2})?$", examples=["2026-11-19"])]
+DAY = r"[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|[12][0-9]))"
+Day = Annotated[str, Field(pattern=f"^(all|{DAY})?$", examples=["2026-11-19"])]
 RowLimit = Annotated[int, Field(ge=0)]
 Setting = Annotated[str, Field(pattern=r"^[^=\s]+=", examples=["inference.0.batch_size=8"])]

@@ -55,7 +55,8 @@ def told(place: str, may_be_missing: bool = False) -> Iterator[None]:
     except FileNotFoundError as error:
         if may_be_missing:
             return
-        raise InputError(f"source.path: expected a directory or bucket, found nothing at {place} ({error}).") from error
+        why = str(error).rstrip(".")
+        raise InputError(f"source.path: expected a directory or bucket, found nothing at {place} ({why}).") from error
     except PermissionError as error:
         raise InputError(f"source.path: no permission to list {place}: {error}") from error
     except Exception as error:

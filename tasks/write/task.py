@@ -180,10 +180,11 @@ def _describe(run: Run, place: str, receipt: dict[str, Any], errors: list[dict[s
         f"{stage}: worker seconds, rows, bytes": f"{m['seconds']:,.1f} s, {m['rows']:,}, {m['bytes']:,}"
         for stage, m in receipt["stages"].items()
     }
+    performance = {f"performance: {name}": value for name, value in receipt["performance"].items()}
     create_markdown_artifact(
         key=artifact_key(run.job, "receipt"),
         description=f"Receipt of {run.job}/{run.partition}",
-        markdown=markdown_table({**shown, **stages, **receipt["performance"], "files": len(receipt["files"])}),
+        markdown=markdown_table({**shown, **stages, **performance, "files": len(receipt["files"])}),
     )
     create_table_artifact(
         key=artifact_key(run.job, "quarantine"),

@@ -248,6 +248,11 @@ def test_the_command_prints_the_partitions_of_its_range_and_exits_1_where_one_fa
     assert f"backfill {record_of(folder)['id']}\n" in done.stderr
     nothing = overnight("backfill", "job.yaml", "--start", DAYS[0], "--end", DAYS[0], "--json")
     assert (nothing.returncode, json.loads(nothing.stdout)) == (0, [])
+    in_words = overnight("backfill", "job.yaml", "--start", DAYS[0], "--end", DAYS[0]).stdout
+    assert in_words == f"tiny: of the partitions from {DAYS[0]} to {DAYS[0]} none is missing or failed: 1 published.\n"
+    pq.write_table(pa.table({"x": [7]}), folder / f"in/date={DAYS[0]}/later.parquet")
+    in_words = overnight("backfill", "job.yaml", "--start", DAYS[0], "--end", DAYS[0]).stdout
+    assert in_words.endswith("1 stale. --select stale runs those whose inputs changed.\n")
 
 
 @pytest.mark.parametrize(

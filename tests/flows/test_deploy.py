@@ -316,6 +316,8 @@ def test_jobs_without_a_file_are_deployed_and_the_sizes_on_the_server_are_kept(
     [
         {"partition": "yesterday"},
         {"partition": "2026-1-2"},
+        {"partition": "2026-13-40"},
+        {"partition": "2026-02-30"},
         {"limit_rows": -1},
         {"limit_rows": "many"},
         {"settings": ["shuffle.seed"]},

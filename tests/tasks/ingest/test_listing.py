@@ -47,7 +47,7 @@ def test_a_single_file_is_a_source_too(tmp_path):
 
 
 def test_nothing_there_and_nothing_fitting_are_told_apart(tmp_path):
-    with pytest.raises(InputError, match=r"found nothing at .*/nowhere"):
+    with pytest.raises(InputError, match=r"found nothing at .*/nowhere \(.*[^.]\)\.$"):
         list_inputs(Csv(path=f"{tmp_path}/nowhere"), "all")
     write(tmp_path, "a.txt")
     with pytest.raises(InputError, match=r"expected files ending in \.csv.*allow_empty"):
