@@ -48,7 +48,7 @@ class Thing:
             "folder": os.getcwd(),
             "variable": os.environ.get("TOLD"),
             "path": list(sys.path),
-            "imported": "smtpd" in sys.modules,
+            "imported": "pyclbr" in sys.modules,
             "random": np.random.random(),
         }
 
@@ -99,7 +99,7 @@ def thing(server: None) -> Forked:
 def test_it_has_the_place_of_its_caller_and_what_was_imported_before(
     server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fork_server.preload(["no_such_module", "smtpd"])
+    fork_server.preload(["no_such_module", "pyclbr"])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TOLD", "after the server had started")
     monkeypatch.syspath_prepend("/somewhere")
@@ -108,7 +108,7 @@ def test_it_has_the_place_of_its_caller_and_what_was_imported_before(
     assert (first["folder"], first["variable"]) == (str(tmp_path), "after the server had started")
     assert "/somewhere" in first["path"]
     assert first["imported"]
-    assert "smtpd" not in sys.modules
+    assert "pyclbr" not in sys.modules
     assert first["random"] != second["random"]
 
 
