@@ -16,6 +16,8 @@ SECONDS_A_WORKER = 10.0  # of work for which starting one more worker is worth i
 SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS = 1.0, 2.0  # which a death costs, and the last worker works alone
 TASKS_A_WORKER = 20  # at least, where they are not too short for it: none is then alone for long at the end
 ROWS_A_TASK, UNREAD_ROWS_A_TASK = 512, 4096  # at most; where the worker reads them itself, none lies in Ray's memory
+ROWS_A_BLOCK = 4096  # that reading hands on at most, by and large
+LONGEST_BLOCK_SECONDS = 20.0  # which a worker takes for one, before any of its rows can be staged
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,18 @@ class Work:
 
 @dataclass(frozen=True)
 class Choice:
-    """A model as the job file has it, as it is used, its workers, what was measured, and rows or blocks a Ray task."""
+    """A model as the job file has it, as it is used, its workers, what was measured, and rows or blocks a Ray task.
+
+    cut_to: rows a block, where blocks as they are read would keep a worker too long: Ray takes whole ones. None: they
+    need not be cut.
+    """
 
     written: Predictor
     used: Predictor
     pool: Pool
     trial: Trial | None
     at_once: int
+    cut_to: int | None = None
 
 
 def choose(written: Predictor, planned: Pool, trial: Trial | None, plan: Plan, work: Work) -> Choice:
@@ -49,12 +56,16 @@ def choose(written: Predictor, planned: Pool, trial: Trial | None, plan: Plan, w
     found = {"batch_size": trial.batch_size} if trial and trial.batch_size else {}
     used = written.model_copy(update=found)
     per_call = max(round(used.rows_at_once() / work.each), 1)
+    own = trial.seconds_a_row * work.each if trial and trial.seconds_a_row else None
+    cut_to = rows_a_block(per_call, own)
     if not plan.is_beside:
-        return Choice(written, used, planned, trial, per_call)
-    seconds = trial.seconds_a_row * work.each + work.prepare_seconds if trial and trial.seconds_a_row else None
+        return Choice(written, used, planned, trial, cut_to or per_call, cut_to)
+    seconds = own + work.prepare_seconds if own else None
     to_do = work.rows * seconds if seconds else math.inf
     most = max(min(planned.maximum, workers_in_memory(trial.memory if trial else 0, read_cluster()[0])), 1)
     pool = replace(planned, maximum=most, initial=int(np.clip(to_do / SECONDS_A_WORKER, 1, most)))
+    if cut_to:
+        return Choice(written, used, pool, trial, cut_to, cut_to)
     blocks = work.blocks if pool.maximum == planned.maximum else None
     most_rows = ROWS_A_TASK if blocks is None else UNREAD_ROWS_A_TASK
     most_rows = min(most_rows, work.rows_per_part or most_rows)
@@ -69,6 +80,13 @@ def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worke
     seconds = np.clip(seconds_a_worker / TASKS_A_WORKER, SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS)
     count = seconds / seconds_a_row if seconds_a_row else rows_per_call
     return rows_per_call * int(np.clip(count / rows_per_call, 1, max(most // rows_per_call, 1)))
+
+
+def rows_a_block(rows_per_call: int, seconds_a_row: float | None) -> int | None:
+    """How many rows of a slow model a block may hold: calls that fill a task; None where it is quick enough for all."""
+    if not seconds_a_row or seconds_a_row * ROWS_A_BLOCK <= LONGEST_BLOCK_SECONDS:
+        return None
+    return rows_per_call * max(int(LONGEST_TASK_SECONDS / seconds_a_row / rows_per_call), 1)
 
 
 def stream_seconds_a_row(choices: Sequence[Choice], work: Work, is_prepared_beside: bool) -> float | None:

@@ -21,9 +21,17 @@ from tasks.infer.explanation import explanation
 from tasks.infer.kinds import AnyPredictor
 from tasks.infer.query import Embedder, embed_image, embed_text, embedder
 from tasks.infer.trials import begin_trials, is_forked, tried
-from tasks.infer.worker import ForkedPreparingWorker, ForkedWorker, Prepare, PreparingWorker, Worker, drop_heavy
+from tasks.infer.worker import (
+    ForkedPreparingWorker,
+    ForkedWorker,
+    Prepare,
+    PreparingWorker,
+    Worker,
+    drop_heavy,
+    heavy_columns,
+)
 from tasks.reading_order import read_summaries
-from tasks.resources import PREPARE, SECONDS_A_ROW, TASK_RETRIES, UNREAD, Plan, Pool
+from tasks.resources import BYTES_A_ROW, PREPARE, SECONDS_A_ROW, TASK_RETRIES, UNREAD, Plan, Pool
 from tasks.run_directory import Run
 
 __all__ = [
@@ -65,6 +73,8 @@ def infer(
     """
     if not begun or not all(begun):
         wait_until_free(plan)
+    sample = _sample(run)
+    dataset.context.set_config(BYTES_A_ROW, _bytes_a_row(sample, keep))
     if not models:
         return dataset.map_batches(
             drop_heavy,
@@ -75,7 +85,6 @@ def infer(
             concurrency=plan.task_concurrency,
             max_retries=TASK_RETRIES,  # as reading and preprocessing, which it is then fused with
         )
-    sample = _sample(run)
     work = _work(run, dataset, sample, rows_per_part)
     sample = rows.first_rows(sample, SAMPLE_ROWS)
     choices = [
@@ -83,10 +92,13 @@ def infer(
         for model, pool, trying in zip(models, plan.pools, begun, strict=True)
     ]
     prepare: Prepare | None = dataset.context.get_config(PREPARE, None)
-    if prepare and choices[0].pool.maximum < plan.pools[0].maximum:  # fewer workers than there are CPUs to prepare rows
+    fewer = choices[0].pool.maximum < plan.pools[0].maximum  # workers than there are CPUs to prepare rows
+    if prepare and (fewer or (choices[0].cut_to and dataset.context.get_config(UNREAD, False))):
         dataset, prepare = _prepared_apart(dataset, prepare), None
     prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
     for place, choice in enumerate(choices):
+        if choice.cut_to:
+            dataset = dataset.repartition(target_num_rows_per_block=choice.cut_to)
         read = columns_read(models[place + 1 :])
         settings: dict[str, Any] = {
             "prefix": prefixes[place],
@@ -184,6 +196,12 @@ def _sample(run: Run) -> pa.Table:
     with run.sample.open() as file:
         sample = pq.ParquetFile(file).read()
     return sample.filter(pa.array(sample["__state"].to_numpy() == rows.LIVE))
+
+
+def _bytes_a_row(sample: pa.Table, keep: Sequence[str]) -> float:
+    """Bytes that a source row of the sample takes behind the models, without their columns, which are not known yet."""
+    light = rows.without(sample, sorted(heavy_columns(sample) - set(keep)))
+    return rows.live_rows(light)[0].nbytes / len(sample) if len(sample) else 0.0
 
 
 @dispensable()

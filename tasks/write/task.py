@@ -26,7 +26,7 @@ from tasks import fork_server, reading_order, settled, staging, supervisor
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.errors import STREAM_STAGES, detached, explain
 from tasks.manifest import read_manifest
-from tasks.resources import SECONDS_A_ROW, WRITES_AT_ONCE, Plan
+from tasks.resources import BYTES_A_ROW, SECONDS_A_ROW, WRITES_AT_ONCE, Plan
 from tasks.run_directory import Run
 from tasks.write.audit import audit
 from tasks.write.bottleneck import Capacity, bottleneck
@@ -44,6 +44,8 @@ from tasks.write.verdict import verdict
 __all__ = ["Repaired", "begin_writer", "is_under_way", "repair", "write"]
 
 SECONDS_A_PART = 60.0
+ROWS_A_PART, MOST_ROWS_A_PART = 5_000, 50_000  # where nothing was measured, and at most
+BYTES_A_PART = 128 * 2**20  # in memory, which a worker's results fill many times over where rows are wide
 
 
 @task(
@@ -168,9 +170,14 @@ def _progress_artifacts(run: Run, total: int | None) -> Iterator[Callable[[dict[
 
 
 def _rows_per_part(dataset: ray.data.Dataset) -> int:
-    """Rows that take about a minute, so that a crash costs minutes; without a measurement, a few thousand."""
+    """Rows that take about a minute, so that a crash costs minutes; without a measurement, a few thousand.
+
+    And no more than Ray holds back for a writer, which waits for all rows of a part: else both would wait for ever.
+    """
     seconds = dataset.context.get_config(SECONDS_A_ROW, None)
-    return int(np.clip(SECONDS_A_PART / seconds, 64, 50_000)) if seconds else 5_000
+    size = dataset.context.get_config(BYTES_A_ROW, 0.0)
+    count = float(np.clip(SECONDS_A_PART / seconds, 1, MOST_ROWS_A_PART)) if seconds else ROWS_A_PART
+    return max(int(min(count, BYTES_A_PART / size if size else count)), 1)
 
 
 @dispensable()

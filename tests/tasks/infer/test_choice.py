@@ -5,7 +5,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from tasks.infer.choice import Choice, Work, rows_a_task, stream_seconds_a_row
+from tasks.infer.choice import Choice, Work, rows_a_block, rows_a_task, stream_seconds_a_row
 from tasks.infer.trial import Trial
 from tasks.resources import Pool
 from tests.tasks.infer.test_worker import Counting
@@ -25,6 +25,14 @@ def test_a_task_is_as_many_calls_as_fill_a_second(rows_per_call: int, seconds: f
 @pytest.mark.parametrize(("seconds_a_worker", "expected"), [(20, 320), (30, 496), (60, 656), (math.inf, 656)])
 def test_a_long_run_has_longer_tasks(seconds_a_worker: float, expected: int) -> None:
     assert rows_a_task(16, 0.003, seconds_a_worker, 4096) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows_per_call", "seconds", "expected"),
+    [(5, 1.0, 5), (1, 0.5, 4), (16, 0.05, 32), (16, 0.004, None), (16, None, None), (512, 0.01, 512), (1, 1000.0, 1)],
+)
+def test_only_a_slow_models_blocks_are_cut(rows_per_call: int, seconds: float | None, expected: int | None) -> None:
+    assert rows_a_block(rows_per_call, seconds) == expected
 
 
 def choice(seconds_a_row: float | None, workers: int) -> Choice:

@@ -16,7 +16,9 @@ from tasks.ingest.csv import Csv
 from tasks.ingest.listing import list_inputs
 from tasks.ingest.reading import read_units
 from tasks.reading_order import PENDING, read_block, write_order
+from tasks.resources import BYTES_A_ROW, SECONDS_A_ROW
 from tasks.write.datasink import StagingDatasink
+from tasks.write.task import _rows_per_part
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
@@ -130,3 +132,19 @@ def test_a_stream_through_ray_settles_every_row_of_real_files(tmp_path: Path, ra
     assert (totals.rows, totals.written, totals.quarantined) == (400, 392, 8)
     assert not len(totals.unsettled_units)
     assert not len(totals.doubled_units)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "size", "expected"),
+    [
+        *((None, 0.0, 5_000), (0.001, 100.0, 50_000), (0.5, 100.0, 120), (100.0, 100.0, 1)),
+        *((None, 300_000.0, 447), (0.001, 300_000.0, 447), (0.001, 2.0**30, 1)),
+    ],
+)
+def test_a_part_is_a_minutes_rows_and_fits_what_ray_holds_back_for_a_writer(
+    seconds: float | None, size: float, expected: int
+) -> None:
+    dataset = SimpleNamespace(context=ray.data.DataContext())
+    dataset.context.set_config(SECONDS_A_ROW, seconds)
+    dataset.context.set_config(BYTES_A_ROW, size)
+    assert _rows_per_part(dataset) == expected
