@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from tasks.errors import RowError
+from tasks.ingest.digits import is_exact
 from tasks.ingest.text_file import MARK
 
 _CONVERT = pcsv.ConvertOptions()
@@ -24,7 +25,6 @@ _KINDS = (
 _FLOAT = r"^-?(inf|Infinity|((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?)$"
 _SURELY_FLOAT = r"\.|[eE][-+]"  # 1e5 may be a code; programs write 1e+05, 100000.0 or 1.0E5
 _ENDS_IN_ZEROS = r"\.([0-9]*[1-9]0+|00+)$"
-_MOST_DIGITS = 767  # of a float64, written out
 
 
 def known_types(types: dict[str, str]) -> dict[str, str]:
@@ -55,7 +55,7 @@ def changes(text: pa.ChunkedArray, kind: pa.DataType) -> bool:
     present = _with_nulls(text.combine_chunks()).drop_null()
     if pa.types.is_string(kind) or not len(present):
         return False
-    values, _ = _fitting(_loose(present), kind)
+    values, _ = fitting(_loose(present), kind)
     return bool(pc.any(_changed(present, values)).as_py())
 
 
@@ -102,7 +102,7 @@ def _convert_column(text: pa.Array, field: pa.Field, is_declared: bool) -> tuple
     if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
         return text.cast(field.type), {}
     text = _with_nulls(text)
-    column, misfits = _fitting(pc.utf8_trim_whitespace(text) if is_declared else _loose(text), field.type)
+    column, misfits = fitting(pc.utf8_trim_whitespace(text) if is_declared else _loose(text), field.type)
     expected = f"column {field.name}: expected {field.type}, found"
     errors: dict[int, Exception] = {i: RowError(f"{expected} {_shown(text[i].as_py())}") for i in misfits}
     if not is_declared:
@@ -120,8 +120,8 @@ def _loose(text: pa.Array) -> pa.Array:
     return pc.utf8_ltrim(pc.utf8_trim_whitespace(text), "+")
 
 
-def _fitting(text: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """The values, null if a text is none of this type, and the places of those texts."""
+def fitting(text: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
+    """Return the values, null if a text is none of this type, and the places of those texts."""
     try:
         return _cast(text, kind), []
     except pa.ArrowInvalid:
@@ -163,17 +163,13 @@ def _changed_floats(text: pa.Array, values: pa.Array) -> pa.Array:
     changed = pc.and_(pc.is_valid(values), pc.invert(pc.match_substring_regex(text, _FLOAT)))
     # A program may write more digits than the shortest text of the same number has, as 0.10000000000000001 for 0.1.
     longer = pc.indices_nonzero(pc.fill_null(pc.not_equal(digits, shortest), False)).to_pylist()
-    lost = [i for i in longer if digits[i].as_py() != _written(values[i].as_py(), len(digits[i].as_py()))]
+    lost = [i for i in longer if not is_exact(text[i].as_py(), values[i].as_py())]
     return pc.or_(changed, pc.is_in(pa.array(range(len(text))), pa.array(lost, pa.int64())))
 
 
 def _digits(numbers: pa.Array) -> pa.Array:
     """The significant digits."""
     return pc.ascii_trim(pc.replace_substring_regex(numbers, r"[eE].*|[^0-9]", ""), "0")
-
-
-def _written(value: float, digits: int) -> str:
-    return f"{value:.{min(max(digits, 1), _MOST_DIGITS) - 1}e}".partition("e")[0].replace(".", "").strip("-0")
 
 
 def _is_of_one_form(text: pa.Array, kind: pa.DataType) -> bool:
