@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.storage import File, Location
 
 ROWS_A_GROUP = 2**18
+WARNINGS = b"warnings"
 UNITS = pa.schema(
     [
         ("unit", pa.int64()),
@@ -128,6 +130,17 @@ def read_schema(location: Location) -> pa.Schema | None:
     with location.open() as file:
         encoded = pq.ParquetFile(file).metadata.metadata.get(b"schema")
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded))) if encoded else None
+
+
+def with_warnings(schema: pa.Schema, warnings: Sequence[str]) -> pa.Schema:
+    """Return what all units are read as, with sentences about what may be wrong with it."""
+    return schema.with_metadata({WARNINGS: orjson.dumps(warnings)}) if warnings else schema
+
+
+def read_warnings(location: Location) -> list[str]:
+    """Return the sentences that `with_warnings` added to the manifest's schema."""
+    schema = read_schema(location)
+    return list(orjson.loads(((schema.metadata if schema else None) or {}).get(WARNINGS, b"[]")))
 
 
 def read_snapshot(location: Location) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.errors import RowError
-from tasks.ingest.tables import is_damage, rest_of_unit, table_block, unreadable
+from tasks.ingest.tables import bad_rows, is_damage, rest_of_unit, table_block, unreadable
 from tasks.manifest import UNITS
 from tasks.storage import File
 
@@ -26,6 +26,13 @@ class Part(NamedTuple):
     rows: int
     number: int
     size: int
+
+
+class Judged(NamedTuple):
+    """Rows, and the errors of those among them that are bad, by their places."""
+
+    data: pa.Table
+    errors: dict[int, Exception]
 
 
 def counted_units(files: list[File], parts: Callable[[File], Sequence[Part]]) -> pa.Table:
@@ -50,7 +57,7 @@ def counted_units(files: list[File], parts: Callable[[File], Sequence[Part]]) ->
     return pa.table([range(len(records)), *columns], schema=UNITS)
 
 
-def counted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.Table]:
     """Blocks of the unit's rows. Those that `tables` does not bring are quarantined with what it raised instead.
 
     Of a file that was broken when it was listed `tables` only has to raise what breaks it.
@@ -62,9 +69,15 @@ def counted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         return
     try:
         for found in tables:
-            data = found[: unit["rows"] - done]
-            if len(data):
-                yield table_block(unit, unit["first_row"] + done + np.arange(len(data)), data)
+            judged = found if isinstance(found, Judged) else Judged(found, {})
+            data = judged.data[: unit["rows"] - done]
+            numbers = unit["first_row"] + done + np.arange(len(data))
+            errors = {place: error for place, error in judged.errors.items() if place < len(data)}
+            if errors:
+                yield bad_rows(unit, numbers[list(errors)].tolist(), list(errors.values()))
+            good = np.setdiff1d(np.arange(len(data)), list(errors))
+            if len(good):
+                yield table_block(unit, numbers[good], data.take(good) if errors else data)
             done += len(data)
             if done == unit["rows"]:
                 break
@@ -75,7 +88,7 @@ def counted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     yield from rest_of_unit(unit, unit["first_row"] + done, unit["first_row"] + unit["rows"], damage)
 
 
-def _raised(tables: Iterator[pa.Table]) -> Exception | None:
+def _raised(tables: Iterator[Any]) -> Exception | None:
     try:
         next(tables, None)
     except Exception as error:

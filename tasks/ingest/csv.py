@@ -1,24 +1,29 @@
 """CSV files: one file, one unit, its rows counted while reading. Columns out: the file's, `row_id` and `uri`.
 
-Types are inferred once, from the beginning of the first file, and hold for every file, so that no file's blocks
-differ from another's; `types` overrides them. A row with the wrong number of fields, a value of the wrong type or
-bytes that are no UTF-8 is quarantined alone. Blank lines are no rows.
+Types are inferred once, from the beginning of the first files, and hold for every file, so that no file's blocks
+differ from another's; `types` overrides them. A column that is missing is null; what is first met later is text. A row
+with the wrong number of fields, a value of the wrong type or bytes that are no UTF-8 is quarantined alone. A file that
+has no column of the others, or one twice, is quarantined row by row. Blank lines are no rows.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, Field
 
-from tasks.errors import InputError
-from tasks.ingest.csv_rows import CsvFile
-from tasks.ingest.csv_types import convert, known_types
+from tasks.errors import InputError, RowError
+from tasks.ingest.csv_rows import CsvFile, other_delimiter, refusal
+from tasks.ingest.csv_types import changes, convert, inferred_type, known_types, looks_like_values
 from tasks.ingest.listing import file_units
 from tasks.ingest.source import FileSource
 from tasks.ingest.tables import ROWS_AT_ONCE, bad_rows, end_of_text, is_damage, table_block
+from tasks.manifest import with_warnings
 from tasks.storage import File
+
+SAMPLE_FILES = 8
 
 
 class Csv(FileSource):
@@ -39,53 +44,80 @@ class Csv(FileSource):
         return file_units(files, rows=None)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
-        for unit in units.slice(0, 8).to_pylist():
+        kinds: dict[str, pa.DataType] = {}
+        warnings: list[str] = []
+        samples = self._samples(units)
+        for path, text in islice(samples, SAMPLE_FILES):
+            if refusal(text.column_names, list(kinds)):
+                continue
+            warnings += [] if kinds else _doubts(path, text, self.column_names)
+            for name in text.column_names:
+                if name not in kinds:
+                    kinds[name] = inferred_type(text[name])
+                elif changes(text[name], kinds[name]):
+                    kinds[name] = pa.string()
+        unknown = sorted(set(self.types) - set(kinds))
+        if unknown and kinds and next(samples, None) is None:
+            raise InputError(f"source.types: no column {unknown[0]}; the columns are {', '.join(kinds)}.")
+        schema = pa.schema([(name, self.types.get(name) or kind) for name, kind in kinds.items()])
+        return with_warnings(schema, warnings)
+
+    def _samples(self, units: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        """The path and the first rows, as text, of each file that can be read."""
+        for unit in units.to_pylist():
             try:
-                return self._schema(unit)
+                yield unit["path"], self._csv(unit).first_rows()
             except Exception as error:
                 if not is_damage(error):
                     raise
-        return None
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():
-            try:
-                known = schema or self._schema(unit)
-            except Exception as error:
-                if not is_damage(error):
-                    raise
-                yield from end_of_text(unit, 0, error)
-                continue
-            yield from self._read_unit(unit, known)
-
-    def _schema(self, unit: dict) -> pa.Schema:
-        found = self._csv(unit).inferred_schema()
-        if double := sorted({name for name in found.names if found.names.count(name) > 1}):
-            raise InputError(f"{unit['uri']}: expected each column once, found several named {', '.join(double)}.")
-        if unknown := sorted(set(self.types) - set(found.names)):
-            raise InputError(f"source.types: no column {unknown[0]}; the columns are {', '.join(found.names)}.")
-        inferred = {f.name: pa.string() if f.type in (pa.null(), pa.binary()) else f.type for f in found}
-        return pa.schema([(name, self.types.get(name) or kind) for name, kind in inferred.items()])
+            yield from self._read_unit(unit, schema or pa.schema([]))
 
     def _read_unit(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
-        file, count, limit = self._csv(unit), 0, unit["rows"]
+        file, count, limit, refused = self._csv(unit), 0, unit["rows"], None
         for numbers, text, bad in file.rows(schema.names):
             count = max([count, *(numbers[-1:] + 1).tolist(), *(number + 1 for number in bad)])
-            data, errors = convert(text, schema, file.is_marked)
-            refused = bad | {int(numbers[i]): error for i, error in errors.items()}
-            yield from _quarantined(unit, {n: e for n, e in refused.items() if limit is None or n < limit})
+            errors: dict[int, Exception]
+            if refused := refusal(text.column_names, schema.names):
+                data, errors = text, dict.fromkeys(range(len(text)), refused)
+            else:
+                data, errors = convert(text, schema, file.is_marked, self.types)
+            failed = _reasons(bad, refused, other_delimiter(text.column_names))
+            failed |= {int(numbers[i]): error for i, error in errors.items()}
+            yield from _quarantined(unit, {n: e for n, e in failed.items() if limit is None or n < limit})
             good = np.ones(len(numbers), bool) if limit is None else numbers < limit
             good[list(errors)] = False
             if good.any():
                 yield table_block(unit, numbers[good], data.filter(pa.array(good)))
             if limit is not None and count >= limit:
                 return
-        yield from end_of_text(unit, count, file.damage)
+        yield from end_of_text(unit, count, file.damage or (None if count else refused))
 
     def _csv(self, unit: dict) -> CsvFile:
         is_tabbed = self.delimiter == "," and unit["uri"].lower().endswith((".tsv", ".tsv.gz"))
         delimiter = "\t" if is_tabbed else self.delimiter
         return CsvFile(self.file(unit, unit["size"]), delimiter, self.column_names)
+
+
+def _doubts(path: str, text: pa.Table, column_names: list[str] | None) -> Iterator[str]:
+    """What may be wrong with the file that says what the columns are, in sentences."""
+    if column_names:
+        return
+    if hint := other_delimiter(text.column_names):
+        yield f"{path}: {hint}."
+    if looks_like_values(text):
+        yield (
+            f"{path}: the header line looks like a row: {', '.join(text.column_names)}. If the files have no header "
+            "line, set source.column_names."
+        )
+
+
+def _reasons(bad: dict[int, Exception], refused: RowError | None, hint: str) -> dict[int, Exception]:
+    if refused:
+        return dict.fromkeys(bad, refused)
+    return {number: RowError(f"{error}; {hint}") for number, error in bad.items()} if hint else bad
 
 
 def _quarantined(unit: dict, errors: dict[int, Exception]) -> Iterator[pa.Table]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from tasks.errors import RowError
@@ -18,6 +19,8 @@ from tasks.ingest.versioned import SourceFile
 BLOCK_BYTES = (4 * 2**20, 64 * 2**20, 512 * 2**20)  # the reader holds a block; a row too long for one asks for the next
 DESCRIBED_ROWS = 10_000  # bad rows in a row that are told apart: a wrong delimiter makes a bad row of each
 
+# Delimiters, by how a sentence names them.
+DELIMITERS = {"a comma": ",", "a semicolon": ";", "a tab": "\t", "a bar": "|"}
 Rows = tuple[np.ndarray, pa.Table, dict[int, Exception]]
 
 
@@ -31,20 +34,19 @@ class CsvFile:
     damage: Exception | None = None
     is_marked: bool = False
 
-    def inferred_schema(self) -> pa.Schema:
-        """Columns and types, judged by the first block. Raises what makes the file unreadable."""
-        for block_bytes in BLOCK_BYTES:
-            file = self._opened()
-            try:
-                with self._reader(file, {}, None, block_bytes) as reader:
-                    return reader.schema
-            except pa.ArrowInvalid as error:
-                if not _is_too_long(error, block_bytes):
-                    raise file.damage or error from None
-        raise AssertionError("unreachable: the last block size raises")
+    def first_rows(self) -> pa.Table:
+        """Return the rows of the first block as columns of text. Raise what makes the file unreadable."""
+        for _, data, _ in self.rows([]):
+            if len(data) or not self.damage:
+                return data
+        raise self.damage or AssertionError("unreachable: rows yields a table, or there is damage")
 
     def rows(self, names: list[str]) -> Iterator[Rows]:
-        """(numbers, text columns, errors of bad rows by number); each time all rows up to a further point."""
+        """Yield (numbers, text columns, errors of bad rows by number); each time all rows up to a further point.
+
+        Args:
+            names: The columns that the file probably has; another file is opened twice.
+        """
         settled = 0
         for block_bytes in BLOCK_BYTES:
             self.damage = None
@@ -56,45 +58,59 @@ class CsvFile:
                 return
 
     def _rows(self, names: list[str], block_bytes: int) -> Iterator[Rows]:
-        file, count = self._opened(), 0
-        bad: dict[int, Exception] = {}
+        count, bad, found = 0, dict[int, Exception](), list[str]()
         try:
-            with self._reader(file, bad, names, block_bytes) as reader:
-                if sorted(reader.schema.names) != sorted(names):
-                    raise RowError(f"expected the columns {', '.join(names)}, found {', '.join(reader.schema.names)}")
+            file, reader = self._opened(names, bad, block_bytes)
+            with reader:
+                found = named(reader.schema.names)
                 for batch in reader:
                     self.is_marked = file.is_marked
                     # The reader drops bad rows and tells their numbers; the good ones fill the gaps between them.
                     places = np.arange(count, count + len(batch) + len(bad))
                     numbers = np.setdiff1d(places, np.fromiter(bad, np.int64))[: len(batch)]
-                    data = pa.Table.from_batches([batch]).select(names)
+                    data = pa.Table.from_batches([batch]).rename_columns(found)
                     if not len(numbers):
                         continue
                     count = int(numbers[-1]) + 1
                     if file.at_end and file.quotes % 2 and str(batch.columns[-1][-1]).endswith("\n"):
                         bad[count - 1] = RowError("expected a closing quote, found the end of the file")
                         numbers, data = numbers[:-1], data[:-1]
+                    if len(again := headers(data)):
+                        reason = RowError(f"expected a row, found the names of the columns again: {', '.join(found)}")
+                        bad |= dict.fromkeys(numbers[again].tolist(), reason)
+                        rest = np.setdiff1d(np.arange(len(data)), again)
+                        numbers, data = numbers[rest], data.take(pa.array(rest))
                     yield numbers, data, {n: bad.pop(n) for n in list(bad) if n < count}
             self.damage = file.damage
         except Exception as error:
             if not is_damage(error):
                 raise
-            self.damage = file.damage or error
-            if isinstance(error, RowError):  # no rows of this table
+            self.damage = error
+            if isinstance(error, RowError) and not found:  # no rows of a table
                 bad.clear()
-        nothing = pa.table({name: pa.array([], pa.string()) for name in names})
         if self.damage and _is_too_long(self.damage, block_bytes):
             return
+        nothing = pa.Table.from_arrays([pa.array([], pa.string())] * len(found), names=found)
         torn = set(range(count, max(bad, default=0))) - set(bad)
         yield np.empty(0, np.int64), nothing, bad | {n: RowError(f"cannot be read: {self.damage}") for n in torn}
 
-    def _opened(self) -> Utf8File:
-        return Utf8File(whole_lines(self.file, (b"\n", b"\r")))
+    def _opened(
+        self, names: list[str], bad: dict[int, Exception], block_bytes: int
+    ) -> tuple[Utf8File, pcsv.CSVStreamingReader]:
+        """The file, and its rows as text: opened again if it has other columns than `names`, which would get types."""
+        file = Utf8File(whole_lines(self.file, (b"\n", b"\r")))
+        reader = self._reader(file, bad, names, block_bytes)
+        found = reader.schema.names
+        if set(found) <= set(names):
+            return file, reader
+        reader.close()
+        bad.clear()
+        return self._opened(found, bad, block_bytes)
 
     def _reader(
-        self, file: Utf8File, bad: dict[int, Exception], names: list[str] | None, block_bytes: int
+        self, file: Utf8File, bad: dict[int, Exception], names: list[str], block_bytes: int
     ) -> pcsv.CSVStreamingReader:
-        """Batches of text columns if they are named, else of inferred types. Bad rows go to `bad` by number."""
+        """Batches of columns: text if they are among `names`. Bad rows go to `bad` by number."""
         undescribed: dict[int, RowError] = {}
 
         def remember(row: pcsv.InvalidRow) -> str:
@@ -112,15 +128,53 @@ class CsvFile:
                 file,
                 pcsv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=self.column_names),
                 pcsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=remember),
-                pcsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()) if names else None),
+                pcsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
             )
         except pa.ArrowInvalid as error:
             if "Empty CSV file" not in str(error) or file.damage:
-                raise
+                raise file.damage or error from None
             raise RowError(f"expected {'rows' if self.column_names else 'a header line'}, found none") from error
         if any(MARK in name for name in reader.schema.names):
             raise RowError("expected UTF-8, found other bytes in the header line")
         return reader
+
+
+def named(header: list[str]) -> list[str]:
+    """Return the names of the columns; a column without a name gets the name of its place, `column_3`."""
+    return [name if name.strip() else f"column_{place}" for place, name in enumerate(header, 1)]
+
+
+def headers(data: pa.Table) -> np.ndarray:
+    """Return the places of rows that hold the columns' names; a table of one column may hold its name as a value."""
+    places = np.arange(len(data) if data.num_columns > 1 else 0)
+    for name, column in zip(data.column_names, data.columns, strict=True):
+        if not len(places):
+            break
+        places = places[pc.equal(column.take(pa.array(places)), name).to_numpy()]
+    return places
+
+
+def refusal(found: list[str], known: list[str]) -> RowError | None:
+    """Return why a file with the columns `found` is none of a table with the columns `known`, if it is none."""
+    if double := sorted({name for name in found if found.count(name) > 1}):
+        return RowError(f"expected each column once in the header line, found several named {', '.join(double)}")
+    if not known or not found or set(found) & set(known):
+        return None
+    reason = f"expected the columns {', '.join(known)}, found {', '.join(found)}"
+    if hint := other_delimiter(found):
+        return RowError(f"{reason}; {hint}")
+    if len(found) == len(known):
+        reason += "; if the file has no header line, keep it apart and set source.column_names"
+    return RowError(reason)
+
+
+def other_delimiter(found: list[str]) -> str:
+    """Return a sentence that names the delimiter that a file with one column seems to have; else nothing."""
+    name = found[0] if len(found) == 1 else ""
+    words = max(DELIMITERS, key=lambda words: name.count(DELIMITERS[words]))
+    if (mark := DELIMITERS[words]) not in name:
+        return ""
+    return f"one column is named {name[:200]!r}: if {words} is between the columns, set source.delimiter to {mark!r}"
 
 
 def _is_too_long(error: Exception, block_bytes: int) -> bool:

@@ -1,38 +1,96 @@
-"""Columns of text as the types that a CSV source gives them, row by row where one does not fit."""
+"""Columns of text as the types that a CSV source gives them, row by row where one does not fit.
+
+A type is inferred only if it writes every value back as the text says it: `02116`, `+4912` and a number of 20 digits
+stay text. Case and spelling of nulls are no part of a value, nor are the zeros that all of a column's fractions end in.
+"""
+
+import re
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from tasks.errors import RowError
+from tasks.ingest.digits import is_exact
 from tasks.ingest.text_file import MARK
 
 _CONVERT = pcsv.ConvertOptions()
+_NULLS = pa.array(_CONVERT.null_values)
+_TRUTHS = (("true", "false"), ("True", "False"), ("TRUE", "FALSE"))
+_KINDS = (
+    *(pa.int64(), pa.bool_(), pa.date32(), pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("s", "UTC")),
+    *(pa.timestamp("ns", "UTC"), pa.float64()),
+)
+_FLOAT = r"^-?(inf|Infinity|((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?)$"
+_SURELY_FLOAT = r"\.|[eE][-+]"  # 1e5 may be a code; programs write 1e+05, 100000.0 or 1.0E5
+_ENDS_IN_ZEROS = r"\.([0-9]*[1-9]0+|00+)$"
 
 
 def known_types(types: dict[str, str]) -> dict[str, str]:
-    """Arrow type names by column, as they are. Raises `ValueError` for one that text cannot become."""
+    """Return Arrow type names by column, as they are. Raise `ValueError` for a type that text cannot become."""
     for column, name in types.items():
         try:
-            _convert_column(pa.array([], pa.string()), pa.field(column, pa.type_for_alias(name)))
+            _convert_column(pa.array([], pa.string()), pa.field(column, pa.type_for_alias(name)), True)
         except (ValueError, pa.ArrowNotImplementedError):
             raise ValueError(f"{column}: expected an Arrow type such as int64 or string, found {name}") from None
     return types
 
 
-def convert(data: pa.Table, schema: pa.Schema, is_marked: bool) -> tuple[pa.Table, dict[int, Exception]]:
-    """Text columns as `schema` says, and the rows that have no such value, each with its error.
+def inferred_type(text: pa.ChunkedArray) -> pa.DataType:
+    """Return the first type that writes all the texts back as they are; text if there is none, or no value."""
+    present = _with_nulls(text.combine_chunks()).drop_null()
+    for kind in _KINDS if len(present) else ():
+        try:
+            values = _cast(present, kind)
+        except pa.ArrowInvalid:
+            continue
+        if not pc.any(_changed(present, values)).as_py() and _is_of_one_form(present, kind):
+            return kind
+    return pa.string()
 
-    is_marked: some of the text was no UTF-8; its rows are among them.
+
+def changes(text: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    """Return whether `kind` holds some of the texts as another value than they say."""
+    present = _with_nulls(text.combine_chunks()).drop_null()
+    if pa.types.is_string(kind) or not len(present):
+        return False
+    values, _ = fitting(_loose(present), kind)
+    return bool(pc.any(_changed(present, values)).as_py())
+
+
+def looks_like_values(text: pa.Table) -> bool:
+    """Return whether the columns that are no text have values for names; a number that may be a year is a name."""
+    kinds = {name: inferred_type(text[name]) for name in text.column_names}
+    typed = [name for name, kind in kinds.items() if not pa.types.is_string(kind)]
+    values = [name for name in typed if not pa.types.is_string(inferred_type(pa.chunked_array([[name]])))]
+    return bool(typed) and values == typed and not all(re.fullmatch("(19|20)[0-9]{2}", name) for name in values)
+
+
+def convert(
+    data: pa.Table, schema: pa.Schema, is_marked: bool, declared: Mapping[str, str]
+) -> tuple[pa.Table, dict[int, Exception]]:
+    """Return text columns as `schema` says, and the rows that have no such value, each with its error.
+
+    A column that the text lacks is null. A column that the schema lacks is of its declared type, else text.
+
+    Args:
+        is_marked: Some of the text is no UTF-8; its rows are among the errors.
+        declared: The types that the job sets, by column. They take what they can read, however it is written.
     """
+    late = [name for name in data.column_names if name not in schema.names]
+    fields = [*schema, *(pa.field(name, declared.get(name) or pa.string()) for name in late)]
     errors: dict[int, Exception] = {}
     columns = []
-    for field in schema:
+    for field in fields:
+        if field.name not in data.column_names:
+            columns.append(pa.nulls(len(data), field.type))
+            continue
         text = data[field.name].combine_chunks()
-        column, failed = _convert_column(text, field)
+        column, failed = _convert_column(text, field, field.name in declared)
         columns.append(column)
         errors = (_not_text(text, field.name) if is_marked else {}) | failed | errors
-    return pa.table(columns, schema=pa.schema([(f.name, f.type) for f in schema])), errors
+    return pa.table(columns, schema=pa.schema([(f.name, f.type) for f in fields])), errors
 
 
 def _not_text(text: pa.Array, name: str) -> dict[int, Exception]:
@@ -40,23 +98,41 @@ def _not_text(text: pa.Array, name: str) -> dict[int, Exception]:
     return {i: RowError(f"column {name}: expected UTF-8, found {_shown(text[i].as_py())}") for i in places}
 
 
-def _convert_column(text: pa.Array, field: pa.Field) -> tuple[pa.Array, dict[int, Exception]]:
+def _convert_column(text: pa.Array, field: pa.Field, is_declared: bool) -> tuple[pa.Array, dict[int, Exception]]:
     if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
         return text.cast(field.type), {}
-    text = pc.utf8_trim_whitespace(text)
-    text = pc.if_else(pc.is_in(text, pa.array(_CONVERT.null_values)), pa.scalar(None, pa.string()), text)
+    text = _with_nulls(text)
+    column, misfits = fitting(pc.utf8_trim_whitespace(text) if is_declared else _loose(text), field.type)
+    expected = f"column {field.name}: expected {field.type}, found"
+    errors: dict[int, Exception] = {i: RowError(f"{expected} {_shown(text[i].as_py())}") for i in misfits}
+    if not is_declared:
+        advice = f"which {field.type} does not hold as it is written; see source.types"
+        changed = pc.indices_nonzero(pc.fill_null(_changed(text, column), False)).to_pylist()
+        errors = {i: RowError(f"{expected} {_shown(text[i].as_py())}, {advice}") for i in changed} | errors
+    return column, errors
+
+
+def _with_nulls(text: pa.Array) -> pa.Array:
+    return pc.if_else(pc.is_in(pc.utf8_trim_whitespace(text), _NULLS), pa.scalar(None, pa.string()), text)
+
+
+def _loose(text: pa.Array) -> pa.Array:
+    return pc.utf8_ltrim(pc.utf8_trim_whitespace(text), "+")
+
+
+def fitting(text: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
+    """Return the values, null if a text is none of this type, and the places of those texts."""
     try:
-        return _cast(text, field.type), {}
+        return _cast(text, kind), []
     except pa.ArrowInvalid:
-        errors: dict[int, Exception] = {}
-        values = text.to_pylist()
-        for i, value in enumerate(values):
-            try:
-                _cast(pa.array([value], pa.string()), field.type)
-            except pa.ArrowInvalid:
-                errors[i] = RowError(f"column {field.name}: expected {field.type}, found {_shown(value)}")
-                values[i] = None
-        return _cast(pa.array(values, pa.string()), field.type), errors
+        values, misfits = text.to_pylist(), []
+    for i, value in enumerate(values):
+        try:
+            _cast(pa.array([value], pa.string()), kind)
+        except pa.ArrowInvalid:
+            misfits.append(i)
+            values[i] = None
+    return _cast(pa.array(values, pa.string()), kind), misfits
 
 
 def _cast(text: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -67,6 +143,45 @@ def _cast(text: pa.Array, kind: pa.DataType) -> pa.Array:
     if not pc.all(pc.or_(known, pc.is_null(text)), min_count=0).as_py():
         raise pa.ArrowInvalid("not a boolean")
     return pc.if_else(pc.is_null(text), pa.scalar(None, pa.bool_()), pc.is_in(text, true))
+
+
+def _changed(text: pa.Array, values: pa.Array) -> pa.Array:
+    """Whether each text is another than its value is written as; null if there is no value."""
+    kind = values.type
+    if pa.types.is_integer(kind) or pa.types.is_date(kind):
+        return pc.not_equal(pc.cast(values, pa.string()), text)
+    if pa.types.is_boolean(kind):
+        known = pc.is_in(text, pa.array([word for pair in _TRUTHS for word in pair]))
+        return pc.and_(pc.is_valid(values), pc.invert(known))
+    if pa.types.is_floating(kind):
+        return _changed_floats(text, values)
+    return pc.not_equal(_loose(text), text)  # a time that is read is exact
+
+
+def _changed_floats(text: pa.Array, values: pa.Array) -> pa.Array:
+    digits, shortest = _digits(text), _digits(pc.cast(values, pa.string()))
+    changed = pc.and_(pc.is_valid(values), pc.invert(pc.match_substring_regex(text, _FLOAT)))
+    # A program may write more digits than the shortest text of the same number has, as 0.10000000000000001 for 0.1.
+    longer = pc.indices_nonzero(pc.fill_null(pc.not_equal(digits, shortest), False)).to_pylist()
+    lost = [i for i in longer if not is_exact(text[i].as_py(), values[i].as_py())]
+    return pc.or_(changed, pc.is_in(pa.array(range(len(text))), pa.array(lost, pa.int64())))
+
+
+def _digits(numbers: pa.Array) -> pa.Array:
+    """The significant digits."""
+    return pc.ascii_trim(pc.replace_substring_regex(numbers, r"[eE].*|[^0-9]", ""), "0")
+
+
+def _is_of_one_form(text: pa.Array, kind: pa.DataType) -> bool:
+    """Whether values that are equal are written alike, so that the type tells apart what the texts do."""
+    if pa.types.is_boolean(kind):
+        return any(pc.all(pc.is_in(text, pa.array(pair))).as_py() for pair in _TRUTHS)
+    if not pa.types.is_floating(kind):
+        return True
+    if pc.any(pc.match_substring_regex(text, _ENDS_IN_ZEROS)).as_py():  # prices have two decimals; 1.9, 1.10 are none
+        fractions = text.filter(pc.match_substring(text, "."))
+        return len(pc.unique(pc.utf8_length(pc.replace_substring_regex(fractions, r"^.*\.", "")))) == 1
+    return bool(pc.any(pc.match_substring_regex(text, _SURELY_FLOAT)).as_py())
 
 
 def _shown(text: str) -> str:

@@ -16,7 +16,7 @@ from pydantic import Field, NonNegativeInt
 
 from tasks.errors import InputError
 from tasks.extras import require_extra
-from tasks.ingest.counted import Part, counted_rows, counted_units
+from tasks.ingest.counted import Judged, Part, counted_rows, counted_units
 from tasks.ingest.parquet_file import open_parquet, row_groups, rows_of
 from tasks.ingest.source import FileSource
 from tasks.ingest.tables import as_schema, chosen_columns
@@ -77,7 +77,7 @@ class Delta(FileSource):
 
     def _parts(self, file: File) -> list[Part]:
         with self.file({"uri": file.uri}, file.size).open() as opened:
-            return row_groups(opened)
+            return row_groups(open_parquet(opened), opened)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
         schema = pa.schema(self._table(partition).schema().to_arrow())
@@ -87,14 +87,14 @@ class Delta(FileSource):
         for unit in units.to_pylist():
             yield from counted_rows(unit, self._tables(unit, schema or pa.schema([])))
 
-    def _tables(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
+    def _tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         about = json.loads(unit["version"])
         partition = about["partition"]
         with self.file(unit, about.get("size")).open() as opened:
             file = open_parquet(opened)
             stored = [name for name in schema.names if name in file.schema_arrow.names and name not in partition]
-            for data in rows_of(file, unit["row_group"], stored):
-                yield as_schema(data, schema, partition)
+            for found in rows_of(file, opened, unit["row_group"], stored):
+                yield Judged(as_schema(found.data, schema, partition), found.errors)
 
     def _table(self, partition: str) -> Any:
         return _opened(self.location(partition), self.version, self.anonymous)

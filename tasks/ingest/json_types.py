@@ -1,28 +1,37 @@
-"""Arrow types for the values of a JSON key, and columns of them that hold every value unchanged."""
+"""Arrow types for the values of a JSON key, and columns of them that hold every value unchanged.
+
+A column of text holds any value: strings as they are, all else as JSON. It takes values that no other type holds all.
+A number is an int, a float, or, if a 64-bit type has not all its digits, a `Decimal` (`tasks/ingest/json_text.py`).
+"""
 
 import json
 from collections import Counter
+from decimal import Decimal
 from typing import Any
 
 import orjson
 import pyarrow as pa
+
+from tasks.ingest.csv_types import fitting
 
 DEEPEST = 16
 MISFIT = (pa.ArrowException, OverflowError, orjson.JSONEncodeError)
 
 
 def inferred_type(values: list[Any]) -> pa.DataType | None:
-    """The type of most of the values; None where all are null, or nested deeper than Parquet's readers go."""
+    """Return the type of most of the values, text if no other type holds them all; None if all are null."""
     present = [value for value in values if value is not None]
     if not present:
         return None
     families = Counter(map(_family, present))
-    usual = [value for value in present if _family(value) is families.most_common(1)[0][0]]
-    wide = pa.float64() if any(isinstance(value, float) for value in usual) else pa.uint64()
-    for sample, kind in ((usual, None), (usual, wide), (usual[:1], None), (usual[:1], wide)):
+    usual = families.most_common(1)[0][0]
+    if len(families.keys() & {str, list, dict}) > 1 or any(isinstance(value, Decimal) for value in present):
+        return pa.string()
+    alike = [value for value in present if _family(value) is usual]
+    wide = pa.float64() if any(isinstance(value, float) for value in alike) else pa.uint64()
+    for kind in (None, wide):
         try:
-            found = pa.array(sample, kind).type
-            return None if _is_deeper(found, DEEPEST) else _without_nulls(found)
+            return _storable(pa.array(alike, kind).type)
         except MISFIT:
             continue
     return pa.string()
@@ -38,26 +47,68 @@ def column_of(values: dict[int, Any], kind: pa.DataType | None) -> tuple[pa.Arra
         try:
             cells.append(_strict([value], kind))
         except MISFIT:
-            shown = json.dumps(value, ensure_ascii=False)[:200]
-            misfits[i] = f"expected {kind or 'a value of fewer lists and objects in one another'}, found {shown}"
+            misfits[i] = f"expected {_expected(kind)}, found {_shown(value)}; see source.types"
             cells.append(pa.nulls(1, kind or pa.string()))
     return pa.concat_arrays(cells), misfits
 
 
+def column_as(values: dict[int, Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
+    """Return the values as the type that the job sets, as `column_of`; a string is read as the value that it names."""
+    column, misfits = column_of(values, kind)
+    if not misfits:
+        return column, {}
+    texts = [_text_if_flat(value) for value in values.values()]
+    column, places = fitting(pa.array(texts, pa.string()), kind)
+    failed = {i for place, i in enumerate(values) if place in places or texts[place] is None}
+    return column, {i: reason for i, reason in misfits.items() if i in failed}
+
+
+def text_of(value: Any) -> str | None:
+    """Return a string as it is, all else as JSON. Raise `orjson.JSONEncodeError` if it is nested too deep."""
+    if value is None or isinstance(value, str):
+        return value
+    return orjson.dumps(value, default=_number).decode()
+
+
+def _text_if_flat(value: Any) -> str | None:
+    try:
+        return text_of(value)
+    except orjson.JSONEncodeError:
+        return None
+
+
+def _number(value: Any) -> orjson.Fragment:
+    return orjson.Fragment(str(value))
+
+
+def _expected(kind: pa.DataType | None) -> str:
+    return str(kind) if kind and not pa.types.is_string(kind) else "a value of fewer lists and objects in one another"
+
+
+def _shown(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)[:200]
+    except (TypeError, RecursionError):  # a Decimal, or nested deep
+        text = _text_if_flat([value])
+        return text[1:-1][:200] if text else "lists or objects in more than 250 others"
+
+
 def _family(value: Any) -> type:
-    return float if type(value) is int else type(value)
+    return float if type(value) in (int, Decimal) else type(value)
 
 
 def _strict(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     """As `pa.array`, but raising one of `MISFIT` where that would drop fractions or unknown keys in silence."""
-    if kind is None:
-        return pa.array([_text(value) for value in values], pa.string())
+    if kind is None or pa.types.is_string(kind):
+        return pa.array([text_of(value) for value in values], pa.string())
     if pa.types.is_nested(kind):
         fits = _holds(kind, pa.array(values).type)
+    elif any(isinstance(value, Decimal) for value in values):
+        fits = False
     elif pa.types.is_integer(kind):
         fits = all(value is None or (_family(value) is float and value == int(value)) for value in values)
     else:
-        families = {pa.float64(): float, pa.bool_(): bool, pa.string(): str}
+        families = {pa.float64(): float, pa.bool_(): bool}
         fits = set(map(_family, values)) <= {type(None), families.get(kind)}
     if not fits:
         raise pa.ArrowInvalid(f"not {kind}")
@@ -75,8 +126,12 @@ def _holds(kind: pa.DataType, found: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind) and pa.types.is_integer(found))
 
 
+def _storable(kind: pa.DataType) -> pa.DataType:
+    """The type with text in the place of values never seen; text for one that Parquet's readers or writers lack."""
+    return _without_nulls(kind) if not _is_deeper(kind, DEEPEST) and not _is_unknown(kind) else pa.string()
+
+
 def _without_nulls(kind: pa.DataType) -> pa.DataType:
-    """The type with text in the place of values never seen."""
     if pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_list(kind):
@@ -86,10 +141,12 @@ def _without_nulls(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def _is_unknown(kind: pa.DataType) -> bool:
+    """Whether it holds an object of which no key was seen, or a number of more digits than 64 bits have."""
+    inner = [kind.field(place).type for place in range(kind.num_fields)]
+    return (pa.types.is_struct(kind) and not inner) or pa.types.is_decimal(kind) or any(map(_is_unknown, inner))
+
+
 def _is_deeper(kind: pa.DataType, levels: int) -> bool:
     inner = [kind.field(place).type for place in range(kind.num_fields)]
     return bool(inner) and (not levels or any(_is_deeper(found, levels - 1) for found in inner))
-
-
-def _text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()

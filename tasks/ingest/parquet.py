@@ -1,16 +1,26 @@
-"""Parquet files: one row group, one unit. Columns out: the file's own, `row_id` (`path#n`) and `uri`."""
+"""Parquet files: one row group, one unit. Columns out: the file's own, `row_id` (`path#n`) and `uri`.
 
+A column has one type in all files, which the first files decide. What it does not hold unchanged is quarantined.
+"""
+
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, ClassVar, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from tasks.errors import RowError
-from tasks.ingest.counted import Part, counted_rows, counted_units
+from tasks.ingest.counted import BROKEN, FILES_AT_ONCE, Judged, Part, counted_rows, counted_units
 from tasks.ingest.parquet_file import open_parquet, row_groups, rows_of
+from tasks.ingest.parquet_types import conform, joined, plain_kind
 from tasks.ingest.source import FileSource
+from tasks.ingest.tables import is_damage
 from tasks.storage import File
+
+SAMPLE_FILES = 100
 
 
 class Parquet(FileSource):
@@ -26,16 +36,37 @@ class Parquet(FileSource):
 
     def _parts(self, file: File) -> list[Part]:
         with self.file({"uri": file.uri, "version": file.version}, file.size).open() as opened:
-            return row_groups(opened)
+            return row_groups(open_parquet(opened), opened)
+
+    def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
+        """Return the columns of the first files, of the types that most of them have, or wider if the others' fit."""
+        firsts = units.filter(pc.equal(units["first_row"], 0)).slice(0, SAMPLE_FILES).to_pylist()
+        with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+            found = list(pool.map(self._plain_schema, firsts))
+        files = [(unit["path"], schema) for unit, schema in zip(firsts, found, strict=True) if schema is not None]
+        counts = Counter(schema for _, schema in files)
+        return joined(sorted(files, key=lambda file: -counts[file[1]]))
+
+    def _plain_schema(self, unit: dict) -> pa.Schema | None:
+        try:
+            with self.file(unit).open() as opened:
+                return pa.schema([(f.name, plain_kind(f.type)) for f in open_parquet(opened).schema_arrow])
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            return None
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():
-            yield from counted_rows(unit, self._tables(unit))
+            yield from counted_rows(unit, self._tables(unit, schema or pa.schema([])))
 
-    def _tables(self, unit: dict) -> Iterator[pa.Table]:
+    def _tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         with self.file(unit).open() as opened:
             file = open_parquet(opened)
             missing = sorted(set(self.columns or ()) - set(file.schema_arrow.names))
             if missing:
                 raise RowError(f"expected column {missing[0]}, found {', '.join(file.schema_arrow.names)}")
-            yield from rows_of(file, unit["row_group"], self.columns)
+            if unit["row_group"] == BROKEN:
+                row_groups(file, opened)  # raises what was wrong with them
+            for found in rows_of(file, opened, unit["row_group"], self.columns):
+                yield conform(found, schema, unit["path"])

@@ -19,7 +19,7 @@ from tasks.ingest.pending import write_pending
 from tasks.ingest.reading import read_units
 from tasks.ingest.source import FileSource
 from tasks.ingest.taking import FIRST_UNITS, take_manifest
-from tasks.manifest import read_manifest, read_schema, read_snapshot
+from tasks.manifest import read_manifest, read_schema, read_snapshot, read_warnings
 from tasks.manifest import read_units as units_of
 from tasks.resources import READ, TASK_RETRIES, Plan
 from tasks.run_directory import Run
@@ -48,6 +48,8 @@ def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
     left = write_pending(run.order, run.manifest, units, settled.merge([r.ranges for r in read_records(run.parts)]))
     some = units_of(run.manifest, np.union1d(np.arange(len(units))[:FIRST_UNITS], np.arange(len(units))[-1:]))
     _describe(run, units, some, left)
+    for warning in read_warnings(run.manifest):
+        get_run_logger().warning(warning)
     schema, snapshot = read_schema(run.manifest), read_snapshot(run.manifest)
     source = source.at(snapshot) if snapshot else source
     dataset = ray.data.read_datasource(

@@ -25,7 +25,7 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from tasks import fork_server, reading_order, settled, staging, supervisor
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.errors import STREAM_STAGES, detached, explain
-from tasks.manifest import read_manifest
+from tasks.manifest import read_manifest, read_warnings
 from tasks.resources import BYTES_A_ROW, SECONDS_A_ROW, WRITES_AT_ONCE, Plan
 from tasks.run_directory import Run
 from tasks.write.audit import audit
@@ -88,6 +88,7 @@ def write(
         receipt |= verdict(run, checks, receipt, [file.place for file in ready.files])
         for warning in receipt["warnings"]:
             get_run_logger().warning(warning)
+        receipt["warnings"] = [*read_warnings(run.manifest), *receipt["warnings"]]
         receipt = publish(run, sink, ready, errors, receipt)
     _describe(run, sink.shown(run), receipt, errors.slice(0, 100).to_pylist())
     get_run_logger().info("published %s rows of %s/%s", receipt["rows_out"], run.job, run.partition)

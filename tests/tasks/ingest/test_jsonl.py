@@ -1,5 +1,6 @@
 """JSON Lines as nobody wants them."""
 
+import datetime
 import gzip
 import json
 import random
@@ -53,7 +54,7 @@ NO_OBJECTS = {
     b'{"a":true}': "column a: expected int64, found true",
     b'{"a":2.5}': "column a: expected int64, found 2.5",
     b'{"a":18446744073709551615}': "column a: expected int64, found 18446744073709551615",
-    b'{"a":99999999999999999999999}': "column a: expected int64, found 1e+23",
+    b'{"a":99999999999999999999999}': "column a: expected int64, found 99999999999999999999999",
 }
 
 
@@ -97,8 +98,19 @@ def test_of_a_key_named_twice_the_last_counts_as_in_every_parser(read: Reader):
         (["n/a", 1, 2], [1, 2]),
         ([True, False, 1], [True, False]),
         ([2**64 - 1, 1], [2**64 - 1, 1]),
-        ([2**53 + 1, 0.5], [2**53 + 1]),
-        ([[], [1], ["x"], [None]], [[], ["x"], [None]]),
+        ([2**53 + 1, 0.5], ["9007199254740993", "0.5"]),
+        ([[], [1], ["x"], [None]], ["[]", "[1]", '["x"]', "[null]"]),
+        ([[1, "a"], ["b", 2.5], [None, True]], ['[1,"a"]', '["b",2.5]', "[null,true]"]),
+        (["hi", [{"text": "x"}], {"text": "y"}], ["hi", '[{"text":"x"}]', '{"text":"y"}']),
+        ([{"p": 1}, {"p": "x"}], ['{"p":1}', '{"p":"x"}']),
+        (["x", "y", 5, True], ["x", "y", "5", "true"]),
+        ([2**64, 1], ["18446744073709551616", "1"]),
+        ([-(2**63) - 1, 1.5], ["-9223372036854775809", "1.5"]),
+        ([{"p": 2**64 + 1}, {"p": 1}], ['{"p":18446744073709551617}', '{"p":1}']),
+        ([{}, {}], ["{}", "{}"]),
+        ([{"p": {}}, {"p": {}, "q": 1}], ['{"p":{}}', '{"p":{},"q":1}']),
+        ([[{}], []], ["[{}]", "[]"]),
+        ([{}, {"p": 1}], [{"p": None}, {"p": 1}]),
         ([{"p": 1}, {"q": "x"}, 5], [{"p": 1, "q": None}, {"p": None, "q": "x"}]),
         ([1.0, 2.0], [1.0, 2.0]),
     ],
@@ -108,6 +120,94 @@ def test_a_column_has_the_type_of_most_of_its_first_values(read: Reader, lines: 
     found = read(Jsonl, {"a.jsonl": content.encode()})
     assert found.column("a") == good
     assert len(found.bad) == len(lines) - len(good)
+
+
+def test_a_number_that_no_float64_is_stays_as_it_is_written(read: Reader):
+    lines = ["0.12345678901234567891", "9007199254740993.5", "0.10000000000000001"]
+    found = read(Jsonl, {"a.jsonl": "\n".join(f'{{"a":{text},"b":{{"c":{text}}}}}' for text in lines).encode()})
+    assert found.column("a") == ["0.12345678901234567891", "9007199254740993.5", "0.1"]
+    assert found.column("b")[:2] == [f'{{"c":{text}}}' for text in lines[:2]]
+    assert read(Jsonl, {"b.jsonl": b'{"a":0.10000000000000001,"b":0}'}).good["b.jsonl#0"]["a"] == "0.1"
+
+
+def test_a_number_beyond_64_bits_is_quarantined_when_it_comes_late(read: Reader):
+    found = read(
+        Jsonl, {"a.jsonl": b'{"a":1.5,"b":[1]}\n' * 1500 + b'{"a":18446744073709551617}\n{"b":[-9223372036854775809]}'}
+    )
+    assert "expected double, found 18446744073709551617" in found.bad["a.jsonl#1500"]
+    assert "expected list<item: int64>, found [-9223372036854775809]" in found.bad["a.jsonl#1501"]
+
+
+def test_declared_types_hold_and_what_does_not_fit_is_quarantined(read: Reader):
+    lines = [
+        {"a": 1, "d": "2024-01-31", "i": "7", "n": 2.0},
+        {"a": {"b": []}, "d": None, "i": 8},
+        {"a": "x", "d": "soon"},
+    ]
+    types = {"a": "string", "d": "date32", "i": "int16", "n": "int64"}
+    found = read(Jsonl, {"a.jsonl": "\n".join(map(json.dumps, lines)).encode()}, types=types)
+    assert (found.column("a"), found.column("i")) == (["1", '{"b":[]}'], [7, 8])
+    assert (found.column("d"), found.column("n")) == ([datetime.date(2024, 1, 31), None], [2, None])
+    assert found.bad == {"a.jsonl#2": 'column d: expected date32[day], found "soon"; see source.types'}
+
+
+def test_a_declared_type_for_a_key_that_is_not_there_names_those_that_are(read: Reader):
+    with pytest.raises(InputError, match=r"source\.types: no key z; the keys are a, b"):
+        read(Jsonl, {"a.jsonl": b'{"a":1,"b":2}\n'}, types={"z": "int64"})
+    found = read(Jsonl, {"a.jsonl": MANY + b'{"z":"7"}'}, types={"z": "int64"})
+    assert found.good["a.jsonl#1500"]["z"] == 7
+
+
+ROWS = [{"a": 1, "t": "x\ny, [z]"}, {"a": 2, "t": None}, {"a": 3, "t": "é"}]
+DOCUMENTS = {
+    "one-line.json": json.dumps(ROWS),
+    "a-row-a-line.jsonl": "[\n" + ",\n".join(map(json.dumps, ROWS)) + "\n]\n",
+    "pretty.json": json.dumps(ROWS, indent=2),
+    "pretty-objects.json": "\n".join(json.dumps(row, indent=1) for row in ROWS),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_has_a_row_for_each_of_its_objects(read: Reader, name: str):
+    found = read(Jsonl, {name: DOCUMENTS[name].encode()})
+    assert [(row["a"], row["t"]) for row in found.good.values()] == [(row["a"], row["t"]) for row in ROWS]
+    assert not found.bad
+
+
+BROKEN_DOCUMENTS = {
+    b'[\n{"a":1},\n{"a":': (1, 'expected JSON, found \'{"a":'),
+    b'[\n{"a":1},\n{"a":2}': (2, "expected the end of a JSON array, found ''"),
+    b'[\n{"a":1}\n]\n{"a":2}': (1, 'expected the end of a JSON array, found \']\\n{"a":2}'),
+    b'[{"a":1},\n' + b'{"a":' * 100_000: (1, "expected JSON, found"),
+    b'{\n"a":1}\n{"a":\xff}': (0, "expected a JSON document in UTF-8"),
+    b"[\n": (0, "write one object a line"),
+    b'{\n"a":': (0, "write one object a line"),
+}
+
+
+@pytest.mark.parametrize("content", BROKEN_DOCUMENTS, ids=[str(content[:20]) for content in BROKEN_DOCUMENTS])
+def test_of_a_broken_document_the_rows_before_the_damage_stay(read: Reader, content: bytes):
+    count, told = BROKEN_DOCUMENTS[content]
+    found = read(Jsonl, {"a.json": content})
+    assert len(found.good) == count
+    assert told in next(iter(found.bad.values()))
+
+
+def test_an_array_on_a_line_of_a_file_of_lines_is_no_row_and_the_reason_says_what_to_do(read: Reader):
+    found = read(Jsonl, {"a.jsonl": b'[{"a":1}]\n[{"a":2}]\n'})
+    assert len(found.bad) == 2
+    assert "write one object a line, for example with jq -c '.[]' for an array" in found.bad["a.jsonl#0"]
+
+
+@pytest.mark.parametrize("depth", [300, 900, 1023, 1100, 100_000])
+def test_a_value_nested_beyond_all_bounds_costs_its_row(read: Reader, depth: int):
+    lists, objects = b"[" * depth + b"]" * depth, b'{"b":' * depth + b"1" + b"}" * depth
+    lines = [b'{"a":1}', b'{"a":%s}' % lists, b'{"a":%s}' % objects, b'{"c":%s}' % lists, b'{"a":2}']
+    long = [b'{"x":18446744073709551616,"c":%s}' % objects]
+    for content in (lines + long, long + lines[::-1], lines[1:] + long):
+        found = read(Jsonl, {"a.jsonl": b"\n".join(content)})
+        assert len(found.bad) == 4
+        assert {"1", "2"} >= {str(row["a"]) for row in found.good.values()}
 
 
 def test_a_fraction_in_a_column_of_whole_numbers_is_never_cut_off(read: Reader):

@@ -5,7 +5,9 @@ import decimal
 import gzip
 import io
 import random
+import struct
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
 
+from tasks import rows
 from tasks.errors import InputError
 from tasks.ingest.listing import list_inputs
 from tasks.ingest.parquet import Parquet
+from tasks.ingest.parquet_types import plain_kind
+from tasks.write.publishable import common_schema, conform
 from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
 
 Reader = Callable[..., Read]
@@ -161,3 +166,187 @@ def test_many_lost_rows_come_in_blocks_of_bounded_size(tmp_path):
     units = source.units(list_inputs(source, "all"))
     (tmp_path / "a.parquet").unlink()
     assert [len(block) for block in source.read(units, None)] == [8192, 8192, 3616]
+
+
+def varint(number: int) -> bytes:
+    """The number as Thrift's compact protocol writes an integer of 64 bits."""
+    left, found = (number << 1) ^ (number >> 63), b""
+    while left > 127:
+        found, left = found + bytes([left & 127 | 128]), left >> 7
+    return found + bytes([left])
+
+
+def declaring(rows: int, places: list[int]) -> bytes:
+    """A file of 7,777 rows with `rows` in these places of the footer: 0 the file's, 1 the column's, 2 the group's."""
+    schema = pa.schema([pa.field("x", pa.int8(), nullable=False)])
+    whole = file(pa.table({"x": [1] * 7777}, schema), compression="none", store_schema=False, write_statistics=False)
+    length = struct.unpack("<I", whole[-8:-4])[0]
+    parts = whole[-8 - length : -8].split(varint(7777))
+    assert len(parts) == 4
+    numbers = [varint(rows if place in places else 7777) for place in range(3)]
+    footer = parts[0] + b"".join(number + part for number, part in zip(numbers, parts[1:], strict=True))
+    return whole[: -8 - length] + footer + struct.pack("<I", len(footer)) + b"PAR1"
+
+
+@pytest.mark.parametrize(
+    ("rows", "places"),
+    [
+        *product([10**8, 10**15, 7778, 7776, 100, -25], [[0], [0, 2], [1], [2]]),
+        *product([10**8, 10**15, 7778, -25], [[0, 1, 2]]),
+    ],
+)
+def test_a_footer_that_promises_other_rows_than_there_are_costs_its_file_alone(read: Reader, rows: int, places: list):
+    found = read(Parquet, {"a.parquet": file({"x": [1]}), "b.parquet": declaring(rows, places)})
+    assert len(found.bad) <= 2
+    reason = found.bad.get("b.parquet") or found.bad["b.parquet#7777"]
+    assert "as the footer says, found" in reason
+    assert f"{rows:,}" in reason
+    assert found.good["a.parquet#0"]["x"] == 1
+
+
+def test_many_rows_in_few_bytes_are_rows_if_they_are_there(read: Reader):
+    content = file({"x": [None] * 200_000}, compression="none")
+    assert len(content) * 8 < 200_000
+    assert read(Parquet, {"a.parquet": content}).counts == {"a.parquet": 200_000}
+
+
+def int96(*days: datetime.date | None, nanos: int = 1_000) -> bytes:
+    """A file of INT96 times, each so many nanoseconds after midnight; pyarrow itself writes none after 2262."""
+    start = datetime.date(2001, 2, 3)
+    times = [datetime.datetime.combine(start + datetime.timedelta(i), datetime.time(4)) for i in range(len(days))]
+    table = pa.table({"t": pa.array(times, pa.timestamp("ns"))})
+    options = {"compression": "none", "use_dictionary": False, "write_statistics": False, "store_schema": False}
+    content = file(table, use_deprecated_int96_timestamps=True, **options)
+    for i, day in enumerate(days):
+        old = struct.pack("<qi", 4 * 3600 * 10**9, start.toordinal() + i + 1_721_425)
+        assert content.count(old) == 1
+        content = content.replace(
+            old, struct.pack("<qi", nanos, (day.toordinal() if day else 2**31 - 1_721_426) + 1_721_425)
+        )
+    return content
+
+
+def test_times_of_any_year_are_read_as_they_are_written(read: Reader):
+    days = [datetime.date(1, 1, 1), datetime.date(1676, 5, 6), datetime.date(2024, 1, 2), datetime.date(9999, 12, 31)]
+    found = read(Parquet, {"a.parquet": int96(*days)})
+    assert found.column("t") == [datetime.datetime.combine(day, datetime.time(0, 0, 0, 1)) for day in days]
+
+
+def test_times_that_microseconds_do_not_hold_are_quarantined_alone(read: Reader):
+    day = datetime.date(2024, 1, 2)
+    found = read(Parquet, {"a.parquet": int96(day, None, day), "b.parquet": int96(day, nanos=1_001)})
+    expected = "column t: expected a time in microseconds, found an INT96 time"
+    assert found.bad["a.parquet#1"] == f"{expected} outside the years that 64 bits hold"
+    assert found.bad["b.parquet#0"] == f"{expected} with nanoseconds"
+    assert list(found.good) == ["a.parquet#0", "a.parquet#2"]
+
+
+HALF_PAST = datetime.datetime(2024, 1, 1, 0, 30, tzinfo=datetime.UTC)
+JOINED = {
+    "whole numbers": (pa.array([1], pa.int32()), pa.array([2**40]), pa.int64(), [1, 2**40]),
+    "whole numbers and fractions": (pa.array([1]), pa.array([2.5]), pa.float64(), [1.0, 2.5]),
+    "zones": (
+        pa.array([HALF_PAST], pa.timestamp("ms", "Europe/Berlin")),
+        pa.array([HALF_PAST], pa.timestamp("us", "UTC")),
+        pa.timestamp("us", "UTC"),
+        [HALF_PAST, HALF_PAST],
+    ),
+    "nulls": (pa.nulls(1), pa.array(["x"]), pa.string(), [None, "x"]),
+    "texts": (pa.array(["x"], pa.large_string()), pa.array(["y"]), pa.large_string(), ["x", "y"]),
+    "decimals": (
+        pa.array([decimal.Decimal("1.5")], pa.decimal128(4, 1)),
+        pa.array([decimal.Decimal("2.25")], pa.decimal128(4, 2)),
+        pa.decimal128(5, 2),
+        [decimal.Decimal("1.50"), decimal.Decimal("2.25")],
+    ),
+    "objects": (
+        pa.array([{"a": 1}], pa.struct([("a", pa.int32())])),
+        pa.array([{"b": "x", "a": 2}]),
+        pa.struct([("a", pa.int64()), ("b", pa.string())]),
+        [{"a": 1, "b": None}, {"a": 2, "b": "x"}],
+    ),
+    "lists": (pa.array([[1]], pa.list_(pa.int32())), pa.array([[2**40]]), pa.list_(pa.int64()), [[1], [2**40]]),
+}
+
+
+@pytest.mark.parametrize("case", JOINED.values(), ids=JOINED)
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_types_that_differ_between_files_become_one_that_holds_all_values(tmp_path, case: tuple, is_turned: bool):
+    first, second, kind, values = case
+    for name, column in zip("ba" if is_turned else "ab", (first, second), strict=True):
+        (tmp_path / f"{name}.parquet").write_bytes(file({"x": column}))
+    source = Parquet(path=str(tmp_path))
+    units = source.units(list_inputs(source, "all"))
+    schema = source.common_schema(units)
+    found = read_all(source, units, schema)
+    assert found.column("x") == (values[::-1] if is_turned else values)
+    if not is_turned:
+        assert all(block.schema.field("x").type == kind for block in source.read(units, schema))
+
+
+CLASHES = {
+    "text and numbers": (pa.array(["s"]), pa.array([1]), "string", "int64"),
+    "zoned and not": (
+        pa.array([HALF_PAST], pa.timestamp("us", "UTC")),
+        pa.array([HALF_PAST], pa.timestamp("us")),
+        "timestamp[us, tz=UTC]",
+        "timestamp[us]",
+    ),
+    "text and bytes": (pa.array(["s"]), pa.array([b"s"]), "string", "binary"),
+    "decimals and floats": (
+        pa.array([decimal.Decimal("1.5")]), pa.array([1.5]), "decimal128(2, 1)", "double",
+    ),
+    "truths and numbers": (pa.array([True]), pa.array([1]), "bool", "int64"),
+    "lists and none": (pa.array([[1]]), pa.array([1]), "list<element: int64>", "int64"),
+    "objects of other values": (pa.array([{"a": 1}]), pa.array([{"a": "x"}]), "struct<a: int64>", "struct<a: string>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CLASHES.values(), ids=CLASHES)
+def test_a_file_with_a_type_that_does_not_fit_is_quarantined_and_both_are_named(read: Reader, case: tuple):
+    usual, odd, known, found_kind = case
+    found = read(Parquet, {f"{i}.parquet": file({"id": [i], "x": odd if i == 0 else usual}) for i in range(3)})
+    told = (
+        f"column x: expected {known}, as in 1.parquet, found {found_kind} in 0.parquet; write the column with one type"
+    )
+    assert found.bad == {"0.parquet#0": told}
+    assert found.column("id") == [1, 2]
+
+
+def test_a_value_that_the_common_type_does_not_hold_is_quarantined_alone(read: Reader):
+    found = read(Parquet, {"a.parquet": file({"x": [1.5]}), "b.parquet": file({"x": [2**53 + 1, 2]})})
+    told = "column x: expected double, as in a.parquet, found int64 in b.parquet, and a value that double does not hold"
+    assert found.bad == {"b.parquet#0": told}
+    assert found.column("x") == [1.5, 2.0]
+
+
+REQUIRED = pa.field("c", pa.int64(), nullable=False)
+NESTED = {
+    "an object": (pa.struct([REQUIRED]), {"c": 1}),
+    "a list": (pa.list_(REQUIRED), [1]),
+    "a list of objects": (pa.list_(pa.field("element", pa.struct([REQUIRED]), nullable=False)), [{"c": 1}]),
+    "an object of an object": (pa.struct([pa.field("d", pa.struct([REQUIRED]), nullable=False)]), {"d": {"c": 1}}),
+}
+
+
+@pytest.mark.parametrize(("kind", "value"), NESTED.values(), ids=NESTED)
+def test_what_one_file_requires_inside_a_column_may_be_null_elsewhere(tmp_path, kind: pa.DataType, value: object):
+    (tmp_path / "a.parquet").write_bytes(
+        file(pa.table({"s": pa.array([value], kind)}, pa.schema([pa.field("s", kind, False)])))
+    )
+    (tmp_path / "b.parquet").write_bytes(file({"y": ["b"]}))
+    (tmp_path / "c.parquet").write_bytes(file({"s": pa.array([None], plain_kind(kind))}))
+    source = Parquet(path=str(tmp_path))
+    units = source.units(list_inputs(source, "all"))
+    blocks = list(source.read(units, source.common_schema(units)))
+    whole = conform(rows.joined(blocks), common_schema(block.schema for block in blocks))
+    buffer = io.BytesIO()
+    pq.write_table(whole, buffer)
+    assert pq.read_table(buffer)["s"].to_pylist() == [value, None, None]
+
+
+def test_a_column_twice_in_a_file_costs_its_rows_alone(read: Reader):
+    double = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+    found = read(Parquet, {"a.parquet": file({"x": [1]}), "b.parquet": file(double)})
+    assert found.bad == {"b.parquet": "expected each column once, found several named x"}
+    assert found.column("x") == [1]

@@ -1,0 +1,133 @@
+"""JSON text: the lines of a file, or the values of one document, and a line's object with all its digits.
+
+It knows nothing of types, units or blocks.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from itertools import chain
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks import rows
+from tasks.errors import RowError
+from tasks.ingest.digits import is_exact
+
+DOCUMENT_BYTES = 256 * 2**20  # a document is held whole
+ADVICE = "write one object a line, for example with jq -c '.[]' for an array"
+_BLANK = re.compile(r"\s*")
+# Numbers of which orjson may not keep all digits: whole ones beyond 64 bits, others of 18 digits and more.
+_LONG = r"-[1-9][0-9]{18}|[1-9][0-9]{19}|[1-9][0-9]*\.[0-9]{17}|\.0*[1-9][0-9]{17}|[1-9][0-9]{15}[0-9]*(\.[0-9]|[eE])"
+
+
+def values(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """Yield each line that is not blank; of a document, an array or objects over several lines, each of its values.
+
+    Args:
+        pieces: Whole lines.
+        name: The file's name: in a `.json` file an array on one line is a document too.
+
+    Raises:
+        RowError: If the rest of a document is no JSON, or is too long.
+    """
+    first = next(pieces, b"")
+    if not _is_document(first, name.lower().endswith((".json", ".json.gz"))):
+        for piece in chain([first], pieces):
+            yield from (line for line in piece.split(b"\n") if line.strip())
+        return
+    content = bytearray(first)
+    for piece in pieces:
+        content += piece
+        if len(content) > DOCUMENT_BYTES:
+            raise RowError(f"expected a JSON document of {DOCUMENT_BYTES:,} bytes at most, found more; {ADVICE}")
+    yield from _items(bytes(content))
+
+
+def parsed(lines: list[bytes]) -> list[dict[str, Any] | RowError]:
+    """Return each line's object, or why it is none. A number is a `Decimal` if 64 bits do not hold its digits."""
+    is_long = pc.match_substring_regex(pa.array(lines, pa.large_binary()), _LONG).to_pylist()
+    return [_parse(line, long) for line, long in zip(lines, is_long, strict=True)]
+
+
+def _is_document(first: bytes, is_json_file: bool) -> bool:
+    line = first.lstrip().partition(b"\n")[0].strip()
+    if not line.startswith((b"[", b"{")):
+        return False
+    try:
+        return isinstance(orjson.loads(line), list) and is_json_file
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return b"\n" in next(_items(first), b"") or line.startswith(b"[")
+    except RowError:
+        return False
+
+
+def _items(content: bytes) -> Iterator[bytes]:
+    """The values of an array, or those that follow one another, each as it is written."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise RowError("expected a JSON document in UTF-8, found other bytes") from None
+    decoder, place = json.JSONDecoder(), _next(text, 0)
+    is_array = text.startswith("[", place)
+    place = _next(text, place + is_array)
+    while place < len(text) and not (is_array and text[place] == "]"):
+        start = place
+        try:
+            place = _next(text, decoder.raw_decode(text, start)[1])
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise RowError(f"expected JSON, found {text[start : start + 200]!r}: {error}") from None
+        yield text[start:place].strip().encode()
+        if is_array and text.startswith(",", place):
+            place = _next(text, place + 1)
+    if is_array and text[place:].strip() != "]":
+        raise RowError(f"expected the end of a JSON array, found {text[place : place + 200]!r}")
+
+
+def _next(text: str, place: int) -> int:
+    """The place of the next character that is not blank."""
+    return _BLANK.match(text, place).end()  # type: ignore[union-attr]
+
+
+def _parse(line: bytes, is_long: bool) -> dict[str, Any] | RowError:
+    shown = line[:200].decode(errors="replace")
+    try:
+        value = orjson.loads(line)
+        if is_long:
+            value = json.loads(line, parse_int=_whole, parse_float=_fraction)
+    except RecursionError:
+        return RowError(f"expected fewer lists and objects in one another, found {shown!r}")
+    except orjson.JSONDecodeError as error:
+        if not _is_utf8(line):
+            return RowError(f"expected text in UTF-8, found {shown!r}")
+        advice = f"; {ADVICE}" if line.startswith((b"[", b"{")) else ""
+        return RowError(f"expected a line that is a JSON object, found {shown!r}: {error}{advice}")
+    if not isinstance(value, dict):
+        advice = f"; {ADVICE}" if isinstance(value, list) else ""
+        return RowError(f"expected a line that is a JSON object, found {shown}{advice}")
+    if reserved := sorted(value.keys() & set(rows.HIDDEN.names)):
+        return RowError(f"the key {reserved[0]} is reserved; rename it in the source")
+    return value
+
+
+def _whole(text: str) -> int | Decimal:
+    return int(text) if len(text) <= 20 and -(2**63) <= int(text) < 2**64 else Decimal(text)
+
+
+def _fraction(text: str) -> float | Decimal:
+    value = float(text)
+    return value if is_exact(text, value) else Decimal(text)
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

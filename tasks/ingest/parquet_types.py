@@ -1,0 +1,142 @@
+"""Parquet files' columns and types, as one table's: joined if that changes no value. It opens no file."""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.errors import RowError
+from tasks.ingest.counted import Judged
+
+FILE = b"file"  # the metadata of a joined field: a file that has it
+
+
+def plain(data: pa.Table) -> pa.Table:
+    """Return the table with dictionaries as their values, and without fields that may not be null.
+
+    A dictionary in one file may be none in the next, and a field that one file requires the next may lack.
+    """
+    for place, field in enumerate(data.schema):
+        kind = plain_kind(field.type)
+        if kind != field.type:
+            data = data.set_column(place, field.name, data[field.name].cast(kind))
+    return data
+
+
+def plain_kind(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a column of `plain`."""
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
+    return _nullable(kind)
+
+
+def joined(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
+    """Return the columns of all files, each of a type that holds the values of all files if there is one.
+
+    Args:
+        schemas: Files and their plain columns. The types of the first ones count if the later ones do not fit.
+    """
+    fields: dict[str, pa.Field] = {}
+    for path, schema in schemas:
+        for field in schema:
+            known = fields.get(field.name)
+            if known is None or pa.types.is_null(known.type):
+                fields[field.name] = pa.field(field.name, field.type, metadata={FILE: path})
+            elif kind := wider(known.type, field.type):
+                fields[field.name] = known.with_type(kind)
+    return pa.schema(list(fields.values()))
+
+
+def conform(found: Judged, schema: pa.Schema, path: str) -> Judged:
+    """Return the rows with the types of `schema`, and those that have a value that its type does not hold.
+
+    Raises:
+        RowError: If the type of a column is none that the table's type holds.
+    """
+    data, errors = found
+    for place, field in enumerate(data.schema):
+        if field.name not in schema.names or (known := schema.field(field.name)).type == field.type:
+            continue
+        told = f"column {field.name}: expected {known.type}, as in {(known.metadata or {}).get(FILE, b'').decode()}"
+        if wider(known.type, field.type) != known.type:
+            raise RowError(f"{told}, found {field.type} in {path}; write the column with one type")
+        column, misfits = _cast(data[field.name], known.type)
+        reason = RowError(f"{told}, found {field.type} in {path}, and a value that {known.type} does not hold")
+        data, errors = data.set_column(place, field.name, column), dict.fromkeys(misfits, reason) | errors
+    return Judged(data, errors)
+
+
+def wider(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    """Return the type to which values of both are cast unchanged, or not at all; None if there is none."""
+    if first == second or pa.types.is_null(second):
+        return first
+    if pa.types.is_null(first):
+        return second
+    if pa.types.is_struct(first) and pa.types.is_struct(second):
+        return _wider_struct(first, second)
+    if _is_list(first) and _is_list(second):
+        inner = wider(first.value_type, second.value_type)
+        return inner and pa.list_(inner)
+    if pa.types.is_timestamp(first) and pa.types.is_timestamp(second) and first.tz and second.tz:
+        unit = max(first.unit, second.unit, key=["s", "ms", "us", "ns"].index)
+        return pa.timestamp(unit, first.tz if first.tz == second.tz else "UTC")
+    if _is_bytes(first) != _is_bytes(second) or _is_inexact(first, second) or _is_inexact(second, first):
+        return None
+    try:
+        schemas = [pa.schema([("x", first)]), pa.schema([("x", second)])]
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        return None
+
+
+def _wider_struct(first: pa.StructType, second: pa.StructType) -> pa.DataType | None:
+    kinds: dict[str, pa.DataType | None] = {field.name: field.type for field in first}
+    for field in second:
+        known = kinds.get(field.name)
+        kinds[field.name] = wider(known, field.type) if known else field.type
+    return None if any(kind is None for kind in kinds.values()) else pa.struct(list(kinds.items()))
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, list[int]]:
+    """The column as `kind`, null if a value does not fit, and the places of those values."""
+    try:
+        return pc.cast(column, kind), []
+    except pa.ArrowInvalid:
+        cells, misfits = [], []
+    for i in range(len(column)):
+        try:
+            cells.append(pc.cast(column[i : i + 1], kind).combine_chunks())
+        except pa.ArrowInvalid:
+            cells.append(pa.nulls(1, kind))
+            misfits.append(i)
+    return pa.chunked_array([pa.concat_arrays(cells)]), misfits
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _free(kind.item_field))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_free(kind.value_field), kind.list_size)
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_free(kind.value_field))
+    return pa.list_(_free(kind.value_field)) if pa.types.is_list(kind) else kind
+
+
+def _free(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _nullable(field.type))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+
+
+def _is_inexact(first: pa.DataType, second: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(first) and pa.types.is_floating(second))
