@@ -6,12 +6,16 @@ from typing import Any, NamedTuple
 
 
 class Entry(NamedTuple):
-    """A file by its full name in its filesystem, size in bytes, version, and `changed_at` as `storage.File` has it."""
+    """A file by its full name in its filesystem, size in bytes, version, and `changed_at` as `storage.File` has it.
+
+    no_file: what lies there instead of a file that can be read; empty where one does.
+    """
 
     name: str
     size: int
     version: str
     changed_at: float | None
+    no_file: str = ""
 
 
 def entry_of(name: str, info: dict[str, Any]) -> Entry:

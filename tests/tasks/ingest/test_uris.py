@@ -4,6 +4,7 @@ import gzip
 import http.server
 import io
 import json
+import os
 import threading
 import uuid
 from collections import Counter
@@ -139,6 +140,16 @@ def test_what_cannot_be_fetched_is_quarantined_with_the_reason(tmp_path: Path, w
     assert found.bad["list.csv#14"] == "expected 1 fields, found 3: a,b,c"
     assert asked["/404"] == asked["/403"] == asked["/410"] == 1
     assert asked["/500"] == uris.TRIES
+
+
+def test_what_a_list_names_and_is_no_file_is_quarantined_and_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "a").write_bytes(b"x")
+    (tmp_path / "list.txt").write_text(f"fifo\n/dev/zero\nfile:///dev/zero\n.\na\n{tmp_path}\n")
+    found = read(Uris(path=str(tmp_path / "list.txt"), content="bytes"))
+    assert found.column("bytes") == [b"x"]
+    reasons = ["FIFO", "device", "device", "folder", "folder"]
+    assert list(found.bad.values()) == [f"expected a file, found a {reason}" for reason in reasons]
 
 
 def test_where_nothing_can_be_reached_the_run_fails_and_quarantines_nothing(tmp_path: Path) -> None:
