@@ -20,7 +20,8 @@ class Entry(NamedTuple):
 
 def entry_of(name: str, info: dict[str, Any]) -> Entry:
     """Of an entry as fsspec, or S3 itself, gives it."""
-    return Entry(name, int(info["size"] or 0), version_of(info), changed_at(info))
+    no_file = "" if info.get("size") is not None else "file whose length the server does not tell"
+    return Entry(name, int(info.get("size") or 0), version_of(info), changed_at(info), no_file)
 
 
 def is_text(name: str) -> bool:

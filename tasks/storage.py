@@ -289,7 +289,12 @@ def entries(filesystem: fsspec.AbstractFileSystem, root: str) -> Iterator[Entry]
     found = filesystem.find(root, detail=True)
     if not isinstance(found, dict):  # of a file, Azure's driver (adlfs 2026.8) gives but a list of its name
         found = {name: filesystem.info(name) for name in found}
-    return (entry_of(name, info) for name, info in sorted(found.items()))
+    return (entry_of(name, _with_size(filesystem, name, info)) for name, info in sorted(found.items()))
+
+
+def _with_size(filesystem: fsspec.AbstractFileSystem, name: str, info: dict[str, Any]) -> dict[str, Any]:
+    """An entry with its size, for which a web server has to be asked apart."""
+    return info if info.get("size") is not None else info | filesystem.info(name)
 
 
 def _is_unordered(root: str) -> bool:

@@ -1,9 +1,11 @@
 """Whose fault an error is: a file's, which costs its rows, or the storage's, which a later attempt may find well."""
 
+import bz2
 import errno
 import gzip
 import http.server
 import io
+import lzma
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -12,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.errors import StorageFailed
+from tasks.errors import InputError, StorageFailed
 from tasks.ingest.csv import Csv
 from tasks.ingest.images import Images
 from tasks.ingest.jsonl import Jsonl
@@ -83,13 +85,22 @@ def test_a_file_is_to_blame_for_what_is_wrong_with_its_bytes():
     assert is_damage(zlib.error("bad"))
     assert is_damage(FileNotFoundError(errno.ENOENT, "gone"))
     assert is_damage(PermissionError("forbidden"))
+    assert is_damage(OSError(errno.ELOOP, "a link that leads to itself"))
+    assert is_damage(damage_of(b"\xfd7zXZ\0" + b"\xff" * 99, lambda file: lzma.decompress(file.read())))
+    assert is_damage(damage_of(b"BZh9" + b"\xff" * 99, lambda file: bz2.decompress(file.read())))
+
+
+@pytest.mark.parametrize("error", [ValueError("no number"), KeyError("no such name"), IndexError(), MemoryError()])
+def test_whatever_else_a_reader_raises_about_a_file_is_that_files(error: Exception):
+    assert is_damage(error)
 
 
 @pytest.mark.parametrize(
     "error",
     [
         OSError(errno.EIO, "input/output error"), OSError(errno.EBUSY, "slow down"), ConnectionResetError(),
-        TimeoutError(), BrokenPipeError(), ValueError("a mistake of ours"), KeyError("a mistake of ours"),
+        TimeoutError(), BrokenPipeError(), InputError("of the job"), ModuleNotFoundError("a library"),
+        OSError(errno.ENOSPC, "disk full"),
     ],
 )  # fmt: skip
 def test_a_file_is_not_to_blame_for_what_is_wrong_elsewhere(error: Exception):
