@@ -44,6 +44,8 @@ def damage_told(expected: str) -> Iterator[None]:
     except (pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None) or not is_damage(error):
             raise
+        if isinstance(error, pa.ArrowNotImplementedError):  # the file may be as good as any
+            raise RowError(f"pyarrow {pa.__version__} cannot read {expected}: {str(error).strip()}") from error
         raise RowError(f"expected {expected}: {str(error).strip()}") from error
 
 
@@ -143,7 +145,11 @@ def end_of_text(unit: dict, count: int, damage: Exception | None) -> Iterator[pa
         yield from unreadable(unit, damage)
         return
     stop = unit["rows"] if unit["rows"] is not None else count + bool(damage)
-    reason = f"the file cannot be read from here on: {damage}" if damage else "the file ends before this row"
+    reason = (
+        f"the file cannot be read from here on: {rows.error_message(damage)}"
+        if damage
+        else "the file ends before this row"
+    )
     is_other = isinstance(damage, SourceChanged | SourceVanished)
     yield from rest_of_unit(unit, count, stop, damage if damage and is_other else RowError(reason))
     if unit["rows"] is None:

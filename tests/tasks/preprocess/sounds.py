@@ -71,6 +71,7 @@ def broken() -> dict[str, tuple[bytes, str]]:
         "text": (b"Dear listener\n" * 20, "280 bytes that begin with b'Dear listener"),
         "zeros": (bytes(1000), "1000 bytes that begin with"),
         "header-only": (wav(np.zeros(0, np.float32)), "without a single sample"),
+        "too-short": (wav(np.full(5, 0.5, np.float32), 44_100), "found one of 5 samples, too few to make some"),
         "cut-wav": (WHOLE[: len(WHOLE) // 2], r"found 16022 bytes of 32044: it is cut off"),
         "cut-mp4": (mp4[: len(mp4) // 2], r"found \d+ bytes of \d+: it is cut off"),
         "cut-flac": (flac[: len(flac) // 2], "do not decode: Invalid data"),
