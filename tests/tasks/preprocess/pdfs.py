@@ -9,7 +9,7 @@ PIXEL = b"q 612 0 0 792 0 0 cm BI /W 1 /H 1 /CS /G /BPC 8 ID \x00 EI Q"  # a pag
 def pdf(
     pages: Sequence[Sequence[str]], drawn: bytes = b"", trailer: bytes = b"", fields: Sequence[bytes] = ()
 ) -> bytes:
-    """A file with these lines on each page, on those without any what is `drawn`; every page shows the form `fields`."""
+    """A file with these lines on each page, on those without any what is `drawn`, and the form `fields` on all."""
     numbers = b" ".join(b"%d 0 R" % (3 + place) for place in range(len(fields)))
     form = b"/AcroForm << /Fields [%s] >>" % numbers if fields else b""
     widget = b"<< /Type /Annot /Subtype /Widget /Rect [50 50 200 70] %s >>"
