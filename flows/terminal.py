@@ -21,6 +21,7 @@ from flows.backfill_plan import Step, summary
 from flows.doctor import Finding, counts
 from flows.job import Job
 from flows.ledger import Entry
+from tasks import passed_over
 from tasks.artifacts import artifact_key
 from tasks.errors import STREAM_STAGES
 from tasks.run_directory import now
@@ -145,6 +146,8 @@ def show_receipt(receipt: dict[str, Any], job: Job) -> None:
         f"{receipt['rows_quarantined']:,} quarantined, {receipt['rows_resumed']:,} resumed"
     )
     console.print(f"  time: {receipt['seconds']:,.1f} s, {receipt['rows_per_second']:,.1f} rows/s")
+    if passed := passed_over.told(receipt.get("passed_over", {})):
+        console.print(f"  passed over: {passed}", markup=False)
     for warning in receipt.get("warnings", []):
         console.print(f"  warning: {warning}", markup=False)
     for file in receipt["files"][:3]:

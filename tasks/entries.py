@@ -6,17 +6,22 @@ from typing import Any, NamedTuple
 
 
 class Entry(NamedTuple):
-    """A file by its full name in its filesystem, size in bytes, version, and `changed_at` as `storage.File` has it."""
+    """A file by its full name in its filesystem, size in bytes, version, and `changed_at` as `storage.File` has it.
+
+    no_file: what lies there instead of a file that can be read; empty where one does.
+    """
 
     name: str
     size: int
     version: str
     changed_at: float | None
+    no_file: str = ""
 
 
 def entry_of(name: str, info: dict[str, Any]) -> Entry:
     """Of an entry as fsspec, or S3 itself, gives it."""
-    return Entry(name, int(info["size"] or 0), version_of(info), changed_at(info))
+    no_file = "" if info.get("size") is not None else "file whose length the server does not tell"
+    return Entry(name, int(info.get("size") or 0), version_of(info), changed_at(info), no_file)
 
 
 def is_text(name: str) -> bool:

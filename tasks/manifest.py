@@ -3,7 +3,8 @@
 import base64
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -90,12 +91,19 @@ class ManifestWriter:
             self._writer.write_table(self._waiting[:ROWS_A_GROUP])
             self._waiting = self._waiting[ROWS_A_GROUP:]
 
-    def finish(self, inputs: str, schema: pa.Schema | None, snapshot: str = "") -> None:
+    def finish(
+        self,
+        inputs: str,
+        schema: pa.Schema | None,
+        snapshot: str = "",
+        passed_over: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         """In the footer are `inputs`, the digest of the files, and what all units are read as, if they are.
 
-        schema: their columns and types. snapshot: the version of the table that they are of.
+        schema: their columns and types. snapshot: the version of the table that they are of. passed_over: what the
+        listing found besides, as the receipt has it.
         """
-        metadata: dict[str, str | bytes] = {"inputs": inputs}
+        metadata: dict[str, str | bytes] = {"inputs": inputs, "passed_over": json.dumps(passed_over or {})}
         if snapshot:
             metadata["snapshot"] = snapshot
         if schema is not None:
@@ -147,6 +155,12 @@ def read_snapshot(location: Location) -> str:
     """The version of the table that all units are of, as the source named it; empty where it has none."""
     with location.open() as file:
         return str(pq.ParquetFile(file).metadata.metadata.get(b"snapshot", b"").decode())
+
+
+def read_passed_over(location: Location) -> dict[str, dict[str, Any]]:
+    """What the listing passed over, by reason; nothing in a manifest of before it was counted."""
+    with location.open() as file:
+        return dict(json.loads(pq.ParquetFile(file).metadata.metadata.get(b"passed_over", b"{}")))
 
 
 def read_manifest(location: Location, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:

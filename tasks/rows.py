@@ -241,6 +241,9 @@ def error_type(error: Exception) -> str:
 
 def error_message(error: Exception) -> str:
     """An error's text, never empty and at most `MESSAGE_LIMIT` characters."""
+    if isinstance(error, UnicodeDecodeError):  # Python says no more than a byte and its place
+        found = f"{bytes(error.object[error.start : error.start + 16])!r} at byte {error.start}: {error.reason}"
+        return f"expected text in {error.encoding}, found {found}"
     message = (str(error) or type(error).__name__)[:MESSAGE_LIMIT]
     return message.encode(errors="replace").decode()  # file names that are no UTF-8
 

@@ -25,11 +25,12 @@ import fsspec
 from fsspec.core import split_protocol
 from fsspec.implementations.local import LocalFileSystem
 
-from tasks.entries import Entry, entry_of
+from tasks.entries import Entry, entry_of, is_text
 from tasks.errors import JobError
 from tasks.extras import missing
 from tasks.hub import at_commit, is_hub
 from tasks.local_listing import local_entries
+from tasks.passed_over import pass_over
 from tasks.passing import is_full
 from tasks.s3_listing import s3_entries
 from tasks.storage_errors import worded
@@ -98,7 +99,10 @@ class Location:
             raise JobError(f"{self}: no such filesystem here: {error}") from error
 
     def files(self, extensions: tuple[str, ...] = ()) -> Iterator[File]:
-        """Files below, sorted by path. Names that begin with `_` or `.`, and other extensions, are skipped.
+        """Files below, sorted by path; links are followed.
+
+        Names that begin with `_` or `.` or are no UTF-8, other extensions, and what is no regular file are passed over,
+        which `passed_over.counting` tells of.
 
         A location that is itself a file is that one file. Raises `FileNotFoundError` for a local directory or a bucket
         that does not exist, `PermissionError` for one that may not be read. They come while they are listed, on disks
@@ -111,14 +115,15 @@ class Location:
             root = at_commit(filesystem, root)
         root, is_empty = root.rstrip("/"), True
         scheme = "" if is_local(filesystem) else filesystem.unstrip_protocol(root).removesuffix(root)
-        for full, size, version, changed in entries(filesystem, root):
+        for entry in entries(filesystem, root):
             is_empty = False
-            path = full[len(root) :].lstrip("/") or full.rsplit("/", 1)[-1]
-            if full.endswith("/") or _is_hidden(path):
-                continue  # a name that ends in a slash stands for a directory on object stores
-            if extensions and not path.lower().endswith(extensions):
+            path = entry.name[len(root) :].lstrip("/") or entry.name.rsplit("/", 1)[-1]
+            if entry.name.endswith("/"):
+                continue  # it stands for a directory on object stores
+            if reason := _no_input(path, entry, extensions):
+                pass_over(reason, path)
                 continue
-            yield File(path, scheme + full, size, version, changed)
+            yield File(path, scheme + entry.name, entry.size, entry.version, entry.changed_at)
         if is_empty and not is_local(filesystem) and not is_hub(filesystem):
             filesystem.ls(root.split("/", 1)[0])  # a bucket that is missing or forbidden says so
 
@@ -278,13 +283,18 @@ def is_local(filesystem: fsspec.AbstractFileSystem) -> bool:
 def entries(filesystem: fsspec.AbstractFileSystem, root: str) -> Iterator[Entry]:
     """What lies below `root` in the order of full names, or `root` itself where that is a file."""
     if isinstance(filesystem, LocalFileSystem):
-        return local_entries(filesystem, root)
+        return local_entries(root)
     if hasattr(filesystem, "call_s3") and not _is_unordered(root):
         return s3_entries(filesystem, root)
     found = filesystem.find(root, detail=True)
     if not isinstance(found, dict):  # of a file, Azure's driver (adlfs 2026.8) gives but a list of its name
         found = {name: filesystem.info(name) for name in found}
-    return (entry_of(name, info) for name, info in sorted(found.items()))
+    return (entry_of(name, _with_size(filesystem, name, info)) for name, info in sorted(found.items()))
+
+
+def _with_size(filesystem: fsspec.AbstractFileSystem, name: str, info: dict[str, Any]) -> dict[str, Any]:
+    """An entry with its size, for which a web server has to be asked apart."""
+    return info if info.get("size") is not None else info | filesystem.info(name)
 
 
 def _is_unordered(root: str) -> bool:
@@ -292,8 +302,15 @@ def _is_unordered(root: str) -> bool:
     return root.split("/", 1)[0].endswith("--x-s3")
 
 
-def _is_hidden(path: str) -> bool:
-    return path[0] in "_." or "/_" in path or "/." in path
+def _no_input(path: str, entry: Entry, extensions: tuple[str, ...]) -> str:
+    """Why what a listing found at `path` is passed over; empty for an input."""
+    if path[0] in "_." or "/_" in path or "/." in path:
+        return "name that begins with _ or ."
+    if entry.no_file:
+        return entry.no_file
+    if extensions and not path.lower().endswith(extensions):
+        return "unknown extension"
+    return "" if is_text(path) else "name that is no UTF-8"
 
 
 @contextlib.contextmanager

@@ -3,14 +3,20 @@
 https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html; it knows nothing of units or columns.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
 
 from tasks.errors import RowError
+
+PIECE_BYTES = 2**24  # a length is not believed before so many bytes are there
+MOST_AXES = 64
+MOST_ROW_BYTES = 2**48  # what NumPy and Arrow count in is larger
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class Header:
 
     @property
     def row_bytes(self) -> int:
-        return int(self.dtype.itemsize * np.prod(self.row_shape, dtype=np.int64))
+        return self.dtype.itemsize * math.prod(self.row_shape)
 
 
 def read_header(opened: Any) -> Header:
@@ -34,7 +40,7 @@ def read_header(opened: Any) -> Header:
         version = npy.read_magic(opened)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, is_fortran, dtype = read(opened)
-    except (ValueError, SyntaxError) as error:
+    except (ValueError, SyntaxError, TypeError, KeyError, TokenError, RecursionError, MemoryError) as error:
         raise RowError(f"expected an array as numpy.save writes it: {error}") from None
     if version >= (3, 0) and dtype.names:  # as 2.0, but UTF-8
         dtype.names = tuple(name.encode("latin-1").decode() for name in dtype.names)
@@ -42,7 +48,11 @@ def read_header(opened: Any) -> Header:
         raise RowError(f"expected an array of plain values, found Python objects ({dtype}), which are not unpickled")
     if not shape:
         raise RowError("expected an array of at least one axis, whose first counts the rows; found a single value")
+    if len(shape) > MOST_AXES or not all(type(length) is int and length >= 0 for length in shape):
+        raise RowError(f"expected at most {MOST_AXES} axes, each of a length from 0 on, found the shape {shape!r:.200}")
     header = Header(dtype, shape[0], shape[1:], is_fortran and len(shape) > 1, opened.tell())
+    if header.row_bytes >= MOST_ROW_BYTES:
+        raise RowError(f"expected rows that a machine can hold, found {header.row_bytes:,} bytes in each by the header")
     if header.rows and not header.row_bytes:
         raise RowError(f"expected rows that hold values, found an array of shape {shape} and type {dtype}")
     return header
@@ -70,7 +80,7 @@ def read_rows(opened: Any, header: Header, count: int, rows_at_once: int) -> Ite
 def _bytes(opened: Any, count: int) -> bytes:
     """So many bytes, or what there is of them."""
     pieces = []
-    while count > 0 and (piece := opened.read(count)):
+    while count > 0 and (piece := opened.read(min(count, PIECE_BYTES))):
         pieces.append(piece)
         count -= len(piece)
     return b"".join(pieces)

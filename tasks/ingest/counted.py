@@ -63,10 +63,11 @@ def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa
     Of a file that was broken when it was listed `tables` only has to raise what breaks it.
     """
     done = 0
-    damage: Exception = RowError("the file is not the one that was listed")
     if unit["row_group"] == BROKEN:
-        yield from unreadable(unit, _raised(tables) or damage)
+        passed = RowError("the file could not be read when it was listed, and can be now; --force lists it anew")
+        yield from unreadable(unit, _raised(tables) or passed)
         return
+    damage: Exception | None = None
     try:
         for found in tables:
             judged = found if isinstance(found, Judged) else Judged(found, {})
@@ -85,7 +86,8 @@ def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa
         if not is_damage(error):
             raise
         damage = error
-    yield from rest_of_unit(unit, unit["first_row"] + done, unit["first_row"] + unit["rows"], damage)
+    missing = RowError(f"expected {unit['rows']:,} rows in this part of the file, as it declares, found {done:,}")
+    yield from rest_of_unit(unit, unit["first_row"] + done, unit["first_row"] + unit["rows"], damage or missing)
 
 
 def _raised(tables: Iterator[Any]) -> Exception | None:

@@ -16,6 +16,7 @@ from tasks.ingest.listing import file_units
 from tasks.ingest.source import FileSource
 from tasks.ingest.tables import as_schema, damage_told, is_damage, plain_type
 from tasks.ingest.uncounted import uncounted_rows
+from tasks.passed_over import pass_over
 from tasks.storage import File
 
 ROWS_AT_ONCE, SAMPLE_FILES = 8192, 8
@@ -33,7 +34,9 @@ class HuggingFace(FileSource):
 
     def files(self, partition: str) -> Iterator[File]:
         for file in super().files(partition):
-            if not file.path.rpartition("/")[-1].startswith(NO_DATA):
+            if file.path.rpartition("/")[-1].startswith(NO_DATA):
+                pass_over("file that the library keeps for itself", file.path)
+            else:
                 yield file
 
     def units(self, files: list[File]) -> pa.Table:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from tasks.entries import is_text
+from tasks import passed_over
 from tasks.errors import InputError, OvernightError, StorageFailed
 from tasks.ingest.source import Source
 from tasks.manifest import UNITS
@@ -29,8 +29,9 @@ def stream_inputs(source: Source, partition: str) -> Iterator[File]:
         yield file
     if is_empty and not source.allow_empty:
         expected = f"files ending in {', '.join(source.extensions)}" if source.extensions else "files"
+        passed = f" (passed over: {found})" if (found := passed_over.told_so_far()) else ""
         raise InputError(
-            f"source.path: expected {expected} below {source.place(partition)}, found none. "
+            f"source.path: expected {expected} below {source.place(partition)}, found none{passed}. "
             "Set source.allow_empty: true if an empty partition is no mistake."
         )
 
@@ -39,10 +40,7 @@ def find_files(source: Source, partition: str, may_be_missing: bool = False) -> 
     """The files that there are, perhaps none. Raises as `stream_inputs`, but `may_be_missing`: not where nothing is."""
     place = source.place(partition)
     with told(place, may_be_missing):
-        for file in source.files(partition):
-            if not is_text(file.path):
-                raise InputError(f"source.path: the name {file.path!r} below {place} is no UTF-8; rename the file.")
-            yield file
+        yield from source.files(partition)
 
 
 @contextlib.contextmanager

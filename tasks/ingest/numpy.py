@@ -6,6 +6,8 @@ that is cut off the whole rows are read, and what is missing is one bad row. Pic
 """
 
 import contextlib
+import io
+import lzma
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -24,6 +26,8 @@ from tasks.storage import File
 
 PART_BYTES = 32 * 2**20
 ROWS_AT_ONCE, BYTES_AT_ONCE = 8192, 16 * 2**20
+MOST_PACKED = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1040}  # https://zlib.net/zlib_tech.html says 1,032
+MOST_PACKED_OTHERWISE = 2**20
 
 
 class Numpy(FileSource):
@@ -43,6 +47,8 @@ class Numpy(FileSource):
                 with _arrays(opened) as arrays:
                     return [Part(0, _length(arrays), 0, file.size)]
             header = read_header(opened)
+        if header.is_fortran and header.rows > file.size:
+            raise RowError("the file ends before its array does")  # one row: so many were never meant
         if header.is_fortran or not header.rows:
             return [Part(0, header.rows, 0, file.size)]
         whole = (file.size - header.start) // header.row_bytes
@@ -77,11 +83,13 @@ def _is_archive(uri: str) -> bool:
 def _arrays(opened: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
     """Header and data of each array of an archive, by name."""
     try:
+        packed_bytes = opened.seek(0, io.SEEK_END)
         with zipfile.ZipFile(opened) as archive, contextlib.ExitStack() as members:
             found = {}
             for name in archive.namelist():
                 member = members.enter_context(archive.open(name))
                 header = read_header(member)
+                _refuse_impossible(archive.getinfo(name), packed_bytes)
                 held = archive.getinfo(name).file_size - header.start
                 if held != header.rows * header.row_bytes:
                     raise RowError(f"array {name}: expected {header.rows} rows, found {held:,} bytes")
@@ -89,8 +97,16 @@ def _arrays(opened: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
             if not found:
                 raise RowError("expected arrays as numpy.savez writes them, found an empty archive")
             yield found
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error) as error:
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error, lzma.LZMAError) as error:
         raise RowError(f"expected arrays as numpy.savez writes them: {error}") from error
+
+
+def _refuse_impossible(member: zipfile.ZipInfo, packed_bytes: int) -> None:
+    """Raises `RowError` where so much is not packed in so little: rows are counted by what an archive declares."""
+    most = member.compress_size * MOST_PACKED.get(member.compress_type, MOST_PACKED_OTHERWISE)
+    if member.compress_size > packed_bytes or member.file_size > most:
+        found = f"{member.compress_size:,} bytes, packed in a file of {packed_bytes:,}"
+        raise RowError(f"array {member.filename}: expected what {member.file_size:,} bytes take, found {found}")
 
 
 def _length(arrays: dict[str, tuple[Header, Any]]) -> int:

@@ -1,29 +1,39 @@
 """What the table sources share: row ids, the columns that only Overnight may name, and units that end unexpectedly."""
 
 import contextlib
-import zlib
+import errno
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from tasks import rows
-from tasks.errors import InputError, RowError
+from tasks.errors import InputError, OvernightError, RowError
 from tasks.ingest.versioned import SourceChanged, SourceVanished
-from tasks.passing import is_passing
+from tasks.passing import is_forbidden, is_full, is_passing, status_of
 
 ROWS_AT_ONCE = 8192
+OF_ONE_FILE = frozenset(  # what the system says about a path, and not about the disk
+    {
+        *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG),
+        *(errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.EOVERFLOW, errno.EFBIG, errno.EILSEQ),
+    }
+)
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether a file is to blame for `error`, and not the storage, which a later attempt may find well again.
+    """Whether a file is to blame for `error`: for whatever its reader raises, but for what others say.
 
-    Arrow reports damage as an `OSError` without an errno; the storage's own errors have one, or may pass.
+    Those are the storage, which a later attempt may find well again, and Overnight itself. Arrow reports damage as an
+    `OSError` without an errno; the storage's own errors have one, a status, or may pass.
     """
-    if isinstance(error, OSError):
-        not_there = isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError)
-        return not_there or (error.errno is None and not is_passing(error))
-    return isinstance(error, pa.ArrowException | EOFError | zlib.error | UnicodeDecodeError | RowError)
+    if isinstance(error, OSError) and (error.errno in OF_ONE_FILE or isinstance(error, PermissionError)):
+        return True
+    if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
+        return True
+    if isinstance(error, OvernightError | ImportError) or is_passing(error) or is_forbidden(error) or is_full(error):
+        return False
+    return getattr(error, "errno", None) is None and status_of(error) is None
 
 
 @contextlib.contextmanager
@@ -34,6 +44,8 @@ def damage_told(expected: str) -> Iterator[None]:
     except (pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None) or not is_damage(error):
             raise
+        if isinstance(error, pa.ArrowNotImplementedError):  # the file may be as good as any
+            raise RowError(f"pyarrow {pa.__version__} cannot read {expected}: {str(error).strip()}") from error
         raise RowError(f"expected {expected}: {str(error).strip()}") from error
 
 
@@ -143,7 +155,11 @@ def end_of_text(unit: dict, count: int, damage: Exception | None) -> Iterator[pa
         yield from unreadable(unit, damage)
         return
     stop = unit["rows"] if unit["rows"] is not None else count + bool(damage)
-    reason = f"the file cannot be read from here on: {damage}" if damage else "the file ends before this row"
+    reason = (
+        f"the file cannot be read from here on: {rows.error_message(damage)}"
+        if damage
+        else "the file ends before this row"
+    )
     is_other = isinstance(damage, SourceChanged | SourceVanished)
     yield from rest_of_unit(unit, count, stop, damage if damage and is_other else RowError(reason))
     if unit["rows"] is None:

@@ -12,6 +12,7 @@ from tasks.entries import is_text
 from tasks.errors import RowError
 
 BUFFER_BYTES = 2**20
+MOST_SPARSE_BYTES = 2**28  # the holes of a file may be of any size, in an archive of a few bytes
 
 
 @dataclass
@@ -57,9 +58,14 @@ def samples(stream: Any) -> Iterator[Sample]:
                     current.damage = RowError(f"expected file names in UTF-8, found {member.name!r}; rename the file")
                 if extension in current.files:
                     current.damage = RowError(f"sample {key}: found two files named {key}.{extension}")
+                if member.issparse() and member.size > MOST_SPARSE_BYTES:
+                    expected = f"at most {MOST_SPARSE_BYTES:,} bytes of a file that is stored with holes"
+                    current.damage = RowError(f"{key}.{extension}: expected {expected}, found {member.size:,}")
+                    current.files[extension] = b""
+                    continue
                 content = archive.extractfile(member)
                 current.files[extension] = content.read() if content else b""
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError) as error:  # a number in a header that is none
         raise RowError(f"expected a whole tar archive: {error}") from error
     while stream.read(BUFFER_BYTES):  # a packed file's check sum comes last
         pass

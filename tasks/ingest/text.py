@@ -1,6 +1,7 @@
 """Text files: one file, one row. Columns out: `row_id`, `uri`, `text` (string), `label`."""
 
 import codecs
+from encodings.aliases import aliases
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
@@ -8,6 +9,8 @@ from pydantic import Field, field_validator
 
 from tasks.errors import RowError
 from tasks.ingest.whole_files import WholeFiles
+
+NO_CHARACTER_SETS = ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape")
 
 
 class Text(WholeFiles):
@@ -24,17 +27,27 @@ class Text(WholeFiles):
 
     @field_validator("encoding")
     @classmethod
-    def _is_known(cls, encoding: str) -> str:
-        try:
-            codecs.lookup(encoding)
-        except LookupError:
-            raise ValueError(f"expected an encoding that Python knows, found {encoding!r}") from None
+    def _is_of_text(cls, encoding: str) -> str:
+        if not is_of_text(encoding):
+            known = ", ".join(sorted(filter(is_of_text, {*aliases.values(), "utf_8_sig"})))
+            raise ValueError(f"expected an encoding of text that Python knows ({known}), found {encoding!r}")
         return encoding
 
     def value(self, content: bytes) -> Any:
         # A byte order mark says how the file is read, and is no part of its text.
         encoding = "utf-8-sig" if codecs.lookup(self.encoding).name == "utf-8" else self.encoding
         return decoded(content, encoding)
+
+
+def is_of_text(encoding: str) -> bool:
+    """Whether Python knows a character set by that name; it calls base64, rot13 and escapes encodings, too."""
+    try:
+        b"0".decode(encoding)  # of no bytes Python makes a text in any encoding
+    except UnicodeError:
+        pass
+    except (LookupError, ValueError):
+        return False
+    return codecs.lookup(encoding).name not in NO_CHARACTER_SETS
 
 
 def decoded(content: bytes, encoding: str) -> str:

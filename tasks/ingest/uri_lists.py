@@ -52,7 +52,7 @@ def _lines(file: File, anonymous: bool) -> Iterator[str]:
     except Exception as error:
         if not is_damage(error):
             raise
-        raise InputError(f"{file.uri}: cannot read the list: {error}") from error
+        raise InputError(f"{file.uri}: cannot read the list: {rows.error_message(error)}") from error
 
 
 def _is_of(file: File, kind: type[FileSource]) -> bool:

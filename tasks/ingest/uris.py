@@ -15,9 +15,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from tasks.errors import JobError, RowError, StorageFailed
+from tasks.errors import JobError, OvernightError, RowError, StorageFailed
 from tasks.ingest.json_types import column_of, inferred_type
-from tasks.ingest.tables import is_damage
 from tasks.ingest.text import decoded
 from tasks.ingest.uri_lists import EXTENSIONS, listed
 from tasks.ingest.versioned import SourceFile, read_whole
@@ -28,6 +27,8 @@ from tasks.storage import File, protocol_of
 BYTES_A_FILE = 100_000  # nobody knows; blocks of the reading order are packed by it
 TRIES, FIRST_PAUSE_SECONDS = 4, 0.5
 WEB = ("http", "https")
+# They wait for themselves, and one that is gone is gone for all rows. Of other hosts each answers for its own files.
+STORES = ("file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "hf")
 
 
 class Uris(WholeFiles):
@@ -95,30 +96,47 @@ class Uris(WholeFiles):
     def _fetched(self, units: dict[int, dict[str, Any]]) -> dict[int, bytes | Exception]:
         groups: dict[str, list[int]] = defaultdict(list)
         for i, unit in units.items():
-            groups[protocol_of(unit["uri"]) if unit["uri"] else ""].append(i)
+            groups[_filesystem_of(unit["uri"])].append(i)
         found: dict[int, bytes | Exception] = {}
-        for protocol, places in groups.items():
-            files = [self.file(units[i]) for i in places]
-            try:
-                contents: list[Any] = read_whole(files) if protocol else [RowError("expected a URI, found none")]
-            except JobError as error:
-                raise JobError(str(error), "ingest") from error
-            except ValueError:  # from fsspec, of a protocol that it does not know
-                contents = [RowError(f"expected a URI of a known storage, found {protocol}://")]
-            found |= dict(
-                zip(places, contents if len(contents) == len(places) else contents * len(places), strict=True)
+        for name, places in groups.items():
+            contents = self._read([units[i] for i in places]) if name else RowError("expected a URI, found none")
+            found |= (
+                dict.fromkeys(places, contents)
+                if isinstance(contents, Exception)
+                else dict(zip(places, contents, strict=True))
             )
         return found
 
+    def _read(self, units: list[dict[str, Any]]) -> list[bytes | Exception] | Exception:
+        """What lies at URIs of one filesystem, or why that cannot be opened."""
+        try:
+            return read_whole([self.file(unit) for unit in units])
+        except JobError as error:
+            raise JobError(str(error), "ingest") from error
+        except OvernightError:
+            raise
+        except ValueError:  # from fsspec, of a protocol that it does not know
+            return RowError(f"expected a URI of a known storage, found {protocol_of(units[0]['uri'])}://")
+        except Exception as error:  # of a host that does not answer, or an address that is none
+            return error
+
+
+def _filesystem_of(uri: str) -> str:
+    """What two URIs of one filesystem share; empty for no URI."""
+    protocol = protocol_of(uri) if uri else ""
+    is_one = protocol in ("", "file", "s3", "s3a", "gs", "gcs", "hf", *WEB)
+    return protocol if is_one else "/".join(uri.split("/", 3)[:3])
+
 
 def _may_pass(uri: str, content: bytes | Exception) -> bool:
-    """Whether another try may help. The other storages' own libraries have tried already."""
-    return protocol_of(uri) in WEB and isinstance(content, Exception) and is_passing(content)
+    """Whether another try may help. The storages' own libraries have tried already."""
+    return protocol_of(uri) not in STORES and isinstance(content, Exception) and is_passing(content)
 
 
 def _blamed(uri: str, content: bytes | Exception) -> bytes | Exception:
-    """Whatever a web server answers about a file, and whatever is wrong about its address, is that file's."""
-    if protocol_of(uri) not in WEB or not isinstance(content, Exception) or is_damage(content):
+    """Whatever a host on the web answers about a file, and whatever is wrong about its address, is that file's."""
+    is_own = isinstance(content, RowError | FileNotFoundError | PermissionError)
+    if protocol_of(uri) in STORES or not isinstance(content, Exception) or is_own:
         return content
     error = RowError(f"cannot be fetched: {type(content).__name__}: {content}")
     error.__cause__ = content

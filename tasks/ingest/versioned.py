@@ -15,6 +15,7 @@ import fsspec
 
 from tasks.entries import version_of
 from tasks.errors import InputError, RowError
+from tasks.local_file import local_info, open_regular, refuse_others
 from tasks.storage import is_local, open_filesystem
 
 LOOKS_AT_ONCE = 16
@@ -55,7 +56,7 @@ class SourceFile:
         """Raises `SourceChanged` or `SourceVanished`, or `InputError` as the source says."""
         filesystem, path = self.place
         try:
-            opened = filesystem.open(path, "rb")
+            opened = open_regular(path) if is_local(filesystem) else filesystem.open(path, "rb")
         except FileNotFoundError:
             raise self.vanished() from None
         except IsADirectoryError as error:
@@ -66,10 +67,12 @@ class SourceFile:
         """Raises if the file is not the listed one now, by its entry `info` or by what the storage says."""
         filesystem, path = self.place
         try:
-            info = info or filesystem.info(path)
+            info = info or (local_info(path) if is_local(filesystem) else filesystem.info(path))
         except FileNotFoundError:
             raise self.vanished() from None
-        if info.get("type") == "directory":
+        if is_local(filesystem):
+            refuse_others(info["type"])
+        elif info.get("type") == "directory":
             raise RowError(FOLDER)
         if self.version and version_of(info) != self.version:
             raise self.changed(f"version {version_of(info)} of {info['size']:,} bytes")
@@ -151,6 +154,8 @@ def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
     contents: list[Any]
     if is_pinned:
         contents = filesystem.read_versions(paths, [file.version for file in files])
+    elif is_local(filesystem):
+        contents = [_content(path) for path in paths]
     else:  # not `cat`, which takes the brackets in a file's name for a pattern
         contents = filesystem.cat_ranges(paths, None, None, on_error="return")
 
@@ -176,6 +181,15 @@ def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
         return [checked(*pair) for pair in zip(files, contents, strict=True)]
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
         return list(pool.map(checked, files, contents))
+
+
+def _content(path: str) -> bytes | Exception:
+    """Of a local file."""
+    try:
+        with open_regular(path) as opened:
+            return opened.read()
+    except Exception as error:
+        return error
 
 
 def _is_expired(error: Exception) -> bool:

@@ -71,8 +71,9 @@ class DecodeAudio(PreprocessStep):
     def _decoded(self, av: Any, content: bytes) -> Iterator[np.ndarray]:
         with opened(av, content, "audio", EXPECTED) as (container, stream):
             resampler = av.AudioResampler(format="fltp", rate=self.sampling_rate)
-            seconds, count = 0.0, 0
+            seconds, heard, count = 0.0, 0, 0
             for frame in container.decode(stream):
+                heard += frame.samples
                 seconds += frame.samples / frame.sample_rate
                 if seconds > self.max_seconds:
                     raise RowError(f"{EXPECTED} of at most max_seconds = {self.max_seconds:g}, found a longer one")
@@ -82,8 +83,11 @@ class DecodeAudio(PreprocessStep):
             for out in resampler.resample(None) if seconds else ():
                 count += out.samples
                 yield _mixed(out)
-            if not count:
+            if not heard:
                 raise RowError(f"{EXPECTED}, found one without a single sample")
+            if not count:
+                rate = f"sampling_rate = {self.sampling_rate}"
+                raise RowError(f"{EXPECTED}, found one of {heard} samples, too few to make some at {rate} of them")
             refuse_cut(stream, container, content, seconds, EXPECTED)
 
 

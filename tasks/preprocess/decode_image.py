@@ -9,6 +9,7 @@ Rows that are decoded already pass untouched. This file does not know where the 
 
 import contextlib
 import io
+import re
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -117,13 +118,27 @@ def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray
         start = bytes(encoded[:16])
         if start[4:8] == b"ftyp" and start[8:12] in HEIF_BRANDS:
             require_extra("pillow_heif", "a HEIF image", "preprocess")
-        raise RowError(
-            f"expected an image ({', '.join(FORMATS)}), found {encoded.size} bytes that begin with {start!r}"
-        ) from error
-    except Image.DecompressionBombError as error:
-        raise RowError(f"expected at most max_image_pixels = {max_image_pixels} pixels: {error}") from error
+        found = f"found {encoded.size} bytes that begin with {start!r}"
+        if begun := _begun(start):
+            raise RowError(f"expected a whole {begun} image, {found} and have no header that can be read") from error
+        raise RowError(f"expected an image ({', '.join(FORMATS)}), {found}") from error
+    except Image.DecompressionBombError as error:  # of Pillow's limit, which is twice the one that is set
+        size = re.search(r"\d+", str(error))
+        found = f"{size.group()} pixels" if size else str(error)
+        raise RowError(f"expected at most max_image_pixels = {max_image_pixels} pixels, found {found}") from error
     except Exception as error:
         raise RowError(f"expected an image, found {encoded.size} bytes that do not decode: {error}") from error
+
+
+def _begun(start: bytes) -> str:
+    """The format whose images begin so, by Pillow's own knowledge; empty where there is none."""
+    from PIL import Image
+
+    for name in FORMATS:
+        accepts = Image.OPEN[name][1] if name in Image.OPEN else None
+        if accepts and accepts(start) is True:
+            return name
+    return ""
 
 
 def _rgb(image: Any) -> Any:

@@ -7,11 +7,9 @@ from typing import Any
 
 from tasks.errors import RowError
 from tasks.extras import require_extra
+from tasks.preprocess.cut_off import what_is_missing
 
-WHOLE = (
-    0.9  # of the length that a file declares has to be there; encoders round, and pad by some hundredths of a second
-)
-UNKNOWN_SIZES = (0, 2**32 - 1)  # in the header of a RIFF file that was written as a stream
+WHOLE = 0.9  # of the seconds that a file declares; encoders round, and pad by some hundredths of a second
 
 
 def load_av(step: str) -> Any:
@@ -25,7 +23,8 @@ def opened(av: Any, content: bytes, kind: str, expected: str) -> Iterator[tuple[
 
     What FFmpeg cannot read in the body, too, is a `RowError`, which begins with what was `expected`.
     """
-    _refuse_cut_riff(content, expected)
+    if missing := what_is_missing(content):
+        raise RowError(f"{expected} that is whole, {missing}: it is cut off")
     try:
         # A playlist is no file of its own: nothing that it names may be opened on this machine.
         with av.open(io.BytesIO(content), options={"protocol_whitelist": "none"}) as container:
@@ -53,10 +52,3 @@ def _declared_seconds(stream: Any, container: Any, content: bytes) -> float:
     if stream.duration:
         return float(stream.duration * stream.time_base)
     return container.duration / 1e6 if container.duration and len(container.streams) == 1 else 0.0
-
-
-def _refuse_cut_riff(content: bytes, expected: str) -> None:
-    """WAV and AVI files say how long they are; FFmpeg takes what there is."""
-    size = int.from_bytes(content[4:8], "little")
-    if content[:4] == b"RIFF" and size not in UNKNOWN_SIZES and len(content) < size + 8:
-        raise RowError(f"{expected} that is whole, found {len(content)} bytes of {size + 8}: it is cut off")

@@ -1,11 +1,14 @@
 """The text of PDF files, by PDFium: a file in, a row out for each page that has text.
 
-Column in: `column` (binary). Columns out: `text` (string, as PDFium gives it), `page` (int64, from 1 as viewers count)
-and `pages` (int64, how many the file has); the bytes end here. `row_id` gets the page: `report.pdf#3`. A file without
-any text, of scanned pages perhaps, is quarantined, as is one that needs a password or has a page that cannot be read.
+Column in: `column` (binary). Columns out: `text` (string, as PDFium gives it; what is filled into a form follows, a
+field a line), `page` (int64, from 1 as viewers count) and `pages` (int64, how many the file has); the bytes end here.
+`row_id` gets the page: `report.pdf#3`. A file without any text, of scanned pages perhaps, is quarantined, as is one
+that needs a password or has a page that cannot be read.
 """
 
+import ctypes
 import threading
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -19,6 +22,7 @@ from tasks.preprocess.step import PreprocessStep
 
 COLUMNS = pa.schema([("text", pa.string()), ("page", pa.int64()), ("pages", pa.int64())])
 EXPECTED = "pdf_text: expected a PDF file"
+PASSWORD = 1 << 13  # of a text field; ISO 32000-1, table 228
 ONE_AT_A_TIME = threading.Lock()  # PDFium is not safe for threads
 
 
@@ -46,6 +50,7 @@ def _pages(pdfium: Any, content: bytes) -> Made:
     except pdfium.PdfiumError as error:
         raise _unreadable(content, error) from error
     try:
+        document.init_forms()  # nothing where it has none
         count = len(document)
         texts = [_text(pdfium, document, number, count) for number in range(count)]
     finally:
@@ -63,11 +68,38 @@ def _text(pdfium: Any, document: Any, number: int, count: int) -> str:
     try:
         page = document[number]
         try:
-            return str(page.get_textpage().get_text_bounded())
+            text = str(page.get_textpage().get_text_bounded())
+            return "\n".join(filter(None, [text, *_filled_in(pdfium.raw, document, page)]))
         finally:
             page.close()
     except pdfium.PdfiumError as error:
         raise RowError(f"{EXPECTED}, found that page {number + 1} of {count} cannot be read: {error}") from error
+
+
+def _filled_in(raw: Any, document: Any, page: Any) -> Iterator[str]:
+    """What a reader sees in the fields of a page's form that hold text; PDFium does not count it as the page's text."""
+    if not document.formenv:
+        return
+    kinds = (raw.FPDF_FORMFIELD_TEXTFIELD, raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX)
+    for place in range(raw.FPDFPage_GetAnnotCount(page)):
+        field = raw.FPDFPage_GetAnnot(page, place)
+        try:
+            if raw.FPDFAnnot_GetFormFieldType(document.formenv, field) not in kinds:
+                continue
+            is_hidden = raw.FPDFAnnot_GetFlags(field) & (raw.FPDF_ANNOT_FLAG_HIDDEN | raw.FPDF_ANNOT_FLAG_NOVIEW)
+            is_password = raw.FPDFAnnot_GetFormFieldFlags(document.formenv, field) & PASSWORD
+            if not is_hidden and not is_password:
+                yield _value(raw, document, field).strip()
+        finally:
+            raw.FPDFPage_CloseAnnot(field)
+
+
+def _value(raw: Any, document: Any, field: Any) -> str:
+    size = raw.FPDFAnnot_GetFormFieldValue(document.formenv, field, None, 0)  # in bytes, with two of an end
+    buffer = ctypes.create_string_buffer(size)
+    units = ctypes.cast(buffer, ctypes.POINTER(raw.FPDF_WCHAR))
+    raw.FPDFAnnot_GetFormFieldValue(document.formenv, field, units, size)
+    return buffer.raw[: max(size - 2, 0)].decode("utf-16-le", errors="replace")
 
 
 def _unreadable(content: bytes, error: Exception) -> RowError:

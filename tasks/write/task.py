@@ -25,7 +25,7 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from tasks import fork_server, reading_order, settled, staging, supervisor
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.errors import STREAM_STAGES, detached, explain
-from tasks.manifest import read_manifest, read_warnings
+from tasks.manifest import read_manifest, read_passed_over, read_warnings
 from tasks.resources import BYTES_A_ROW, SECONDS_A_ROW, WRITES_AT_ONCE, Plan
 from tasks.run_directory import Run
 from tasks.write.audit import audit
@@ -76,6 +76,7 @@ def write(
         facts = {
             **facts,
             "inputs": inputs,
+            "passed_over": read_passed_over(run.manifest),
             "columns": summary(ready.columns, checks.drift),
             "incidents": supervisor.incidents(run),
         }

@@ -35,7 +35,9 @@ def test_long_texts_are_shown_whole(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert all(len(line) <= 80 for line in shown.splitlines())
 
 
-def test_the_files_of_a_sample_are_named_where_they_lie(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_files_of_a_sample_are_named_where_they_lie_and_what_was_passed_over_in_a_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     written = {"source": {"kind": "text", "path": "in"}, "sink": {"kind": "parquet", "path": "/out"}}
     job = Job.model_validate({"name": "texts", **written})
     numbers = dict.fromkeys(["rows_in", "rows_out", "rows_filtered", "rows_quarantined", "rows_resumed"], 1)
@@ -44,6 +46,8 @@ def test_the_files_of_a_sample_are_named_where_they_lie(capsys: pytest.CaptureFi
     for limit_rows, file in ((None, "/out/a.parquet"), (5, "/out/_overnight/samples/published/a.parquet")):
         show_receipt({**receipt, "limit_rows": limit_rows}, job)
         assert f"  file: {file}\n" in capsys.readouterr().out
+    show_receipt({**receipt, "passed_over": {"FIFO": {"files": 1, "names": ["pipe.txt"]}}}, job)
+    assert "  passed over: 1 file; FIFO: pipe.txt\n" in capsys.readouterr().out
 
 
 def test_without_a_terminal_lines_say_which_task_runs_and_how_far_the_rows_are(

@@ -1,7 +1,8 @@
-"""Walking a folder in order, held to fsspec's own listing, sorted afterwards."""
+"""Walking a folder in order, held to fsspec's own listing, sorted afterwards; and where links lead."""
 
 import os
 import random
+import socket
 from pathlib import Path
 
 import pytest
@@ -31,16 +32,81 @@ def test_a_walk_meets_what_a_sorted_list_holds(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"x" * source.randrange(9))
             os.utime(path, ns=(1, source.randrange(10**18)))
-    (tmp_path / "to-file").symlink_to(next(p for p in tmp_path.rglob("*") if p.is_file()))
-    (tmp_path / "to-folder").symlink_to(tmp_path)
-    (tmp_path / "to-nothing").symlink_to(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
     expected = simple_way(str(tmp_path))
     assert len(expected) > 10
-    assert list(local_entries(LocalFileSystem(), str(tmp_path))) == expected
+    assert list(local_entries(str(tmp_path))) == expected
 
 
 def test_a_file_is_itself_and_what_is_not_there_is_nothing(tmp_path: Path):
     (tmp_path / "a").write_bytes(b"xyz")
-    assert list(local_entries(LocalFileSystem(), f"{tmp_path}/a")) == simple_way(f"{tmp_path}/a") != []
-    assert list(local_entries(LocalFileSystem(), f"{tmp_path}/b")) == []
+    assert list(local_entries(f"{tmp_path}/a")) == simple_way(f"{tmp_path}/a") != []
+    assert list(local_entries(f"{tmp_path}/b")) == []
+
+
+def found(root: Path) -> dict[str, str]:
+    """Of each path below `root` what it is instead of a file; the paths in their order."""
+    entries = {entry.name.removeprefix(f"{root}/"): entry.no_file for entry in local_entries(str(root))}
+    assert list(entries) == sorted(entries)
+    return entries
+
+
+def test_a_link_to_a_file_is_that_file_with_its_size_and_its_version(tmp_path: Path):
+    (tmp_path / "blob").write_bytes(b"12345")
+    os.utime(tmp_path / "blob", ns=(1, 7_000_000_000))
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot" / "a.txt").symlink_to("../blob")
+    (tmp_path / "snapshot" / "b.txt").symlink_to("a.txt")
+    entries = list(local_entries(str(tmp_path / "snapshot")))
+    assert [(entry.size, entry.version, entry.no_file) for entry in entries] == [(5, "7.000000", "")] * 2
+
+
+def test_a_file_that_a_link_brought_only_now_has_come_only_now(tmp_path: Path):
+    (tmp_path / "blob").write_bytes(b"1")
+    (tmp_path / "link").symlink_to("blob")
+    [_, link] = local_entries(str(tmp_path))
+    assert link.changed_at == max(os.lstat(tmp_path / "link").st_ctime, os.stat(tmp_path / "blob").st_ctime)
+
+
+def test_links_to_folders_are_followed_once_and_loops_are_told(tmp_path: Path):
+    root = tmp_path / "root"
+    for folder in (root / "a", root / "z", tmp_path / "outside" / "deep"):
+        folder.mkdir(parents=True)
+        (folder / "x").write_bytes(b"1")
+    (root / "a" / "to-root").symlink_to(root)
+    (root / "b").symlink_to(root / "z")
+    (root / "c").symlink_to(root / "z")
+    (root / "d").symlink_to(tmp_path / "outside" / "deep")
+    (tmp_path / "outside" / "deep" / "up").symlink_to("..")
+    assert found(root) == {
+        "a/to-root": "loop of links",
+        "a/x": "",
+        "b/x": "",
+        "c": "link to a folder that another link leads to",
+        "d/up/deep": "loop of links",
+        "d/x": "",
+        "z/x": "",
+    }
+
+
+def test_what_is_no_file_is_named_as_what_it_is(tmp_path: Path):
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "to-fifo").symlink_to("fifo")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "itself").symlink_to("itself")
+    (tmp_path / "nothing").symlink_to("nowhere")
+    (tmp_path / "through").symlink_to("file/inside")
+    (tmp_path / "file").write_bytes(b"")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.path.relpath(tmp_path / "socket"))
+        assert found(tmp_path) == {
+            "device": "device",
+            "fifo": "FIFO",
+            "file": "",
+            "itself": "link that leads to itself",
+            "nothing": "link to nothing",
+            "socket": "socket",
+            "through": "link to nothing",
+            "to-fifo": "FIFO",
+        }
+    assert [entry.no_file for entry in local_entries(str(tmp_path / "fifo"))] == ["FIFO"]

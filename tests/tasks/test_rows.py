@@ -109,6 +109,10 @@ def test_seconds_are_shared_out_over_the_rows_that_were_worked_on():
 def test_messages_are_never_empty_nor_endless_nor_beyond_utf8():
     assert rows.error_message(ValueError()) == "ValueError"
     assert len(rows.error_message(ValueError("x" * 10_000))) == rows.MESSAGE_LIMIT
+    with pytest.raises(UnicodeDecodeError) as raised:
+        b"caf\xe9 au lait".decode()
+    told = rows.error_message(raised.value)
+    assert told == "expected text in utf-8, found b'\\xe9 au lait' at byte 3: invalid continuation byte"
     pa.array([rows.error_message(ValueError("caf\udce9"))], pa.string())
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tasks import passed_over
 from tasks.errors import InputError, JobError
 from tasks.ingest.csv import Csv
-from tasks.ingest.images import Images
 from tasks.ingest.listing import list_inputs
 
 
@@ -79,8 +79,27 @@ def test_a_version_changes_with_the_content(tmp_path, s3: Any):
     assert versions[0] == versions[2] != versions[1]
 
 
-def test_a_name_that_is_no_utf8_is_named_before_anything_runs(tmp_path):
-    (tmp_path / "a.png").write_bytes(b"x")
-    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.png")).write_bytes(b"x")
-    with pytest.raises(InputError, match=r"caf.*no UTF-8; rename the file"):
-        list_inputs(Images(path=str(tmp_path)), "all")
+def test_what_is_passed_over_is_counted_and_named(tmp_path):
+    write(tmp_path, "a.csv", "_SUCCESS", ".tmp/b.csv", *[f"{n}.txt" for n in range(7)])
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "gone.csv").symlink_to("nowhere")
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.csv")).write_bytes(b"x")
+    with passed_over.counting() as passed:
+        assert [file.path for file in list_inputs(Csv(path=str(tmp_path)), "all")] == ["a.csv"]
+    assert passed.found == {
+        "name that begins with _ or .": {"files": 2, "names": [".tmp/b.csv", "_SUCCESS"]},
+        "unknown extension": {"files": 7, "names": ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt"]},
+        "name that is no UTF-8": {"files": 1, "names": ["caf\\xe9.csv"]},
+        "link to nothing": {"files": 1, "names": ["gone.csv"]},
+        "FIFO": {"files": 1, "names": ["pipe.csv"]},
+    }
+    assert passed_over.told(passed.found) == (
+        "12 files; FIFO: pipe.csv; link to nothing: gone.csv; name that begins with _ or .: .tmp/b.csv, _SUCCESS; "
+        "name that is no UTF-8: caf\\xe9.csv; unknown extension: 0.txt, 1.txt, 2.txt, 3.txt, 4.txt and 2 more"
+    )
+
+
+def test_where_nothing_is_left_the_error_names_what_was_passed_over(tmp_path):
+    write(tmp_path, "a.txt")
+    with passed_over.counting(), pytest.raises(InputError, match=r"found none \(passed over: 1 file; .*a\.txt\)\."):
+        list_inputs(Csv(path=str(tmp_path)), "all")

@@ -1,6 +1,7 @@
 """NumPy files as people save them, and as disks break them."""
 
 import io
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tasks.arrays import to_numpy
 from tasks.ingest import numpy as numpy_source
 from tasks.ingest.listing import list_inputs
 from tasks.ingest.numpy import Numpy
-from tests.tasks.ingest.conftest import Read, read_all
+from tests.tasks.ingest.conftest import Read, overwritten, read_all
 
 Reader = Callable[..., Read]
 RANDOM = np.random.default_rng(0)
@@ -117,6 +118,55 @@ def test_files_that_are_no_arrays_are_quarantined_with_the_reason(read: Reader) 
 def test_an_array_that_is_cut_off_loses_one_row_for_all_that_is_missing(read: Reader) -> None:
     found = read(Numpy, {"a.npy": npy(X)[:-12]})
     assert (len(found.good), found.bad) == (998, {"a.npy#998": "the file ends before this row"})
+
+
+def headed(shape: str, is_fortran: bool = False, descr: str = "'<f4'") -> bytes:
+    """A .npy file of four bytes whose header says something else."""
+    header = f"{{'descr': {descr}, 'fortran_order': {is_fortran}, 'shape': {shape}, }}".ljust(501).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"1234"
+
+
+LIES = {
+    "rows": (headed(f"({10**12},)"), {"lie.npy#1": "the file ends before this row"}, 1),
+    "long rows": (headed(f"(2, {10**12})"), {"lie.npy#0": "the file ends before this row"}, 0),
+    "longer rows": (headed(f"({2**63 - 1}, {2**63 - 1})"), {"lie.npy": "expected rows that a machine can hold"}, 0),
+    "columns": (headed(f"({10**9}, 1000)", is_fortran=True), {"lie.npy": "the file ends before its array does"}, 0),
+    "less than nothing": (headed("(-1,)"), {"lie.npy": "each of a length from 0 on, found the shape (-1,)"}, 0),
+    "no number": (headed("(True,)"), {"lie.npy": "each of a length from 0 on, found the shape (True,)"}, 0),
+    "axes": (headed(f"({'1, ' * 70})"), {"lie.npy": "expected at most 64 axes"}, 0),
+    "brackets": (headed("(" * 300), {"lie.npy": "expected an array as numpy.save writes it"}, 0),
+}
+
+
+@pytest.mark.parametrize(("content", "bad", "good"), LIES.values(), ids=LIES)
+def test_a_header_that_lies_costs_its_own_file_a_row_or_two(
+    read: Reader, content: bytes, bad: dict[str, str], good: int
+) -> None:
+    found = read(Numpy, {"lie.npy": content, "true.npy": npy(np.arange(3))})
+    assert len(found.good) == 3 + good
+    assert list(found.bad) == list(bad)
+    for row, words in bad.items():
+        assert words in found.bad[row]
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_however_an_archive_is_packed_damage_costs_its_own_rows(read: Reader, packing: int) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression=packing) as archive:
+        archive.writestr("data.npy", npy(RANDOM.integers(0, 9, 20_000)))
+    content = overwritten(buffer.getvalue(), len(buffer.getvalue()) // 2, len(buffer.getvalue()) // 2 + 30)
+    found = read(Numpy, {"a.npz": content, "b.npz": npz(data=np.arange(3))})
+    assert {row for row in found.good if row.startswith("b")} == {f"b.npz#{n}" for n in range(3)}
+    assert found.bad
+
+
+def test_an_archive_that_declares_more_than_it_can_hold_is_one_bad_row(read: Reader) -> None:
+    content = bytearray(npz(data=np.arange(3)))
+    entry = content.rfind(b"PK\x01\x02")
+    content[entry + 24 : entry + 28] = (4 * 10**9).to_bytes(4, "little")
+    found = read(Numpy, {"a.npz": bytes(content)})
+    assert list(found.bad) == ["a.npz"]
+    assert "array data.npy: expected what 4,000,000,000 bytes take, found 152 bytes" in found.bad["a.npz"]
 
 
 def test_bytes_that_were_changed_in_an_archive_cost_the_rows_that_cannot_be_told_from_it(read: Reader) -> None:

@@ -1,9 +1,11 @@
 """Whose fault an error is: a file's, which costs its rows, or the storage's, which a later attempt may find well."""
 
+import bz2
 import errno
 import gzip
 import http.server
 import io
+import lzma
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -12,13 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.errors import StorageFailed
+from tasks.errors import InputError, RowError, StorageFailed
+from tasks.ingest.counted import counted_rows
 from tasks.ingest.csv import Csv
 from tasks.ingest.images import Images
 from tasks.ingest.jsonl import Jsonl
 from tasks.ingest.parquet import Parquet
 from tasks.ingest.source import Source
-from tasks.ingest.tables import is_damage
+from tasks.ingest.tables import damage_told, is_damage
 from tasks.manifest import UNITS
 from tasks.patient_s3 import PatientS3
 from tasks.reading_order import PENDING
@@ -83,17 +86,41 @@ def test_a_file_is_to_blame_for_what_is_wrong_with_its_bytes():
     assert is_damage(zlib.error("bad"))
     assert is_damage(FileNotFoundError(errno.ENOENT, "gone"))
     assert is_damage(PermissionError("forbidden"))
+    assert is_damage(OSError(errno.ELOOP, "a link that leads to itself"))
+    assert is_damage(damage_of(b"\xfd7zXZ\0" + b"\xff" * 99, lambda file: lzma.decompress(file.read())))
+    assert is_damage(damage_of(b"BZh9" + b"\xff" * 99, lambda file: bz2.decompress(file.read())))
+
+
+@pytest.mark.parametrize("error", [ValueError("no number"), KeyError("no such name"), IndexError(), MemoryError()])
+def test_whatever_else_a_reader_raises_about_a_file_is_that_files(error: Exception):
+    assert is_damage(error)
 
 
 @pytest.mark.parametrize(
     "error",
     [
         OSError(errno.EIO, "input/output error"), OSError(errno.EBUSY, "slow down"), ConnectionResetError(),
-        TimeoutError(), BrokenPipeError(), ValueError("a mistake of ours"), KeyError("a mistake of ours"),
+        TimeoutError(), BrokenPipeError(), InputError("of the job"), ModuleNotFoundError("a library"),
+        OSError(errno.ENOSPC, "disk full"),
     ],
 )  # fmt: skip
 def test_a_file_is_not_to_blame_for_what_is_wrong_elsewhere(error: Exception):
     assert not is_damage(error)
+
+
+def test_rows_that_a_part_declares_and_does_not_have_are_told_as_that():
+    unit = {"unit": 0, "path": "a", "uri": "a", "first_row": 10, "rows": 5, "row_group": 1}
+    [data, lost] = counted_rows(unit, iter([pa.table({"x": [1, 2]})]))
+    assert data["row_id"].to_pylist() == ["a#10", "a#11"]
+    assert lost["row_id"].to_pylist() == ["a#12", "a#13", "a#14"]
+    told = "expected 5 rows in this part of the file, as it declares, found 2"
+    assert set(lost["__error_message"].to_pylist()) == {told}
+
+
+def test_what_pyarrow_cannot_read_is_not_called_damage():
+    words = r"^pyarrow [\d.]+ cannot read a whole file: Nested data"
+    with pytest.raises(RowError, match=words), damage_told("a whole file"):
+        raise pa.ArrowNotImplementedError("Nested data conversions not implemented")
 
 
 def test_units_have_one_schema():

@@ -15,7 +15,7 @@ from tasks.ingest.limit import limited
 from tasks.ingest.listing import list_inputs
 from tasks.ingest.source import Source
 from tasks.ingest.taking import take_manifest
-from tasks.manifest import UNITS, digest, read_manifest, read_schema
+from tasks.manifest import UNITS, digest, read_manifest, read_passed_over, read_schema, write_manifest
 from tasks.storage import File, Location
 from tests.tasks.ingest.test_limit import SOURCES
 
@@ -54,6 +54,17 @@ def test_a_manifest_that_cannot_be_taken_is_not_there(tmp_path: Path):
     take_manifest(place, Csv(path=str(tmp_path / "in"), allow_empty=True), "all")
     units, inputs = read_manifest(place)
     assert (len(units), inputs) == (0, digest([]))
+
+
+def test_the_manifest_keeps_what_the_listing_passed_over(tmp_path: Path):
+    place = Location(str(tmp_path)) / "manifest"
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_bytes(b"x\n1\n")
+    (tmp_path / "in" / "_SUCCESS").write_bytes(b"")
+    take_manifest(place, Csv(path=str(tmp_path / "in")), "all")
+    assert read_passed_over(place) == {"name that begins with _ or .": {"files": 1, "names": ["_SUCCESS"]}}
+    write_manifest(place, UNITS.empty_table(), "digest", None)
+    assert read_passed_over(place) == {}
 
 
 def test_the_digest_of_a_listing_is_the_same_in_every_release(tmp_path: Path):

@@ -61,6 +61,16 @@ def test_a_file_that_is_no_text_in_an_encoding_of_the_job_s_own_is_quarantined_a
     assert "expected text in utf-16, found b'b' at byte 4: truncated data" in found.bad["b.txt"]
 
 
-def test_an_encoding_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(ValidationError, match="expected an encoding that Python knows, found 'utf-9'"):
-        Text(path="x", encoding="utf-9")
+@pytest.mark.parametrize("encoding", ["utf-9", "base64", "rot13", "hex", "zlib", "idna", "unicode_escape", "a\0"])
+def test_an_encoding_of_no_text_is_refused_with_those_that_are_meant(encoding: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Text(path="x", encoding=encoding)
+    told = str(refused.value)
+    assert f"found {encoding!r}" in told
+    assert all(name in told for name in ("cp1252", "gb18030", "latin_1", "shift_jis", "utf_16", "utf_8", "utf_8_sig"))
+    assert "base64_codec" not in told
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF8", "utf-8-sig", "latin-1", "koi8-r", "cp1252", "big5"])
+def test_character_sets_are_encodings_by_any_of_their_names(encoding: str) -> None:
+    assert Text(path="x", encoding=encoding).encoding == encoding

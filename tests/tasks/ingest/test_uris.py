@@ -4,6 +4,7 @@ import gzip
 import http.server
 import io
 import json
+import os
 import threading
 import uuid
 from collections import Counter
@@ -16,9 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
+from tasks import passed_over
 from tasks.errors import InputError, StorageFailed
 from tasks.ingest import uris
 from tasks.ingest.listing import list_inputs
+from tasks.ingest.text import Text
 from tasks.ingest.uris import Uris
 from tasks.manifest import digest
 from tests.tasks.ingest.conftest import Read, read_all
@@ -47,7 +50,8 @@ def web() -> Iterator[tuple[str, Counter]]:
             fails = name.isdecimal() or (name == "busy" and asked[self.path] < 3)
             content = name.encode()
             self.send_response(int(name) if name.isdecimal() else 503 if fails else 200)
-            self.send_header("Content-Length", str(len(content)))
+            if name != "unmeasured":
+                self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
 
@@ -141,10 +145,41 @@ def test_what_cannot_be_fetched_is_quarantined_with_the_reason(tmp_path: Path, w
     assert asked["/500"] == uris.TRIES
 
 
+def test_what_a_list_names_and_is_no_file_is_quarantined_and_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "a").write_bytes(b"x")
+    (tmp_path / "list.txt").write_text(f"fifo\n/dev/zero\nfile:///dev/zero\n.\na\n{tmp_path}\n")
+    found = read(Uris(path=str(tmp_path / "list.txt"), content="bytes"))
+    assert found.column("bytes") == [b"x"]
+    reasons = ["FIFO", "device", "device", "folder", "folder"]
+    assert list(found.bad.values()) == [f"expected a file, found a {reason}" for reason in reasons]
+
+
 def test_where_nothing_can_be_reached_the_run_fails_and_quarantines_nothing(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("http://127.0.0.1:9/a\nhttp://127.0.0.1:9/b\n")
     with pytest.raises(StorageFailed, match=r"cannot read http://127\.0\.0\.1:9/a and 1 more"):
         read(Uris(path=str(tmp_path), content="bytes"))
+
+
+@pytest.mark.parametrize(
+    "uri", ["ftp://127.0.0.1:9/a", "webhdfs://127.0.0.1:9/a", "zip://a", "http://127.0.0.1:99999/a", "/a\0b"]
+)
+def test_a_host_that_refuses_or_an_address_that_is_none_costs_its_own_row(tmp_path: Path, uri: str) -> None:
+    (tmp_path / "a.bin").write_bytes(b"x")
+    (tmp_path / "list.txt").write_text(f"{uri}\na.bin\n")
+    found = read(Uris(path=str(tmp_path / "list.txt"), content="bytes"))
+    assert (list(found.good), list(found.bad)) == (["list.txt#1"], ["list.txt#0"])
+
+
+def test_an_answer_without_a_length_is_taken_as_it_is(tmp_path: Path, web: Any) -> None:
+    (tmp_path / "list.txt").write_text(f"{web[0]}/unmeasured\n")
+    assert read(Uris(path=str(tmp_path / "list.txt"), content="bytes")).column("bytes") == [b"unmeasured"]
+
+
+def test_a_file_of_a_web_server_that_tells_no_length_is_no_input(web: Any) -> None:
+    with passed_over.counting() as passed, pytest.raises(InputError, match="whose length the server does not tell"):
+        list_inputs(Text(path=f"{web[0]}/unmeasured"), "all")
+    assert passed.found == {"file whose length the server does not tell": {"files": 1, "names": ["unmeasured"]}}
 
 
 def test_other_uris_are_other_inputs(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.errors import InputError
+from tasks import local_file
+from tasks.errors import InputError, RowError
 from tasks.ingest.csv import Csv
 from tasks.ingest.huggingface import HuggingFace
 from tasks.ingest.images import Images
@@ -128,6 +129,52 @@ def test_a_folder_in_the_place_of_a_file_loses_its_rows_and_no_others(
     found = read_all(source, units)
     assert {name.partition(".")[0] for name in found.good} == {"a"}
     assert set(found.bad.values()) == {"expected a file, found a folder"}
+
+
+@EACH_KIND
+@pytest.mark.parametrize("other", ["FIFO", "device"])
+def test_what_took_the_place_of_a_file_is_never_opened(
+    tmp_path: Path, kind: type[Source], ending: str, content: Callable[[int], bytes], other: str
+):
+    for name in "ab":
+        (tmp_path / f"{name}.{ending}").write_bytes(content(1))
+    source, units = listed(kind, Location(str(tmp_path)))
+    (tmp_path / f"b.{ending}").unlink()
+    if other == "FIFO":
+        os.mkfifo(tmp_path / f"b.{ending}")
+    else:
+        (tmp_path / f"b.{ending}").symlink_to("/dev/zero")
+    found = read_all(source, units)
+    assert {name.partition(".")[0] for name in found.good} == {"a"}
+    assert set(found.bad.values()) == {f"expected a file, found a {other}"}
+
+
+def test_a_fifo_that_takes_the_place_of_a_file_as_it_is_opened_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "regular").write_bytes(b"x")
+    os.mkfifo(tmp_path / "fifo")
+    of_regular = os.stat(tmp_path / "regular")
+    monkeypatch.setattr(local_file.os, "stat", lambda path: of_regular)
+    with pytest.raises(RowError, match="expected a file, found a FIFO"):
+        local_file.open_regular(str(tmp_path / "fifo"))
+
+
+@EACH_KIND
+def test_links_to_files_are_read_as_those_files(
+    tmp_path: Path, kind: type[Source], ending: str, content: Callable[[int], bytes]
+):
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshot").mkdir()
+    for name in "ab":
+        (tmp_path / "blobs" / name).write_bytes(content(1))
+        os.utime(tmp_path / "blobs" / name, (1, 1))
+        (tmp_path / "snapshot" / f"{name}.{ending}").symlink_to(f"../blobs/{name}")
+    source, units = listed(kind, Location(str(tmp_path / "snapshot")))
+    (tmp_path / "blobs" / "b").write_bytes(content(5))
+    found = read_all(source, units)
+    assert {name.partition(".")[0] for name in found.good} == {"a"}
+    assert set(found.types.values()) == {"SourceChanged"}
 
 
 @EACH_KIND

@@ -150,6 +150,26 @@ def test_a_shard_that_is_broken_keeps_its_whole_samples_and_tells_why_the_rest_i
         assert kept == list(range(NO_SHARDS[name][1] if name in NO_SHARDS else 20))
 
 
+def with_holes(size: str, holes: str = "0,512") -> bytes:
+    """A shard with a file of 512 bytes that says it is larger, the rest of it holes."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name, headers in (("0.bin", {}), ("1.bin", {"GNU.sparse.size": size, "GNU.sparse.map": holes})):
+            member = tarfile.TarInfo(name)
+            member.size, member.pax_headers = 512, headers
+            archive.addfile(member, io.BytesIO(b"x" * 512))
+    return buffer.getvalue()
+
+
+def test_a_file_with_holes_is_read_as_far_as_it_is_not_all_holes(read: Reader) -> None:
+    whole, hollow = with_holes("2048"), with_holes(str(10**15))
+    found = read(WebDataset, {"a.tar": whole, "b.tar": hollow, "c.tar": with_holes("2048", "no,number")})
+    assert [len(row["bin"]) for row in found.good.values()] == [512, 2048, 512]
+    assert list(found.bad) == ["b.tar#1", "c.tar"]
+    assert found.bad["b.tar#1"].endswith("of a file that is stored with holes, found 1,000,000,000,000,000")
+    assert found.bad["c.tar"].startswith("expected a whole tar archive: ")
+
+
 def test_an_archive_without_samples_has_no_rows(read: Reader) -> None:
     assert read(WebDataset, {"a.tar": tar({}), "b.tar": tar({"readme": b""})}).counts == {"a.tar": 0, "b.tar": 0}
 

@@ -6,16 +6,21 @@ FONT = b"<< /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> 
 PIXEL = b"q 612 0 0 792 0 0 cm BI /W 1 /H 1 /CS /G /BPC 8 ID \x00 EI Q"  # a page that is a picture
 
 
-def pdf(pages: Sequence[Sequence[str]], drawn: bytes = b"", trailer: bytes = b"") -> bytes:
-    """A file with these lines on each page, on those without any what is `drawn`."""
-    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b""]
+def pdf(
+    pages: Sequence[Sequence[str]], drawn: bytes = b"", trailer: bytes = b"", fields: Sequence[bytes] = ()
+) -> bytes:
+    """A file with these lines on each page, on those without any what is `drawn`, and the form `fields` on all."""
+    numbers = b" ".join(b"%d 0 R" % (3 + place) for place in range(len(fields)))
+    form = b"/AcroForm << /Fields [%s] >>" % numbers if fields else b""
+    widget = b"<< /Type /Annot /Subtype /Widget /Rect [50 50 200 70] %s >>"
+    objects = [b"<< /Type /Catalog /Pages 2 0 R %s >>" % form, b"", *(widget % field for field in fields)]
     kids = []
     for lines in pages:
         shown = b" ".join(b"(%s) Tj T*" % line.encode("latin-1") for line in lines)
         content = b"BT /F1 12 Tf 50 700 Td 14 TL %s ET" % shown if lines else drawn
         objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content))
-        page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R /Resources %s >>"
-        objects.append(page % (len(objects), FONT))
+        page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R /Resources %s%s >>"
+        objects.append(page % (len(objects), FONT, b" /Annots [%s]" % numbers if fields else b""))
         kids.append(b"%d 0 R" % len(objects))
     objects[1] = b"<< /Type /Pages /Kids [%s] /Count %d >>" % (b" ".join(kids), len(kids))
     content, places = b"%PDF-1.4\n", []

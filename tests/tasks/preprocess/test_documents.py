@@ -48,6 +48,23 @@ def test_a_page_with_text_is_a_row_as_the_plain_library_reads_it() -> None:
     assert len(found) == 32
 
 
+def test_what_is_filled_into_a_form_is_text_of_its_page() -> None:
+    fields = [
+        b"/FT /Tx /T (name) /V (Ana Lima)",
+        b"/FT /Tx /T (town) /V <FEFF004D00FC006E006300680065006E>",
+        b"/FT /Ch /Ff 131072 /T (size) /Opt [(S) (M)] /V (M)",
+        b"/FT /Tx /T (empty)",
+        b"/FT /Btn /T (agreed) /V /Yes /AS /Yes",
+        b"/FT /Tx /Ff 8192 /T (password) /V (secret)",
+        b"/FT /Tx /T (hidden) /F 2 /V (unseen)",
+    ]
+    contents = {"form.pdf": pdf([["Order"], []], fields=fields), "plain.pdf": pdf([["Order"]])}
+    found = made(row_work.apply(files(contents), "preprocess", PdfText().build()))
+    assert {row["row_id"]: row["text"] for row in found} == {
+        "form.pdf#1": "Order\nAna Lima\nMünchen\nM", "form.pdf#2": "Ana Lima\nMünchen\nM", "plain.pdf#1": "Order"
+    }  # fmt: skip
+
+
 def test_each_broken_file_is_quarantined_alone_with_its_reason() -> None:
     named = {name: content for name, (content, _) in BROKEN.items()}
     block = files({"first.pdf": WHOLE, **named, "null": None, "last.pdf": WHOLE})

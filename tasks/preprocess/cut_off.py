@@ -1,0 +1,142 @@
+"""Whether a sound or video file is all there, by what its container says of its own length or end.
+
+FFmpeg takes what there is of a file. What a container does not say (MPEG streams, live recordings), nobody knows here:
+then only the seconds that were decoded tell, see `media.py`.
+"""
+
+import struct
+from collections.abc import Callable
+
+UNKNOWN_SIZES = (0, 2**32 - 1)  # of a file that was written as a stream
+END_OF_STREAM = 4  # https://www.rfc-editor.org/rfc/rfc3533#section-6
+W64 = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
+ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
+BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot")
+EBML, SEGMENT, CLUSTER = b"\x1a\x45\xdf\xa3", 0x18538067, 0x1F43B675
+
+
+def what_is_missing(content: bytes) -> str:
+    """How a reason tells that a file is cut off: `found 97 bytes of 100`; empty where its container says no such thing.
+
+    Says nothing about what the bytes hold.
+    """
+    for is_such, expected_bytes in FORMATS:
+        if is_such(content):
+            try:
+                least = expected_bytes(content)
+            except (struct.error, IndexError):
+                return ""  # a header that breaks off itself, which FFmpeg tells
+            return f"found {len(content)} bytes of {least}" if least > len(content) else ""
+    return _missing_of_ogg(content) if content.startswith(b"OggS") else ""
+
+
+def _riff(content: bytes) -> int:
+    """WAV and AVI; an AVI file may be several after one another."""
+    place, order = 0, ">" if content.startswith(b"RIFX") else "<"
+    while content[place : place + 4] in (b"RIFF", b"RIFX"):
+        (size,) = struct.unpack_from(f"{order}I", content, place + 4)
+        if size in UNKNOWN_SIZES or size < 4:
+            return 0
+        place += 8 + size + size % 2 * (place + 8 + size < len(content))
+    return place
+
+
+def _rf64(content: bytes) -> int:
+    """WAV beyond 4 GB, also as BW64: the size lies in the chunk ds64, which comes first."""
+    (size,) = struct.unpack_from("<Q", content, 20)
+    return int(size) + 8 if content[12:16] == b"ds64" and size else 0
+
+
+def _aiff(content: bytes) -> int:
+    (size,) = struct.unpack_from(">I", content, 4)
+    return 0 if size in UNKNOWN_SIZES else int(size) + 8
+
+
+def _au(content: bytes) -> int:
+    start, size = struct.unpack_from(">II", content, 4)
+    return 0 if size in UNKNOWN_SIZES else int(start + size)
+
+
+def _caf(content: bytes) -> int:
+    place = 8
+    while place + 12 <= len(content):
+        (size,) = struct.unpack_from(">q", content, place + 4)
+        if size < 0:  # the sound reaches to the end, wherever that is
+            return 0
+        place += 12 + size
+    return place
+
+
+def _asf(content: bytes) -> int:
+    """WMA and WMV, and also Sony's W64: what they hold begins with a name of 16 bytes and its size."""
+    place = 0
+    while place + 24 <= len(content):
+        (size,) = struct.unpack_from("<Q", content, place + 16)
+        if size < 24 or size == 2**64 - 1:
+            return 0
+        place += size
+    return place
+
+
+def _mp4(content: bytes) -> int:
+    """MP4, MOV, M4A and 3GP: boxes one after another."""
+    place = 0
+    while place + 8 <= len(content) and content[place + 4 : place + 8].isalnum():
+        (size,) = struct.unpack_from(">I", content, place)
+        if size == 1:
+            (size,) = struct.unpack_from(">Q", content, place + 8)
+        if size < 8:  # 0: to the end, wherever that is
+            return 0
+        place += size
+    return place
+
+
+def _matroska(content: bytes) -> int:
+    """Also WebM. Of a live recording, whose own size is unknown, the pieces say how long they are."""
+    place = 0
+    while place < len(content) and content[place]:
+        name, place = _number(content, place)
+        size, stop = _number(content, place)
+        bits = 7 * (stop - place)
+        is_known, place = size != (1 << bits + 1) - 1, stop
+        if is_known:
+            place += size - (1 << bits)
+        elif name not in (SEGMENT, CLUSTER):
+            return 0
+    return place
+
+
+def _number(content: bytes, place: int) -> tuple[int, int]:
+    """A number of EBML, with the bit that marks its length, and where it ends."""
+    stop = place + 9 - content[place].bit_length()
+    return int.from_bytes(content[place:stop].ljust(stop - place, b"\0"), "big"), stop
+
+
+def _missing_of_ogg(content: bytes) -> str:
+    """Opus, Vorbis, FLAC and Theora in Ogg: the last page of each stream is marked."""
+    place, open_streams = 0, set()
+    while (place := content.find(b"OggS", place)) >= 0:
+        head = content[place : place + 27]
+        lengths = content[place + 27 : place + 27 + head[-1]] if len(head) == 27 else b""
+        stop = place + 27 + len(lengths) + sum(lengths)
+        if len(head) < 27 or len(lengths) < head[-1] or stop > len(content):
+            return f"found that {len(content)} bytes end inside a page"
+        stream = head[14:18]
+        if head[5] & END_OF_STREAM:
+            open_streams.discard(stream)
+        else:
+            open_streams.add(stream)
+        place = stop
+    return f"found no mark that ends its stream in {len(content)} bytes" if open_streams else ""
+
+
+FORMATS: tuple[tuple[Callable[[bytes], bool], Callable[[bytes], int]], ...] = (
+    (lambda content: content[:4] in (b"RIFF", b"RIFX"), _riff),
+    (lambda content: content[:4] in (b"RF64", b"BW64"), _rf64),
+    (lambda content: content[:4] == b"FORM", _aiff),
+    (lambda content: content[:4] == b".snd", _au),
+    (lambda content: content[:4] == b"caff", _caf),
+    (lambda content: content[:16] in (W64, ASF), _asf),
+    (lambda content: content[4:8] in BOXES, _mp4),
+    (lambda content: content[:4] == EBML, _matroska),
+)

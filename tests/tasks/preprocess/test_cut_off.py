@@ -1,0 +1,100 @@
+"""Sound and video files that break off: what their own container says of their length or end decides."""
+
+import io
+
+import av
+import numpy as np
+import pytest
+
+from tasks.errors import RowError
+from tasks.preprocess import cut_off
+from tasks.preprocess.media import opened
+from tests.tasks.preprocess.sounds import compressed, tone, wav
+from tests.tasks.preprocess.videos import RATE, picture, video
+
+
+def live(container: str, codec: str) -> bytes:
+    """A video as a stream that nobody can go back in: without its length, or in fragments."""
+
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+        seek = None  # type: ignore[assignment]
+
+    file = Pipe()
+    options = {"movflags": "frag_keyframe+empty_moov"} if container == "mp4" else {"live": "1"}
+    with av.open(file, "w", format=container, options=options) as writer:
+        stream = writer.add_stream(codec, rate=RATE)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for number in range(50):
+            frame = av.VideoFrame.from_ndarray(picture(number), format="rgb24")
+            writer.mux(stream.encode(frame))
+        writer.mux(stream.encode(None))
+    return file.getvalue()
+
+
+FILES = {
+    "wav": lambda: wav(tone(2.0)),
+    "rf64": lambda: compressed_as("pcm_s16le", "wav", {"rf64": "always"}),
+    "aiff": lambda: compressed("pcm_s16be", "aiff"),
+    "au": lambda: compressed("pcm_s16be", "au"),
+    "caf": lambda: compressed("pcm_s16be", "caf"),
+    "w64": lambda: compressed("pcm_s16le", "w64"),
+    "asf": lambda: compressed("libmp3lame", "asf"),
+    "opus": lambda: compressed("libopus", "ogg"),
+    "m4a": lambda: compressed("aac", "mp4"),
+    "mp4": lambda: video(50),
+    "mov": lambda: video(50, "mov"),
+    "fragmented": lambda: live("mp4", "mpeg4"),
+    "mkv": lambda: video(50, "matroska"),
+    "live-mkv": lambda: live("matroska", "mpeg4"),
+    "avi": lambda: video(50, "avi"),
+}
+
+
+def compressed_as(codec: str, container: str, options: dict[str, str]) -> bytes:
+    file = io.BytesIO()
+    with av.open(file, "w", format=container, options=options) as writer:
+        stream = writer.add_stream(codec, rate=16_000, layout="mono")
+        frame = av.AudioFrame.from_ndarray((tone(2.0) * 32_767).astype(np.int16)[None], "s16", "mono")
+        frame.sample_rate = 16_000
+        writer.mux(stream.encode(frame))
+        writer.mux(stream.encode(None))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_whole_file_lacks_nothing(name: str) -> None:
+    assert cut_off.what_is_missing(FILES[name]()) == ""
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.97, 0.999])
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_breaks_off_says_so_itself(name: str, share: float) -> None:
+    content = FILES[name]()
+    kind = "video" if name in ("mp4", "mov", "fragmented", "mkv", "live-mkv", "avi") else "audio"
+    cut = content[: int(len(content) * share)]
+    words = r"expected it that is whole, found .* bytes.*: it is cut off"
+    with pytest.raises(RowError, match=words), opened(av, cut, kind, "expected it"):
+        pass
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_wherever_a_file_breaks_off_nothing_but_a_reason_comes_of_it(name: str) -> None:
+    content = FILES[name]()
+    for stop in (*range(64), *range(64, len(content), len(content) // 97)):
+        assert isinstance(cut_off.what_is_missing(content[:stop]), str)
+
+
+@pytest.mark.parametrize("size", [0, 2**32 - 1])
+def test_a_size_that_a_stream_did_not_know_says_nothing(size: int) -> None:
+    whole = wav(tone(1.0))
+    assert cut_off.what_is_missing(whole[:4] + size.to_bytes(4, "little") + whole[8:-99]) == ""
+    au = compressed("pcm_s16be", "au")
+    assert cut_off.what_is_missing(au[:8] + size.to_bytes(4, "big") + au[12:-99]) == ""
+
+
+def test_what_follows_a_whole_file_does_not_matter() -> None:
+    for name in ("mp4", "mkv", "wav", "opus", "caf"):
+        assert cut_off.what_is_missing(FILES[name]() + bytes(100)) == "", name
