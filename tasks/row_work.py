@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tasks import outputs
-from tasks.arrays import TENSOR, Column, same, to_arrow, to_numpy
+from tasks import outputs, own_code
+from tasks.arrays import TENSOR, Column, to_arrow
 from tasks.errors import ContractError, OvernightError, RowError
 from tasks.rows import (
     IDENTITY,
@@ -159,16 +159,22 @@ def call(function: Callable[[dict[str, np.ndarray]], Any], rows: pa.Table, stage
     return dict(outcome_of(function, rows, stage, what).columns)
 
 
-def outcome_of(function: Callable[[dict[str, np.ndarray]], Any], rows: pa.Table, stage: str, what: str) -> Outcome:
+def outcome_of(
+    function: Callable[[dict[str, np.ndarray]], Any],
+    rows: pa.Table,
+    stage: str,
+    what: str,
+    given_as: Callable[[str, pa.ChunkedArray], np.ndarray] = lambda _, column: own_code.given(column),
+) -> Outcome:
     """User code on writable arrays, and what it returned, checked: a dict with one value a row in every column.
 
     Or an `Outcome`, from code that knows which rows failed: no other row is then run again to find them.
 
-    Columns handed back as they were given are left out: they stay as they are, and keep an Arrow type that a detour
-    through NumPy would blur (a nullable integer would come back as a float). Raises `ContractError` when the return
-    value is not what Ray Data documents.
+    Columns whose values come back as they were given are left out: they keep their Arrow type, which NumPy and pandas
+    may not know. given_as: what the code gets of a column. Raises `ContractError` when the return value is not what
+    Ray Data documents.
     """
-    given = {name: to_numpy(rows[name], writable=True) for name in rows.column_names}
+    given = {name: given_as(name, rows[name]) for name in rows.column_names}
     returned = function(dict(given))
     failed = returned.failed if isinstance(returned, Outcome) else {}
     returned = returned.columns if isinstance(returned, Outcome) else returned
@@ -190,8 +196,9 @@ def outcome_of(function: Callable[[dict[str, np.ndarray]], Any], rows: pa.Table,
             )
         if not isinstance(name, str) or name.startswith("__"):
             raise ContractError(f"{what}: {name!r} is not a usable column name (a string without leading __).", stage)
-        if not (name in given and values is given[name] and same(values, to_numpy(rows[name]))):
-            columns[name] = values
+        new = own_code.changed(values, rows[name]) if name in given else values
+        if new is not None:
+            columns[name] = new
     return Outcome(columns, failed=failed)
 
 
