@@ -26,7 +26,7 @@ from tasks import fork_server, reading_order, settled, staging, supervisor
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.errors import STREAM_STAGES, detached, explain
 from tasks.manifest import read_manifest
-from tasks.resources import SECONDS_A_ROW, WRITES_AT_ONCE, Plan
+from tasks.resources import COLUMNS, SECONDS_A_ROW, WRITES_AT_ONCE, Plan
 from tasks.run_directory import Run
 from tasks.write.audit import audit
 from tasks.write.bottleneck import Capacity, bottleneck
@@ -103,7 +103,9 @@ def _stream(
 ) -> Streamed:
     left = sum(count or 0 for count, _ in summaries) if counts["rows"].null_count == 0 else None
     supervisor.tell(run, "allow", _quarantine_limit(run, checks, counts), reading_order.read_quarantined(run.order))
-    datasink = StagingDatasink(run, sink.staged_compression, sink.rows_per_part or _rows_per_part(dataset))
+    if columns := dataset.context.get_config(COLUMNS, None):
+        sink.refuse_columns(run, columns)
+    datasink = StagingDatasink(run, sink.staged_compression, sink.rows_per_part or _rows_per_part(dataset), sink)
     failure = None
     try:
         with (
