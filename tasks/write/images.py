@@ -25,6 +25,7 @@ from tasks.run_directory import Run
 from tasks.staging import PART, Record
 from tasks.storage import Location
 from tasks.write.hive_files import HiveFiles, make_place
+from tasks.write.known_types import of_known_types
 from tasks.write.merging import Prepared, merge, published_schema
 from tasks.write.sink import ParquetCompression, as_paths, file_prefix
 
@@ -81,7 +82,7 @@ class ImagesSink(HiveFiles):
         return as_paths(run, [*names, *(name.replace(".parquet", ".images") for name in names)])
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        schema, place = published_schema(records), make_place(run)
+        schema, place = of_known_types(published_schema(records), keep=self.column), make_place(run)
         if schema.names and self.column not in schema.names:
             raise ContractError(
                 f"sink.column: expected a column {self.column!r}, found {', '.join(schema.names)}.", "write"

@@ -79,7 +79,9 @@ def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
     """The schema to which every part's rows can be cast. Raises `ContractError` where types cannot be reconciled."""
     fields: dict[str, pa.DataType] = {}
     schemas = list(schemas)
-    texts = {field.name for schema in schemas for field in schema if field.metadata == JSON_TEXT}
+    texts = {
+        field.name for schema in schemas for field in schema if (field.metadata or {}).items() >= JSON_TEXT.items()
+    }
     for schema in schemas:
         for field in schema:
             kind = pa.string() if field.name in texts and pa.types.is_nested(field.type) else field.type

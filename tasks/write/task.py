@@ -25,7 +25,7 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from tasks import fork_server, reading_order, settled, staging, supervisor
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.errors import STREAM_STAGES, detached, explain
-from tasks.manifest import read_manifest
+from tasks.manifest import read_manifest, read_schema
 from tasks.resources import COLUMNS, SECONDS_A_ROW, WRITES_AT_ONCE, Plan
 from tasks.run_directory import Run
 from tasks.write.audit import audit
@@ -33,8 +33,10 @@ from tasks.write.bottleneck import Capacity, bottleneck
 from tasks.write.checks import Checks
 from tasks.write.datasink import StagingDatasink
 from tasks.write.hook import probe
+from tasks.write.known_types import columns_left_out, typed, warnings_of_left_out
 from tasks.write.progress import Streamed, follow
 from tasks.write.publish import Repaired, is_under_way, prepared, publish, repair
+from tasks.write.publishable import publishable
 from tasks.write.receipt import make_receipt
 from tasks.write.sink import Sink
 from tasks.write.stand_ins import stand_ins
@@ -67,6 +69,8 @@ def write(
     summaries = reading_order.read_summaries(run.order)
     streamed = _stream(run, sink, checks, counts, summaries, dataset) if summaries else Streamed()
     records = staging.read_records(run.parts)
+    columns = dataset.context.get_config(COLUMNS, None)
+    records = typed(records, [read_schema(run.manifest), columns and publishable(columns.empty_table()).schema], run)
     merged = settled.merge([record.ranges for record in records])
     totals = audit(counts, merged, run)
     with prepared(run, sink, records, merged) as ready:
@@ -74,7 +78,7 @@ def write(
         facts = {
             **facts,
             "inputs": inputs,
-            "columns": summary(ready.columns, checks.drift),
+            "columns": summary({**ready.columns, **columns_left_out(records, ready)}, checks.drift),
             "incidents": supervisor.incidents(run),
         }
         files = sink.published(run, ready)
@@ -84,6 +88,7 @@ def write(
             receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows
         )
         receipt |= verdict(run, checks, receipt, [file.place for file in ready.files])
+        receipt["warnings"] += warnings_of_left_out(records, ready)
         for warning in receipt["warnings"]:
             get_run_logger().warning(warning)
         receipt = publish(run, sink, ready, errors, receipt)
