@@ -4,6 +4,7 @@ Arrays (images, embeddings) travel as `TENSOR`, a plain Arrow struct, so that ro
 into one column and a stacked array crosses without a copy. This file knows nothing of rows, files, models or Ray.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -50,12 +51,20 @@ def to_arrow(values: Column) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
     if not isinstance(values, np.ndarray) and hasattr(values, "__array__"):
+        dtype = getattr(values, "dtype", None)
+        if not isinstance(dtype, np.dtype) and getattr(dtype, "kind", "") in list("biufM"):
+            return pa.Array.from_pandas(values)  # NumPy has no nulls and no zones for these types of pandas
         values = np.asarray(values)  # torch, jax and pandas values on the host
     if not isinstance(values, np.ndarray):
-        values = [_plain(value) for value in values]
+        values = _without_stray_nan([_plain(value) for value in values])
         arrays = [value for value in values if isinstance(value, np.ndarray)]
         if any(array.dtype == object for array in arrays):  # its bytes would be addresses
             return pa.array([value.tolist() if isinstance(value, np.ndarray) else value for value in values])
+        if any(is_pandas_value(value) for value in values):
+            return _pandas_times(values)
+        time = next((value for value in values if isinstance(value, np.datetime64 | np.timedelta64)), None)
+        if time is not None:
+            return pa.array(np.array([type(time)("NaT") if value is None else value for value in values]))
         return _tensors_to_arrow(values) if arrays else pa.array(values)
     if not values.dtype.isnative:
         values = values.astype(values.dtype.newbyteorder("="))
@@ -66,6 +75,16 @@ def to_arrow(values: Column) -> pa.Array:
     if values.dtype.kind in "US":
         return pa.array(values.tolist())
     return pa.array(values)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value stands for null: None, or what pandas has for it (NaT, NA)."""
+    return value is None or (is_pandas_value(value) and type(value).__name__ in ("NaTType", "NAType"))
+
+
+def is_pandas_value(value: Any) -> bool:
+    """Whether a value is a scalar of pandas, which nothing here imports: Timestamp, Timedelta, NaT, NA, ..."""
+    return type(value).__module__.split(".")[0] == "pandas"
 
 
 def same(values: Any, before: Any) -> bool:
@@ -133,8 +152,25 @@ def _tensors_to_numpy(array: pa.StructArray) -> np.ndarray:
     return result
 
 
+def _without_stray_nan(values: list[Any]) -> list[Any]:
+    """The values with None for NaN where the others are no numbers: pandas has NaN for a text that is null."""
+    if all(value is None or isinstance(value, bool | int | float | np.number) for value in values):
+        return values
+    return [None if isinstance(value, float) and math.isnan(value) else value for value in values]
+
+
+def _pandas_times(values: list[Any]) -> pa.Array:
+    """Values of pandas in the unit and the zone of their own: `pa.array` cuts nanoseconds off."""
+    import pandas as pd
+
+    series = pd.Series(values)
+    return pa.array(values) if series.dtype == object else pa.Array.from_pandas(series)
+
+
 def _plain(value: Any) -> Any:
     """A row's value: an array of one or more dimensions in this machine's byte order, or a Python value."""
+    if is_missing(value):
+        return None
     if hasattr(value, "__array__"):
         value = np.asarray(value)
         if not value.dtype.isnative:

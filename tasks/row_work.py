@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tasks import outputs
-from tasks.arrays import TENSOR, Column, same, to_arrow, to_numpy
+from tasks import outputs, own_code
+from tasks.arrays import TENSOR, Column, to_arrow
 from tasks.errors import ContractError, OvernightError, RowError
 from tasks.rows import (
     IDENTITY,
@@ -86,7 +86,7 @@ def apply(block: pa.Table, stage: str, work: Work, clock: Callable[[], float] = 
     rows, places = live_rows(block)
     if not len(rows):
         return settled_only(block)
-    done = _isolated(rows, work)
+    done = _isolated(rows, work, stage)
     for name in IDENTITY:
         done.columns.pop(name, None)
     size = sum(column.nbytes for column in done.columns.values())
@@ -159,16 +159,22 @@ def call(function: Callable[[dict[str, np.ndarray]], Any], rows: pa.Table, stage
     return dict(outcome_of(function, rows, stage, what).columns)
 
 
-def outcome_of(function: Callable[[dict[str, np.ndarray]], Any], rows: pa.Table, stage: str, what: str) -> Outcome:
+def outcome_of(
+    function: Callable[[dict[str, np.ndarray]], Any],
+    rows: pa.Table,
+    stage: str,
+    what: str,
+    given_as: Callable[[str, pa.ChunkedArray], np.ndarray] = lambda _, column: own_code.given(column),
+) -> Outcome:
     """User code on writable arrays, and what it returned, checked: a dict with one value a row in every column.
 
     Or an `Outcome`, from code that knows which rows failed: no other row is then run again to find them.
 
-    Columns handed back as they were given are left out: they stay as they are, and keep an Arrow type that a detour
-    through NumPy would blur (a nullable integer would come back as a float). Raises `ContractError` when the return
-    value is not what Ray Data documents.
+    Columns whose values come back as they were given are left out: they keep their Arrow type, which NumPy and pandas
+    may not know. given_as: what the code gets of a column. Raises `ContractError` when the return value is not what
+    Ray Data documents.
     """
-    given = {name: to_numpy(rows[name], writable=True) for name in rows.column_names}
+    given = {name: given_as(name, rows[name]) for name in rows.column_names}
     returned = function(dict(given))
     failed = returned.failed if isinstance(returned, Outcome) else {}
     returned = returned.columns if isinstance(returned, Outcome) else returned
@@ -190,8 +196,9 @@ def outcome_of(function: Callable[[dict[str, np.ndarray]], Any], rows: pa.Table,
             )
         if not isinstance(name, str) or name.startswith("__"):
             raise ContractError(f"{what}: {name!r} is not a usable column name (a string without leading __).", stage)
-        if not (name in given and values is given[name] and same(values, to_numpy(rows[name]))):
-            columns[name] = values
+        new = own_code.changed(values, rows[name]) if name in given else values
+        if new is not None:
+            columns[name] = new
     return Outcome(columns, failed=failed)
 
 
@@ -200,7 +207,7 @@ def stacked(outcomes: Sequence[Outcome], lengths: Sequence[int]) -> Outcome:
     if len(outcomes) == 1:
         return outcomes[0]
     tables = [pa.table({name: to_arrow(values) for name, values in one.columns.items()}) for one in outcomes]
-    table = pa.concat_tables(tables, promote_options="permissive")
+    table = _concatenated(tables, "infer")
     starts = np.cumsum([0, *lengths[:-1]])
     failed = {
         int(start) + row: error
@@ -224,10 +231,10 @@ class _Done:
         return np.setdiff1d(np.arange(count), list(self.failed)) if self.made_of is None else self.made_of
 
 
-def _isolated(rows: pa.Table, work: Work) -> _Done:
+def _isolated(rows: pa.Table, work: Work, stage: str) -> _Done:
     try:
         outcome = work(rows)
-        columns = {name: pa.chunked_array([to_arrow(values)]) for name, values in outcome.columns.items()}
+        columns = {name: pa.chunked_array([_converted(name, values)]) for name, values in outcome.columns.items()}
         return _Done(columns, outcome.keep, dict(outcome.failed), outcome.made_of)
     except OvernightError:
         raise
@@ -235,7 +242,7 @@ def _isolated(rows: pa.Table, work: Work) -> _Done:
         if len(rows) == 1:
             return _Done(failed={0: _plain(error)})
     half = len(rows) // 2
-    first, second = _isolated(rows[:half], work), _isolated(rows[half:], work)
+    first, second = _isolated(rows[:half], work, stage), _isolated(rows[half:], work, stage)
     failed = first.failed | {row + half: error for row, error in second.failed.items()}
     sizes, made_of = (half, len(rows) - half), None
     if first.made_of is not None or second.made_of is not None:
@@ -248,7 +255,38 @@ def _isolated(rows: pa.Table, work: Work) -> _Done:
             for part, size in zip((first, second), sizes, strict=True)
         )
         keep = np.concatenate(list(keeps))
-    return _Done(_stack(first.columns, sizes[0], second.columns, sizes[1]), keep, failed, made_of)
+    return _Done(_stack(first.columns, sizes[0], second.columns, sizes[1], stage), keep, failed, made_of)
+
+
+def _converted(name: str, values: Column) -> pa.Array:
+    """`to_arrow`, with an error that names the column."""
+    try:
+        return to_arrow(values)
+    except (pa.ArrowException, OverflowError) as error:
+        raise RowError(
+            f"column {name!r}: expected values of one type, found others ({error}). Return one type, or JSON text."
+        ) from error
+
+
+def _concatenated(tables: Sequence[pa.Table], stage: str) -> pa.Table:
+    """The tables as one. Raises `ContractError` for a column whose types no single type holds."""
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise ContractError(_clash(tables) or f"the rows differ in type: {error}.", stage) from error
+
+
+def _clash(tables: Sequence[pa.Table]) -> str:
+    for name in dict.fromkeys(name for table in tables for name in table.column_names):
+        kinds = list(dict.fromkeys(table.schema.field(name).type for table in tables if name in table.column_names))
+        try:
+            pa.unify_schemas([pa.schema([(name, kind)]) for kind in kinds], promote_options="permissive")
+        except pa.ArrowException:
+            return (
+                f"column {name!r}: expected values of one type, found {' and '.join(map(str, kinds))}. "
+                "Return one type, or JSON text (json.dumps)."
+            )
+    return ""
 
 
 def _plain(error: BaseException) -> Exception:
@@ -260,7 +298,11 @@ def _plain(error: BaseException) -> Exception:
 
 
 def _stack(
-    first: dict[str, pa.ChunkedArray], first_rows: int, second: dict[str, pa.ChunkedArray], second_rows: int
+    first: dict[str, pa.ChunkedArray],
+    first_rows: int,
+    second: dict[str, pa.ChunkedArray],
+    second_rows: int,
+    stage: str,
 ) -> dict[str, pa.ChunkedArray]:
     if not first and not second:
         return {}
@@ -268,5 +310,5 @@ def _stack(
         pa.table(columns) if columns else pa.table({"__padding": pa.nulls(count)})
         for columns, count in ((first, first_rows), (second, second_rows))
     ]
-    joined = pa.concat_tables(tables, promote_options="permissive")
+    joined = _concatenated(tables, stage)
     return {name: joined[name] for name in joined.column_names if name != "__padding"}

@@ -8,7 +8,7 @@
                              parts/<attempt>-*.errors    Parquet: quarantine details of the part of that name
                              answers/<model>/*.jsonl     answers that were paid for, see tasks/infer/journal.py
                              attempts/<attempt>/order    Arrow: what this attempt reads, a record batch a block
-                             attempts/<attempt>/sample   Parquet: a few preprocessed rows, on which models are tried
+                             attempts/<attempt>/sample   Arrow: a few preprocessed rows, on which models are tried
 
 A `Run` says which of them is meant. It is small, holds no secret and crosses to Ray tasks.
 """

@@ -64,6 +64,14 @@ def parquet_bytes(table: pa.Table, compression: str) -> bytes:
     return buffer.getvalue()
 
 
+def arrow_bytes(table: pa.Table) -> bytes:
+    """The table as an Arrow file, which holds types that Parquet has not."""
+    buffer = pa.BufferOutputStream()
+    with pa.ipc.new_file(buffer, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(buffer.getvalue())
+
+
 def read_records(parts: Location) -> list[Record]:
     """The footers of all finished parts, by name."""
     try:

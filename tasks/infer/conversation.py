@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator
 
 from tasks.errors import RowError
+from tasks.infer.as_text import as_texts
 from tasks.infer.predictor import Batch, Predictor
 from tasks.infer.texts import filled, placeholders
 from tasks.row_work import Outcome
@@ -69,6 +71,10 @@ class Conversation(Predictor):
     def inputs(self) -> list[str]:
         columns = [*placeholders(self.system or "", "system"), *placeholders(self.user, "user"), "row_id"]
         return list(dict.fromkeys(columns))
+
+    def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
+        templates = [*placeholders(self.system or "", "system"), *placeholders(self.user, "user")]
+        return as_texts(column) if name in templates else super().given(name, column)
 
     def messages(self, batch: Batch) -> list[list[Message]]:
         """Each row's messages, the system's first. RowError for a row that lacks a value."""

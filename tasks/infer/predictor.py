@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
+from tasks.arrays import to_numpy
 from tasks.expression import Expression
 from tasks.infer import accelerators
 from tasks.leaf import Leaf
@@ -92,6 +94,10 @@ class Predictor(Leaf):
     def inputs(self) -> list[str] | None:
         """The columns that `predict` reads; None for all. They must be there, and only they are converted."""
         return None
+
+    def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
+        """What `predict` is given of a column, one value a row."""
+        return to_numpy(column, writable=True)
 
     def rows_per_call(self) -> int:
         """Rows handed to `predict` at once: a batch, or a window of batches for models that sort by length."""

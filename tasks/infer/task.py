@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import ray
 from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
@@ -20,6 +19,7 @@ from tasks.infer.choice import Choice, Work, choose, stream_seconds_a_row
 from tasks.infer.explanation import explanation
 from tasks.infer.kinds import AnyPredictor
 from tasks.infer.query import Embedder, embed_image, embed_text, embedder
+from tasks.infer.trial import Trial
 from tasks.infer.trials import begin_trials, is_forked, tried
 from tasks.infer.worker import (
     ForkedPreparingWorker,
@@ -31,7 +31,7 @@ from tasks.infer.worker import (
     heavy_columns,
 )
 from tasks.reading_order import read_summaries
-from tasks.resources import BYTES_A_ROW, PREPARE, SECONDS_A_ROW, TASK_RETRIES, UNREAD, Plan, Pool
+from tasks.resources import BYTES_A_ROW, COLUMNS, PREPARE, SECONDS_A_ROW, TASK_RETRIES, UNREAD, Plan, Pool
 from tasks.run_directory import Run
 
 __all__ = [
@@ -76,6 +76,7 @@ def infer(
     sample = _sample(run)
     dataset.context.set_config(BYTES_A_ROW, _bytes_a_row(sample, keep))
     if not models:
+        dataset.context.set_config(COLUMNS, columns_made(sample, [], [], keep))
         return dataset.map_batches(
             drop_heavy,
             fn_kwargs={"keep": keep},
@@ -107,10 +108,26 @@ def infer(
             "keep": [*keep, *(read or [])],
         }
         dataset = _inferred(dataset, run, choice, settings | ({"prepare": prepare} if prepare else {}))
+    trials = [choice.trial for choice in choices]
+    dataset.context.set_config(COLUMNS, columns_made(_sample(run), trials, prefixes, keep))
     dataset.context.set_config(SECONDS_A_ROW, stream_seconds_a_row(choices, work, prepare is not None))
     _describe(run, explanation(plan, choices, sample, prepare is not None, dataset.context.get_config(UNREAD, False)))
     wait_until_free(plan)
     return dataset
+
+
+def columns_made(
+    sample: pa.Table, trials: Sequence[Trial | None], prefixes: Sequence[str], keep: list[str]
+) -> pa.Schema | None:
+    """The columns that rows have behind all models; None where the sample does not show them."""
+    if not len(sample) or None in trials:
+        return None
+    seen = rows.live_rows(sample)[0]
+    heavy = heavy_columns(sample) - set(keep)
+    fields = {field.name: field.type for field in seen.schema if field.name not in heavy}
+    for trial, prefix in zip(trials, prefixes, strict=True):
+        fields |= {prefix + field.name: field.type for field in trial.columns} if trial else {}
+    return pa.schema(list(fields.items()))
 
 
 def columns_read(models: Sequence[AnyPredictor]) -> list[str] | None:
@@ -194,7 +211,7 @@ def wait_until_free(plan: Plan) -> None:
 def _sample(run: Run) -> pa.Table:
     """The live ones of the rows that preprocessing tried."""
     with run.sample.open() as file:
-        sample = pq.ParquetFile(file).read()
+        sample = pa.ipc.open_file(file.read()).read_all()
     return sample.filter(pa.array(sample["__state"].to_numpy() == rows.LIVE))
 
 

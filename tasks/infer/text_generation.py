@@ -12,9 +12,12 @@ prompt alone.
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import numpy as np
+import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
 from tasks.infer import pretrained
+from tasks.infer.as_text import as_texts
 from tasks.infer.generation import Generation
 from tasks.infer.predictor import Batch, Predict
 from tasks.infer.pretrained_predictor import PretrainedPredictor
@@ -57,6 +60,10 @@ class TextGeneration(PretrainedPredictor):
     def inputs(self) -> list[str]:
         columns = [self.text_column] if self.prompt is None else placeholders(self.prompt)
         return [*columns, "row_id"] if self.temperature and "row_id" not in columns else columns
+
+    def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
+        in_prompt = placeholders(self.prompt or "")
+        return as_texts(column) if name in in_prompt and name != self.text_column else super().given(name, column)
 
     def load(self) -> Predict:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer

@@ -141,7 +141,8 @@ class Worker:
                     f"{self._label}: expected column {name!r}, found {', '.join(live.column_names)}. "
                     "Name the column in the model's settings, or make it in preprocess."
                 )
-        made = row_work.outcome_of(self._predict, live if wanted is None else live.select(wanted), "infer", self._label)
+        seen = live if wanted is None else live.select(wanted)
+        made = row_work.outcome_of(self._predict, seen, "infer", self._label, self._predictor.given)
         columns = {self._prefix + name: values for name, values in made.columns.items()}
         self.made.update(columns)
         return row_work.Outcome(columns, failed=made.failed)

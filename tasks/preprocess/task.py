@@ -21,7 +21,7 @@ from tasks.preprocess.run_steps import Read, Work, read_and_run, run_steps, try_
 from tasks.reading_order import read_block, read_summaries
 from tasks.resources import PREPARE, READ, TASK_RETRIES, UNREAD, Plan
 from tasks.run_directory import Run
-from tasks.staging import parquet_bytes
+from tasks.staging import arrow_bytes
 
 __all__ = ["begin_steps", "preprocess", "query_image", "readable_image"]
 
@@ -47,7 +47,7 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
         sample = _try(run, steps, plan, dataset.context.get_config(READ))
     except Exception as error:
         raise explain(error, "preprocess") from None
-    run.sample.write_bytes(parquet_bytes(sample, "zstd"))
+    run.sample.write_bytes(arrow_bytes(sample))
     with dispensable():
         create_markdown_artifact(
             key=artifact_key(run.job, "preview"),

@@ -14,6 +14,7 @@ import pyarrow.csv
 from pyarrow import types
 
 from tasks.write.json_values import json_texts, plain
+from tasks.write.takeable import refuse_far_times
 from tasks.write.text_files import TextFiles
 
 
@@ -21,6 +22,10 @@ class CsvSink(TextFiles):
     """Hive-partitioned CSV on any filesystem."""
 
     kind: Literal["csv"] = "csv"
+
+    def take(self, table: pa.Table) -> None:
+        super().take(table)
+        refuse_far_times(table.select([field.name for field in table.schema if types.is_nested(field.type)]))
 
     @staticmethod
     @contextmanager

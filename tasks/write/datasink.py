@@ -15,17 +15,24 @@ from ray.data import Datasink
 from ray.data.block import Block
 from ray.data.datasource import WriteResult
 
-from tasks import rows, settled, staging
+from tasks import rows, settled, staging, supervisor
 from tasks.errors import ContractError
 from tasks.run_directory import Run
 from tasks.write.publishable import publishable
+from tasks.write.sink import Sink
+from tasks.write.takeable import unfit_rows
+
+ANY_SINK = Sink()
 
 
 class StagingDatasink(Datasink[float]):
-    """Writes parts of at least `rows_per_part` rows, except the last. seconds: what all calls took, once it is over."""
+    """Writes parts of at least `rows_per_part` rows, except the last. Rows that `sink` cannot take are quarantined.
 
-    def __init__(self, run: Run, compression: str, rows_per_part: int) -> None:
-        self._run, self._compression, self._rows_per_part = run, compression, rows_per_part
+    seconds: what all calls took, once it is over.
+    """
+
+    def __init__(self, run: Run, compression: str, rows_per_part: int, sink: Sink = ANY_SINK) -> None:
+        self._run, self._compression, self._rows_per_part, self._sink = run, compression, rows_per_part, sink
         self.seconds = 0.0
 
     @property
@@ -48,10 +55,17 @@ class StagingDatasink(Datasink[float]):
             raise ContractError(f"rows of one column differ in type: {error}. Return one type.", "write") from error
         if not len(block):
             return
-        states = block["__state"].to_numpy()
         live, places = rows.live_rows(block)
         table = publishable(live)
-        refuse_partition_column(table.column_names, self._run)
+        if len(table):  # rows that ended before a step have none of its columns
+            self._sink.refuse_columns(self._run, table.schema)
+        if unfit := unfit_rows(table, self._sink.take):
+            errors = {int(places[row]): unfit[row] for row in sorted(unfit, reverse=True)}
+            before, block = block, rows.with_errors(block, errors, "write")
+            supervisor.report_quarantined(block, before, self._run)
+            good = ~np.isin(places, list(errors))
+            table, places = table.filter(pa.array(good)), places[good]
+        states = block["__state"].to_numpy()
         for name in ("__unit", "__row"):
             table = table.append_column(name, block[name].take(places))
         staging.write_part(
@@ -62,16 +76,6 @@ class StagingDatasink(Datasink[float]):
             settled.ranges_of(block),
             _measures(block, table),
             self._compression,
-        )
-
-
-def refuse_partition_column(names: list[str], run: Run) -> None:
-    """Raises `ContractError` if a data column has the partition column's name: readers would see two."""
-    if run.partition_directory and run.partition_column in names:
-        raise ContractError(
-            f"a data column is named {run.partition_column!r} like the partition column. "
-            "Rename it, or set sink.partition_column to another name.",
-            "write",
         )
 
 

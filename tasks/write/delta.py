@@ -23,6 +23,7 @@ from tasks.write import delta_table
 from tasks.write.delta_types import delta_schema, fitted
 from tasks.write.merging import Prepared, merge, published_schema
 from tasks.write.sink import DirectorySink, ParquetCompression, as_paths, file_prefix
+from tasks.write.takeable import refuse_same_but_for_case
 
 
 class DeltaSink(DirectorySink):
@@ -34,6 +35,11 @@ class DeltaSink(DirectorySink):
     @property
     def staged_compression(self) -> str:
         return self.compression
+
+    def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
+        super().refuse_columns(run, schema)
+        refuse_same_but_for_case([*delta_table.partition_columns(run), *schema.names], "a Delta table")
+        delta_schema(schema)
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         table = delta_table.open_table(run.sink)

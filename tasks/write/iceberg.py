@@ -26,6 +26,7 @@ from tasks.write.delta_types import fitted
 from tasks.write.merging import Prepared, merge, published_schema
 from tasks.write.parquet import ParquetSink
 from tasks.write.sink import DirectorySink, ParquetCompression, Sink, as_paths, file_prefix
+from tasks.write.takeable import refuse_far_times
 
 
 class IcebergSink(DirectorySink):
@@ -43,6 +44,14 @@ class IcebergSink(DirectorySink):
 
     def of_samples(self) -> Sink:
         return ParquetSink(path="-", partition_column=self.partition_column, compression=self.compression)
+
+    def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
+        super().refuse_columns(run, schema)
+        iceberg_table.iceberg_schema(schema)
+
+    def take(self, table: pa.Table) -> None:
+        super().take(table)
+        refuse_far_times(table)  # of which pyiceberg makes Python's own, for its statistics
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         with told(self.shown(run)):

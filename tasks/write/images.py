@@ -14,21 +14,28 @@ import io
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from tasks.errors import ContractError
+from tasks.errors import ContractError, RowError
 from tasks.run_directory import Run
 from tasks.staging import PART, Record
 from tasks.storage import Location
 from tasks.write.hive_files import HiveFiles, make_place
+from tasks.write.known_types import of_known_types
 from tasks.write.merging import Prepared, merge, published_schema
 from tasks.write.sink import ParquetCompression, as_paths, file_prefix
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 ENDINGS = {"png": ".png", "jpeg": ".jpg"}
+NAME_BYTES = 255 - 37  # of a file on a local disk, less what the name of one that is being written has besides
+PATH_BYTES = 800  # object stores hold 1,024, with the folders before it
+JPEG_PIXELS = 65_500  # on a side
 BEGINNINGS = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff"}
 
 
@@ -49,12 +56,33 @@ class ImagesSink(HiveFiles):
         column, keep = settings.get("column", "image"), settings.get("keep", [])
         return settings if column in keep else {**settings, "keep": [*keep, column]}
 
+    def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
+        super().refuse_columns(run, schema)
+        if self.column not in schema.names:
+            raise ContractError(
+                f"sink.column: expected a column {self.column!r}, found {', '.join(schema.names)}.", "write"
+            )
+        if f"{self.column}_path" in schema.names:
+            raise ContractError(
+                f"column {f'{self.column}_path'!r}: the sink writes the paths of its images under this name. "
+                "Rename the column where it is made, or name the images otherwise and set sink.column.",
+                "write",
+            )
+
+    def take(self, table: pa.Table) -> None:
+        super().take(table)
+        paths = file_paths(table["row_id"].to_pylist(), ENDINGS[self.format])
+        for path, image in zip(paths, table[self.column], strict=True):
+            if image.is_valid:
+                _refuse_long(path)
+                _refuse_no_image(self.column, image, self.format)
+
     def published(self, run: Run, prepared: Prepared) -> list[str]:
         names = [file.name for file in prepared.files]
         return as_paths(run, [*names, *(name.replace(".parquet", ".images") for name in names)])
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        schema, place = published_schema(records), make_place(run)
+        schema, place = of_known_types(published_schema(records), keep=self.column), make_place(run)
         if schema.names and self.column not in schema.names:
             raise ContractError(
                 f"sink.column: expected a column {self.column!r}, found {', '.join(schema.names)}.", "write"
@@ -81,6 +109,8 @@ def _write_images(place: Location, column: str, kind: str, quality: int, rows: p
         (place / f"{folder}{PART}" / path).write_bytes(content)
         return f"{folder}/{path}"
 
+    filesystem, home = (place / f"{folder}{PART}").open_filesystem()
+    filesystem.makedirs(home, exist_ok=True)  # the receipt lists it, also where every image is null
     with ThreadPoolExecutor(8) as pool:
         written = list(pool.map(write, paths, rows[column]))
     index = rows.schema.get_field_index(column)
@@ -100,14 +130,54 @@ def file_paths(row_ids: list[str], ending: str) -> list[str]:
     return list(paths)
 
 
-def _encoded(image: pa.Scalar, kind: str, quality: int) -> bytes:
-    """The bytes of an image file."""
+def _refuse_long(path: str) -> None:
+    """RowError for a path that no file can have: the row's name is too long."""
+    longest = max(len(part.encode()) for part in path.split("/"))
+    if longest > NAME_BYTES or len(path.encode()) > PATH_BYTES:
+        raise RowError(
+            f"row_id: expected at most {NAME_BYTES} bytes between slashes and {PATH_BYTES} in all, for its file, "
+            f"found {longest} and {len(path.encode())}."
+        )
+
+
+def _refuse_no_image(column: str, image: pa.Scalar, kind: str) -> None:
+    """RowError for a value of which no image file can be made."""
+    try:
+        opened = _opened(image)
+        if isinstance(opened, bytes):
+            if opened.startswith(BEGINNINGS[kind]):
+                return
+            opened = _decoded(opened)
+        if kind == "jpeg" and max(opened.size) > JPEG_PIXELS:
+            raise ValueError(f"{opened.width} x {opened.height} pixels, more than JPEG holds")
+    except Exception as error:  # Pillow has many
+        raise RowError(f"column {column!r}: expected an image, found none that can be written: {error}") from error
+
+
+def _opened(image: pa.Scalar) -> "bytes | Image.Image":
+    """The bytes of a file as they are, or an array as an image."""
     from PIL import Image
 
-    value = image.as_py() if pa.types.is_binary(image.type) or pa.types.is_large_binary(image.type) else None
-    if value is not None and value.startswith(BEGINNINGS[kind]):
-        return bytes(value)
-    opened = Image.open(io.BytesIO(value)) if value is not None else Image.fromarray(_pixels(image))
+    if pa.types.is_binary(image.type) or pa.types.is_large_binary(image.type):
+        return bytes(image.as_py())
+    return Image.fromarray(_pixels(image))
+
+
+def _decoded(content: bytes) -> "Image.Image":
+    from PIL import Image
+
+    opened = Image.open(io.BytesIO(content))
+    opened.load()
+    return opened
+
+
+def _encoded(image: pa.Scalar, kind: str, quality: int) -> bytes:
+    """The bytes of an image file."""
+    opened = _opened(image)
+    if isinstance(opened, bytes):
+        if opened.startswith(BEGINNINGS[kind]):
+            return opened
+        opened = _decoded(opened)
     if kind == "jpeg" and opened.mode not in ("L", "RGB"):
         opened = opened.convert("RGB")
     file = io.BytesIO()
@@ -117,6 +187,8 @@ def _encoded(image: pa.Scalar, kind: str, quality: int) -> bytes:
 
 def _pixels(image: pa.Scalar) -> np.ndarray:
     """The array that nested lists stand for, without a last axis of one."""
+    if not pa.types.is_nested(image.type) or pa.types.is_struct(image.type):
+        raise ValueError(f"a value of {image.type}")
     values = image.values
     lengths = [len(values)]
     while pa.types.is_nested(values.type):

@@ -10,6 +10,7 @@ from typing import BinaryIO, Literal
 import pyarrow as pa
 
 from tasks.write.json_values import json_lines
+from tasks.write.takeable import refuse_far_times
 from tasks.write.text_files import TextFiles
 
 
@@ -17,6 +18,10 @@ class JsonlSink(TextFiles):
     """Hive-partitioned JSON Lines on any filesystem."""
 
     kind: Literal["jsonl"] = "jsonl"
+
+    def take(self, table: pa.Table) -> None:
+        super().take(table)
+        refuse_far_times(table)
 
     @staticmethod
     @contextmanager

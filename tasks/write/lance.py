@@ -24,6 +24,7 @@ from tasks.staging import PART, Record
 from tasks.write import lance_table
 from tasks.write.merging import Prepared, merge, merged_rows, published_schema
 from tasks.write.sink import DirectorySink, as_paths, file_prefix
+from tasks.write.takeable import refuse_names
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,10 @@ class LanceSink(DirectorySink):
     kind: Literal["lance"] = "lance"
     index: Annotated[str | None, Field(description="A column of embeddings to keep a vector index over.")] = None
     metric: Annotated[Literal["cosine", "l2", "dot"], Field(description="Of the index.")] = "cosine"
+
+    def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
+        super().refuse_columns(run, schema)
+        refuse_names(schema.names, r"[.`]", "a Lance table")
 
     def published(self, run: Run, prepared: Prepared) -> list[str]:
         assert isinstance(prepared, PreparedFragments)

@@ -1,8 +1,13 @@
 """The receipt that a run's columns are compared with."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
-from tasks.run_directory import Run, read_json
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasks.run_directory import Run, published_files, read_json
 
 LOOK_BACK = 31
 
@@ -24,3 +29,22 @@ def previous_receipt(run: Run) -> dict[str, Any] | None:
         if receipt and receipt["job"] == run.job:
             return receipt
     return None
+
+
+def other_schemas(run: Run) -> Iterator[pa.Schema]:
+    """The columns of the other published partitions of the job that lie in Parquet files, the nearest earlier first.
+
+    Then come the partition's own last result and the later ones, which a backfill may have published before.
+    """
+    if run.limit_rows:
+        return
+    prefix, own = f"{run.partition_column}=", run.ledger.name
+    others = sorted(name for name in run.state.names() if name.startswith(prefix) and name != own)
+    earlier, later = [name for name in others if name < own], [name for name in others if name > own]
+    for name in [*earlier[::-1][:LOOK_BACK], own, *later[:LOOK_BACK]]:
+        receipt = read_json(run.state / name / "receipt.json")
+        files = published_files(receipt) if receipt and receipt["job"] == run.job else []
+        file = next((file for file in files if file.endswith(".parquet")), None)
+        if file:
+            with contextlib.suppress(FileNotFoundError), (run.sink / file).open() as opened:
+                yield pq.ParquetFile(opened).schema_arrow

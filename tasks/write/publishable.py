@@ -9,16 +9,32 @@ import pyarrow.compute as pc
 
 from tasks.arrays import TENSOR, to_numpy
 from tasks.errors import ContractError
+from tasks.write.json_values import json_texts
 
 VALUES_A_CHUNK = 2**30
+JSON_TEXT = {b"overnight": b"json"}  # marks a staged column of nested values that are JSON text
 
 
 def publishable(table: pa.Table) -> pa.Table:
-    """`table` with arrays as lists: one dimension a row as fixed-size list where all agree, more as nested lists."""
+    """`table` with arrays as lists: one dimension a row as fixed-size list where all agree, more as nested lists.
+
+    Objects of which none has a key are JSON text: Parquet has no type for these.
+    """
     for place, field in enumerate(table.schema):
         if field.type == TENSOR:
             table = table.set_column(place, field.name, _lists(field.name, table[field.name]))
+        elif _has_no_keys(field.type):
+            marked = pa.field(field.name, pa.string(), metadata=JSON_TEXT)
+            table = table.set_column(place, marked, json_texts(table[field.name]))
     return table
+
+
+def _has_no_keys(kind: pa.DataType) -> bool:
+    """Whether a struct without fields is in a type."""
+    if pa.types.is_struct(kind) and not kind.num_fields:
+        return True
+    is_whole = not pa.types.is_nested(kind) or pa.types.is_union(kind)
+    return not is_whole and any(_has_no_keys(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def _lists(name: str, column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -62,9 +78,14 @@ def _offsets(lengths: np.ndarray) -> pa.Array:
 def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
     """The schema to which every part's rows can be cast. Raises `ContractError` where types cannot be reconciled."""
     fields: dict[str, pa.DataType] = {}
+    schemas = list(schemas)
+    texts = {
+        field.name for schema in schemas for field in schema if (field.metadata or {}).items() >= JSON_TEXT.items()
+    }
     for schema in schemas:
         for field in schema:
-            fields[field.name] = unified(field.name, fields.get(field.name), field.type)
+            kind = pa.string() if field.name in texts and pa.types.is_nested(field.type) else field.type
+            fields[field.name] = unified(field.name, fields.get(field.name), kind)
     return pa.schema(list(fields.items()))
 
 
@@ -94,9 +115,13 @@ def _is_list(kind: pa.DataType) -> bool:
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """`table` with exactly the columns and types of `schema`; what is missing is null, too fine a time is cut off."""
     columns = [
-        pc.cast(table[field.name], options=pc.CastOptions(field.type, allow_time_truncate=True))
-        if field.name in table.column_names
-        else pa.nulls(len(table), field.type)
+        _cast(table[field.name], field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    if pa.types.is_nested(column.type) and pa.types.is_string(kind):  # another part's are JSON text
+        return json_texts(column)
+    return pc.cast(column, options=pc.CastOptions(kind, allow_time_truncate=True))

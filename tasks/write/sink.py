@@ -15,6 +15,12 @@ from tasks.leaf import Leaf
 from tasks.run_directory import Run
 from tasks.staging import Record
 from tasks.write.merging import Prepared
+from tasks.write.takeable import (
+    refuse_broken_texts,
+    refuse_overflowing_times,
+    refuse_partition_column,
+    refuse_types_beyond_parquet,
+)
 
 ParquetCompression = Literal["zstd", "snappy", "gzip", "lz4", "none"]
 
@@ -48,6 +54,19 @@ class Sink(Leaf):
     def shown(self, run: Run) -> str:
         """Where readers find the rows, for people; without anything secret."""
         return str(run.target)
+
+    def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
+        """Raises `ContractError` for a column that the sink cannot take, whatever its rows hold; before the first row.
+
+        `schema`: the rows' columns, in which arrays may still be tensors.
+        """
+        refuse_partition_column(schema, run)
+        refuse_types_beyond_parquet(schema)
+
+    def take(self, table: pa.Table) -> None:
+        """Raises where a row cannot be published; it is then called again to find the row, which is quarantined."""
+        refuse_broken_texts(table)
+        refuse_overflowing_times(table)
 
     def published(self, run: Run, prepared: Prepared) -> list[str]:
         """The files that the receipt will list, as paths below the sink."""

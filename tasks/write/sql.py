@@ -27,8 +27,12 @@ from tasks.write.database import DatabaseUrl, told
 from tasks.write.merging import Prepared, merge, merged_rows, published_schema
 from tasks.write.parquet import ParquetSink
 from tasks.write.sink import Sink, file_prefix
+from tasks.write.sql_types import sql_columns
+from tasks.write.takeable import refuse_far_times, refuse_names, refuse_null_characters, refuse_same_but_for_case
 
 FILE_BYTES = 128 * 2**20
+UNFIT = r"""["'`:\x00-\x1f]"""  # in a name: quotes, and what SQLAlchemy takes for a parameter
+NAME_BYTES = 63  # PostgreSQL's
 
 
 class SqlSink(Sink):
@@ -40,6 +44,18 @@ class SqlSink(Sink):
         str,
         Field(pattern=r"^([A-Za-z_]\w*\.)?[A-Za-z_]\w*$", description="Its name; a schema may stand before a dot."),
     ]
+
+    def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
+        super().refuse_columns(run, schema)
+        refuse_names(schema.names, UNFIT, "a database", None if self.url.startswith("sqlite") else NAME_BYTES)
+        refuse_same_but_for_case([*([run.partition_column] if run.partition_directory else []), *schema.names], "SQL")
+        sql_columns(schema)
+
+    def take(self, table: pa.Table) -> None:
+        super().take(table)
+        refuse_far_times(table)
+        if not self.url.startswith("sqlite"):
+            refuse_null_characters(table)
 
     def of_samples(self) -> Sink:
         return ParquetSink(path="-", partition_column=self.partition_column)

@@ -25,16 +25,18 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from tasks import fork_server, reading_order, settled, staging, supervisor
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.errors import STREAM_STAGES, detached, explain
-from tasks.manifest import read_manifest, read_passed_over, read_warnings
-from tasks.resources import BYTES_A_ROW, SECONDS_A_ROW, WRITES_AT_ONCE, Plan
+from tasks.manifest import read_manifest, read_passed_over, read_schema, read_warnings
+from tasks.resources import BYTES_A_ROW, COLUMNS, SECONDS_A_ROW, WRITES_AT_ONCE, Plan
 from tasks.run_directory import Run
 from tasks.write.audit import audit
 from tasks.write.bottleneck import Capacity, bottleneck
 from tasks.write.checks import Checks
 from tasks.write.datasink import StagingDatasink
 from tasks.write.hook import probe
+from tasks.write.known_types import columns_left_out, typed, warnings_of_left_out
 from tasks.write.progress import Streamed, follow
 from tasks.write.publish import Repaired, is_under_way, prepared, publish, repair
+from tasks.write.publishable import publishable
 from tasks.write.receipt import make_receipt
 from tasks.write.sink import Sink
 from tasks.write.stand_ins import stand_ins
@@ -69,6 +71,8 @@ def write(
     summaries = reading_order.read_summaries(run.order)
     streamed = _stream(run, sink, checks, counts, summaries, dataset) if summaries else Streamed()
     records = staging.read_records(run.parts)
+    columns = dataset.context.get_config(COLUMNS, None)
+    records = typed(records, [read_schema(run.manifest), columns and publishable(columns.empty_table()).schema], run)
     merged = settled.merge([record.ranges for record in records])
     totals = audit(counts, merged, run)
     with prepared(run, sink, records, merged) as ready:
@@ -77,7 +81,7 @@ def write(
             **facts,
             "inputs": inputs,
             "passed_over": read_passed_over(run.manifest),
-            "columns": summary(ready.columns, checks.drift),
+            "columns": summary({**ready.columns, **columns_left_out(records, ready)}, checks.drift),
             "incidents": supervisor.incidents(run),
         }
         files = sink.published(run, ready)
@@ -87,6 +91,7 @@ def write(
             receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows
         )
         receipt |= verdict(run, checks, receipt, [file.place for file in ready.files])
+        receipt["warnings"] += warnings_of_left_out(records, ready)
         for warning in receipt["warnings"]:
             get_run_logger().warning(warning)
         receipt["warnings"] = [*read_warnings(run.manifest), *receipt["warnings"]]
@@ -107,7 +112,9 @@ def _stream(
 ) -> Streamed:
     left = sum(count or 0 for count, _ in summaries) if counts["rows"].null_count == 0 else None
     supervisor.tell(run, "allow", _quarantine_limit(run, checks, counts), reading_order.read_quarantined(run.order))
-    datasink = StagingDatasink(run, sink.staged_compression, sink.rows_per_part or _rows_per_part(dataset))
+    if columns := dataset.context.get_config(COLUMNS, None):
+        sink.refuse_columns(run, columns)
+    datasink = StagingDatasink(run, sink.staged_compression, sink.rows_per_part or _rows_per_part(dataset), sink)
     failure = None
     try:
         with (

@@ -221,3 +221,19 @@ def test_a_column_changed_in_place_is_seen_to_be_changed():
 def test_a_broken_contract_is_told_in_the_user_s_words(returned: Any, message: str):
     with pytest.raises(ContractError, match=message):
         row_work.call(lambda batch: returned, pa.table({"x": [1, 2, 3]}), "infer", "model")
+
+
+@pytest.mark.parametrize("values", [[[1, 2], [[3]]], [{"a": 1}, [1]], ["a", 1]])
+def test_rows_whose_values_have_no_type_in_common_are_refused_by_column(values: list[Any]):
+    block = source_block(0, 0, pa.table({"row_id": ["a", "b"]}))
+    places = iter([values, values[:1], values[1:]])
+    with pytest.raises(
+        ContractError, match=r"column 'y': expected values of one type, found .* Return one type, or JSON"
+    ):
+        row_work.apply(block, "infer", lambda live: row_work.Outcome({"y": next(places)}))
+
+
+def test_a_row_whose_list_is_of_no_type_is_quarantined_with_its_column():
+    block = source_block(0, 0, pa.table({"row_id": ["a"]}))
+    done = row_work.apply(block, "infer", lambda live: row_work.Outcome({"y": [[1, "a"]]}))
+    assert done["__error_message"][0].as_py().startswith("column 'y': expected values of one type, found others")

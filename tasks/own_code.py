@@ -1,0 +1,92 @@
+"""What the user's own Python code is given of a column, and whether what it returned is that again.
+
+NumPy has no integer that is null and no time zone. So integers with nulls, and times with a zone, are given as objects:
+exact Python values, None for null. Everything else comes as `tasks.arrays.to_numpy` makes it.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from tasks.arrays import Column, is_missing, same, to_arrow, to_numpy
+
+FAMILIES = (
+    types.is_integer,
+    types.is_floating,
+    types.is_boolean,
+    types.is_decimal,
+    types.is_duration,
+    types.is_time,
+    lambda kind: types.is_timestamp(kind) or types.is_date(kind),
+    lambda kind: types.is_string(kind) or types.is_large_string(kind),
+    lambda kind: types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind),
+)  # types whose values Python code gets as the same kind of value
+
+
+def given(column: pa.ChunkedArray) -> np.ndarray:
+    """A column as a writable array, without a value that NumPy would round, shift or make up."""
+    kind = column.type
+    if (types.is_integer(kind) and column.null_count) or (types.is_timestamp(kind) and kind.tz is not None):
+        try:
+            values = column.to_pylist()
+        except (OverflowError, ValueError):  # a time beyond the year 9999
+            return to_numpy(column, writable=True)
+        objects = np.empty(len(values), object)
+        objects[:] = values
+        return objects
+    return to_numpy(column, writable=True)
+
+
+def changed(values: Column, before: pa.ChunkedArray) -> Column | None:
+    """What came back under a column's name: None if its values are still `before`, in whatever container.
+
+    Values whose type only Python knows, those of a list for example, get the column's type again if it holds them.
+    """
+    kind = before.type.value_type if types.is_dictionary(before.type) else before.type
+    if not any(is_family(kind) for is_family in FAMILIES):
+        return None if _same_cells(values, to_numpy(before)) else values
+    try:
+        found = to_arrow(values)
+    except Exception:  # the caller converts it as well, and tells whose fault that is
+        return values
+    held = _held(found, kind)
+    if held is None:
+        return values
+    if _without_nan(held).equals(_without_nan(before.cast(kind).combine_chunks())):
+        return None
+    is_typed = isinstance(values, np.ndarray) and values.dtype != object
+    return values if is_typed or found.type == kind else held
+
+
+def _held(found: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """`found` in the type `kind`; None if that is of another family, or does not hold each of its values."""
+    if types.is_null(found.type):
+        return pa.nulls(len(found), kind)
+    is_alike = any(is_family(found.type) and is_family(kind) for is_family in FAMILIES)
+    if not is_alike or getattr(found.type, "tz", None) != getattr(kind, "tz", None):
+        return None
+    try:
+        held = found.cast(kind)
+        return held if _without_nan(held.cast(found.type)).equals(_without_nan(found)) else None
+    except pa.ArrowException:
+        return None
+
+
+def _without_nan(array: pa.Array) -> pa.Array:
+    """NumPy has one value for both null and NaN."""
+    if not types.is_floating(array.type):
+        return array
+    return pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
+
+
+def _same_cells(values: Any, before: np.ndarray) -> bool:
+    values = np.asarray(values) if hasattr(values, "__array__") else values
+    if type(values) is type(before) and same(values, before):
+        return True
+    if not isinstance(values, np.ndarray | list | tuple):
+        return False
+    pairs = zip(values, before, strict=True)
+    return all(same(value, cell) or (cell is None and is_missing(value)) for value, cell in pairs)

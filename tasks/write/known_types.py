@@ -1,0 +1,80 @@
+"""Types for columns in which a run has no value: Arrow's null is a type that no other file of a table can be read as.
+
+They come from what is known: the schema of the source, what the models add, the job's other partitions. Where nothing
+is known the column is left out until a run gives it a type, as a Delta table and a database do it, and the receipt has
+a warning.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pyarrow as pa
+from pyarrow import types
+
+from tasks.errors import ContractError
+from tasks.run_directory import Run
+from tasks.staging import Record
+from tasks.write.merging import Prepared, published_schema
+from tasks.write.previous import other_schemas
+from tasks.write.publishable import unified
+from tasks.write.statistics import Columns, describe
+
+
+def typed(records: list[Record], known: Iterable[pa.Schema | None], run: Run) -> list[Record]:
+    """The records with a type for each column of null that `known`, or another partition of the job, has one for."""
+    wanted = _unknown(published_schema(records))
+    if not wanted:
+        return records
+    found: dict[str, pa.DataType] = {}
+    for schema in (*known, *other_schemas(run)):
+        for field in schema or ():
+            if field.name in wanted and _is_known(field.type):
+                found.setdefault(field.name, field.type)
+        if wanted <= found.keys():
+            break
+    return [replace(record, schema=_with_types(record.schema, found)) for record in records]
+
+
+def of_known_types(schema: pa.Schema, keep: str | None = None) -> pa.Schema:
+    """The columns without those whose type nobody knows, except the one to `keep`."""
+    unknown = _unknown(schema) - {keep}
+    return pa.schema([field for field in schema if field.name not in unknown])
+
+
+def columns_left_out(records: list[Record], ready: Prepared) -> Columns:
+    """The statistics of the columns that are not published because nobody knows their type: nulls."""
+    return describe(pa.table({name: pa.nulls(ready.rows) for name in _left_out(records, ready)}))
+
+
+def warnings_of_left_out(records: list[Record], ready: Prepared) -> list[str]:
+    """A sentence for each column that is not published because nobody knows its type."""
+    return [
+        f"column {name!r} has no value in any row, and neither the source, a model nor another partition says its "
+        "type: it is left out until a run gives it one."
+        for name in _left_out(records, ready)
+    ]
+
+
+def _left_out(records: list[Record], ready: Prepared) -> list[str]:
+    return sorted(_unknown(published_schema(records)) - set(ready.schema.names))
+
+
+def _with_types(schema: pa.Schema, found: dict[str, pa.DataType]) -> pa.Schema:
+    for place, field in enumerate(schema):
+        if field.name in found and not _is_known(field.type):
+            try:
+                schema = schema.set(place, field.with_type(unified(field.name, found[field.name], field.type)))
+            except ContractError:  # a list, where the others have none
+                continue
+    return schema
+
+
+def _unknown(schema: pa.Schema) -> set[str]:
+    return {field.name for field in schema if not _is_known(field.type)}
+
+
+def _is_known(kind: pa.DataType) -> bool:
+    """Whether a type says what values are, also those inside."""
+    if not types.is_nested(kind) or types.is_union(kind):
+        return not types.is_null(kind)
+    return all(_is_known(kind.field(place).type) for place in range(kind.num_fields))

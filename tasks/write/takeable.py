@@ -1,0 +1,152 @@
+"""What a sink cannot take: values, which cost their rows, and columns, which no row of the run can be published with.
+
+A sink says which of these checks are its own. The checks look at whole columns; `unfit_rows` finds the rows.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from tasks.errors import ContractError, OvernightError, RowError
+from tasks.run_directory import Run
+from tasks.write.json_values import plain
+
+
+def unfit_rows(table: pa.Table, take: Callable[[pa.Table], None]) -> dict[int, Exception]:
+    """Each row for which `take` raises, and what it raised. `OvernightError` is no row's fault and propagates."""
+    if not len(table):
+        return {}
+    try:
+        take(table)
+        return {}
+    except OvernightError:
+        raise
+    except Exception as error:
+        if len(table) == 1:
+            return {0: error}
+    half = len(table) // 2
+    after = unfit_rows(table[half:], take)
+    return unfit_rows(table[:half], take) | {row + half: error for row, error in after.items()}
+
+
+def refuse_broken_texts(table: pa.Table) -> None:
+    """RowError for a text that is no UTF-8: neither a statistic nor a reader can take it."""
+    for name, leaf in _leaves(table):
+        try:
+            leaf.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise RowError(f"column {name!r}: expected a text in UTF-8, found bytes that are none.") from error
+
+
+def refuse_overflowing_times(table: pa.Table) -> None:
+    """RowError for a time in seconds that Parquet, which counts milliseconds, cannot hold."""
+    for name, leaf in _leaves(table):
+        if types.is_timestamp(leaf.type) and leaf.type.unit == "s":
+            try:
+                leaf.cast(pa.timestamp("ms", leaf.type.tz))
+            except pa.ArrowInvalid as error:
+                raise RowError(f"column {name!r}: expected a time that Parquet can hold, found a later one.") from error
+
+
+def refuse_far_times(table: pa.Table) -> None:
+    """RowError for a day or a time before the year 1 or after the year 9999, which has no form in the sink."""
+    for name, leaf in _leaves(table):
+        if types.is_timestamp(leaf.type) or types.is_date(leaf.type):
+            try:
+                pc.min_max(plain(pa.chunked_array([leaf]))).as_py()
+            except (OverflowError, ValueError) as error:
+                raise RowError(f"column {name!r}: expected a time in the years 1 to 9999, found another.") from error
+
+
+def refuse_null_characters(table: pa.Table) -> None:
+    """RowError for a text with the character NUL, which databases refuse."""
+    for name, leaf in _leaves(table):
+        is_text = types.is_string(leaf.type) or types.is_large_string(leaf.type)
+        if is_text and pc.any(pc.match_substring(leaf, "\0")).as_py():
+            raise RowError(f"column {name!r}: expected a text without the character NUL, found one with it.")
+
+
+def refuse_partition_column(schema: pa.Schema, run: Run) -> None:
+    """Raises `ContractError` if a data column has the partition column's name: readers would see two."""
+    if run.partition_directory and run.partition_column in schema.names:
+        raise ContractError(
+            f"a data column is named {run.partition_column!r} like the partition column. "
+            "Rename it, or set sink.partition_column to another name.",
+            "write",
+        )
+
+
+def refuse_types_beyond_parquet(schema: pa.Schema) -> None:
+    """Raises `ContractError` for a column whose type Parquet, in which rows are staged, has not."""
+    for field in schema:
+        if any(types.is_interval(kind) or types.is_union(kind) for kind in _kinds(field.type)):
+            raise ContractError(
+                f"column {field.name!r}: Parquet, in which rows are staged, cannot hold {field.type}. "
+                "Return another type, or the value as text.",
+                "write",
+            )
+
+
+def refuse_same_but_for_case(names: Iterable[str], what: str) -> None:
+    """Raises `ContractError` for two columns that differ only in upper and lower case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (first := seen.setdefault(name.casefold(), name)) != name:
+            raise ContractError(
+                f"columns {first!r} and {name!r} differ only in upper and lower case, which {what} does not tell "
+                f"apart. Rename one of them where it is made, for example to {f'{name}_2'!r}.",
+                "write",
+            )
+
+
+def refuse_names(names: Iterable[str], unfit: str, what: str, most_bytes: int | None = None) -> None:
+    """Raises `ContractError` for a column without a name, or whose name is too long or matches `unfit`."""
+    for name in names:
+        found = re.search(unfit, name)
+        size = len(name.encode())
+        is_long = most_bytes is not None and size > most_bytes
+        if not name or found or is_long:
+            found_as = f"{found.group()!r} in it" if found else f"{size} bytes, more than {most_bytes}"
+            found_as = found_as if name else "no name"
+            better = re.sub(r"\W+", "_", name).strip("_")[: (most_bytes or 60) // 4] or "column"
+            raise ContractError(
+                f"column {name!r}: expected a name that {what} can hold, found {found_as}. "
+                f"Rename the column where it is made, for example to {better!r}.",
+                "write",
+            )
+
+
+def _leaves(table: pa.Table) -> Iterator[tuple[str, pa.Array]]:
+    """The arrays of values that have no values inside, each with the name of its column."""
+    for name in table.column_names:
+        for chunk in table[name].chunks:
+            yield from ((name, leaf) for leaf in _inside(chunk))
+
+
+def _inside(array: pa.Array) -> Iterator[pa.Array]:
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _inside(array.storage)
+    elif types.is_dictionary(kind):
+        yield from _inside(array.dictionary_decode())
+    elif types.is_map(kind):
+        own = array.take(pa.array(range(len(array))))  # a slice's keys would be those of the whole array
+        for inner in (own.keys, own.items):
+            yield from _inside(inner)
+    elif types.is_struct(kind):
+        for inner in array.flatten():
+            yield from _inside(inner)
+    elif types.is_nested(kind):
+        yield from _inside(pc.list_flatten(array))
+    else:
+        yield array
+
+
+def _kinds(kind: pa.DataType) -> Iterator[pa.DataType]:
+    yield kind
+    if not types.is_union(kind):
+        for place in range(kind.num_fields):
+            yield from _kinds(kind.field(place).type)

@@ -1,0 +1,83 @@
+"""A row's prompt is the same text, whichever rows share its batch."""
+
+import datetime
+import decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tasks import row_work
+from tasks.arrays import to_arrow
+from tasks.errors import RowError
+from tasks.infer.as_text import as_texts
+from tasks.infer.openai_endpoint import OpenAI
+from tasks.infer.text_generation import TextGeneration
+from tests.tasks.blocks import source_block
+
+NOON = datetime.datetime(2024, 2, 29, 12)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "text"),
+    [
+        ([3], pa.int64(), "3"),
+        ([9007199254740993], pa.int64(), "9007199254740993"),
+        ([2**64 - 1], pa.uint64(), "18446744073709551615"),
+        ([3.0], pa.float64(), "3.0"),
+        ([0.1], pa.float32(), "0.1"),
+        ([True], pa.bool_(), "True"),
+        (["a"], pa.string(), "a"),
+        (["a"], pa.dictionary(pa.int8(), pa.string()), "a"),
+        ([decimal.Decimal("0E-7")], pa.decimal128(20, 7), "0.0000000"),
+        ([NOON], pa.timestamp("ns"), "2024-02-29 12:00:00"),
+        ([1709208000000000001], pa.timestamp("ns"), "2024-02-29 12:00:00.000000001"),
+        ([NOON], pa.timestamp("us", "Europe/Berlin"), "2024-02-29 13:00:00+01:00"),
+        ([NOON.date()], pa.date32(), "2024-02-29"),
+        ([NOON.time()], pa.time64("us"), "12:00:00"),
+        ([["a", "ä"]], pa.list_(pa.string()), '["a", "ä"]'),
+        ([[1, None]], pa.list_(pa.int64()), "[1, null]"),
+        ([{"at": NOON, "n": [float("nan")]}], None, '{"at": "2024-02-29 12:00:00", "n": [null]}'),
+        ([b"\xff"], pa.binary(), "/w=="),
+    ],
+)
+def test_a_value_has_one_text_whichever_rows_share_its_batch(values: list[Any], kind: Any, text: str) -> None:
+    alone = pa.chunked_array([pa.array(values, kind)])
+    assert as_texts(alone).tolist() == [text]
+    assert as_texts(pa.chunked_array([pa.array([*values, None], alone.type)])).tolist() == [text, None]
+
+
+def test_an_array_in_a_prompt_is_json() -> None:
+    assert as_texts(pa.chunked_array([to_arrow(np.ones((1, 2, 2), np.uint8))])).tolist() == ["[[1, 1], [1, 1]]"]
+
+
+@pytest.mark.parametrize("value", [None, float("nan")])
+def test_null_and_nan_are_never_asked(value: Any) -> None:
+    model = OpenAI(model="m", user="{name} has {n}")
+    column = pa.chunked_array([pa.array([value], pa.float64())])
+    names = pa.chunked_array([["Ana"]])
+    with pytest.raises(RowError, match=r"n: expected a value for the user, found none\."):
+        model.messages({"name": model.given("name", names), "n": model.given("n", column)})
+
+
+def test_a_row_of_a_batch_with_nulls_is_asked_with_its_own_whole_number() -> None:
+    model = OpenAI(model="m", user="{id} of {qty}")
+    rows = pa.table({"row_id": ["a", "b"], "id": [1, 2], "qty": pa.array([3, None], pa.int64())})
+
+    def asked(batch: dict[str, np.ndarray]) -> dict[str, Any]:
+        return {"asked": [messages[0]["content"] for messages in model.messages(batch)]}
+
+    def work(live: pa.Table) -> row_work.Outcome:
+        return row_work.outcome_of(asked, live, "infer", "model", model.given)
+
+    done = row_work.apply(source_block(0, 0, rows), "infer", work)
+    assert done["asked"].to_pylist() == ["1 of 3", None]
+    assert done["__error_message"][1].as_py() == "qty: expected a value for the user, found none."
+
+
+def test_a_prompt_for_generation_reads_values_alike_and_its_text_column_stays_a_text() -> None:
+    model = TextGeneration(model="m", text_column="text", prompt="{n}: {text}")
+    numbers = pa.chunked_array([pa.array([3, None], pa.int64())])
+    assert model.given("n", numbers).tolist() == ["3", None]
+    assert np.isnan(model.given("text", numbers)[1])  # refused as no text, as before

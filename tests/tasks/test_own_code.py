@@ -1,0 +1,124 @@
+"""What the user's own code is given of a column, and that what comes back untouched is what went in."""
+
+import datetime
+import decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from tasks import arrays, own_code, row_work
+
+BERLIN = pa.timestamp("us", "Europe/Berlin")
+JULY, JANUARY = datetime.datetime(2024, 7, 1), datetime.datetime(2024, 1, 1)
+A_YEAR_LATER = [datetime.datetime(2025, 7, 1), None, datetime.datetime(2025, 1, 1)]
+
+COLUMNS = {
+    "integers": pa.array([9007199254740993, None, 7], pa.int64()),
+    "small": pa.array([1, None, 7], pa.int8()),
+    "whole": pa.array([1, 2, 2**53 + 1], pa.uint64()),
+    "no integers": pa.nulls(3, pa.int64()),
+    "floats": pa.array([0.1, None, float("nan")], pa.float32()),
+    "bools": pa.array([True, None, False]),
+    "texts": pa.array(["a", None, ""]),
+    "long texts": pa.array(["a", None, ""], pa.large_string()),
+    "categories": pa.array(["a", None, "a"]).dictionary_encode(),
+    "bytes": pa.array([b"\xff", None, b""]),
+    "zoned": pa.array([JULY, None, JANUARY], BERLIN),
+    "no times": pa.nulls(3, BERLIN),
+    "seconds": pa.array([JULY, None, JANUARY], pa.timestamp("s", "UTC")),
+    "nanoseconds": pa.array([1709208000000000001, None, 0], pa.timestamp("ns", "UTC")),
+    "naive": pa.array([JULY, None, JANUARY], pa.timestamp("ms")),
+    "naive nanoseconds": pa.array([1709208000000000001, None, 0], pa.timestamp("ns")),
+    "dates": pa.array([JULY.date(), None, JANUARY.date()]),
+    "times of day": pa.array([JULY.time(), None, JANUARY.time()], pa.time32("s")),
+    "durations": pa.array([1, None, 3], pa.duration("ms")),
+    "money": pa.array([decimal.Decimal("1.50"), None, decimal.Decimal("0")], pa.decimal128(9, 2)),
+    "lists": pa.array([[1, None], None, []], pa.list_(pa.int64())),
+    "words": pa.array([["a", None], None, []]),
+    "records": pa.array([{"a": 1, "b": ["x"]}, None, {"a": None, "b": []}]),
+    "tensors": arrays.to_arrow([np.zeros((2, 2), np.uint8), None, np.ones((1, 2), np.uint8)]),
+}
+
+
+def _in_utc(value: np.datetime64) -> datetime.datetime | None:
+    return None if np.isnat(value) else value.item().replace(tzinfo=datetime.UTC)
+
+
+def returned(function: Any, name: str) -> Any:
+    column = COLUMNS[name]
+    return row_work.call(function, pa.table({"column": column}), "infer", "model").get("column")
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_that_comes_back_through_pandas_is_what_went_in(name: str) -> None:
+    def through_pandas(batch: dict[str, np.ndarray]) -> Any:
+        return pd.DataFrame({key: list(values) if values.ndim > 1 else values for key, values in batch.items()})
+
+    assert returned(lambda batch: through_pandas(batch).to_dict("list"), name) is None
+    assert returned(lambda batch: through_pandas(batch).to_dict("series"), name) is None
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_that_comes_back_as_a_list_or_a_copy_is_what_went_in(name: str) -> None:
+    assert returned(lambda batch: {"column": list(batch["column"])}, name) is None
+    assert returned(lambda batch: {"column": batch["column"].copy()}, name) is None
+
+
+@pytest.mark.parametrize("name", ["integers", "small", "zoned", "no times", "texts", "money", "bools", "nanoseconds"])
+def test_a_copy_under_another_name_has_the_same_values(name: str) -> None:
+    found = row_work.call(lambda batch: {"copy": batch["column"]}, pa.table({"column": COLUMNS[name]}), "infer", "m")
+    copied = arrays.to_arrow(found["copy"])
+    assert copied.cast(COLUMNS[name].type).equals(COLUMNS[name])
+
+
+def test_integers_with_nulls_and_times_with_a_zone_are_given_exactly() -> None:
+    assert own_code.given(pa.chunked_array([COLUMNS["integers"]])).tolist() == [9007199254740993, None, 7]
+    assert [str(value) for value in own_code.given(pa.chunked_array([COLUMNS["zoned"]]))] == [
+        "2024-07-01 02:00:00+02:00",
+        "None",
+        "2024-01-01 01:00:00+01:00",
+    ]
+    assert own_code.given(pa.chunked_array([COLUMNS["whole"]])).dtype == np.uint64
+
+
+def test_a_time_that_python_cannot_hold_is_given_as_numpy_has_it() -> None:
+    far = pa.chunked_array([pa.array([2**60], pa.timestamp("s", "UTC"))])
+    assert own_code.given(far).dtype == np.dtype("datetime64[s]")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "expected"),
+    [
+        ("small", lambda value: 300 if value == 7 else value, pa.array([1, None, 300], pa.int64())),
+        ("small", lambda value: 8 if value == 7 else value, pa.array([1, None, 8], pa.int8())),
+        ("integers", lambda value: None if value == 7 else value, pa.array([9007199254740993, None, None], pa.int64())),
+        ("integers", lambda value: 0.5, pa.array([0.5] * 3)),
+        ("texts", lambda value: value or "b", pa.array(["a", "b", "b"])),
+        ("zoned", lambda value: value and value.replace(year=2025), pa.array(A_YEAR_LATER, BERLIN)),
+        ("naive", _in_utc, pa.array([JULY, None, JANUARY], pa.timestamp("us", "UTC"))),
+    ],
+)  # fmt: skip
+def test_a_changed_value_is_kept_and_the_others_of_its_column_with_it(name: str, change: Any, expected: Any) -> None:
+    found = arrays.to_arrow(returned(lambda batch: {"column": [change(value) for value in batch["column"]]}, name))
+    assert found.equals(expected), found
+
+
+def test_a_number_that_became_a_float_is_a_change() -> None:
+    found = returned(lambda batch: {"column": batch["column"].astype(float)}, "whole")
+    assert arrays.to_arrow(found).type == pa.float64()
+
+
+def test_values_of_pandas_keep_nanoseconds_zones_and_nulls() -> None:
+    nullable = pd.Series([9007199254740993, None], dtype="Int64")
+    assert arrays.to_arrow(nullable).equals(pa.array([9007199254740993, None], pa.int64()))
+    times = [pd.Timestamp(1, unit="ns", tz="UTC"), pd.NaT]
+    assert arrays.to_arrow(times).equals(pa.array([1, None], pa.timestamp("ns", "UTC")))
+    assert arrays.to_arrow([1, pd.NA]).equals(pa.array([1, None]))
+
+
+def test_numpy_times_in_a_list_may_be_null() -> None:
+    spans = [None, np.timedelta64(0, "s"), np.timedelta64("NaT", "s")]
+    assert arrays.to_arrow(spans).equals(pa.array([None, 0, None], pa.duration("s")))
