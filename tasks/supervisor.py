@@ -119,7 +119,7 @@ def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> No
         )
     }
     if stop := ask(run, "quarantined", new["__unit"].to_pylist(), new["__row"].to_pylist(), first):
-        raise TooManyQuarantined(stop)
+        raise TooManyQuarantined(stop, first["stage"])
 
 
 def report(run: Run, stage: str, what: str) -> None:
