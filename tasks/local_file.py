@@ -20,8 +20,12 @@ _KINDS = {
 
 
 def local_info(path: str) -> dict[str, Any]:
-    """An entry as fsspec gives it, all of it of what a link leads to; its `type` is `file` or what else it is."""
-    found = os.stat(path)
+    """An entry as fsspec gives it, all of it of what a link leads to. Raises `OSError`."""
+    return info_of(os.stat(path))
+
+
+def info_of(found: os.stat_result) -> dict[str, Any]:
+    """An entry as fsspec gives it; its `type` is `file` or what else there is."""
     return {
         "type": _kind(found),
         "size": found.st_size,

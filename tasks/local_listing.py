@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.entries import Entry, entry_of
-from tasks.local_file import local_info
+from tasks.local_file import info_of
 
 NAMES_AT_ONCE = 2**14
 NO_PERMISSION = "no permission to look"
@@ -79,7 +79,8 @@ def _below(
 def _entry(path: str) -> Iterator[Entry]:
     """A file, with size and version of what a link leads to; nothing if it is gone by now."""
     try:
-        info, itself = local_info(path), os.lstat(path)
+        itself = os.lstat(path)
+        info = info_of(os.stat(path) if stat.S_ISLNK(itself.st_mode) else itself)
     except OSError as error:
         yield from _unreachable(path, error)
         return

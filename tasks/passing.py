@@ -12,12 +12,13 @@ _ERRNOS = frozenset(
         *(errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN, errno.ESTALE, errno.EREMOTEIO),
     }
 )
-# Base classes in botocore, aiohttp, urllib3, requests and the Azure SDK, and Python's own.
+# Base classes in botocore, aiohttp, urllib3, requests, httpx and the Azure SDK, and Python's own.
 _CLASSES = frozenset(
     {
         *("ConnectionError", "TimeoutError", "HTTPClientError", "ResponseParserError", "IncompleteReadError"),
         *("ClientConnectionError", "ClientPayloadError", "IncompleteRead", "ProtocolError", "Timeout"),
         *("ChunkedEncodingError", "ServiceRequestError", "ServiceResponseError"),
+        "TransportError",  # httpx, with which the hub is asked, and Google's
     }
 )
 _LASTING = frozenset({"SSLError", "FileExpired"})  # a wrong certificate; s3fs's word for an object that was replaced

@@ -10,14 +10,19 @@ import pyarrow as pa
 from tasks import rows
 from tasks.errors import InputError, OvernightError, RowError
 from tasks.ingest.versioned import SourceChanged, SourceVanished
-from tasks.passing import is_forbidden, is_full, is_passing, status_of
+from tasks.passing import is_forbidden, is_full, is_passing
 
 ROWS_AT_ONCE = 8192
 OF_ONE_FILE = frozenset(  # what the system says about a path, and not about the disk
     {
-        *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG),
-        *(errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.EOVERFLOW, errno.EFBIG, errno.EILSEQ),
+        *(errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.EOVERFLOW, errno.EFBIG),
+        errno.EILSEQ,
     }
+)
+# Libraries that speak to storage; `ssl` has numbers of its own in the place of an errno.
+CLIENTS = (
+    *("botocore", "aiobotocore", "aiohttp", "azure", "google.auth", "google.api_core", "gcsfs", "httpx", "httpcore"),
+    *("huggingface_hub", "requests", "urllib3", "obstore", "ssl"),
 )
 
 
@@ -27,13 +32,13 @@ def is_damage(error: Exception) -> bool:
     Those are the storage, which a later attempt may find well again, and Overnight itself. Arrow reports damage as an
     `OSError` without an errno; the storage's own errors have one, a status, or may pass.
     """
-    if isinstance(error, OSError) and (error.errno in OF_ONE_FILE or isinstance(error, PermissionError)):
-        return True
-    if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
+    if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
         return True
     if isinstance(error, OvernightError | ImportError) or is_passing(error) or is_forbidden(error) or is_full(error):
         return False
-    return getattr(error, "errno", None) is None and status_of(error) is None
+    if type(error).__module__.startswith(CLIENTS):
+        return type(error).__name__ == "ParamValidationError"  # of an address that is none
+    return not isinstance(error, OSError) or error.errno is None or error.errno in OF_ONE_FILE
 
 
 @contextlib.contextmanager

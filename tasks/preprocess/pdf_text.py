@@ -50,7 +50,10 @@ def _pages(pdfium: Any, content: bytes) -> Made:
     except pdfium.PdfiumError as error:
         raise _unreadable(content, error) from error
     try:
-        document.init_forms()  # nothing where it has none
+        try:
+            document.init_forms()  # nothing where it has none
+        except pdfium.PdfiumError as error:
+            raise RowError(f"{EXPECTED}, found that its form cannot be read: {error}") from error
         count = len(document)
         texts = [_text(pdfium, document, number, count) for number in range(count)]
     finally:

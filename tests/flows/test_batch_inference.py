@@ -1,6 +1,7 @@
 """The flow end to end: real files in, real tables out, on one real Ray and one real Prefect server."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -280,15 +281,23 @@ def test_a_data_column_named_like_the_partition_column_is_refused(
     assert receipt["files"][0].startswith("ds=2026-01-02/")
 
 
-def test_an_empty_partition_is_an_error_unless_allowed(run_job: RunJob, tmp_path: Path) -> None:
+def test_an_empty_partition_is_an_error_unless_allowed_and_what_was_passed_over_is_told(
+    run_job: RunJob, tmp_path: Path
+) -> None:
     (tmp_path / "in").mkdir()
+    (tmp_path / "in/_SUCCESS").touch()
+    os.mkfifo(tmp_path / "in/a.png")
     source = {"kind": "images", "path": str(tmp_path / "in")}
     job = {"name": "empty", "source": source, "sink": {"kind": "parquet", "path": str(tmp_path / "out")}}
-    with pytest.raises(InputError, match="found none"):
+    with pytest.raises(InputError, match=r"found none \(passed over: 2 files; FIFO: a\.png; .*: _SUCCESS\)"):
         run_job(job)
     source["allow_empty"] = True
     receipt = run_job(job)
     assert (receipt["rows_in"], receipt["rows_out"], receipt["files"]) == (0, 0, [])
+    assert receipt["passed_over"] == {
+        "FIFO": {"files": 1, "names": ["a.png"]},
+        "name that begins with _ or .": {"files": 1, "names": ["_SUCCESS"]},
+    }
 
 
 BAD_MODELS = {

@@ -6,13 +6,17 @@ import gzip
 import http.server
 import io
 import lzma
+import ssl
 import threading
 import zlib
 from collections.abc import Callable, Iterator
 
+import aiohttp
+import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from botocore.exceptions import NoRegionError, ParamValidationError
 
 from tasks.errors import InputError, RowError, StorageFailed
 from tasks.ingest.counted import counted_rows
@@ -87,6 +91,7 @@ def test_a_file_is_to_blame_for_what_is_wrong_with_its_bytes():
     assert is_damage(FileNotFoundError(errno.ENOENT, "gone"))
     assert is_damage(PermissionError("forbidden"))
     assert is_damage(OSError(errno.ELOOP, "a link that leads to itself"))
+    assert is_damage(ParamValidationError(report="no bucket"))
     assert is_damage(damage_of(b"\xfd7zXZ\0" + b"\xff" * 99, lambda file: lzma.decompress(file.read())))
     assert is_damage(damage_of(b"BZh9" + b"\xff" * 99, lambda file: bz2.decompress(file.read())))
 
@@ -101,7 +106,8 @@ def test_whatever_else_a_reader_raises_about_a_file_is_that_files(error: Excepti
     [
         OSError(errno.EIO, "input/output error"), OSError(errno.EBUSY, "slow down"), ConnectionResetError(),
         TimeoutError(), BrokenPipeError(), InputError("of the job"), ModuleNotFoundError("a library"),
-        OSError(errno.ENOSPC, "disk full"),
+        OSError(errno.ENOSPC, "disk full"), ssl.SSLError(1, "certificate"), httpx.ConnectError("no such name"),
+        NoRegionError(), aiohttp.InvalidURL("http://"),
     ],
 )  # fmt: skip
 def test_a_file_is_not_to_blame_for_what_is_wrong_elsewhere(error: Exception):
