@@ -2,7 +2,8 @@
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import Any
@@ -48,18 +49,16 @@ class Manager(BaseManager):
 
 
 Manager.register("Supervisor", Supervisor)
+# Of a clean process: one with a Ray, as this one may be, does not survive a fork.
+CONTEXT = multiprocessing.get_context("forkserver")
 
 
 @pytest.fixture
-def supervised(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
-    """A supervisor that processes of this test ask, as Ray's workers ask theirs."""
-    context = multiprocessing.get_context("fork")
-    with Manager(ctx=context) as manager:
-        there = manager.Supervisor()  # type: ignore[attr-defined]
-        monkeypatch.setattr(supervisor, "is_there", lambda run: True)
-        for name in ("ask", "tell"):
-            monkeypatch.setattr(supervisor, name, lambda run, method, *given: getattr(there, method)(*given))
-        yield there
+def asked() -> Iterator[Any]:
+    """A supervisor that the readers ask, as Ray's workers ask theirs."""
+    CONTEXT.set_forkserver_preload(["tasks.ingest.reading"])
+    with Manager(ctx=CONTEXT) as manager:
+        yield manager.Supervisor()  # type: ignore[attr-defined]
 
 
 def units_of(names: list[str], count: int | None) -> pa.Table:
@@ -70,12 +69,11 @@ def units_of(names: list[str], count: int | None) -> pa.Table:
     return pa.Table.from_pylist([unit | {"settled": None} for unit in found], schema=PENDING)
 
 
-def read_until_done(work: Callable[[], pa.Table], tries: int) -> tuple[pa.Table, int]:
-    """What `work` returns in the first process that survives it, and how many died before."""
-    context = multiprocessing.get_context("fork")
+def read_until_done(asked: Any, tries: int, *reading: Any) -> tuple[pa.Table, int]:
+    """What the first process reads that survives it, and how many died before."""
     for died in range(tries):
-        receiving, sending = context.Pipe(duplex=False)
-        process = context.Process(target=lambda to=sending: to.send_bytes(_sent(work())))
+        receiving, sending = CONTEXT.Pipe(duplex=False)
+        process = CONTEXT.Process(target=read, args=(sending, asked, *reading))
         process.start()
         sending.close()
         try:
@@ -87,11 +85,18 @@ def read_until_done(work: Callable[[], pa.Table], tries: int) -> tuple[pa.Table,
     return pytest.fail(f"{tries} processes died")
 
 
-def _sent(table: pa.Table) -> bytes:
+def read(sending: Connection, asked: Any, units: pa.Table, source: Source, run: Run) -> None:
+    """Send what `read_units` reads. In a process of its own."""
+
+    def ask(run: Run, method: str, *given: Any) -> Any:
+        return getattr(asked, method)(*given)
+
+    vars(supervisor).update(ask=ask, tell=ask, is_there=lambda run: True)
+    table = rows.joined(read_units(units, source, run, None))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
-    return sink.getvalue().to_pybytes()
+    sending.send_bytes(sink.getvalue().to_pybytes())
 
 
 @pytest.fixture
@@ -101,12 +106,10 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.mark.parametrize("killers", [["0"], ["5"], ["19"], ["3", "4"]])
 @pytest.mark.parametrize("count", [ROWS, None])
-def test_a_file_that_ends_its_reader_costs_itself(
-    killers: list[str], count: int | None, run: Run, supervised: Supervisor
-) -> None:
+def test_a_file_that_ends_its_reader_costs_itself(killers: list[str], count: int | None, run: Run, asked: Any) -> None:
     units = units_of([str(i) for i in range(20)], count)
     source = Killing(killers=killers)
-    table, died = read_until_done(lambda: rows.joined(read_units(units, source, run, None)), 13)
+    table, died = read_until_done(asked, 13, units, source, run)
     states = table["__state"].to_numpy()
     lost = table.filter(pa.array(states == rows.QUARANTINED))
     assert set(lost["__unit"].to_pylist()) == {int(name) for name in killers}
@@ -116,8 +119,8 @@ def test_a_file_that_ends_its_reader_costs_itself(
     assert died <= 5 * len(killers)
 
 
-def test_a_second_reader_of_the_same_files_takes_no_killer_in_hand(run: Run, supervised: Supervisor) -> None:
+def test_a_second_reader_of_the_same_files_takes_no_killer_in_hand(run: Run, asked: Any) -> None:
     units, source = units_of(["0", "1"], 1), Killing(killers=["1"])
-    first, _ = read_until_done(lambda: rows.joined(read_units(units, source, run, None)), 13)
-    second, died = read_until_done(lambda: rows.joined(read_units(units, source, run, None)), 2)
+    first, _ = read_until_done(asked, 13, units, source, run)
+    second, died = read_until_done(asked, 2, units, source, run)
     assert (second.num_rows, died) == (first.num_rows, 0)
