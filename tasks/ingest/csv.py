@@ -64,12 +64,16 @@ class Csv(FileSource):
 
     def _samples(self, units: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """The path and the first rows, as text, of each file that can be read."""
+        names: list[str] = []
         for unit in units.to_pylist():
             try:
-                yield unit["path"], self._csv(unit).first_rows()
+                text = self._csv(unit).first_rows(names)
             except Exception as error:
                 if not is_damage(error):
                     raise
+                continue
+            names = text.column_names
+            yield unit["path"], text
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():

@@ -34,9 +34,9 @@ class CsvFile:
     damage: Exception | None = None
     is_marked: bool = False
 
-    def first_rows(self) -> pa.Table:
-        """Return the rows of the first block as columns of text. Raise what makes the file unreadable."""
-        for _, data, _ in self.rows([]):
+    def first_rows(self, names: list[str]) -> pa.Table:
+        """Return the rows of the first block as columns of text, as `rows`. Raise what makes the file unreadable."""
+        for _, data, _ in self.rows(names):
             if len(data) or not self.damage:
                 return data
         raise self.damage or AssertionError("unreachable: rows yields a table, or there is damage")

@@ -164,6 +164,8 @@ def _changed_floats(text: pa.Array, values: pa.Array) -> pa.Array:
     # A program may write more digits than the shortest text of the same number has, as 0.10000000000000001 for 0.1.
     longer = pc.indices_nonzero(pc.fill_null(pc.not_equal(digits, shortest), False)).to_pylist()
     lost = [i for i in longer if not is_exact(text[i].as_py(), values[i].as_py())]
+    if not lost:
+        return changed
     return pc.or_(changed, pc.is_in(pa.array(range(len(text))), pa.array(lost, pa.int64())))
 
 
