@@ -15,6 +15,7 @@ from tasks.errors import RowError
 from tasks.ingest.digits import is_exact
 from tasks.ingest.text_file import MARK
 
+FIRST_ROWS = 100
 _CONVERT = pcsv.ConvertOptions()
 _NULLS = pa.array(_CONVERT.null_values)
 _TRUTHS = (("true", "false"), ("True", "False"), ("TRUE", "FALSE"))
@@ -42,6 +43,7 @@ def inferred_type(text: pa.ChunkedArray) -> pa.DataType:
     present = _with_nulls(text.combine_chunks()).drop_null()
     for kind in _KINDS if len(present) else ():
         try:
+            _cast(present[:FIRST_ROWS], kind)  # a cast that fails goes on to the end, and makes an error of each value
             values = _cast(present, kind)
         except pa.ArrowInvalid:
             continue
@@ -62,9 +64,13 @@ def changes(text: pa.ChunkedArray, kind: pa.DataType) -> bool:
 def looks_like_values(text: pa.Table) -> bool:
     """Return whether the columns that are no text have values for names; a number that may be a year is a name."""
     kinds = {name: inferred_type(text[name]) for name in text.column_names}
-    typed = [name for name, kind in kinds.items() if not pa.types.is_string(kind)]
-    values = [name for name in typed if not pa.types.is_string(inferred_type(pa.chunked_array([[name]])))]
-    return bool(typed) and values == typed and not all(re.fullmatch("(19|20)[0-9]{2}", name) for name in values)
+    typed = {name: kind for name, kind in kinds.items() if not pa.types.is_string(kind)}
+    numbers = (pa.int64(), pa.float64())
+    for name, kind in typed.items():
+        own = inferred_type(pa.chunked_array([[name]]))
+        if own != kind and not (own in numbers and kind in numbers):
+            return False
+    return bool(typed) and not all(re.fullmatch("(19|20)[0-9]{2}", name) for name in typed)
 
 
 def convert(
