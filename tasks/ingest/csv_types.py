@@ -4,7 +4,6 @@ A type is inferred only if it writes every value back as the text says it: `0211
 stay text. Case and spelling of nulls are no part of a value, nor are the zeros that all of a column's fractions end in.
 """
 
-import re
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -59,18 +58,6 @@ def changes(text: pa.ChunkedArray, kind: pa.DataType) -> bool:
         return False
     values, _ = fitting(_loose(present), kind)
     return bool(pc.any(_changed(present, values)).as_py())
-
-
-def looks_like_values(text: pa.Table) -> bool:
-    """Return whether the columns that are no text have values for names; a number that may be a year is a name."""
-    kinds = {name: inferred_type(text[name]) for name in text.column_names}
-    typed = {name: kind for name, kind in kinds.items() if not pa.types.is_string(kind)}
-    numbers = (pa.int64(), pa.float64())
-    for name, kind in typed.items():
-        own = inferred_type(pa.chunked_array([[name]]))
-        if own != kind and not (own in numbers and kind in numbers):
-            return False
-    return bool(typed) and not all(re.fullmatch("(19|20)[0-9]{2}", name) for name in typed)
 
 
 def convert(
