@@ -15,8 +15,9 @@ import pyarrow as pa
 from pydantic import AfterValidator, Field
 
 from tasks.errors import InputError, RowError
-from tasks.ingest.csv_rows import CsvFile, other_delimiter, refusal
-from tasks.ingest.csv_types import changes, convert, inferred_type, known_types, looks_like_values
+from tasks.ingest.csv_header import doubts, other_delimiter, refusal
+from tasks.ingest.csv_rows import CsvFile
+from tasks.ingest.csv_types import changes, convert, inferred_type, known_types
 from tasks.ingest.listing import file_units
 from tasks.ingest.source import FileSource
 from tasks.ingest.tables import ROWS_AT_ONCE, bad_rows, end_of_text, is_damage, table_block
@@ -50,7 +51,7 @@ class Csv(FileSource):
         for path, text in islice(samples, SAMPLE_FILES):
             if refusal(text.column_names, list(kinds)):
                 continue
-            warnings += [] if kinds else _doubts(path, text, self.column_names)
+            warnings += [] if kinds else doubts(path, text, self.column_names)
             for name in text.column_names:
                 if name not in kinds:
                     kinds[name] = inferred_type(text[name])
@@ -64,12 +65,16 @@ class Csv(FileSource):
 
     def _samples(self, units: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """The path and the first rows, as text, of each file that can be read."""
+        names: list[str] = []
         for unit in units.to_pylist():
             try:
-                yield unit["path"], self._csv(unit).first_rows()
+                text = self._csv(unit).first_rows(names)
             except Exception as error:
                 if not is_damage(error):
                     raise
+                continue
+            names = text.column_names
+            yield unit["path"], text
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():
@@ -99,19 +104,6 @@ class Csv(FileSource):
         is_tabbed = self.delimiter == "," and unit["uri"].lower().endswith((".tsv", ".tsv.gz"))
         delimiter = "\t" if is_tabbed else self.delimiter
         return CsvFile(self.file(unit, unit["size"]), delimiter, self.column_names)
-
-
-def _doubts(path: str, text: pa.Table, column_names: list[str] | None) -> Iterator[str]:
-    """What may be wrong with the file that says what the columns are, in sentences."""
-    if column_names:
-        return
-    if hint := other_delimiter(text.column_names):
-        yield f"{path}: {hint}."
-    if looks_like_values(text):
-        yield (
-            f"{path}: the header line looks like a row: {', '.join(text.column_names)}. If the files have no header "
-            "line, set source.column_names."
-        )
 
 
 def _reasons(bad: dict[int, Exception], refused: RowError | None, hint: str) -> dict[int, Exception]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from tasks.errors import RowError
+from tasks.ingest.csv_header import headers, named
 from tasks.ingest.tables import is_damage
 from tasks.ingest.text_file import MARK, Utf8File, whole_lines
 from tasks.ingest.versioned import SourceFile
@@ -19,8 +19,6 @@ from tasks.ingest.versioned import SourceFile
 BLOCK_BYTES = (4 * 2**20, 64 * 2**20, 512 * 2**20)  # the reader holds a block; a row too long for one asks for the next
 DESCRIBED_ROWS = 10_000  # bad rows in a row that are told apart: a wrong delimiter makes a bad row of each
 
-# Delimiters, by how a sentence names them.
-DELIMITERS = {"a comma": ",", "a semicolon": ";", "a tab": "\t", "a bar": "|"}
 Rows = tuple[np.ndarray, pa.Table, dict[int, Exception]]
 
 
@@ -34,9 +32,9 @@ class CsvFile:
     damage: Exception | None = None
     is_marked: bool = False
 
-    def first_rows(self) -> pa.Table:
-        """Return the rows of the first block as columns of text. Raise what makes the file unreadable."""
-        for _, data, _ in self.rows([]):
+    def first_rows(self, names: list[str]) -> pa.Table:
+        """Return the rows of the first block as columns of text, as `rows`. Raise what makes the file unreadable."""
+        for _, data, _ in self.rows(names):
             if len(data) or not self.damage:
                 return data
         raise self.damage or AssertionError("unreachable: rows yields a table, or there is damage")
@@ -137,44 +135,6 @@ class CsvFile:
         if any(MARK in name for name in reader.schema.names):
             raise RowError("expected UTF-8, found other bytes in the header line")
         return reader
-
-
-def named(header: list[str]) -> list[str]:
-    """Return the names of the columns; a column without a name gets the name of its place, `column_3`."""
-    return [name if name.strip() else f"column_{place}" for place, name in enumerate(header, 1)]
-
-
-def headers(data: pa.Table) -> np.ndarray:
-    """Return the places of rows that hold the columns' names; a table of one column may hold its name as a value."""
-    places = np.arange(len(data) if data.num_columns > 1 else 0)
-    for name, column in zip(data.column_names, data.columns, strict=True):
-        if not len(places):
-            break
-        places = places[pc.equal(column.take(pa.array(places)), name).to_numpy()]
-    return places
-
-
-def refusal(found: list[str], known: list[str]) -> RowError | None:
-    """Return why a file with the columns `found` is none of a table with the columns `known`, if it is none."""
-    if double := sorted({name for name in found if found.count(name) > 1}):
-        return RowError(f"expected each column once in the header line, found several named {', '.join(double)}")
-    if not known or not found or set(found) & set(known):
-        return None
-    reason = f"expected the columns {', '.join(known)}, found {', '.join(found)}"
-    if hint := other_delimiter(found):
-        return RowError(f"{reason}; {hint}")
-    if len(found) == len(known):
-        reason += "; if the file has no header line, keep it apart and set source.column_names"
-    return RowError(reason)
-
-
-def other_delimiter(found: list[str]) -> str:
-    """Return a sentence that names the delimiter that a file with one column seems to have; else nothing."""
-    name = found[0] if len(found) == 1 else ""
-    words = max(DELIMITERS, key=lambda words: name.count(DELIMITERS[words]))
-    if (mark := DELIMITERS[words]) not in name:
-        return ""
-    return f"one column is named {name[:200]!r}: if {words} is between the columns, set source.delimiter to {mark!r}"
 
 
 def _is_too_long(error: Exception, block_bytes: int) -> bool:

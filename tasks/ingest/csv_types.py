@@ -4,7 +4,6 @@ A type is inferred only if it writes every value back as the text says it: `0211
 stay text. Case and spelling of nulls are no part of a value, nor are the zeros that all of a column's fractions end in.
 """
 
-import re
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from tasks.errors import RowError
 from tasks.ingest.digits import is_exact
 from tasks.ingest.text_file import MARK
 
+FIRST_ROWS = 100
 _CONVERT = pcsv.ConvertOptions()
 _NULLS = pa.array(_CONVERT.null_values)
 _TRUTHS = (("true", "false"), ("True", "False"), ("TRUE", "FALSE"))
@@ -42,6 +42,7 @@ def inferred_type(text: pa.ChunkedArray) -> pa.DataType:
     present = _with_nulls(text.combine_chunks()).drop_null()
     for kind in _KINDS if len(present) else ():
         try:
+            _cast(present[:FIRST_ROWS], kind)  # a cast that fails goes on to the end, and makes an error of each value
             values = _cast(present, kind)
         except pa.ArrowInvalid:
             continue
@@ -57,14 +58,6 @@ def changes(text: pa.ChunkedArray, kind: pa.DataType) -> bool:
         return False
     values, _ = fitting(_loose(present), kind)
     return bool(pc.any(_changed(present, values)).as_py())
-
-
-def looks_like_values(text: pa.Table) -> bool:
-    """Return whether the columns that are no text have values for names; a number that may be a year is a name."""
-    kinds = {name: inferred_type(text[name]) for name in text.column_names}
-    typed = [name for name, kind in kinds.items() if not pa.types.is_string(kind)]
-    values = [name for name in typed if not pa.types.is_string(inferred_type(pa.chunked_array([[name]])))]
-    return bool(typed) and values == typed and not all(re.fullmatch("(19|20)[0-9]{2}", name) for name in values)
 
 
 def convert(
@@ -164,6 +157,8 @@ def _changed_floats(text: pa.Array, values: pa.Array) -> pa.Array:
     # A program may write more digits than the shortest text of the same number has, as 0.10000000000000001 for 0.1.
     longer = pc.indices_nonzero(pc.fill_null(pc.not_equal(digits, shortest), False)).to_pylist()
     lost = [i for i in longer if not is_exact(text[i].as_py(), values[i].as_py())]
+    if not lost:
+        return changed
     return pc.or_(changed, pc.is_in(pa.array(range(len(text))), pa.array(lost, pa.int64())))
 
 

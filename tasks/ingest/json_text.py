@@ -24,6 +24,8 @@ _BLANK = re.compile(r"\s*")
 # Numbers of which orjson may not keep all digits: whole ones beyond 64 bits, others of 18 digits and more.
 _LONG = r"-[1-9][0-9]{18}|[1-9][0-9]{19}|[1-9][0-9]*\.[0-9]{17}|\.0*[1-9][0-9]{17}|[1-9][0-9]{15}[0-9]*(\.[0-9]|[eE])"
 
+_DIGITS = "[0-9]{16}"  # all of these have
+
 
 def values(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
     """Yield each line that is not blank; of a document, an array or objects over several lines, each of its values.
@@ -50,7 +52,9 @@ def values(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 def parsed(lines: list[bytes]) -> list[dict[str, Any] | RowError]:
     """Return each line's object, or why it is none. A number is a `Decimal` if 64 bits do not hold its digits."""
-    is_long = pc.match_substring_regex(pa.array(lines, pa.large_binary()), _LONG).to_pylist()
+    text = pa.array(lines, pa.large_binary())
+    has_digits = pc.any(pc.match_substring_regex(text, _DIGITS)).as_py()  # a fifth of the time that the next one takes
+    is_long = pc.match_substring_regex(text, _LONG).to_pylist() if has_digits else [False] * len(lines)
     return [_parse(line, long) for line, long in zip(lines, is_long, strict=True)]
 
 

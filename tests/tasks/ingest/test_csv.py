@@ -342,7 +342,9 @@ def test_a_header_line_in_the_middle_of_a_file_is_no_row(read: Reader):
         (b"id\tname\n1\tAna\n", "if a tab is between the columns, set source.delimiter to '\\t'"),
         (b"id|name\n1|Ana\n", "if a bar is between the columns, set source.delimiter to '|'"),
         (b"1,Ana\n2,Bo\n", "the header line looks like a row: 1, Ana. If the files have no header line"),
+        (b"1.5,Ana\n2,Bo\n", "the header line looks like a row: 1.5, Ana."),
         (b"country,2019,2020\nNL,1,2\n", None),
+        (b"country,2024-01-31,2024-02-29\nNL,1,2\n", None),
         (b"id,name\n1,a;b\n", None),
     ],
 )

@@ -1,0 +1,77 @@
+"""The names that a CSV file's header line gives, and what is wrong with them. It reads no file."""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.errors import RowError
+from tasks.ingest.csv_types import inferred_type
+
+# Delimiters, by how a sentence names them.
+DELIMITERS = {"a comma": ",", "a semicolon": ";", "a tab": "\t", "a bar": "|"}
+
+
+def named(header: list[str]) -> list[str]:
+    """Return the names of the columns; a column without a name gets the name of its place, `column_3`."""
+    return [name if name.strip() else f"column_{place}" for place, name in enumerate(header, 1)]
+
+
+def headers(data: pa.Table) -> np.ndarray:
+    """Return the places of rows that hold the columns' names; a table of one column may hold its name as a value."""
+    places = np.arange(len(data) if data.num_columns > 1 else 0)
+    for name, column in zip(data.column_names, data.columns, strict=True):
+        if not len(places):
+            break
+        places = places[pc.equal(column.take(pa.array(places)), name).to_numpy()]
+    return places
+
+
+def refusal(found: list[str], known: list[str]) -> RowError | None:
+    """Return why a file with the columns `found` is none of a table with the columns `known`, if it is none."""
+    if double := sorted({name for name in found if found.count(name) > 1}):
+        return RowError(f"expected each column once in the header line, found several named {', '.join(double)}")
+    if not known or not found or set(found) & set(known):
+        return None
+    reason = f"expected the columns {', '.join(known)}, found {', '.join(found)}"
+    if hint := other_delimiter(found):
+        return RowError(f"{reason}; {hint}")
+    if len(found) == len(known):
+        reason += "; if the file has no header line, keep it apart and set source.column_names"
+    return RowError(reason)
+
+
+def other_delimiter(found: list[str]) -> str:
+    """Return a sentence that names the delimiter that a file with one column seems to have; else nothing."""
+    name = found[0] if len(found) == 1 else ""
+    words = max(DELIMITERS, key=lambda words: name.count(DELIMITERS[words]))
+    if (mark := DELIMITERS[words]) not in name:
+        return ""
+    return f"one column is named {name[:200]!r}: if {words} is between the columns, set source.delimiter to {mark!r}"
+
+
+def doubts(path: str, text: pa.Table, column_names: list[str] | None) -> Iterator[str]:
+    """Yield sentences about what may be wrong with the file that gives the columns."""
+    if column_names:
+        return
+    if hint := other_delimiter(text.column_names):
+        yield f"{path}: {hint}."
+    if _looks_like_values(text):
+        yield (
+            f"{path}: the header line looks like a row: {', '.join(text.column_names)}. If the files have no header "
+            "line, set source.column_names."
+        )
+
+
+def _looks_like_values(text: pa.Table) -> bool:
+    """Whether the columns that are no text have values for names; a number that may be a year is a name."""
+    kinds = {name: inferred_type(text[name]) for name in text.column_names}
+    typed = {name: kind for name, kind in kinds.items() if not pa.types.is_string(kind)}
+    numbers = (pa.int64(), pa.float64())
+    for name, kind in typed.items():
+        own = inferred_type(pa.chunked_array([[name]]))
+        if own != kind and not (own in numbers and kind in numbers):
+            return False
+    return bool(typed) and not all(re.fullmatch("(19|20)[0-9]{2}", name) for name in typed)
