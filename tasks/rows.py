@@ -28,6 +28,7 @@ import pyarrow as pa
 from tasks import outputs
 from tasks.arrays import Column, to_arrow
 from tasks.errors import RowError
+from tasks.masking import masked
 
 LIVE, FILTERED, QUARANTINED, END = range(4)
 MEASURED_STAGES = ("ingest", "preprocess", "infer")
@@ -241,7 +242,7 @@ def error_type(error: Exception) -> str:
 
 def error_message(error: Exception) -> str:
     """An error's text, never empty and at most `MESSAGE_LIMIT` characters."""
-    message = (str(error) or type(error).__name__)[:MESSAGE_LIMIT]
+    message = masked(str(error) or type(error).__name__)[:MESSAGE_LIMIT]
     return message.encode(errors="replace").decode()  # file names that are no UTF-8
 
 
