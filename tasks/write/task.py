@@ -55,7 +55,13 @@ SECONDS_A_PART = 60.0
     persist_result=False,
 )
 def write(
-    run: Run, sink: Sink, checks: Checks, plan: Plan, facts: Mapping[str, Any], dataset: ray.data.Dataset
+    run: Run,
+    sink: Sink,
+    checks: Checks,
+    may_be_empty: bool,
+    plan: Plan,
+    facts: Mapping[str, Any],
+    dataset: ray.data.Dataset,
 ) -> dict[str, Any]:
     """Streams every pending row into staged parts, verifies them against the manifest and publishes; the receipt.
 
@@ -87,7 +93,7 @@ def write(
         receipt["performance"] = bottleneck(
             receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows
         )
-        receipt |= verdict(run, checks, receipt, [file.place for file in ready.files])
+        receipt |= verdict(run, checks, receipt, [file.place for file in ready.files], may_be_empty)
         receipt["warnings"] += warnings_of_left_out(records, ready)
         for warning in receipt["warnings"]:
             get_run_logger().warning(warning)
