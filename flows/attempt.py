@@ -20,6 +20,7 @@ from tasks import lease
 from tasks.errors import CheckFailed, JobError, OvernightError, StorageFailed, WorkerLost, explain
 from tasks.ingest.task import stream_inputs
 from tasks.manifest import digest, read_manifest
+from tasks.masking import masked, masked_in
 from tasks.run_directory import (
     FORMAT_VERSION,
     Run,
@@ -97,10 +98,10 @@ def describe_run(
         generation="",
         attempt=_new_attempt(),
         fingerprint=hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16],
-        ingredients=decisive,
+        ingredients=masked_in(decisive),
         started_at=now(),
         limit_rows=limit_rows or None,
-        reason=reason,
+        reason=masked(reason),
         backfill=backfill,
         scheduled_for=scheduled_for,
         row_timeout_seconds=job.row_timeout_seconds,

@@ -15,6 +15,7 @@ from flows.attempt import state_of
 from flows.job import Job, load_job
 from flows.ledger import Entry, Status, read_ledger
 from tasks.errors import JobError
+from tasks.masking import masked
 from tasks.run_directory import now, read_json, write_json
 from tasks.storage import Location
 
@@ -131,7 +132,7 @@ def planned(
         raise JobError(f"resume: expected the id of a backfill of {job.name}, found {backfill_id}, which never began.")
     if not start or not end:
         raise JobError("expected the first and the last day as start and end, or the id of a backfill to resume.")
-    request = Request(backfill_id, start, end, tuple(select), order, tuple(settings), reason)
+    request = Request(backfill_id, start, end, tuple(select), order, tuple(settings), masked(reason))
     return job, request, make_plan(job, request, tell)
 
 

@@ -102,7 +102,9 @@ def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
         rows = _done("preprocess", preprocess.submit(run, job.steps, plan, rows))
         sink = sink_of(job, run)
         rows = _done("infer", infer.submit(run, job.inference, sink.keep, sink.rows_per_part, plan, trials, rows))
-        receipt = _done("write", write.submit(run, sink, job.checks, plan, {"settings": job.settings()}, rows))
+        facts = {"settings": job.settings()}
+        written = write.submit(run, sink, job.checks, job.source.allow_empty, plan, facts, rows)
+        receipt = _done("write", written)
         return dict(receipt.result())
 
 

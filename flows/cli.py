@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from tasks import fork_server
+from tasks.masking import masked
 
 # Before Prefect is imported: the terminal shows what a person asked for, the log is in the Prefect UI.
 for handler in ("CONSOLE", "CONSOLE_FLOW_RUNS", "CONSOLE_TASK_RUNS"):
@@ -98,7 +99,7 @@ def run(
 
     try:
         with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
-            receipt = run_here(job_path, job, day, force, reason, limit_rows or 0, settings)
+            receipt = run_here(job_path, job, day, force, masked(reason), limit_rows or 0, settings)
     except OvernightError as error:
         failure = describe_failure(job.name, day, error)
         if as_json:
@@ -140,7 +141,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
     from tasks.infer.kinds import imports
 
     resume = options["resume"]
-    chosen = {name: options[name] for name in ("select", "order", "settings", "reason")}
+    chosen = {name: options[name] for name in ("select", "order", "settings")} | {"reason": masked(options["reason"])}
     with told_in_words():
         first, last = (parse_day(day) if day else None for day in (start, end))
         job, request, steps = planned(job_path, resume or "new", first, last, **chosen, is_resumed=bool(resume))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flows.job import Job
+from tasks.masking import masked
 
 Level = Literal["ok", "warning", "wrong"]
 
@@ -25,6 +26,10 @@ class Finding:
     level: Level
     found: str
     advice: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "found", masked(self.found))
+        object.__setattr__(self, "advice", masked(self.advice))
 
     def as_json(self) -> dict[str, str]:
         return asdict(self)

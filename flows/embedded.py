@@ -20,6 +20,7 @@ from flows.server import prefect_server, ui_address
 from flows.similarity_search import similarity_search
 from flows.terminal import progress
 from tasks.errors import STREAM_STAGES, explain
+from tasks.masking import masked
 
 
 def run_here(
@@ -80,7 +81,7 @@ def _run(flow: Flow[..., Any], parameters: dict[str, Any], job: Job, labels: Seq
                 click.echo(f"backfill {parameters['resume'] or backfill_id(flow_run.id)}", err=True)
             stages = ("backfill", *STREAM_STAGES) if flow is backfill else STREAM_STAGES
             if flow is not backfill:
-                address = os.environ.get("RAY_ADDRESS", "")
+                address = masked(os.environ.get("RAY_ADDRESS", ""))
                 click.echo(f"Connecting to Ray at {address}" if address else "Starting Ray, about 10 s", err=True)
             with interruptible(flow_run.id), progress(job.name, flow_run.id, stages):
                 return run_flow(flow, flow_run=flow_run)

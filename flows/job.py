@@ -20,6 +20,7 @@ from tasks.errors import JobError
 from tasks.infer.kinds import AnyPredictor
 from tasks.ingest.kinds import Source
 from tasks.leaf import Leaf
+from tasks.masking import masked_in
 from tasks.preprocess.kinds import Step
 from tasks.shuffle.kinds import Shuffle
 from tasks.write.kinds import AnySink, Checks
@@ -212,8 +213,9 @@ class Job(Leaf):
         return ZoneInfo(self.schedule.timezone if self.schedule else "UTC")
 
     def settings(self) -> dict[str, Any]:
-        """All settings as they were written, as JSON values."""
-        return self.model_dump(mode="json", exclude_none=True)
+        """All settings as they were written, as JSON values, for people: without what may be secret in a URL."""
+        settings: dict[str, Any] = masked_in(self.model_dump(mode="json", exclude_none=True))
+        return settings
 
     def result_settings(self) -> dict[str, Any]:
         """The settings that change results, as JSON values, without defaults: a setting that is new changes nothing."""

@@ -16,7 +16,7 @@ from flows.job import Job
 from flows.partitions import parse_day
 from tasks.errors import InputError
 from tasks.ingest.task import stream_inputs
-from tasks.manifest import digest
+from tasks.manifest import census
 from tasks.run_directory import Run, read_json
 
 TAG = "lookback"
@@ -52,7 +52,7 @@ def look_back(job: Job, run: Run, parameter: str) -> None:
 def changed_days(job: Job, run: Run, days: int) -> list[str]:
     """Those of the `days` before the run's own, the newest first, that are published and have other inputs now.
 
-    A day whose inputs were removed keeps what it has. Raises `StorageFailed`.
+    A day whose inputs were removed keeps what it has, also with `allow_empty`. Raises `StorageFailed`.
     """
     found = []
     for number in range(1, days + 1):
@@ -61,7 +61,10 @@ def changed_days(job: Job, run: Run, days: int) -> list[str]:
         if not receipt or receipt["job"] != job.name:
             continue
         try:
-            if digest(stream_inputs(job.source, day)) != receipt["inputs"]:
+            inputs = census(stream_inputs(job.source, day))
+            if not inputs.count:
+                get_run_logger().info("%s/%s stays as it is: its inputs are gone", job.name, day)
+            elif inputs.digest != receipt["inputs"]:
                 found.append(day)
         except InputError as error:
             get_run_logger().info("%s/%s stays as it is: %s", job.name, day, error)

@@ -20,6 +20,7 @@ import click
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
 from tasks.errors import OvernightError
+from tasks.masking import masked
 
 START_SECONDS = 120.0
 BUSY_SECONDS = 60.0
@@ -59,7 +60,8 @@ def _set(ours: dict[Any, str]) -> Iterator[None]:
 
 def ui_address(api_url: str) -> str:
     """Where a person looks: PREFECT_UI_URL, for an API with another name in its own network, else beside the API."""
-    return os.environ.get("PREFECT_UI_URL", api_url.removesuffix("/").removesuffix("/api")).removesuffix("/")
+    address = os.environ.get("PREFECT_UI_URL", api_url.removesuffix("/").removesuffix("/api")).removesuffix("/")
+    return masked(address)
 
 
 def _running(home: Path) -> str | None:

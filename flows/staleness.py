@@ -34,7 +34,7 @@ def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
                 why.append(f"files of {section}.{_name(leaf)} changed: {_some(names)}")
     if then["format_version"] != now["format_version"]:
         why.append(f"format version changed: {then['format_version']} -> {now['format_version']}")
-    return tuple(why)
+    return tuple(why) or ("settings changed: a part of a URL that is not shown",)
 
 
 def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any]) -> tuple[str, ...]:

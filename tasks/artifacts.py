@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tasks.masking import masked
+
 
 @contextlib.contextmanager
 def dispensable() -> Iterator[None]:
@@ -30,6 +32,6 @@ def markdown_table(values: Mapping[str, Any]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as the text of a Markdown table's cell: escaped, on one line, thousands grouped."""
+    """Return a value as a cell of a Markdown table: one line, escaped, no secret of a URL, thousands grouped."""
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return html.escape(text, quote=False).replace("|", "&#124;").replace("\n", " ")
+    return html.escape(masked(text), quote=False).replace("|", "&#124;").replace("\n", " ")

@@ -1,7 +1,10 @@
 """Errors that a person can act on: what was expected, what was found, what to do.
 
-They travel between processes, so each carries only strings and pickles as itself.
+They travel between processes, so each carries only strings and pickles as itself. No message holds what may be secret
+in a URL.
 """
+
+from tasks.masking import masked
 
 # Ray's errors for processes, nodes and objects that are gone, by name: nothing here may load Ray.
 LOST = frozenset(
@@ -22,6 +25,7 @@ class OvernightError(Exception):
     status = "failed"
 
     def __init__(self, message: str, stage: str | None = None) -> None:
+        message = masked(message)
         super().__init__(message, stage)
         self.message = message
         if stage:

@@ -30,6 +30,7 @@ from tasks.errors import JobError
 from tasks.extras import missing
 from tasks.hub import at_commit, is_hub
 from tasks.local_listing import local_entries
+from tasks.masking import masked
 from tasks.passed_over import pass_over
 from tasks.passing import is_full
 from tasks.s3_listing import s3_entries
@@ -76,7 +77,7 @@ class Location:
         return replace(self, template=f"{self.template.rstrip('/')}/{name}")
 
     def __str__(self) -> str:
-        return self.template.replace("{partition}", self.partition)
+        return masked(self.template.replace("{partition}", self.partition))
 
     @property
     def uri(self) -> str:

@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tasks import forked, rows
 from tasks.errors import TooManyQuarantined
+from tasks.masking import masked
 from tasks.quarantine_limit import QuarantineLimit
 from tasks.run_directory import Run
 from tasks.suspects import Suspects
@@ -124,7 +125,7 @@ def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> No
 
 def report(run: Run, stage: str, what: str) -> None:
     """Notes an incident for the receipt, without waiting."""
-    tell(run, "happened", stage, what)
+    tell(run, "happened", stage, masked(what))
 
 
 def incidents(run: Run) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from tasks.errors import JobError, RowError, StorageFailed, StorageRefused
 from tasks.infer.conversation import Answer
 from tasks.infer.pace import Pace
+from tasks.masking import HIDDEN, masked
 
 if TYPE_CHECKING:
     import httpx
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 8.0
 CHARACTERS_A_TOKEN = 4  # for tokens a minute, until the answer tells
 MESSAGE_CHARACTERS = 300
+SHORTEST_SECRET = 6  # characters of a value in the query that an answer is searched for
 REFUSED = {
     401: "it does not know the key; see api_key_env",
     402: "it asks for a payment",
@@ -60,7 +62,7 @@ class _Passing(Exception):
 
 
 class Endpoint:
-    """`url` is shown in messages as it is; `key` nowhere. All of it is used from one event loop."""
+    """Messages show `url` without the values of its query, and never `key`. All of it is used from one event loop."""
 
     def __init__(
         self, url: str, key: str | None, at_once: int, patience: Patience, requests: Pace, tokens: Pace
@@ -70,7 +72,11 @@ class Endpoint:
         if not url.startswith(("http://", "https://")) or not httpx.URL(url).host:
             raise JobError("base_url: expected http:// or https:// and a host, found something else.", "infer")
         logging.getLogger("httpx").setLevel(logging.WARNING)  # or there is a line a request
-        self._url, self._key, self._patience = url.rstrip("/"), key, patience
+        asked = httpx.URL(url)
+        self._url, self._patience = masked(url.rstrip("/")), patience
+        self._asked = asked.copy_with(path=f"{asked.path.rstrip('/')}/chat/completions")  # before the query
+        values = [value for value in asked.params.values() if len(value) >= SHORTEST_SECRET]
+        self._secrets = [secret for secret in (key, *values) if secret]
         self._requests, self._tokens = requests, tokens
         self._client = httpx.AsyncClient(
             trust_env="//127.0.0.1" not in url,  # no proxy leads to this machine
@@ -142,7 +148,7 @@ class Endpoint:
 
         try:
             async with asyncio.timeout(seconds):
-                response = await self._client.post(f"{self._url}/chat/completions", json=body, timeout=None)
+                response = await self._client.post(self._asked, json=body, timeout=None)
         except TimeoutError:
             raise _Passing(f"no answer within {seconds:.3g} s") from None
         except httpx.TransportError as error:
@@ -188,7 +194,9 @@ class Endpoint:
 
     def _shown(self, text: str) -> str:
         text = " ".join(text.split())
-        return (text.replace(self._key, "***") if self._key else text)[:MESSAGE_CHARACTERS]
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        return masked(text)[:MESSAGE_CHARACTERS]
 
 
 def _tokens_at_most(body: dict[str, Any]) -> float:

@@ -36,7 +36,8 @@ class Checks(Leaf):
 
     min_rows: Annotated[int, Field(ge=0, description="Published rows that there must be at least.")] = 1
     max_quarantined: Annotated[
-        Fraction, Field(description="The largest fraction of the source rows that may be quarantined.")
+        Fraction,
+        Field(description="The largest fraction of the source rows that may be quarantined; above 0 allows one row."),
     ] = 0.01
     max_null: Annotated[
         dict[str, Fraction],
@@ -58,8 +59,8 @@ class Checks(Leaf):
     ] = None
 
     def quarantine_limit(self, rows_in: int) -> int:
-        """Rows that may be quarantined of `rows_in`."""
-        return fraction_of(self.max_quarantined, rows_in)
+        """Rows that may be quarantined of `rows_in`; a share below one row allows one row, unless it is 0."""
+        return max(fraction_of(self.max_quarantined, rows_in), int(self.max_quarantined > 0))
 
     def columns(self) -> dict[str, str]:
         """Setting -> the column that it names: `max_null.label` -> `label`."""

@@ -20,6 +20,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field
 
+from tasks.masking import masked
 from tasks.run_directory import Run
 from tasks.staging import PART, Record
 from tasks.write import sql_table
@@ -61,7 +62,7 @@ class SqlSink(Sink):
         return ParquetSink(path="-", partition_column=self.partition_column)
 
     def shown(self, run: Run) -> str:
-        return f"{self.url} {self.table}"
+        return masked(f"{self.url} {self.table}")
 
     def published(self, run: Run, prepared: Prepared) -> list[str]:
         """None: rows of a database lie in no files of ours."""

@@ -57,7 +57,13 @@ BYTES_A_PART = 128 * 2**20  # in memory, which a worker's results fill many time
     persist_result=False,
 )
 def write(
-    run: Run, sink: Sink, checks: Checks, plan: Plan, facts: Mapping[str, Any], dataset: ray.data.Dataset
+    run: Run,
+    sink: Sink,
+    checks: Checks,
+    may_be_empty: bool,
+    plan: Plan,
+    facts: Mapping[str, Any],
+    dataset: ray.data.Dataset,
 ) -> dict[str, Any]:
     """Streams every pending row into staged parts, verifies them against the manifest and publishes; the receipt.
 
@@ -90,7 +96,7 @@ def write(
         receipt["performance"] = bottleneck(
             receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows
         )
-        receipt |= verdict(run, checks, receipt, [file.place for file in ready.files])
+        receipt |= verdict(run, checks, receipt, [file.place for file in ready.files], may_be_empty)
         receipt["warnings"] += warnings_of_left_out(records, ready)
         for warning in receipt["warnings"]:
             get_run_logger().warning(warning)

@@ -17,15 +17,17 @@ from tasks.write.hook import ask
 from tasks.write.previous import previous_receipt
 
 
-def verdict(run: Run, checks: Checks, receipt: dict[str, Any], files: Sequence[Location]) -> dict[str, Any]:
+def verdict(
+    run: Run, checks: Checks, receipt: dict[str, Any], files: Sequence[Location], may_be_empty: bool = True
+) -> dict[str, Any]:
     """What the receipt gains: `checks`, with what it was compared and how far it was, and `warnings`, sentences.
 
-    `files` hold the rows as they will be published. Raises `CheckFailed` with every check that failed, what it expected
-    and found, and where the rows can be looked at.
+    `files` hold the rows as they will be published; `may_be_empty` is the source's `allow_empty`. Raises `CheckFailed`
+    with every check that failed, what it expected and found, and where the rows can be looked at.
     """
     previous = previous_receipt(run) if checks.drift or checks.python else None
     columns = receipt["columns"]
-    failures = list(counts(checks, receipt))
+    failures = list(counts(checks, receipt, may_be_empty))
     if receipt["rows_out"]:  # else there are no columns to check
         failures += [*unknown(checks, columns), *nulls(checks, columns), *constants(checks, columns)]
     drifts = compare(checks, columns, previous)
@@ -40,8 +42,8 @@ def verdict(run: Run, checks: Checks, receipt: dict[str, Any], files: Sequence[L
     return {"checks": outcome, "warnings": list(warnings(columns))}
 
 
-def counts(checks: Checks, receipt: dict[str, Any]) -> Iterator[str]:
-    """What `max_quarantined` and `min_rows` find wrong; nothing with a partition that has no rows at all."""
+def counts(checks: Checks, receipt: dict[str, Any], may_be_empty: bool = True) -> Iterator[str]:
+    """What `max_quarantined`, `min_rows` and `allow_empty` find wrong; nothing where no rows at all are no mistake."""
     total, filtered, quarantined = (receipt[f"rows_{name}"] for name in ("in", "filtered", "quarantined"))
     allowed, written = checks.quarantine_limit(total), total - filtered - quarantined
     if quarantined > allowed:
@@ -49,7 +51,12 @@ def counts(checks: Checks, receipt: dict[str, Any]) -> Iterator[str]:
             f"checks.max_quarantined: {quarantined} of {total} rows are quarantined, {allowed} are allowed "
             f"({checks.max_quarantined:g})."
         )
-    if written < checks.min_rows and total:
+    if not total and not may_be_empty:
+        yield (
+            "source.allow_empty: expected rows in the inputs, found none. Set it to true if an empty partition is no "
+            "mistake."
+        )
+    if written < checks.min_rows and (total or not may_be_empty):
         yield (
             f"checks.min_rows: expected at least {checks.min_rows} rows, found {written} "
             f"({filtered} filtered, {quarantined} quarantined)."

@@ -300,6 +300,25 @@ def test_an_empty_partition_is_an_error_unless_allowed_and_what_was_passed_over_
     }
 
 
+def test_inputs_without_a_row_never_replace_what_is_published(run_job: RunJob, tmp_path: Path) -> None:
+    (tmp_path / "in" / "2026-01-02").mkdir(parents=True)
+    file = tmp_path / "in" / "2026-01-02" / "a.csv"
+    file.write_text("id\n" + "1\n" * 60)
+    job: dict[str, Any] = {
+        "name": "header-only",
+        "source": {"kind": "csv", "path": f"{tmp_path}/in/{{partition}}"},
+        "checks": {"min_rows": 50},
+        "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
+    }
+    receipt = run_job(job, "2026-01-02")
+    file.write_text("id\n")
+    with pytest.raises(CheckFailed, match=r"(?s)allow_empty: expected rows.*min_rows: expected at least 50 rows"):
+        run_job(job, "2026-01-02", force=True)
+    assert published(receipt, tmp_path / "out").num_rows == 60
+    job["source"]["allow_empty"] = True
+    assert run_job(job, "2026-01-02", force=True)["rows_out"] == 0
+
+
 BAD_MODELS = {
     "no such module": ({"kind": "python", "target": "nowhere:Model"}, JobError, "nowhere"),
     "no such class": ({"kind": "python", "target": "flow_test_models:Absent"}, JobError, "Absent"),

@@ -1,6 +1,7 @@
 """Inputs that come late: a run waits for them, and what changes after the publish is run again by a later night."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,17 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterDeploymen
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.flow_engine import run_flow
+from prefect.logging import disable_run_logger
 from prefect.states import Scheduled
 
+from flows.attempt import describe_run
 from flows.batch_inference import batch_inference
+from flows.job import Job
+from flows.lookback import changed_days
 from tasks.errors import InputError
+from tasks.ingest.task import stream_inputs
+from tasks.manifest import digest
+from tasks.run_directory import write_json
 from tests.flows.conftest import RunJob
 
 NIGHT = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=12)  # no other is due for hours
@@ -112,3 +120,17 @@ def test_a_run_waits_for_its_marker_and_publishes_nothing_without(run_job: RunJo
     assert published["fingerprint"] == without["fingerprint"]
     (tmp_path / "in/2026-01-02/_SUCCESS").unlink()
     assert run_job(impatient, "2026-01-02") == published  # what is published and fresh never waits
+
+
+def test_a_day_whose_inputs_were_removed_keeps_what_it_has_also_where_it_may_be_empty(tmp_path: Path) -> None:
+    for day in DAYS[:3]:
+        write_input(tmp_path, day, 1)
+    loaded = Job.model_validate(job(tmp_path, source={"allow_empty": True}))
+    run = describe_run(loaded, DAYS[0])
+    for day in DAYS[1:3]:
+        receipt = {"job": loaded.name, "inputs": digest(stream_inputs(loaded.source, day))}
+        write_json(replace(run, partition=day).ledger / "receipt.json", receipt)
+    write_input(tmp_path, DAYS[1], 1, 2)
+    (tmp_path / "in" / DAYS[2] / "1.parquet").unlink()
+    with disable_run_logger():
+        assert changed_days(loaded, run, 3) == [DAYS[1]]

@@ -79,7 +79,7 @@ def chat_server() -> Iterator[ChatServer]:
         def _respond(self, body: dict[str, Any], asked: str, fault: Any) -> None:
             if state.key and self.headers.get("Authorization") != f"Bearer {state.key}":
                 fault = (401, f"Incorrect API key provided: {self.headers.get('Authorization')}", {})
-            if self.path != "/v1/chat/completions":
+            if self.path.partition("?")[0] != "/v1/chat/completions":
                 fault = (404, "Not Found", {})
             if fault == "hang":
                 time.sleep(GONE_SECONDS)

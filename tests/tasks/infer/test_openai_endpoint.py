@@ -321,3 +321,20 @@ def test_a_process_that_is_killed_half_way_repeats_only_what_was_under_way(serve
     assert asked.keys() == {str(i) for i in range(200)}
     assert sum(count - 1 for count in asked.values()) <= 4
     assert json.dumps(sorted(set(asked.values()))) in ("[1]", "[1, 2]")
+
+
+def test_a_key_in_the_query_is_sent_and_never_told(
+    server: ChatServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEWAY", f"{server.url}?key=canary-1")
+    for base_url in ("${GATEWAY}", f"{server.url}/?key=canary-1"):
+        server.down = None
+        model = OpenAI(model="small", user="{text}", base_url=base_url, patience_seconds=0.2)
+        assert not model.load()(batch_of(["a"])).failed
+        for fault in ((500, "your key canary-1 is odd", {}), (404, "canary-1", {}), (403, "canary-1", {})):
+            server.down = fault
+            with caplog.at_level("INFO"), pytest.raises((JobError, StorageFailed, StorageRefused)) as caught:
+                model.load()(batch_of(["b"]))
+            assert "key=***" in str(caught.value)
+            assert "canary" not in str(caught.value)
+    assert "canary" not in caplog.text

@@ -115,7 +115,7 @@ BROKEN = {
         0,
         "expected column n as int64, found double: Float value 1.5",
     ),
-    "list.arrow": (stream({"n": [[1]], "text": ["x"]}), 0, "expected column n as int64, found list<item: int64>: "),
+    "list.arrow": (stream({"n": [[1]], "text": ["x"]}), 0, "cannot read column n as int64, found list<item: int64>: "),
 }
 
 

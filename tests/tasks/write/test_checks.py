@@ -38,10 +38,29 @@ def test_quarantine_is_measured_against_the_source_rows():
 
 
 @pytest.mark.parametrize(
-    ("fraction", "total", "limit"), [(0.01, 99, 0), (0.01, 100, 1), (0.29, 100, 29), (1, 7, 7), (0, 9, 0)]
+    ("fraction", "total", "limit"), [(0.01, 199, 1), (0.01, 200, 2), (0.29, 100, 29), (1, 7, 7), (0, 9, 0)]
 )
 def test_a_fraction_of_the_rows_is_never_rounded_up(fraction: float, total: int, limit: int):
     assert Checks(max_quarantined=fraction).quarantine_limit(total) == limit
+
+
+@pytest.mark.parametrize(("fraction", "limit"), [(0.01, 1), (1e-9, 1), (0, 0)])
+def test_a_share_below_one_row_allows_one_row(fraction: float, limit: int):
+    checks = Checks(max_quarantined=fraction)
+    assert [checks.quarantine_limit(total) for total in (1, 7, 99)] == [limit] * 3
+    assert bool(list(counts(checks, receipt(99, quarantined=1)))) == (limit == 0)
+    assert list(counts(checks, receipt(99, quarantined=2)))
+
+
+@pytest.mark.parametrize("min_rows", [0, 1, 50])
+def test_inputs_without_a_row_are_refused_unless_they_may_be_empty(min_rows: int):
+    checks = Checks(min_rows=min_rows)
+    found = list(counts(checks, receipt(0), may_be_empty=False))
+    assert found[0].startswith("source.allow_empty: expected rows in the inputs, found none. Set it to true")
+    assert found[1:] == [
+        f"checks.min_rows: expected at least {min_rows} rows, found 0 (0 filtered, 0 quarantined)."
+    ] * (min_rows > 0)
+    assert list(counts(checks, receipt(0), may_be_empty=True)) == []
 
 
 def test_too_few_rows_are_refused_and_an_empty_partition_is_not():

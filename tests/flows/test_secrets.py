@@ -1,0 +1,91 @@
+"""A canary in every place where a user may write a secret, and a search of all that runs write."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.flows.conftest import Overnight
+from tests.prefect_api import ask
+from tests.tasks.infer.chat_server import chat_server
+
+CANARY = "canary7f3a"
+REASON = f"see https://me:{CANARY}@host/ticket?token={CANARY}"
+
+
+def told_by_prefect(api: str, job: str) -> str:
+    """Parameters, logs and artifacts of the job's runs, as the server has them."""
+    runs = ask(api, "/flow_runs/filter", {"flow_runs": {"name": {"like_": job}}})
+    ids = [run["id"] for run in runs]
+    assert ids
+    logs = ask(api, "/logs/filter", {"logs": {"flow_run_id": {"any_": ids}}, "limit": 200})
+    artifacts = ask(api, "/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": ids}}})
+    return json.dumps([runs, logs, artifacts])
+
+
+def assert_silent(folder: Path, *told: str) -> None:
+    """No file below the folder and nothing that was told holds a canary."""
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            assert CANARY.encode() not in file.read_bytes(), file
+    for text in told:
+        assert not (at := text.find(CANARY) + 1), text[max(at - 200, 0) : at + 50]
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text('{"text": "hello"}\n')
+    monkeypatch.setenv("CANARY_KEY", CANARY)
+    model = {"kind": "openai", "model": f"https://me:{CANARY}@hub/m?v={CANARY}", "user": "{text}"}
+    model |= {"api_key_env": "CANARY_KEY", "patience_seconds": 0.5, "max_tries": 1}
+    return {
+        "source": {"kind": "jsonl", "path": str(tmp_path / "in")},
+        "inference": [model],
+        "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
+        "max_attempts": 1,
+    }
+
+
+def run(overnight: Overnight, folder: Path, name: str, made: dict[str, Any]) -> Any:
+    place = folder.parent / f"{folder.name}-job"  # the job file itself holds what its user wrote
+    place.mkdir(exist_ok=True)
+    (place / f"{name}.yaml").write_text(yaml.safe_dump({"name": name, **made}))
+    return overnight("run", str(place / f"{name}.yaml"), "--json", "--reason", REASON)
+
+
+def test_a_run_that_publishes_tells_no_secret(
+    overnight: Overnight, prefect_api: str, job: dict[str, Any], tmp_path: Path
+) -> None:
+    with chat_server() as server:
+        job["inference"][0]["base_url"] = f"{server.url}?key={CANARY}"
+        done = run(overnight, tmp_path, "canary-published", job)
+    assert done.returncode == 0, done.stderr
+    receipt = json.loads(done.stdout)
+    assert receipt["settings"]["inference"][0]["base_url"] == f"{server.url}?key=***"
+    assert receipt["reason"] == "see https://***:***@host/ticket?token=***"
+    assert_silent(tmp_path, done.stdout, done.stderr, told_by_prefect(prefect_api, "canary-published"))
+
+
+def test_a_run_that_fails_tells_no_secret(
+    overnight: Overnight, prefect_api: str, job: dict[str, Any], tmp_path: Path
+) -> None:
+    job["inference"][0]["base_url"] = f"http://127.0.0.1:9/v1?key={CANARY}"
+    done = run(overnight, tmp_path, "canary-asked", job)
+    assert (done.returncode, json.loads(done.stdout)["stage"]) == (1, "infer")
+    assert "http://127.0.0.1:9/v1?key=***" in done.stdout
+    database = {"kind": "sql", "table": "t", "url": f"postgresql+psycopg://{CANARY}:${{CANARY_KEY}}@127.0.0.1:9/x"}
+    database["url"] += f"?application_name={CANARY}"
+    done_too = run(
+        overnight,
+        tmp_path,
+        "canary-database",
+        job | {"inference": [], "sink": database, "state": str(tmp_path / "state")},
+    )
+    assert done_too.returncode == 1
+    assert "postgresql+psycopg://***:${CANARY_KEY}@127.0.0.1:9/x?application_name=***" in done_too.stdout
+    told = [text for one in (done, done_too) for text in (one.stdout, one.stderr)]
+    told += [told_by_prefect(prefect_api, name) for name in ("canary-asked", "canary-database")]
+    assert_silent(tmp_path, *told)

@@ -1,0 +1,75 @@
+"""No URL that is shown, logged or stored holds what may be secret in it."""
+
+import dataclasses
+import pickle
+from typing import Any
+
+import pytest
+
+from flows.attempt import describe_failure
+from flows.doctor import Finding
+from tasks import rows
+from tasks.errors import JobError, RowError, StageFailed, explain
+from tasks.masking import masked, masked_in
+from tasks.storage import Location
+from tasks.write.sql import SqlSink
+from tests.tasks.runs import make_run
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://h/v1?key=canary", "https://h/v1?key=***"),
+        ("(https://h?key=canary): no", "(https://h?key=***): no"),
+        ("https://me:canary@h:8080/v1?a=canary&b=&c=x#top: no", "https://***:***@h:8080/v1?a=***&b=&c=***#top: no"),
+        ("'https://canary@h' and \"s3://id:canary@b/k\"", "'https://***@h' and \"s3://***:***@b/k\""),
+        ("https://h?sig=ca/na+ry%3D", "https://h?sig=***"),
+        ("pg+x://${USER}:${PASSWORD}@h/db?mode=${MODE}", "pg+x://${USER}:${PASSWORD}@h/db?mode=${MODE}"),
+        ("postgresql://me:${PASSWORD}@h/db", "postgresql://***:${PASSWORD}@h/db"),
+        ("redis://:canary@h", "redis://:***@h"),
+        ("https://h/?canary", "https://h/?canary"),
+        ("abfs://container@account.dfs.core.windows.net/x", "abfs://container@account.dfs.core.windows.net/x"),
+        ("hf://datasets/me/things@main/x", "hf://datasets/me/things@main/x"),
+        ("s3://bucket/date={partition}/a#3: found 2?", "s3://bucket/date={partition}/a#3: found 2?"),
+        ("/a/b?c=d and e@f", "/a/b?c=d and e@f"),
+    ],
+)  # fmt: skip
+def test_user_info_and_query_values_are_hidden_and_the_rest_stays(text: str, shown: str) -> None:
+    assert masked(text) == shown
+    assert masked(shown) == shown
+
+
+def test_texts_inside_values_are_masked() -> None:
+    found = masked_in({"a": ["https://h?k=canary", 1, None], "b": {"c": ("s3://u:canary@b",)}})
+    assert found == {"a": ["https://h?k=***", 1, None], "b": {"c": ("s3://***:***@b",)}}
+
+
+URL = "https://canary:canary@host/v1?key=canary"
+
+
+def told() -> list[Any]:
+    """Everything by which a URL may reach a person, a log or a file."""
+    error = JobError(f"{URL} does not answer")
+    sink = SqlSink(url="sqlite:////var/out.db?vfs=canary", table="t")
+    return [
+        error,
+        pickle.loads(pickle.dumps(StageFailed(f"{URL}: no", "infer", "ValueError"))),
+        explain(ValueError(f"{URL}: no"), "infer"),
+        describe_failure("job", "all", error),
+        rows.error_message(RowError(f"{URL}: no")),
+        rows.error_message(ValueError(f"{URL}: no")),
+        Location("s3://canary:canary@bucket/x"),
+        sink.shown(make_run("/out")),
+        dataclasses.asdict(Finding("server", "wrong", f"{URL} does not answer", f"see {URL}")),
+    ]
+
+
+@pytest.mark.parametrize("place", range(9))
+def test_no_message_holds_a_secret_of_a_url(place: int) -> None:
+    shown = str(told()[place])
+    assert "canary" not in shown
+    assert "***" in shown
+
+
+def test_a_place_is_opened_with_what_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (Location("s3://id:canary@bucket") / "a").uri == "s3://id:canary@bucket/a"
