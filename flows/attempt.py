@@ -137,6 +137,7 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
     """
     with lease.held(run.ledger, run.attempt, prefect.runtime.flow_run.id or "", end_dead_run) as token:
         run = replace(run, token=token)
+        run.failure_quarantine.remove()
         receipt = read_json(run.ledger / "receipt.json")
         if receipt and receipt["job"] != run.job:
             raise CheckFailed(
@@ -181,7 +182,9 @@ def _record_failure(run: Run, error: OvernightError) -> None:
     try:
         lease.check(run.ledger, run.token)
         failure = describe_failure(run.job, run.partition, error)
-        write_json(run.ledger / "failure.json", failure | {"attempt": run.attempt, "generation": run.generation})
+        kept = str(run.failure_quarantine) if run.failure_quarantine.exists() else None
+        more = {"attempt": run.attempt, "generation": run.generation, "quarantine": kept}
+        write_json(run.ledger / "failure.json", failure | more)
     except lease.LeaseLost:
         raise
     except Exception as unwritten:

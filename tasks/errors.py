@@ -14,6 +14,7 @@ LOST = frozenset(
         "ObjectReconstructionFailedError",
     }
 )
+BROKEN_OFF = "the file cannot be read from here on"  # begins the reason of the one row that stands for the rest
 STAGES = ("ingest", "shuffle", "preprocess", "infer", "write")
 STREAM_STAGES = ("ingest", "preprocess", "infer", "write")  # those that rows stream through
 

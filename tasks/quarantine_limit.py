@@ -4,6 +4,8 @@ Rows are named, so that work which Ray does twice counts once, and the set never
 depends on it: the final count comes from the staged parts.
 """
 
+KEPT = 1000  # rows whose reasons are kept, for a run that fails before it has staged them
+
 
 class QuarantineLimit:
     """Counts distinct quarantined rows. `limit` is the number of rows that may be quarantined."""
@@ -11,17 +13,27 @@ class QuarantineLimit:
     def __init__(self, limit: int, already: int) -> None:
         self._limit, self._already = limit, already
         self._seen: set[tuple[int, int]] = set()
-        self._first: dict[str, str] = {}
+        self._details: dict[tuple[int, int], dict[str, str]] = {}
 
-    def report(self, units: list[int], numbers: list[int], sample: dict[str, str]) -> str | None:
-        """Notes rows of a stage; returns why to stop, once it is certain."""
-        self._first = self._first or sample
-        self._seen.update(zip(units, numbers, strict=True))
+    def details(self) -> list[dict[str, str]]:
+        """The first rows that were told of, each with its reason, as in the quarantine."""
+        return list(self._details.values())
+
+    def report(self, units: list[int], numbers: list[int], details: list[dict[str, str]]) -> str | None:
+        """Notes rows of a stage; returns why to stop, once it is certain.
+
+        details: of the first of these rows, one at least: what the quarantine says of them.
+        """
+        rows = list(zip(units, numbers, strict=True))
+        self._seen.update(rows)
+        for row, told in zip(rows, details, strict=False):
+            if len(self._details) < KEPT:
+                self._details.setdefault(row, told)
         found = len(self._seen) + self._already
         if found <= self._limit:
             return None
+        first = next(iter(self._details.values()))
         return (
             f"at least {found} rows are quarantined; checks.max_quarantined allows {self._limit} of this partition. "
-            f"The first: {self._first['row_id']} in {self._first['stage']}: "
-            f"{self._first['error_type']}: {self._first['error_message']}"
+            f"The first: {first['row_id']} in {first['stage']}: {first['error_type']}: {first['error_message']}"
         )

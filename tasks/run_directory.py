@@ -1,6 +1,7 @@
 """Where a run keeps what, below `<state>/date=D/` (or `<state>/all/`):
 
     receipt.json  failure.json  quarantine/*.parquet     contracts, read by others
+    failure-quarantine.parquet                           what the attempt quarantined that failure.json tells of
     receipts/<generation>.json                           every receipt so far
     generations/<generation>/generation.json             fingerprint of the settings and models; written first
                              manifest                    Parquet: the inputs, taken once
@@ -76,6 +77,10 @@ class Run:
     @property
     def answers(self) -> Location:
         return self.home / "answers"
+
+    @property
+    def failure_quarantine(self) -> Location:
+        return self.ledger / "failure-quarantine.parquet"
 
     @property
     def order(self) -> Location:

@@ -20,7 +20,10 @@ from tasks.errors import TooManyQuarantined
 from tasks.masking import masked
 from tasks.quarantine_limit import QuarantineLimit
 from tasks.run_directory import Run
+from tasks.staging import QUARANTINE
 from tasks.suspects import Suspects
+
+DETAILS_AT_ONCE = 100  # rows whose reasons are told, of those that a block loses
 
 
 class Supervisor(Suspects):
@@ -35,8 +38,12 @@ class Supervisor(Suspects):
         """From now on `limit` rows of this partition may be quarantined, of which `already` are staged."""
         self._limit = QuarantineLimit(limit, already)
 
-    def quarantined(self, units: list[int], numbers: list[int], sample: dict[str, str]) -> str | None:
-        return self._limit.report(units, numbers, sample) if self._limit else None
+    def quarantined(self, units: list[int], numbers: list[int], details: list[dict[str, str]]) -> str | None:
+        return self._limit.report(units, numbers, details) if self._limit else None
+
+    def details(self) -> list[dict[str, str]]:
+        """The first rows that were quarantined in this attempt, each with its reason."""
+        return self._limit.details() if self._limit else []
 
     def happened(self, stage: str, what: str) -> None:
         self._incidents[stage, what] += 1
@@ -110,17 +117,11 @@ def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> No
     if not states.any():
         return
     new = block.filter(pa.array(states))
-    first = {
-        key: str(new[column][0].as_py())
-        for key, column in (
-            ("row_id", "row_id"),
-            ("stage", "__stage"),
-            ("error_type", "__error_type"),
-            ("error_message", "__error_message"),
-        )
-    }
-    if stop := ask(run, "quarantined", new["__unit"].to_pylist(), new["__row"].to_pylist(), first):
-        raise TooManyQuarantined(stop, first["stage"])
+    names = {name: name if name in rows.IDENTITY else f"__{name}" for name in QUARANTINE.names}
+    shown = new.select([name for name in names.values() if name in new.column_names])[:DETAILS_AT_ONCE].to_pylist()
+    details = [{name: str(row.get(column, "")) for name, column in names.items()} for row in shown]
+    if stop := ask(run, "quarantined", new["__unit"].to_pylist(), new["__row"].to_pylist(), details):
+        raise TooManyQuarantined(stop, details[0]["stage"])
 
 
 def report(run: Run, stage: str, what: str) -> None:

@@ -17,7 +17,7 @@ SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS = 1.0, 2.0  # which a death costs, a
 TASKS_A_WORKER = 20  # at least, where they are not too short for it: none is then alone for long at the end
 ROWS_A_TASK, UNREAD_ROWS_A_TASK = 512, 4096  # at most; where the worker reads them itself, none lies in Ray's memory
 ROWS_A_BLOCK = 4096  # that reading hands on at most, by and large
-LONGEST_BLOCK_SECONDS = 20.0  # which a worker takes for one, before any of its rows can be staged
+LONGEST_BLOCK_SECONDS = 20.0  # which a worker may take for one before it hands anything on
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,7 @@ class Work:
 class Choice:
     """A model as the job file has it, as it is used, its workers, what was measured, and rows or blocks a Ray task.
 
-    cut_to: rows a block, where blocks as they are read would keep a worker too long: Ray takes whole ones. None: they
-    need not be cut.
+    rows_a_block: of a slow model, whose blocks are to be small. None: they may be as they come.
     """
 
     written: Predictor
@@ -48,7 +47,7 @@ class Choice:
     pool: Pool
     trial: Trial | None
     at_once: int
-    cut_to: int | None = None
+    rows_a_block: int | None = None
 
 
 def choose(written: Predictor, planned: Pool, trial: Trial | None, plan: Plan, work: Work) -> Choice:
@@ -57,22 +56,20 @@ def choose(written: Predictor, planned: Pool, trial: Trial | None, plan: Plan, w
     used = written.model_copy(update=found)
     per_call = max(round(used.rows_at_once() / work.each), 1)
     own = trial.seconds_a_row * work.each if trial and trial.seconds_a_row else None
-    cut_to = rows_a_block(per_call, own)
+    small = rows_a_block(per_call, own)
     if not plan.is_beside:
-        return Choice(written, used, planned, trial, cut_to or per_call, cut_to)
+        return Choice(written, used, planned, trial, per_call, small)
     seconds = own + work.prepare_seconds if own else None
     to_do = work.rows * seconds if seconds else math.inf
     most = max(min(planned.maximum, workers_in_memory(trial.memory if trial else 0, read_cluster()[0])), 1)
     pool = replace(planned, maximum=most, initial=int(np.clip(to_do / SECONDS_A_WORKER, 1, most)))
-    if cut_to:
-        return Choice(written, used, pool, trial, cut_to, cut_to)
     blocks = work.blocks if pool.maximum == planned.maximum else None
     most_rows = ROWS_A_TASK if blocks is None else UNREAD_ROWS_A_TASK
     most_rows = min(most_rows, work.rows_per_part or most_rows)
     at_once = rows_a_task(per_call, seconds, to_do / pool.initial, most_rows)
     if blocks is not None:
         at_once = max(round(at_once * blocks / max(work.rows, 1)), 1)
-    return Choice(written, used, pool, trial, at_once)
+    return Choice(written, used, pool, trial, at_once, small)
 
 
 def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worker: float, most: int) -> int:
@@ -83,7 +80,10 @@ def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worke
 
 
 def rows_a_block(rows_per_call: int, seconds_a_row: float | None) -> int | None:
-    """How many rows of a slow model a block may hold: calls that fill a task; None where it is quick enough for all."""
+    """How many rows of a slow model a block may hold: calls that fill a task; None where it is quick enough for all.
+
+    Ray hands on no block before it is full, and a worker takes whole ones.
+    """
     if not seconds_a_row or seconds_a_row * ROWS_A_BLOCK <= LONGEST_BLOCK_SECONDS:
         return None
     return rows_per_call * max(int(LONGEST_TASK_SECONDS / seconds_a_row / rows_per_call), 1)

@@ -93,19 +93,21 @@ def infer(
         for model, pool, trying in zip(models, plan.pools, begun, strict=True)
     ]
     prepare: Prepare | None = dataset.context.get_config(PREPARE, None)
-    fewer = choices[0].pool.maximum < plan.pools[0].maximum  # workers than there are CPUs to prepare rows
-    if prepare and (fewer or (choices[0].cut_to and dataset.context.get_config(UNREAD, False))):
+    if prepare and choices[0].pool.maximum < plan.pools[0].maximum:  # fewer workers than there are CPUs to prepare rows
         dataset, prepare = _prepared_apart(dataset, prepare), None
+    slow = [choice.rows_a_block for choice in choices if choice.rows_a_block]
+    if slow and len(sample):
+        block_bytes = min(int(min(slow) * sample.nbytes / len(sample)), dataset.context.target_max_block_size)
+        dataset.context.target_max_block_size = max(block_bytes, 1)
     prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
     for place, choice in enumerate(choices):
-        if choice.cut_to:
-            dataset = dataset.repartition(target_num_rows_per_block=choice.cut_to)
         read = columns_read(models[place + 1 :])
         settings: dict[str, Any] = {
             "prefix": prefixes[place],
             "drop_heavy": read is not None,
             "earlier": prefixes[:place],
             "keep": [*keep, *(read or [])],
+            "is_slow": bool(slow),
         }
         dataset = _inferred(dataset, run, choice, settings | ({"prepare": prepare} if prepare else {}))
     trials = [choice.trial for choice in choices]

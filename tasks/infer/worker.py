@@ -38,8 +38,9 @@ class Worker:
     """Columns in: those that `predictor.inputs()` names. Columns out: what it returns, prefixed with `prefix`.
 
     drop_heavy: inputs such as images are dropped behind this worker, unless a prefix in `earlier` shows that a model
-    made them, or `keep` names them. columns: what the model adds, without prefix, if known. Calls may come from several
-    threads. is_restarted: another died before it; it makes one call at a time, so that it is known whose rows did that.
+    made them, or `keep` names them. columns: what the model adds, without prefix, if known. is_slow: what is done is
+    handed on at once. Calls may come from several threads. is_restarted: another died before it; it makes one call at a
+    time, so that it is known whose rows did that.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Worker:
         pace: float = 0.0,
         is_trial: bool = False,
         columns: pa.Schema | None = None,
+        is_slow: bool = False,
         is_restarted: bool | None = None,
     ):
         self._predictor, self._run, self._prefix = predictor, run, prefix
@@ -65,6 +67,7 @@ class Worker:
             supervisor.report(run, "infer", f"{self._label}: a worker died and was started again")
         self._one_by_one = threading.Lock() if self._careful_calls else contextlib.nullcontext()
         self._clock = SharedClock()
+        self._bytes_at_once = 0 if is_slow else BYTES_AT_ONCE
         # A trial has only the source's columns, and is to run the model whatever they hold.
         self._where = Expression(predictor.where) if predictor.where and not is_trial else None
         self._columns = columns or pa.schema([])
@@ -75,7 +78,7 @@ class Worker:
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         careful = self._careful_calls > 0
         self._careful_calls -= careful
-        yield from rows.of_bytes(self._done(block, careful), BYTES_AT_ONCE)
+        yield from rows.of_bytes(self._done(block, careful), self._bytes_at_once)
 
     def _done(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
         for piece in rows.of_length(self.pieces(block, careful), self._predictor.rows_at_once()):

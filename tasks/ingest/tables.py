@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tasks import rows
-from tasks.errors import InputError, OvernightError, RowError
+from tasks.errors import BROKEN_OFF, InputError, OvernightError, RowError
 from tasks.ingest.versioned import SourceChanged, SourceVanished
 from tasks.passing import is_forbidden, is_full, is_passing
 
@@ -160,11 +160,7 @@ def end_of_text(unit: dict, count: int, damage: Exception | None) -> Iterator[pa
         yield from unreadable(unit, damage)
         return
     stop = unit["rows"] if unit["rows"] is not None else count + bool(damage)
-    reason = (
-        f"the file cannot be read from here on: {rows.error_message(damage)}"
-        if damage
-        else "the file ends before this row"
-    )
+    reason = f"{BROKEN_OFF}: {rows.error_message(damage)}" if damage else "the file ends before this row"
     is_other = isinstance(damage, SourceChanged | SourceVanished)
     yield from rest_of_unit(unit, count, stop, damage if damage and is_other else RowError(reason))
     if unit["rows"] is None:

@@ -24,7 +24,8 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from tasks import fork_server, reading_order, settled, staging, supervisor
 from tasks.artifacts import artifact_key, dispensable, markdown_table
-from tasks.errors import STREAM_STAGES, detached, explain
+from tasks.errors import STREAM_STAGES, CheckFailed, OvernightError, detached, explain
+from tasks.lease import LeaseLost
 from tasks.manifest import read_manifest, read_passed_over, read_schema, read_warnings
 from tasks.resources import BYTES_A_ROW, COLUMNS, SECONDS_A_ROW, WRITES_AT_ONCE, Plan
 from tasks.run_directory import Run
@@ -38,14 +39,17 @@ from tasks.write.progress import Streamed, follow
 from tasks.write.publish import Repaired, is_under_way, prepared, publish, repair
 from tasks.write.publishable import publishable
 from tasks.write.receipt import make_receipt
+from tasks.write.refused import kept_quarantine, told
 from tasks.write.sink import Sink
 from tasks.write.stand_ins import stand_ins
 from tasks.write.statistics import summary
+from tasks.write.unreadable import unreadable
 from tasks.write.verdict import verdict
 
 __all__ = ["Repaired", "begin_writer", "is_under_way", "repair", "write"]
 
 SECONDS_A_PART = 60.0
+ROWS_SHOWN = 100  # of the quarantine, in the Prefect UI
 ROWS_A_PART, MOST_ROWS_A_PART = 5_000, 50_000  # where nothing was measured, and at most
 BYTES_A_PART = 128 * 2**20  # in memory, which a worker's results fill many times over where rows are wide
 
@@ -67,8 +71,35 @@ def write(
 ) -> dict[str, Any]:
     """Streams every pending row into staged parts, verifies them against the manifest and publishes; the receipt.
 
-    Raises `CheckFailed` where the audit or a check refuses, and whatever stopped the stream, with its true stage.
+    Raises `CheckFailed` where the audit or a check refuses, and whatever stopped the stream, with its true stage. What
+    was quarantined by then is kept beside `failure.json`.
     """
+    try:
+        return _published(run, sink, checks, may_be_empty, plan, facts, dataset)
+    except LeaseLost:
+        raise
+    except OvernightError as error:
+        raise detached(_with_quarantine(run, error)) from None
+
+
+def _with_quarantine(run: Run, error: OvernightError) -> OvernightError:
+    """The error after what was quarantined is kept; one of a check says where, and which reasons there are."""
+    found = kept_quarantine(run)
+    if not len(found):
+        return error
+    _show_quarantine(run, f"{len(found)} quarantined rows of {run.job}/{run.partition}, which failed", found)
+    return type(error)(f"{error}\n{told(found, run)}", error.stage) if isinstance(error, CheckFailed) else error
+
+
+def _published(
+    run: Run,
+    sink: Sink,
+    checks: Checks,
+    may_be_empty: bool,
+    plan: Plan,
+    facts: Mapping[str, Any],
+    dataset: ray.data.Dataset,
+) -> dict[str, Any]:
     if checks.python:
         probe(checks.python)
     counts, inputs = read_manifest(
@@ -87,6 +118,7 @@ def write(
             **facts,
             "inputs": inputs,
             "passed_over": read_passed_over(run.manifest),
+            "unreadable": unreadable(errors, run.manifest, totals.rows),
             "columns": summary({**ready.columns, **columns_left_out(records, ready)}, checks.drift),
             "incidents": supervisor.incidents(run),
         }
@@ -102,7 +134,7 @@ def write(
             get_run_logger().warning(warning)
         receipt["warnings"] = [*read_warnings(run.manifest), *receipt["warnings"]]
         receipt = publish(run, sink, ready, errors, receipt)
-    _describe(run, sink.shown(run), receipt, errors.slice(0, 100).to_pylist())
+    _describe(run, sink.shown(run), receipt, errors)
     get_run_logger().info("published %s rows of %s/%s", receipt["rows_out"], run.job, run.partition)
     get_run_logger().info(receipt["performance"]["advice"])
     return receipt
@@ -196,7 +228,7 @@ def _rows_per_part(dataset: ray.data.Dataset) -> int:
 
 
 @dispensable()
-def _describe(run: Run, place: str, receipt: dict[str, Any], errors: list[dict[str, Any]]) -> None:
+def _describe(run: Run, place: str, receipt: dict[str, Any], errors: pa.Table) -> None:
     shown = {name: value for name, value in receipt.items() if isinstance(value, str | int | float | None)}
     stages = {
         f"{stage}: worker seconds, rows, bytes": f"{m['seconds']:,.1f} s, {m['rows']:,}, {m['bytes']:,}"
@@ -208,14 +240,19 @@ def _describe(run: Run, place: str, receipt: dict[str, Any], errors: list[dict[s
         description=f"Receipt of {run.job}/{run.partition}",
         markdown=markdown_table({**shown, **stages, **performance, "files": len(receipt["files"])}),
     )
-    create_table_artifact(
-        key=artifact_key(run.job, "quarantine"),
-        description=f"{receipt['rows_quarantined']} quarantined rows of {run.job}/{run.partition} (100 at most)",
-        table=errors or [{"row_id": "none"}],
-    )
+    _show_quarantine(run, f"{receipt['rows_quarantined']} quarantined rows of {run.job}/{run.partition}", errors)
     create_link_artifact(
         key=artifact_key(run.job, "published"),
         description=f"Published rows of {run.job}/{run.partition}",
         link=f"file://{place}" if place.startswith("/") else place,
         link_text=place,
+    )
+
+
+@dispensable()
+def _show_quarantine(run: Run, description: str, errors: pa.Table) -> None:
+    create_table_artifact(
+        key=artifact_key(run.job, "quarantine"),
+        description=f"{description} ({ROWS_SHOWN} at most)",
+        table=errors[:ROWS_SHOWN].to_pylist() or [{"row_id": "none"}],
     )

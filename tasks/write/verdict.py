@@ -10,11 +10,12 @@ from typing import Any
 from tasks.errors import CheckFailed
 from tasks.run_directory import Run
 from tasks.storage import Location
-from tasks.write.checks import Checks
+from tasks.write.checks import Checks, fraction_of
 from tasks.write.column_checks import constants, nulls, unknown, warnings
 from tasks.write.drift import compare
 from tasks.write.hook import ask
 from tasks.write.previous import previous_receipt
+from tasks.write.unreadable import told
 
 
 def verdict(
@@ -39,17 +40,27 @@ def verdict(
         raise CheckFailed(_message(run, failures))
     compared = {"partition": previous["partition"], "generation": previous["generation"]} if previous else None
     outcome = {"previous": compared, "drift": drifts.measured, "notes": drifts.notes}
-    return {"checks": outcome, "warnings": list(warnings(columns))}
+    lost = [f"{told(receipt['unreadable'])} are lost."] if receipt.get("unreadable") else []
+    return {"checks": outcome, "warnings": [*lost, *warnings(columns)]}
 
 
 def counts(checks: Checks, receipt: dict[str, Any], may_be_empty: bool = True) -> Iterator[str]:
     """What `max_quarantined`, `min_rows` and `allow_empty` find wrong; nothing where no rows at all are no mistake."""
     total, filtered, quarantined = (receipt[f"rows_{name}"] for name in ("in", "filtered", "quarantined"))
-    allowed, written = checks.quarantine_limit(total), total - filtered - quarantined
-    if quarantined > allowed:
+    written = total - filtered - quarantined
+    lost = receipt.get("unreadable")
+    uncounted = lost["rows_about"] - lost["rows_counted"] if lost else 0
+    allowed = checks.quarantine_limit(total + uncounted)
+    if quarantined + uncounted > allowed:
+        among = f", {told(lost)} among them" if lost else ""
         yield (
-            f"checks.max_quarantined: {quarantined} of {total} rows are quarantined, {allowed} are allowed "
-            f"({checks.max_quarantined:g})."
+            f"checks.max_quarantined: {quarantined + uncounted} of {total + uncounted} rows are quarantined{among}, "
+            f"{allowed} are allowed ({checks.max_quarantined:g})."
+        )
+    elif lost and lost["files"] > (allowed := fraction_of(checks.max_quarantined, lost["of_files"])):
+        yield (  # one that was cut short has few bytes left to tell by
+            f"checks.max_quarantined: {lost['files']} of {lost['of_files']} files cannot be read, {allowed} are "
+            f"allowed ({checks.max_quarantined:g})."
         )
     if not total and not may_be_empty:
         yield (

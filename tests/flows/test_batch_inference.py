@@ -17,7 +17,6 @@ from tasks.errors import (
     JobError,
     OvernightError,
     PlanError,
-    TooManyQuarantined,
 )
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled, published, quarantine
@@ -378,12 +377,17 @@ def test_a_partition_that_failed_for_its_inputs_is_listed_anew_once_they_are_men
         "source": {"kind": "parquet", "path": str(source)},
         "sink": {"kind": "parquet", "path": str(sink)},
     }
-    with pytest.raises(TooManyQuarantined) as caught:
+    with pytest.raises(CheckFailed, match="1 of 2 files cannot be read, 0 are allowed") as caught:
         run_job(job)
-    assert caught.value.stage == "ingest"  # where the rows were lost, though it is the stream that ends
+    kept = sink / "_overnight/all/failure-quarantine.parquet"
+    assert f"1 quarantined row, each with its reason: {kept}\n  1 x ingest: ArrowInvalid: " in str(caught.value)
+    assert json.loads((sink / "_overnight/all/failure.json").read_text())["quarantine"] == str(kept)
+    [row] = pq.read_table(kept).to_pylist()
+    assert (row["row_id"], row["stage"]) == ("b.parquet", "ingest")
     pq.write_table(pa.table({"x": range(10, 20)}), source / "b.parquet")
     receipt = run_job(job)
     assert sorted(published(receipt, sink)["x"].to_pylist()) == list(range(20))
+    assert not kept.exists()
 
 
 def test_a_partition_that_failed_otherwise_resumes_with_the_inputs_that_it_listed(

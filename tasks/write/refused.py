@@ -1,0 +1,42 @@
+"""What a run had quarantined when it failed: kept beside `failure.json`, so that a bad day can be looked at."""
+
+import logging
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks import lease, settled, staging, supervisor
+from tasks.run_directory import Run
+
+REASONS_TOLD = 5
+LONGEST_REASON = 200  # characters
+
+
+def kept_quarantine(run: Run) -> pa.Table:
+    """What was quarantined so far (schema `staging.QUARANTINE`), after it was written; empty if that fails."""
+    try:
+        lease.check(run.ledger, run.token)
+        records = staging.read_records(run.parts)
+        staged = staging.read_errors(run.parts, records, settled.merge([record.ranges for record in records]))
+        told = pa.Table.from_pylist(supervisor.ask(run, "details") or [], schema=staging.QUARANTINE)
+        found = pa.concat_tables([staged, told.filter(pc.invert(pc.is_in(told["row_id"], staged["row_id"])))])
+        if len(found):
+            run.failure_quarantine.write_bytes(staging.parquet_bytes(found, "zstd"))
+        return found
+    except Exception as error:  # it must not hide why the run failed
+        logging.getLogger(__name__).warning("the quarantine of the failed run is not kept: %s", error)
+        return staging.QUARANTINE.empty_table()
+
+
+def told(found: pa.Table, run: Run) -> str:
+    """Where the rows are, and the most frequent reasons, in lines."""
+    reasons = Counter(
+        f"{row['stage']}: {row['error_type']}: {row['error_message'].splitlines()[0][:LONGEST_REASON]}"
+        for row in found.to_pylist()
+    )
+    lines = [f"{count:,} x {reason}" for reason, count in reasons.most_common(REASONS_TOLD)]
+    more = len(reasons) - len(lines)
+    lines += [f"and {more:,} other reasons"] if more > 0 else []
+    kept = f"{len(found):,} quarantined row{'s' * (len(found) != 1)}, each with its reason: {run.failure_quarantine}"
+    return "\n  ".join([kept, *lines])

@@ -1,0 +1,60 @@
+"""Files of many rows that cannot be read, or not to their end: in the quarantine each is one row, for nobody counted.
+
+How many rows they had is estimated from their bytes, by what the other files have a byte. A file that is one row, such
+as an image, is counted as what it is.
+"""
+
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.errors import BROKEN_OFF
+from tasks.manifest import read_manifest
+from tasks.storage import Location
+
+
+def unreadable(errors: pa.Table, manifest: Location, rows: int) -> dict[str, Any] | None:
+    """What the receipt says; None if all was read.
+
+    `files` of `of_files`, their `bytes`, `rows_counted` of them in the quarantine, and `rows_about` that they had.
+
+    Args:
+        errors: The quarantine, of schema `staging.QUARANTINE`.
+        rows: All source rows as they were counted, the quarantined ones included.
+    """
+    suspects = errors.filter(pc.equal(errors["stage"], "ingest"))
+    if not len(suspects):
+        return None
+    units, _ = read_manifest(manifest, ["path", "size", "rows"])
+    if not units["rows"].null_count and pc.all(pc.equal(units["rows"], 1)).as_py():
+        return None
+    sizes = units.group_by("path").aggregate([("size", "sum")])
+    read_before = _read_before(suspects, set(sizes["path"].to_pylist()))
+    lost = dict(zip(sizes["path"].to_pylist(), sizes["size_sum"].to_pylist(), strict=True))
+    lost = {path: lost[path] for path in read_before}
+    if not lost:
+        return None
+    good_bytes = pc.sum(sizes["size_sum"]).as_py() - sum(lost.values())
+    good_rows = rows - len(lost) - sum(read_before.values())
+    a_byte = good_rows / good_bytes if good_bytes > 0 and good_rows > 0 else 0.0
+    about = sum(max(round(size * a_byte) - read_before[path], 1) for path, size in lost.items())
+    found = {"files": len(lost), "of_files": len(sizes), "bytes": sum(lost.values())}
+    return found | {"rows_counted": len(lost), "rows_about": about}
+
+
+def told(lost: dict[str, Any]) -> str:
+    """`about 1,000 rows in 1 unreadable file`."""
+    return f"about {lost['rows_about']:,} rows in {lost['files']:,} unreadable file{'s' * (lost['files'] != 1)}"
+
+
+def _read_before(suspects: pa.Table, paths: set[str]) -> dict[str, int]:
+    """Of each file that is lost from some row on, how many rows were read before."""
+    found = {}
+    for row_id, message in zip(suspects["row_id"].to_pylist(), suspects["error_message"].to_pylist(), strict=True):
+        if row_id in paths:
+            found[row_id] = 0
+        elif message.startswith(BROKEN_OFF) and (place := re.fullmatch(r"(.*)#([0-9]+)", row_id)):
+            found.setdefault(place[1], int(place[2]))
+    return {path: count for path, count in found.items() if path in paths}

@@ -1,0 +1,41 @@
+"""What a run that failed had quarantined: staged or only told of, each row once."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tasks import supervisor
+from tasks.staging import QUARANTINE
+from tasks.write.refused import kept_quarantine, told
+from tests.tasks.runs import make_run
+
+
+def details(name: str, reason: str = "expected more") -> dict[str, str]:
+    kinds = {"stage": "infer", "error_type": "ValueError", "error_message": reason}
+    return {"row_id": name, "uri": f"/in/{name}", **kinds}
+
+
+def test_what_was_told_of_is_kept_though_no_part_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path)
+    monkeypatch.setattr("tasks.lease.check", lambda ledger, token: None)
+    monkeypatch.setattr(supervisor, "ask", lambda run, method: [details("a"), details("b")])
+    found = kept_quarantine(run)
+    assert found["row_id"].to_pylist() == ["a", "b"]
+    with run.failure_quarantine.open() as file:
+        assert pq.ParquetFile(file).read().equals(found)
+
+
+def test_a_run_whose_partition_is_another_ones_by_now_keeps_nothing(tmp_path: Path) -> None:
+    run = make_run(tmp_path, token=3)
+    assert not len(kept_quarantine(run))
+    assert not run.failure_quarantine.exists()
+
+
+def test_the_most_frequent_reasons_are_told_first_and_the_rest_is_counted(tmp_path: Path) -> None:
+    rows = [details("a", "rare"), *(details(str(i), "often") for i in range(3)), *(details(x, x) for x in "efghi")]
+    lines = told(pa.Table.from_pylist(rows, schema=QUARANTINE), make_run(tmp_path)).splitlines()
+    assert lines[0].startswith("9 quarantined rows, each with its reason: ")
+    assert lines[1] == "  3 x infer: ValueError: often"
+    assert (len(lines), lines[-1]) == (7, "  and 2 other reasons")
