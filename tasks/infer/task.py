@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import ray
 from prefect import get_run_logger, task
@@ -97,8 +98,10 @@ def infer(
         dataset, prepare = _prepared_apart(dataset, prepare), None
     slow = [choice.rows_a_block for choice in choices if choice.rows_a_block]
     if slow and len(sample):
-        block_bytes = min(int(min(slow) * sample.nbytes / len(sample)), dataset.context.target_max_block_size)
-        dataset.context.target_max_block_size = max(block_bytes, 1)
+        is_unread = dataset.context.get_config(UNREAD, False)  # then only what workers hand on are blocks of rows
+        size = dataset.context.get_config(BYTES_A_ROW) if is_unread else sample.nbytes / len(sample)
+        largest = dataset.context.target_max_block_size
+        dataset.context.target_max_block_size = int(np.clip(min(slow) * size, 1, largest))
     prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
     for place, choice in enumerate(choices):
         read = columns_read(models[place + 1 :])
