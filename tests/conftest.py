@@ -26,6 +26,7 @@ settings.load_profile("fixed")
 
 # Modules that tests write for workers to import: it must be on the path before a worker starts.
 WORKER_PATH = Path(tempfile.mkdtemp(prefix="overnight-tests-"))
+CANARY = "canary7f3a"  # a secret that no test may find; workers have it in their environment
 COMMAND_FOLDER = WORKER_PATH / "folder-of-the-command"  # a link, where tests/warm_commands.py runs one
 
 
@@ -38,6 +39,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
         OVERNIGHT_BUCKET="overnight",
         DOGGOS_OUTPUT=str(folder / "predictions/doggos"),
         OPENAI_API_KEY="none",
+        CANARY_KEY=CANARY,
     )
     return folder
 

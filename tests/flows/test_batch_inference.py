@@ -182,7 +182,7 @@ def test_a_broken_file_costs_one_row_and_says_why_and_too_many_publish_nothing(
         with pytest.raises(CheckFailed, match="max_quarantined"):
             run_job(job, "2026-01-02", settings=["checks.max_quarantined=0.1"])
         failure = json.loads((tmp_path / "out/_overnight/date=2026-01-02/failure.json").read_text())
-        assert (failure["status"], failure["stage"]) == ("failed", "write")
+        assert (failure["status"], failure["stage"]) == ("failed", "preprocess")
         assert not (tmp_path / "out/date=2026-01-02").exists()
     receipt = run_job(job, "2026-01-02")
     if not too_many:  # this attempt did all of the work

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.conftest import CANARY
 from tests.flows.conftest import Overnight
 from tests.prefect_api import ask
 from tests.tasks.infer.chat_server import chat_server
 
-CANARY = "canary7f3a"
 REASON = f"see https://me:{CANARY}@host/ticket?token={CANARY}"
 
 
@@ -35,10 +35,9 @@ def assert_silent(folder: Path, *told: str) -> None:
 
 
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def job(tmp_path: Path) -> dict[str, Any]:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_text('{"text": "hello"}\n')
-    monkeypatch.setenv("CANARY_KEY", CANARY)
     model = {"kind": "openai", "model": f"https://me:{CANARY}@hub/m?v={CANARY}", "user": "{text}"}
     model |= {"api_key_env": "CANARY_KEY", "patience_seconds": 0.5, "max_tries": 1}
     return {
