@@ -36,9 +36,9 @@ def day_of(job: Job, moment: datetime) -> date:
     00:59. So a moment that cron does not name is read by the clock of the day before, and that day counts if cron names
     it.
     """
-    local = moment.astimezone(job.timezone)
+    local = datetime.fromtimestamp(moment.timestamp(), job.timezone)  # Prefect's own type has other methods
     if job.schedule and not _names(job.schedule.cron, local):
-        meant = moment.astimezone(timezone((local - timedelta(days=1)).utcoffset() or timedelta()))
+        meant = local.astimezone(timezone((local - timedelta(days=1)).utcoffset() or timedelta()))
         if _names(job.schedule.cron, meant):
             return meant.date()
     return local.date()
