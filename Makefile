@@ -5,7 +5,7 @@ PYTHON_WITHOUT_TORCH ?= python3.13
 BIN := .venv/bin
 # Plain Python and one small Ray: the rooms, and of the flows what needs no job that runs.
 LIGHT := tests/tasks $(patsubst %,tests/flows/test_%.py,job partitions deadlines fires)
-AT_LEAST_WITHOUT_TORCH := 2000
+AT_LEAST_WITHOUT_TORCH := 2500
 LOCKS := $(wildcard constraints*.txt)
 # TEST_REPORTS: a folder for the times of the tests, one file a target.
 REPORT = $(if $(TEST_REPORTS),--junitxml="$(TEST_REPORTS)/$@.xml")
