@@ -30,7 +30,7 @@ def resolve_partition(job: Job, partition: str | None, scheduled: datetime | Non
 
 
 def day_of(job: Job, moment: datetime) -> date:
-    """The day of a moment in the job's time zone; of a fire the day that its cron expression means.
+    """Return the day of a moment in the job's time zone; of a fire the day that its cron expression means.
 
     Where the clock springs over a fire's time, Prefect fires an hour later, which may be on the next day: 23:59 becomes
     00:59. So a moment that cron does not name is read by the clock of the day before, and that day counts if cron names
@@ -45,7 +45,7 @@ def day_of(job: Job, moment: datetime) -> date:
 
 
 def _names(cron: str, local: datetime) -> bool:
-    """Whether a cron expression names this moment of the clock."""
+    """Return whether a cron expression names this moment of the clock."""
     wall = local.replace(tzinfo=None)
     return next(CronSim(cron, wall - timedelta(minutes=1))) == wall
 

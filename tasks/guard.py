@@ -78,9 +78,8 @@ class Guard:
         return rows.joined(table for _, table in sorted(done, key=lambda item: item[0]))
 
     def judged(self, block: pa.Table) -> tuple[list[tuple[int, int]], dict[int, RowError]]:
-        """In which pieces (start, stop) to take a block at which a worker died, and the killers, each with an error."""
-        found = supervisor.ask(self._run, "judge", self._worker, self._name(block), len(block))
-        pieces, condemned = found or ([(0, len(block))], {})
+        """Return the pieces (start, stop) in which to take a block that killed, and the killers, each with an error."""
+        pieces, condemned = supervisor.ask(self._run, "judge", self._worker, self._name(block), len(block))
         return pieces, {row: _error(*reason) for row, reason in condemned.items()}
 
     @contextlib.contextmanager

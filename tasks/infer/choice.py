@@ -80,7 +80,7 @@ def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worke
 
 
 def rows_a_block(rows_per_call: int, seconds_a_row: float | None) -> int | None:
-    """How many rows of a slow model a block may hold: calls that fill a task; None where it is quick enough for all.
+    """Return how many rows of a slow model a block may hold: calls that fill a task; None if it is quick.
 
     Ray hands on no block before it is full, and a worker takes whole ones.
     """

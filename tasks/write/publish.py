@@ -108,6 +108,7 @@ def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> 
         if name.endswith(".parquet") and name != newest:
             (quarantine / name).remove()
     (run.ledger / "failure.json").remove()
+    run.failure_quarantine.remove()  # of an attempt of this run that failed, too
     run.parts.remove()  # published: nothing will resume from them
     run.answers.remove()
     sink.finish(run, published_files(receipt), old)

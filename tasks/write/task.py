@@ -74,8 +74,52 @@ def write(
     Raises `CheckFailed` where the audit or a check refuses, and whatever stopped the stream, with its true stage. What
     was quarantined by then is kept beside `failure.json`.
     """
+    with _quarantine_kept(run):
+        if checks.python:
+            probe(checks.python)
+        # Not the paths, of which there may be millions.
+        counts, inputs = read_manifest(run.manifest, ["size", "first_row", "rows"])
+        summaries = reading_order.read_summaries(run.order)
+        streamed = _stream(run, sink, checks, counts, summaries, dataset) if summaries else Streamed()
+        records = staging.read_records(run.parts)
+        columns = dataset.context.get_config(COLUMNS, None)
+        known = [read_schema(run.manifest), columns and publishable(columns.empty_table()).schema]
+        records = typed(records, known, run)
+        merged = settled.merge([record.ranges for record in records])
+        totals = audit(counts, merged, run)
+        with prepared(run, sink, records, merged) as ready:
+            errors = staging.read_errors(run.parts, records, merged)
+            facts = {
+                **facts,
+                "inputs": inputs,
+                "passed_over": read_passed_over(run.manifest),
+                "unreadable": unreadable(errors, counts, run.manifest, totals.rows),
+                "columns": summary({**ready.columns, **columns_left_out(records, ready)}, checks.drift),
+                "incidents": supervisor.incidents(run),
+            }
+            files = sink.published(run, ready)
+            receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed.write_seconds)
+            capacity = Capacity(plan.cpus, plan.gpu_workers)
+            receipt["performance"] = bottleneck(
+                receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows
+            )
+            receipt |= verdict(run, checks, receipt, [file.place for file in ready.files], may_be_empty)
+            receipt["warnings"] += warnings_of_left_out(records, ready)
+            for warning in receipt["warnings"]:
+                get_run_logger().warning(warning)
+            receipt["warnings"] = [*read_warnings(run.manifest), *receipt["warnings"]]
+            receipt = publish(run, sink, ready, errors, receipt)
+        _describe(run, sink.shown(run), receipt, errors)
+        get_run_logger().info("published %s rows of %s/%s", receipt["rows_out"], run.job, run.partition)
+        get_run_logger().info(receipt["performance"]["advice"])
+        return receipt
+
+
+@contextlib.contextmanager
+def _quarantine_kept(run: Run) -> Iterator[None]:
+    """Keep what was quarantined where the body fails, except where the partition is another run's by now."""
     try:
-        return _published(run, sink, checks, may_be_empty, plan, facts, dataset)
+        yield
     except LeaseLost:
         raise
     except OvernightError as error:
@@ -89,55 +133,6 @@ def _with_quarantine(run: Run, error: OvernightError) -> OvernightError:
         return error
     _show_quarantine(run, f"{len(found)} quarantined rows of {run.job}/{run.partition}, which failed", found)
     return type(error)(f"{error}\n{told(found, run)}", error.stage) if isinstance(error, CheckFailed) else error
-
-
-def _published(
-    run: Run,
-    sink: Sink,
-    checks: Checks,
-    may_be_empty: bool,
-    plan: Plan,
-    facts: Mapping[str, Any],
-    dataset: ray.data.Dataset,
-) -> dict[str, Any]:
-    if checks.python:
-        probe(checks.python)
-    counts, inputs = read_manifest(
-        run.manifest, ["size", "first_row", "rows"]
-    )  # not the paths, of which there may be millions
-    summaries = reading_order.read_summaries(run.order)
-    streamed = _stream(run, sink, checks, counts, summaries, dataset) if summaries else Streamed()
-    records = staging.read_records(run.parts)
-    columns = dataset.context.get_config(COLUMNS, None)
-    records = typed(records, [read_schema(run.manifest), columns and publishable(columns.empty_table()).schema], run)
-    merged = settled.merge([record.ranges for record in records])
-    totals = audit(counts, merged, run)
-    with prepared(run, sink, records, merged) as ready:
-        errors = staging.read_errors(run.parts, records, merged)
-        facts = {
-            **facts,
-            "inputs": inputs,
-            "passed_over": read_passed_over(run.manifest),
-            "unreadable": unreadable(errors, run.manifest, totals.rows),
-            "columns": summary({**ready.columns, **columns_left_out(records, ready)}, checks.drift),
-            "incidents": supervisor.incidents(run),
-        }
-        files = sink.published(run, ready)
-        receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed.write_seconds)
-        capacity = Capacity(plan.cpus, plan.gpu_workers)
-        receipt["performance"] = bottleneck(
-            receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows
-        )
-        receipt |= verdict(run, checks, receipt, [file.place for file in ready.files], may_be_empty)
-        receipt["warnings"] += warnings_of_left_out(records, ready)
-        for warning in receipt["warnings"]:
-            get_run_logger().warning(warning)
-        receipt["warnings"] = [*read_warnings(run.manifest), *receipt["warnings"]]
-        receipt = publish(run, sink, ready, errors, receipt)
-    _describe(run, sink.shown(run), receipt, errors)
-    get_run_logger().info("published %s rows of %s/%s", receipt["rows_out"], run.job, run.partition)
-    get_run_logger().info(receipt["performance"]["advice"])
-    return receipt
 
 
 def _stream(

@@ -15,21 +15,21 @@ from tasks.manifest import read_manifest
 from tasks.storage import Location
 
 
-def unreadable(errors: pa.Table, manifest: Location, rows: int) -> dict[str, Any] | None:
-    """What the receipt says; None if all was read.
+def unreadable(errors: pa.Table, counts: pa.Table, manifest: Location, rows: int) -> dict[str, Any] | None:
+    """Return what the receipt says of them; None if all was read.
 
     `files` of `of_files`, their `bytes`, `rows_counted` of them in the quarantine, and `rows_about` that they had.
 
     Args:
         errors: The quarantine, of schema `staging.QUARANTINE`.
+        counts: The manifest's units without their paths, of which there may be millions: its column `rows`.
         rows: All source rows as they were counted, the quarantined ones included.
     """
     suspects = errors.filter(pc.equal(errors["stage"], "ingest"))
-    if not len(suspects):
+    is_a_row_a_file = not counts["rows"].null_count and pc.all(pc.equal(counts["rows"], 1)).as_py()
+    if is_a_row_a_file or not len(suspects):
         return None
-    units, _ = read_manifest(manifest, ["path", "size", "rows"])
-    if not units["rows"].null_count and pc.all(pc.equal(units["rows"], 1)).as_py():
-        return None
+    units, _ = read_manifest(manifest, ["path", "size"])
     sizes = units.group_by("path").aggregate([("size", "sum")])
     read_before = _read_before(suspects, set(sizes["path"].to_pylist()))
     lost = dict(zip(sizes["path"].to_pylist(), sizes["size_sum"].to_pylist(), strict=True))
@@ -45,12 +45,12 @@ def unreadable(errors: pa.Table, manifest: Location, rows: int) -> dict[str, Any
 
 
 def told(lost: dict[str, Any]) -> str:
-    """`about 1,000 rows in 1 unreadable file`."""
+    """Return `about 1,000 rows in 1 unreadable file`."""
     return f"about {lost['rows_about']:,} rows in {lost['files']:,} unreadable file{'s' * (lost['files'] != 1)}"
 
 
 def _read_before(suspects: pa.Table, paths: set[str]) -> dict[str, int]:
-    """Of each file that is lost from some row on, how many rows were read before."""
+    """Return how many rows were read before the loss, of each file that is lost from some row on."""
     found = {}
     for row_id, message in zip(suspects["row_id"].to_pylist(), suspects["error_message"].to_pylist(), strict=True):
         if row_id in paths:

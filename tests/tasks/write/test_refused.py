@@ -10,6 +10,7 @@ from tasks import supervisor
 from tasks.staging import QUARANTINE
 from tasks.write.refused import kept_quarantine, told
 from tests.tasks.runs import make_run
+from tests.tasks.write.publications import numbered, publish_parts, sink_of
 
 
 def details(name: str, reason: str = "expected more") -> dict[str, str]:
@@ -39,3 +40,10 @@ def test_the_most_frequent_reasons_are_told_first_and_the_rest_is_counted(tmp_pa
     assert lines[0].startswith("9 quarantined rows, each with its reason: ")
     assert lines[1] == "  3 x infer: ValueError: often"
     assert (len(lines), lines[-1]) == (7, "  and 2 other reasons")
+
+
+def test_what_an_attempt_kept_that_failed_is_gone_once_the_next_one_published(tmp_path: Path) -> None:
+    run = numbered(tmp_path, 1)
+    run.failure_quarantine.write_bytes(b"of the attempt before")
+    publish_parts(run, sink_of("parquet", tmp_path), {"x": [1, 2]})
+    assert not run.failure_quarantine.exists()

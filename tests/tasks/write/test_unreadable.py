@@ -24,17 +24,18 @@ def quarantine(*rows: tuple[str, str, str]) -> pa.Table:
 
 @pytest.fixture
 def units(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def of(sizes: dict[str, int], rows: list[int | None]) -> None:
+    def of(sizes: dict[str, int], rows: list[int | None]) -> pa.Table:
         table = pa.table({"path": list(sizes), "size": list(sizes.values()), "rows": pa.array(rows, pa.int64())})
         monkeypatch.setattr("tasks.write.unreadable.read_manifest", lambda place, names: (table.select(names), ""))
+        return table
 
     return of
 
 
 @pytest.mark.parametrize("counts_of_others", [[None, None, None], [1000, 1000, 1]])
 def test_an_unreadable_file_counts_as_the_rows_that_its_bytes_stand_for(units: Any, counts_of_others: list) -> None:
-    units({"a": 5000, "b": 5000, "c": 4000}, counts_of_others)
-    lost = unreadable(quarantine(("c", "ingest", "expected Parquet, found none")), HERE, 2001)
+    counted = units({"a": 5000, "b": 5000, "c": 4000}, counts_of_others)
+    lost = unreadable(quarantine(("c", "ingest", "expected Parquet, found none")), counted, HERE, 2001)
     assert lost == {"files": 1, "of_files": 3, "bytes": 4000, "rows_counted": 1, "rows_about": 800}
     receipt = {"rows_in": 2001, "rows_out": 2000, "rows_filtered": 0, "rows_quarantined": 1, "unreadable": lost}
     [said] = counts(Checks(), receipt)
@@ -49,9 +50,9 @@ def test_an_unreadable_file_counts_as_the_rows_that_its_bytes_stand_for(units: A
 
 
 def test_a_file_that_breaks_off_counts_as_what_lies_behind(units: Any) -> None:
-    units({"a": 5000, "b": 5000}, [None, None])
+    counted = units({"a": 5000, "b": 5000}, [None, None])
     broken_off = quarantine(("b#400", "ingest", "the file cannot be read from here on: invalid block"))
-    assert (unreadable(broken_off, HERE, 1401) or {})["rows_about"] == 600
+    assert (unreadable(broken_off, counted, HERE, 1401) or {})["rows_about"] == 600
 
 
 @pytest.mark.parametrize(
@@ -63,16 +64,16 @@ def test_a_file_that_breaks_off_counts_as_what_lies_behind(units: Any) -> None:
     ],
 )
 def test_rows_that_were_counted_are_no_unreadable_files(units: Any, errors: pa.Table) -> None:
-    units({"a": 5000, "b": 5000}, [None, None])
-    assert unreadable(errors, HERE, 2000) is None
+    counted = units({"a": 5000, "b": 5000}, [None, None])
+    assert unreadable(errors, counted, HERE, 2000) is None
 
 
 def test_a_file_that_is_one_row_is_one_row(units: Any) -> None:
-    units({"a.png": 5000, "b.png": 90_000}, [1, 1])
-    assert unreadable(quarantine(("b.png", "ingest", "gone")), HERE, 2) is None
+    counted = units({"a.png": 5000, "b.png": 90_000}, [1, 1])
+    assert unreadable(quarantine(("b.png", "ingest", "gone")), counted, HERE, 2) is None
 
 
 def test_where_every_file_is_unreadable_nothing_is_made_up(units: Any) -> None:
-    units({"a": 5000, "b": 5000}, [None, None])
-    found = unreadable(quarantine(("a", "ingest", ""), ("b", "ingest", "")), HERE, 2)
+    counted = units({"a": 5000, "b": 5000}, [None, None])
+    found = unreadable(quarantine(("a", "ingest", ""), ("b", "ingest", "")), counted, HERE, 2)
     assert found == {"files": 2, "of_files": 2, "bytes": 10_000, "rows_counted": 2, "rows_about": 2}
