@@ -35,8 +35,9 @@ def test_objects_are_fetched_by_it_whatever_their_names(store: FaultyS3, place: 
     for name, content in contents.items():
         (place / name).write_bytes(content)
     files = [SourceFile(f"{place}/{name}", "", None) for name in contents]
-    assert read_whole(files) == list(contents.values())
-    assert {key: found for key, found in got if found is not None}.keys() >= {"deep/a.png", "deep/b [1]*?.png"}
+    assert read_whole(files[:2]) == list(contents.values())[:2]
+    assert {key for key, found in got if found is not None} == {"deep/a.png", "deep/b [1]*?.png"}
+    assert read_whole(files) == list(contents.values())  # the stand-in refuses e//f.png, after which obstore rests
 
 
 @pytest.mark.parametrize("ignores", ["", "if-match"])
