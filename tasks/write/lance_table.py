@@ -97,7 +97,7 @@ def refuse_no_vectors(schema: pa.Schema, column: str) -> None:
 
 def complete(run: Run, schema: pa.Schema) -> None:
     """Creates the table, empty, or adds the columns that it lacks; another process may be faster."""
-    import lance
+    from lance import LanceOperation
 
     whole = _whole(run, schema)
 
@@ -105,9 +105,8 @@ def complete(run: Run, schema: pa.Schema) -> None:
         table = open_table(run.sink)
         if table is None:
             try:
-                lance.write_dataset(
-                    whole.empty_table(), object_store_uri(run.sink), mode="create", storage_options=storage_options()
-                )
+                # Not write_dataset with mode="create": of two at once, the second would overwrite the first's table.
+                _commit(run, 0, LanceOperation.Overwrite(whole, []), {})
             except OSError:
                 if open_table(run.sink) is None:
                     raise
@@ -176,7 +175,7 @@ def commit(run: Run, fragments: list[Fragment]) -> None:
                 left.append(rest)
         new = [FragmentMetadata.from_json(fragment.text) for fragment in fragments]
         operation = LanceOperation.Update(removed_fragment_ids=removed, updated_fragments=left, new_fragments=new)
-        _commit(table, run, operation, about)
+        _commit(run, table.version, operation, about)
         return True
 
     _until_committed(attempt)
@@ -191,7 +190,7 @@ def fence(run: Run) -> bool:
         if table is None or committed(table, run):
             return table is not None
         same = LanceOperation.Merge([fragment.metadata for fragment in table.get_fragments()], table.lance_schema)
-        _commit(table, run, same, {FENCED_OFF: run.attempt})
+        _commit(run, table.version, same, {FENCED_OFF: run.attempt})
         return False
 
     return _until_committed(attempt)
@@ -246,10 +245,11 @@ def _own(run: Run) -> str:
     return f"{run.partition_column} = date '{run.partition}'"
 
 
-def _commit(table: "LanceDataset", run: Run, operation: Any, properties: dict[str, str]) -> None:
+def _commit(run: Run, version: int, operation: Any, properties: dict[str, str]) -> None:
+    """Make the operation the table's next version. It fails where another commit came after `version`, 0 for none."""
     import lance
 
-    transaction = lance.Transaction(table.version, operation, transaction_properties=properties)
+    transaction = lance.Transaction(version, operation, transaction_properties=properties)
     lance.LanceDataset.commit(object_store_uri(run.sink), transaction, storage_options=storage_options(), max_retries=0)
 
 

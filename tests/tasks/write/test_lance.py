@@ -2,6 +2,7 @@
 
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,26 @@ def test_partitions_that_are_published_at_once_all_succeed_the_first_of_the_tabl
         thread.join()
     assert failures == []
     assert rows(open_table(tmp_path)) == {f"2026-01-{number:02d}": [number] for number in range(1, 6)}
+
+
+@pytest.mark.parametrize("table", range(20))
+def test_a_table_that_several_create_at_once_has_the_columns_of_each(
+    table: int, tmp_path: Path, monkeypatch: Any
+) -> None:
+    opened, begun, together = lance_table.open_table, threading.local(), threading.Barrier(5)
+
+    def none_at_first(sink: Any) -> Any:
+        if not hasattr(begun, "is_so"):
+            begun.is_so = together.wait()
+            return None
+        return opened(sink)
+
+    monkeypatch.setattr(lance_table, "open_table", none_at_first)
+    run = numbered(tmp_path, 1, "2026-01-01")
+    schemas = [pa.schema([("x", pa.int64()), (f"c{number}", pa.string())]) for number in range(5)]
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(lambda schema: lance_table.complete(run, schema), schemas))
+    assert {f"c{number}" for number in range(5)} <= set(opened(run.sink).schema.names)
 
 
 def test_the_vector_index_finds_new_rows_and_none_that_were_replaced(tmp_path: Path, monkeypatch: Any) -> None:
