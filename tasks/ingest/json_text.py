@@ -115,7 +115,7 @@ def _parse(line: bytes, is_long: bool) -> dict[str, Any] | RowError:
     if not isinstance(value, dict):
         advice = f"; {ADVICE}" if isinstance(value, list) else ""
         return RowError(f"expected a line that is a JSON object, found {shown}{advice}")
-    if reserved := sorted(value.keys() & set(rows.HIDDEN.names)):
+    if reserved := sorted(filter(rows.is_hidden, value)):
         return RowError(f"the key {reserved[0]} is reserved; rename it in the source")
     return value
 

@@ -26,6 +26,7 @@ class Source(Leaf):
     ] = "quarantine"
 
     extensions: ClassVar[tuple[str, ...]] = ()
+    rows_are_files: ClassVar[bool] = False  # then columns of bytes are files, too heavy to be published unasked
     dated_by: ClassVar[tuple[str, ...]] = ()  # the settings in which {partition} may stand
 
     @property

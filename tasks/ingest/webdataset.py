@@ -39,6 +39,7 @@ class WebDataset(FileSource):
         Field(description="Extensions by column, the first there is of several: {image: jpg;png}; default: all."),
     ] = None
 
+    rows_are_files: ClassVar[bool] = True
     extensions: ClassVar[tuple[str, ...]] = (".tar", ".tar.gz", ".tgz")
 
     def units(self, files: list[File]) -> pa.Table:

@@ -29,6 +29,7 @@ class WholeFiles(FileSource):
         Literal["parent"] | None, Field(description="parent: the name of the file's folder becomes column label.")
     ] = None
 
+    rows_are_files: ClassVar[bool] = True
     column: ClassVar[str]
     type: ClassVar[pa.DataType] = pa.large_binary()
 

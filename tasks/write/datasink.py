@@ -76,6 +76,7 @@ class StagingDatasink(Datasink[float]):
             settled.ranges_of(block),
             _measures(block, table),
             self._compression,
+            rows.left_out(block),
         )
 
 

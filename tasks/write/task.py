@@ -96,6 +96,7 @@ def write(
                 "unreadable": unreadable(errors, counts, run.manifest, totals.rows),
                 "columns": summary({**ready.columns, **columns_left_out(records, ready)}, checks.drift),
                 "incidents": supervisor.incidents(run),
+                "left_out": sorted({name for record in records for name in record.left_out} - {*ready.schema.names}),
             }
             files = sink.published(run, ready)
             receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed.write_seconds)
@@ -229,11 +230,12 @@ def _describe(run: Run, place: str, receipt: dict[str, Any], errors: pa.Table) -
         f"{stage}: worker seconds, rows, bytes": f"{m['seconds']:,.1f} s, {m['rows']:,}, {m['bytes']:,}"
         for stage, m in receipt["stages"].items()
     }
+    left_out = {"columns left out": ", ".join(receipt["left_out"])} if receipt["left_out"] else {}
     performance = {f"performance: {name}": value for name, value in receipt["performance"].items()}
     create_markdown_artifact(
         key=artifact_key(run.job, "receipt"),
         description=f"Receipt of {run.job}/{run.partition}",
-        markdown=markdown_table({**shown, **stages, **performance, "files": len(receipt["files"])}),
+        markdown=markdown_table({**shown, **left_out, **stages, **performance, "files": len(receipt["files"])}),
     )
     _show_quarantine(run, f"{receipt['rows_quarantined']} quarantined rows of {run.job}/{run.partition}", errors)
     create_link_artifact(

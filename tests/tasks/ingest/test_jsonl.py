@@ -47,6 +47,7 @@ NO_OBJECTS = {
     b'{"new":' + b"[" * 700 + b"]" * 700 + b"}": "column new: expected a value of fewer lists",
     b"\x00": "found '\\x00': unexpected character",
     b'{"__state":0}': "the key __state is reserved; rename it in the source",
+    b'{"__left_out_x":0}': "the key __left_out_x is reserved; rename it in the source",
     b'{"a":"x"}': 'column a: expected int64, found "x"',
     b'{"a":"5"}': 'column a: expected int64, found "5"',
     b'{"a":[1]}': "column a: expected int64, found [1]",

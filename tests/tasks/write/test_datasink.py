@@ -42,6 +42,13 @@ def write(tmp_path: Path, blocks: list[pa.Table], task: int = 0, **run: Any) -> 
     return record
 
 
+def test_a_part_tells_which_columns_of_its_rows_are_not_published(tmp_path: Path) -> None:
+    pictures = rows.leaving_out(block(0, 0, 2, image=[b"a", b"b"], x=[1, 2]), ["image"])
+    record = write(tmp_path, [pictures, block(1, 0, 1, x=[3]), bad(2, 0)])
+    assert record.left_out == ("image",)
+    assert "image" not in record.schema.names
+
+
 def test_every_row_is_settled_as_it_ended_and_only_live_rows_are_written(tmp_path: Path):
     done = row_work.apply(
         block(0, 0, 4, x=[1, 2, 3, 4]),
@@ -63,6 +70,7 @@ def test_every_row_is_settled_as_it_ended_and_only_live_rows_are_written(tmp_pat
             {"row_id": "0.csv#0", "x": 1, "__row": 0},
             {"row_id": "0.csv#2", "x": 3, "__row": 2},
         ]
+    assert record.left_out == ()
     errors = staging.read_errors(parts, [record], settled.merge([record.ranges])).to_pylist()
     assert [(e["row_id"], e["stage"], e["error_type"], e["error_message"]) for e in errors] == [
         ("0.csv#3", "preprocess", "ValueError", "no"),
