@@ -56,6 +56,10 @@ def test_every_row_is_settled_as_it_ended_and_only_live_rows_are_written(tmp_pat
         lambda live: row_work.Outcome(keep=np.array([True, False, True, True]), failed={3: ValueError("no")}),
     )
     end = rows.settled_block({}, 0, [5], rows.END)
+    staged = StagingDatasink(make_run(tmp_path / "other"), "zstd", 10).write(
+        [end, done, bad(0, 4)], SimpleNamespace(task_idx=0)
+    )
+    assert staged.rows == {"ingest": 5, "preprocess": 4, "infer": 0, "write": 2}
     record = write(tmp_path, [end, done, bad(0, 4)])
     assert record.ranges.to_pylist() == [
         {"unit": 0, "start": 0, "stop": 1, "state": rows.LIVE},
