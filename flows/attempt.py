@@ -14,7 +14,7 @@ import prefect.runtime
 from prefect import get_run_logger
 
 from flows.cancel import pause
-from flows.crashes import end_dead_run
+from flows.crashes import end_dead_run, end_published_run
 from flows.job import Job
 from tasks import lease
 from tasks.errors import CheckFailed, JobError, OvernightError, StorageFailed, WorkerLost, explain
@@ -127,6 +127,18 @@ def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
     return receipt if receipt["inputs"] == digest(stream_inputs(job.source, run.partition)) else None
 
 
+def is_publisher_dead(run: Run, receipt: dict[str, Any]) -> bool:
+    """Whether the process that published the partition died before it gave its lease back."""
+    left = lease.left_by(run.ledger)
+    return left is not None and left.token == receipt.get("token") and not left.is_alive
+
+
+def bury_publisher(run: Run) -> None:
+    """Ends the run whose process died when it had published, and gives its lease back."""
+    with contextlib.suppress(lease.PartitionBusy), lease.held(run.ledger, run.attempt, "", end_published_run):
+        pass
+
+
 @contextlib.contextmanager
 def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
     """The run while it holds its partition, in the unfinished generation of its settings or in a new one.
@@ -135,8 +147,9 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
     run belongs to its generation, and is `published_already`. Raises `PartitionBusy` while another run is at work and
     `CheckFailed` for a target that holds the files of somebody else.
     """
-    with lease.held(run.ledger, run.attempt, prefect.runtime.flow_run.id or "", end_dead_run) as token:
-        run = replace(run, token=token)
+    flow_run = prefect.runtime.flow_run.id or ""
+    with lease.held(run.ledger, run.attempt, flow_run, end_dead_run) as token:
+        run = replace(run, token=token, flow_run=flow_run)
         run.failure_quarantine.remove()
         receipt = read_json(run.ledger / "receipt.json")
         if receipt and receipt["job"] != run.job:
@@ -200,6 +213,8 @@ def published_already(run: Run) -> dict[str, Any] | None:
 def _put_right(run: Run, sink: Sink) -> Repaired | None:
     if repaired := repair(run, sink):
         get_run_logger().warning(str(repaired))
+        if repaired.receipt and repaired.flow_run != run.flow_run:
+            end_published_run(repaired.flow_run)
     return repaired
 
 

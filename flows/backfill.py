@@ -28,6 +28,7 @@ from flows.backfill_plan import (
     Select,
     Step,
     entries_of,
+    nothing_to_do,
     planned,
     read_record,
     summary,
@@ -105,7 +106,10 @@ def backfill(
     loaded, request, steps = planned(
         Path(job), resume or own_id, start, end, select, order, settings, reason, is_resumed=bool(resume)
     )
-    _show_plan(loaded, request, steps)
+    why_none = "" if steps else nothing_to_do(loaded, request)
+    if why_none:
+        get_run_logger().info(why_none)
+    _show_plan(loaded, request, steps, why_none)
     if dry_run:
         return [step.as_json() for step in steps]
     if not read_record(loaded, request.id):
@@ -116,7 +120,7 @@ def backfill(
         tell = _teller(loaded, len(steps), outcomes)
         _run_all(loaded, job, request, steps, max_concurrent, stop_on_failure, tell)
     finally:
-        _show_outcomes(loaded, request, steps, outcomes)
+        _show_outcomes(loaded, request, steps, outcomes, why_none)
         show_partitions(load_job(Path(job)), request.start, request.end)
     if failed := [outcome for outcome in outcomes if outcome.status != "published"]:
         raise BackfillFailed(
@@ -167,17 +171,20 @@ def _run_all(
 
 
 @dispensable()
-def _show_plan(job: Job, request: Request, steps: Sequence[Step]) -> None:
+def _show_plan(job: Job, request: Request, steps: Sequence[Step], why_none: str) -> None:
     rows = [{**step.as_json(), "why": ", ".join(step.why)} for step in steps]
+    days = f"{request.start} to {request.end}"
     create_table_artifact(
         key=artifact_key(job.name, "backfill-plan"),
-        description=f"Backfill {request.id} of {job.name}, {request.start} to {request.end}: {summary(steps)}",
-        table=rows or [{"partition": "none"}],
+        description=f"Backfill {request.id} of {job.name}, {days}: {why_none or summary(steps)}",
+        table=rows or [{"partition": "none", "why": why_none}],
     )
 
 
 @dispensable()
-def _show_outcomes(job: Job, request: Request, steps: Sequence[Step], outcomes: Sequence[Outcome]) -> None:
+def _show_outcomes(
+    job: Job, request: Request, steps: Sequence[Step], outcomes: Sequence[Outcome], why_none: str
+) -> None:
     errors = {outcome.partition: outcome.error for outcome in outcomes}
     before = {step.partition: step.entry.status for step in steps}
     rows = [
@@ -195,8 +202,8 @@ def _show_outcomes(job: Job, request: Request, steps: Sequence[Step], outcomes: 
     ]
     create_table_artifact(
         key=artifact_key(job.name, "backfill"),
-        description=f"Backfill {request.id} of {job.name}: what became of each partition",
-        table=rows or [{"partition": "none"}],
+        description=f"Backfill {request.id} of {job.name}: {why_none or 'what became of each partition'}",
+        table=rows or [{"partition": "none", "why": why_none}],
     )
 
 

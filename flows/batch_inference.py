@@ -8,7 +8,16 @@ import prefect.runtime
 from prefect import flow, get_run_logger
 from prefect.futures import PrefectFuture
 
-from flows.attempt import describe_run, fresh_receipt, opened, published_already, retried, sink_of
+from flows.attempt import (
+    bury_publisher,
+    describe_run,
+    fresh_receipt,
+    is_publisher_dead,
+    opened,
+    published_already,
+    retried,
+    sink_of,
+)
 from flows.cancel import cancellable
 from flows.catch_up import skipped
 from flows.crashes import after_crashes
@@ -77,6 +86,8 @@ def batch_inference(
     run = describe_run(loaded, day, reason, limit_rows, _backfill(), taken.scheduled_for)
     if not force and (published := fresh_receipt(loaded, run)):
         get_run_logger().info("%s/%s is published and not stale: left as it is", loaded.name, day)
+        if is_publisher_dead(run, published):
+            bury_publisher(run)
         look_back(loaded, run, partition)
         return published
     with partitions_shown(Path(job), run.backfill), opened(loaded, run, force) as run:

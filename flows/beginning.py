@@ -168,9 +168,9 @@ def create(answers: Answers) -> list[Path]:
 
 
 def _job_file(answers: Answers) -> str:
-    path = answers.path
-    if is_relative(path):  # as seen from where the job will be run
-        path = os.path.relpath(path, answers.folder) + ("/" if path.endswith("/") else "")
+    path, sink = answers.path, (answers.folder / "predictions" / answers.name).absolute()
+    if is_relative(path):  # a deployment takes full paths alone
+        path = os.path.abspath(path) + ("/" if path.endswith("/") else "")
     label = {"label_from": "parent"} if answers.source == "images" else {}
     lines = [
         f"# Run it in this folder: overnight run {answers.name}.yaml",
@@ -183,7 +183,7 @@ def _job_file(answers: Answers) -> str:
         lines += ["inference:", f"  - {_flow(_model(answers))}"]
     lines += [
         "checks: {min_rows: 1, max_quarantined: 0.01} # a fraction of the rows read",
-        f"sink: {_flow({'kind': 'parquet', 'path': f'predictions/{answers.name}'})}",
+        f"sink: {_flow({'kind': 'parquet', 'path': os.path.normpath(sink)})}",
     ]
     if "{partition}" in path:
         lines.append('schedule: {cron: "0 2 * * *", timezone: UTC, offset_days: -1} # every night the day before')

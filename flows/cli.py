@@ -212,8 +212,12 @@ def init(folder: Path, **given: str | None) -> None:
 def serve(job_paths: tuple[Path, ...]) -> None:
     """Run jobs on their schedules from this process, with a form in the Prefect UI, until interrupted."""
     from flows.deploy import serve as serve_jobs
+    from flows.prefect_file import deployable
     from flows.server import prefect_server, ui_address
 
+    with told_in_words():
+        for path in job_paths:
+            deployable(path)  # what is refused needs no server
     with told_in_words(), prefect_server() as url:
         click.echo(f"Prefect UI: {ui_address(url)}/deployments", err=True)
         serve_jobs(job_paths)
@@ -228,8 +232,11 @@ def deploy(job_paths: tuple[Path, ...], as_json: bool) -> None:
     A worker runs the jobs in the folder where you call this. Automations start runs again whose process died.
     """
     from flows.deploy import deploy as deploy_all
+    from flows.prefect_file import PrefectFile
     from flows.server import prefect_server, ui_address
 
+    with told_in_words():
+        PrefectFile(job_paths=job_paths)  # what is refused needs no server
     with told_in_words(), prefect_server() as url:
         click.echo(f"Prefect UI: {ui_address(url)}/deployments", err=True)
         changes = deploy_all(job_paths=job_paths)

@@ -12,7 +12,7 @@ import prefect.runtime
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import State, StateType
-from prefect.states import Cancelled, Crashed
+from prefect.states import Cancelled, Completed, Crashed
 
 from tasks.errors import OvernightError
 
@@ -54,12 +54,20 @@ def end_dead_run(flow_run: str) -> None:
 
     A deployment's run is left to the automations. That costs nobody a run: what fails here is not told.
     """
+    _end_run(flow_run, Crashed(message="Its process died; a later run took its partition over."))
+
+
+def end_published_run(flow_run: str) -> None:
+    """Ends such a run as Completed: its process died when what it published was there, or had only to be tidied up."""
+    _end_run(flow_run, Completed(message="Its process died while it published; a later run saw to it that it is done."))
+
+
+def _end_run(flow_run: str, state: State) -> None:
     with contextlib.suppress(Exception), get_client(sync_client=True) as client:
         found = client.read_flow_run(UUID(flow_run))
         if found.deployment_id is None and found.state_type in (StateType.RUNNING, StateType.CRASHED):
             _end_task_runs(client, found.id)  # Crashed: an automation noticed its silence, and knows of no tasks
-            if found.state_type == StateType.RUNNING:
-                state: State = Crashed(message="Its process died; a later run took its partition over.")
+            if found.state_type != state.type:
                 client.set_flow_run_state(found.id, state, force=True)
 
 

@@ -11,7 +11,7 @@ from prefect.client.orchestration import get_client
 from prefect.flow_engine import run_flow
 from prefect.states import Pending
 
-from flows.attempt import describe_run, fresh_receipt
+from flows.attempt import bury_publisher, describe_run, fresh_receipt, is_publisher_dead
 from flows.backfill import backfill, backfill_id
 from flows.batch_inference import batch_inference
 from flows.cancel import RunCancelled, interruptible
@@ -34,7 +34,11 @@ def run_here(
 ) -> dict[str, Any]:
     """The receipt of one partition, run now. Raises `OvernightError`, also where the run is cancelled."""
     try:
-        if not force and (published := fresh_receipt(job, describe_run(job, partition, reason, limit_rows))):
+        described = describe_run(job, partition, reason, limit_rows)
+        if not force and (published := fresh_receipt(job, described)):
+            if is_publisher_dead(described, published):
+                with prefect_server():
+                    bury_publisher(described)
             return published  # at once, without a server or Ray
     except KeyboardInterrupt:
         raise RunCancelled() from None

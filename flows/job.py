@@ -20,7 +20,7 @@ from tasks.errors import JobError
 from tasks.infer.kinds import AnyPredictor
 from tasks.ingest.kinds import Source
 from tasks.leaf import Leaf
-from tasks.masking import masked_in
+from tasks.masking import masked_in, secrets_in
 from tasks.preprocess.kinds import Step
 from tasks.shuffle.kinds import Shuffle
 from tasks.write.kinds import AnySink, Checks
@@ -305,7 +305,13 @@ def _override(data: dict[str, Any], override: str) -> None:
         if isinstance(section, dict) and section.get(part) is None:
             section[part] = [] if key.split(".")[depth + 1].isdecimal() else {}
         section = section[_index(section, part, key, parents[:depth])]
-    section[_index(section, last, key, parents)] = parse_yaml(text, f"--set {key}")
+    value = parse_yaml(text, f"--set {key}")
+    for secret in secrets_in(key, value):
+        raise JobError(
+            f"--set {secret}: expected no secret, found one: Prefect keeps and shows the settings of a run. Write "
+            "${NAME} for the environment variable that holds it where the job runs, or let your own code read that."
+        )
+    section[_index(section, last, key, parents)] = value
 
 
 def _index(section: Any, part: str, key: str, parents: list[str]) -> str | int:

@@ -148,6 +148,8 @@ def show_receipt(receipt: dict[str, Any], job: Job) -> None:
     console.print(f"  time: {receipt['seconds']:,.1f} s, {receipt['rows_per_second']:,.1f} rows/s")
     if passed := passed_over.told(receipt.get("passed_over", {})):
         console.print(f"  passed over: {passed}", markup=False)
+    if left_out := receipt.get("left_out"):
+        console.print(f"  left out: {', '.join(left_out)}; sink.keep publishes such columns", markup=False)
     for warning in receipt.get("warnings", []):
         console.print(f"  warning: {warning}", markup=False)
     for file in receipt["files"][:3]:

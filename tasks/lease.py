@@ -98,6 +98,15 @@ def holder(ledger: Location) -> str:
     return f"{found['owner']} on {found['host']}"
 
 
+def left_by(ledger: Location) -> Holder | None:
+    """Who took the partition last, if the lease was not given back. Changes nothing."""
+    newest = _newest(ledger)
+    try:
+        return read_holder(newest, _file(ledger, newest).read_bytes()) if newest else None
+    except FileNotFoundError:
+        return None  # taken over in between
+
+
 def read_holder(token: int, content: bytes) -> Holder | None:
     """The holder that the content of the lease `token` names; None for a lease that was given back.
 

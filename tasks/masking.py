@@ -1,10 +1,12 @@
-"""URLs without what may be secret in them, for everything that is shown, logged or stored.
+"""URLs and settings without what may be secret in them, for everything that is shown, logged or stored.
 
 User info and the values of the query become `***`; a `${VARIABLE}` stays, because it is not filled in. Messages,
 receipts, reasons of quarantine and findings pass through here. The bucket that Azure writes before an @ stays as well.
+Of settings whose names are those of secrets, such as `api_key`, the value becomes `***`.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 HIDDEN = "***"
@@ -13,6 +15,14 @@ BUCKETS = ("abfs", "abfss", "wasb", "wasbs")  # schemes whose URLs have a contai
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^\s/?#'\"`<>]*@)?([^\s?#'\"`<>]*)(\?[^\s#'\"`<>]*)?")
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
 _VALUE = re.compile(r"=([^&;]*)")
+_WORD = re.compile(r"[.-]|(?<=[a-z])(?=[A-Z])")  # where one begins in a name that has no underscores
+_SECRET = re.compile(
+    r"token|(.*_)?("
+    r"(api|access|account|private|secret|client|signing|encryption)_?key|access_?key_?id|secret_?access_?key|secret"
+    r"|password|passwd|passphrase|pwd|credentials?|authorization|connection_?string"
+    r"|(auth|access|api|hf|bearer|refresh|session|security|sas)_?token)",
+    re.IGNORECASE,
+)
 
 
 def masked(text: str) -> str:
@@ -21,14 +31,32 @@ def masked(text: str) -> str:
 
 
 def masked_in(value: Any) -> Any:
-    """A JSON value, or what is made of these, with every text in it masked."""
+    """A JSON value, or what is made of these, with every text in it masked, and the values of secrets' names."""
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, dict):
-        return {key: masked_in(inner) for key, inner in value.items()}
+        return {key: HIDDEN if _is_secret(str(key), inner) else masked_in(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(masked_in(inner) for inner in value)
     return value
+
+
+def secrets_in(key: str, value: Any) -> Iterator[str]:
+    """The dotted keys of the secrets that are written out in a setting and what is inside it."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from secrets_in(f"{key}.{name}", inner)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from secrets_in(f"{key}.{number}", inner)
+    elif _is_secret(key.rsplit(".", 1)[-1], value) or (isinstance(value, str) and masked(value) != value):
+        yield key
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    """Whether a value is a secret's by its name, and written out: not null, and no `${VARIABLE}` is in it."""
+    is_written = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+    return is_written and bool(_SECRET.fullmatch(_WORD.sub("_", name))) and not _VARIABLE.search(str(value))
 
 
 def _masked_url(found: re.Match[str]) -> str:

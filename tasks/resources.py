@@ -13,6 +13,7 @@ TASK_RETRIES = 12  # of a Ray task that reads and prepares: a row that kills its
 SECONDS_A_ROW = "overnight.seconds_a_row"  # the workers' time, measured on a sample; None without a measurement
 BYTES_A_ROW = "overnight.bytes_a_row"  # of what is written, in memory, as the sample tells; 0 where it is empty
 COLUMNS = "overnight.columns"  # the schema of the rows, as far as a sample shows; None where it does not
+BYTES_STAY = "overnight.bytes_stay"  # whether columns of bytes are published: a table's are, files' contents are not
 READ = "overnight.read"  # makes rows of units
 PREPARE = "overnight.prepare"  # preprocessing that the model's workers do themselves
 UNREAD = "overnight.unread"  # whether they read as well: the dataset is of numbers of blocks

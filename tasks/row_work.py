@@ -23,6 +23,7 @@ from tasks.rows import (
     filtered,
     live_rows,
     measured,
+    noted_left_out,
     scattered,
     settled_only,
     with_column,
@@ -61,7 +62,8 @@ def several(
 
     made_of: for each of these the row that it is made of, in ascending order; a row that is not named is filtered.
     suffixes: what tells it from the others of its row: `report.pdf` becomes `report.pdf#3`, and that `report.pdf#3.2`.
-    The other columns are repeated, without bytes and arrays: those would fill the memory once for each row made.
+    The other columns are repeated, without bytes and arrays: those would fill the memory once for each row made. The
+    receipt names them.
     """
     marked = {**columns, SUFFIX: pa.array([str(suffix) for suffix in suffixes], pa.string())}
     return Outcome(marked, failed=failed or {}, made_of=np.asarray(made_of, np.int64))
@@ -120,7 +122,9 @@ def _several(block: pa.Table, rows: pa.Table, places: np.ndarray, done: "_Done",
     errors = {place: _first_of(rows, found, done.failed, places) for place, found in failed.items()}
     if done.made_of is not None:
         suffixes = columns.pop(SUFFIX, pa.chunked_array([], pa.string())).to_pylist()
-        light = [field.name for field in rows.schema if field.name not in columns and not _is_heavy(field.type)]
+        others = [field for field in rows.schema if field.name not in columns]
+        light = [field.name for field in others if not _is_heavy(field.type)]
+        block = noted_left_out(block, (field.name for field in others if _is_heavy(field.type)))
         rows, places = rows.select(light).take(done.made_of), places[done.made_of]
         names = [_appended(str(of), suffix) for of, suffix in zip(rows["row_id"].to_pylist(), suffixes, strict=True)]
         rows = with_column(rows, "row_id", pa.array(names, pa.string()))

@@ -6,6 +6,7 @@ A block is a `pyarrow.Table`. Besides the columns that users see it has the hidd
     __state          int8    LIVE, FILTERED, QUARANTINED, or END
     __stage, __error_type, __error_message   string, of quarantined rows
     __<stage>_seconds, __<stage>_bytes       float64: this row's share of the stage's work and output; null: not reached
+    __left_out_<name>                        null: the block had a column `name` that is not published
 
 Filtered and quarantined rows stay in the block until the write, so that every source row can be accounted for; their
 other columns are null, and a block without live rows has none but its identity and hidden columns. An END row closes a
@@ -44,13 +45,19 @@ HIDDEN = pa.schema(
         *[(f"__{stage}_bytes", pa.float64()) for stage in MEASURED_STAGES],
     ]
 )
+LEFT_OUT = "__left_out_"
 IDENTITY = ("row_id", "uri")
 MESSAGE_LIMIT = 2000
 
 
 def visible(block: pa.Table) -> pa.Table:
     """The block without its hidden columns."""
-    return block.select([name for name in block.column_names if name not in (*HIDDEN.names, outputs.COLUMN)])
+    return block.select([name for name in block.column_names if not is_hidden(name) and name != outputs.COLUMN])
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a column of this name is none that users see."""
+    return name in HIDDEN.names or name.startswith(LEFT_OUT)
 
 
 def live_rows(block: pa.Table) -> tuple[pa.Table, np.ndarray]:
@@ -86,6 +93,24 @@ def without(block: pa.Table, names: Iterable[str]) -> pa.Table:
         return block
     table, places = live_rows(block)
     return with_outputs(block, table.drop_columns([name for name in names if name in table.column_names]), places)
+
+
+def leaving_out(block: pa.Table, names: Iterable[str]) -> pa.Table:
+    """The block without these visible columns, which are not published; it keeps their names."""
+    names = list(names)
+    return noted_left_out(without(block, names), names)
+
+
+def noted_left_out(block: pa.Table, names: Iterable[str]) -> pa.Table:
+    """The block with a note, which takes no room, that columns of these names are not published."""
+    for name in names:
+        block = with_column(block, LEFT_OUT + name, pa.nulls(len(block)))
+    return block
+
+
+def left_out(block: pa.Table) -> list[str]:
+    """The names of the columns that the block, or one of those joined in it, had and that are not published."""
+    return sorted(name.removeprefix(LEFT_OUT) for name in block.column_names if name.startswith(LEFT_OUT))
 
 
 def first_rows(block: pa.Table, most: int) -> pa.Table:
@@ -185,7 +210,7 @@ def settled_only(block: pa.Table) -> pa.Table:
 
     Its data columns go, for they may still be of the type that another block's have left behind.
     """
-    return block.select([name for name in block.column_names if name in IDENTITY or name in HIDDEN.names])
+    return block.select([name for name in block.column_names if name in IDENTITY or is_hidden(name)])
 
 
 def measured(block: pa.Table, rows: np.ndarray, stage: str, seconds: float, size: int) -> pa.Table:

@@ -40,6 +40,7 @@ class Run:
     ingredients: dict[str, Any]
     started_at: str
     token: int = 0  # of the lease on the partition
+    flow_run: str = ""  # its id in Prefect
     limit_rows: int | None = None
     reason: str = ""
     backfill: str = ""  # the id of the backfill that asked for it

@@ -23,6 +23,7 @@ from tasks.storage import File, Location
 PART, ERRORS = ".part", ".errors"
 TAIL_BYTES = 2**16  # the footer of a part that settles some thousand scattered rows
 STAGES_KEY, VERSION_KEY = b"overnight.stages", b"overnight.format_version"
+LEFT_OUT_KEY = b"overnight.left_out"
 QUARANTINE = pa.schema([(name, pa.string()) for name in ("row_id", "uri", "stage", "error_type", "error_message")])
 DETAILS = pa.schema([*QUARANTINE, ("__unit", pa.int64()), ("__row", pa.int64())])
 Measures = dict[str, dict[str, float]]
@@ -30,7 +31,10 @@ Measures = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Record:
-    """What a part's footer says. `size` in bytes; `stages`: seconds, rows and bytes by stage of the rows it settles."""
+    """What a part's footer says. `size` in bytes; `stages`: seconds, rows and bytes by stage of the rows it settles.
+
+    left_out: columns that its rows had and that are not published.
+    """
 
     name: str
     ranges: pa.Table
@@ -38,6 +42,7 @@ class Record:
     rows: int
     size: int
     stages: Measures
+    left_out: tuple[str, ...] = ()
 
     @property
     def attempt(self) -> str:
@@ -45,7 +50,14 @@ class Record:
 
 
 def write_part(
-    parts: Location, name: str, table: pa.Table, errors: pa.Table, ranges: pa.Table, stages: Measures, compression: str
+    parts: Location,
+    name: str,
+    table: pa.Table,
+    errors: pa.Table,
+    ranges: pa.Table,
+    stages: Measures,
+    compression: str,
+    left_out: Sequence[str] = (),
 ) -> None:
     """Stages `table`, then it counts. `errors` has schema `DETAILS`, `ranges` that of `settled.RANGES`."""
     if len(errors):
@@ -53,6 +65,7 @@ def write_part(
     metadata = {
         settled.KEY: settled.encode(ranges),
         STAGES_KEY: json.dumps(stages).encode(),
+        LEFT_OUT_KEY: json.dumps(list(left_out)).encode(),
         VERSION_KEY: str(FORMAT_VERSION).encode(),
     }
     (parts / (name + PART)).write_bytes(parquet_bytes(table.replace_schema_metadata(metadata), compression))
@@ -96,6 +109,7 @@ def _read_record(parts: Location, file: File) -> Record:
         rows=footer.num_rows,
         size=file.size,
         stages=json.loads(metadata[STAGES_KEY]),
+        left_out=tuple(json.loads(metadata.get(LEFT_OUT_KEY, b"[]"))),
     )
 
 

@@ -27,12 +27,13 @@ DETAILS_AT_ONCE = 100  # rows whose reasons are told, of those that a block lose
 
 
 class Supervisor(Suspects):
-    """What the actor knows. `incidents`: what happened to workers, by stage, for the receipt."""
+    """What the actor knows. `incidents`: what happened to workers, by stage, for the receipt. `ends`: END rows read."""
 
     def __init__(self) -> None:
         super().__init__()
         self._limit: QuarantineLimit | None = None
         self._incidents: Counter[tuple[str, str]] = Counter()
+        self._ends: dict[tuple[str, int], int] = {}
 
     def allow(self, limit: int, already: int) -> None:
         """From now on `limit` rows of this partition may be quarantined, of which `already` are staged."""
@@ -44,6 +45,13 @@ class Supervisor(Suspects):
     def details(self) -> list[dict[str, str]]:
         """The first rows that were quarantined in this attempt, each with its reason."""
         return self._limit.details() if self._limit else []
+
+    def read(self, attempt: str, unit: int, ends: int) -> None:
+        """The block of units that begins with `unit` is read, maybe once more, and has so many END rows."""
+        self._ends[attempt, unit] = ends
+
+    def ends(self, attempt: str) -> int:
+        return sum(ends for (of, _), ends in self._ends.items() if of == attempt)
 
     def happened(self, stage: str, what: str) -> None:
         self._incidents[stage, what] += 1

@@ -32,7 +32,7 @@ from tasks.infer.worker import (
     heavy_columns,
 )
 from tasks.reading_order import read_summaries
-from tasks.resources import BYTES_A_ROW, COLUMNS, PREPARE, SECONDS_A_ROW, TASK_RETRIES, UNREAD, Plan, Pool
+from tasks.resources import BYTES_A_ROW, BYTES_STAY, COLUMNS, PREPARE, SECONDS_A_ROW, TASK_RETRIES, UNREAD, Plan, Pool
 from tasks.run_directory import Run
 
 __all__ = [
@@ -75,12 +75,13 @@ def infer(
     if not begun or not all(begun):
         wait_until_free(plan)
     sample = _sample(run)
-    dataset.context.set_config(BYTES_A_ROW, _bytes_a_row(sample, keep))
+    bytes_stay = dataset.context.get_config(BYTES_STAY, False)
+    dataset.context.set_config(BYTES_A_ROW, _bytes_a_row(sample, keep, bytes_stay))
     if not models:
-        dataset.context.set_config(COLUMNS, columns_made(sample, [], [], keep))
+        dataset.context.set_config(COLUMNS, columns_made(sample, [], [], keep, bytes_stay))
         return dataset.map_batches(
             drop_heavy,
-            fn_kwargs={"keep": keep},
+            fn_kwargs={"keep": keep, "bytes_stay": bytes_stay},
             batch_size=None,
             batch_format="pyarrow",
             num_cpus=plan.task_cpus,
@@ -110,11 +111,12 @@ def infer(
             "drop_heavy": read is not None,
             "earlier": prefixes[:place],
             "keep": [*keep, *(read or [])],
+            "bytes_stay": bytes_stay,
             "is_slow": bool(slow),
         }
         dataset = _inferred(dataset, run, choice, settings | ({"prepare": prepare} if prepare else {}))
     trials = [choice.trial for choice in choices]
-    dataset.context.set_config(COLUMNS, columns_made(_sample(run), trials, prefixes, keep))
+    dataset.context.set_config(COLUMNS, columns_made(_sample(run), trials, prefixes, keep, bytes_stay))
     dataset.context.set_config(SECONDS_A_ROW, stream_seconds_a_row(choices, work, prepare is not None))
     _describe(run, explanation(plan, choices, sample, prepare is not None, dataset.context.get_config(UNREAD, False)))
     wait_until_free(plan)
@@ -122,13 +124,13 @@ def infer(
 
 
 def columns_made(
-    sample: pa.Table, trials: Sequence[Trial | None], prefixes: Sequence[str], keep: list[str]
+    sample: pa.Table, trials: Sequence[Trial | None], prefixes: Sequence[str], keep: list[str], bytes_stay: bool = False
 ) -> pa.Schema | None:
     """The columns that rows have behind all models; None where the sample does not show them."""
     if not len(sample) or None in trials:
         return None
     seen = rows.live_rows(sample)[0]
-    heavy = heavy_columns(sample) - set(keep)
+    heavy = heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)
     fields = {field.name: field.type for field in seen.schema if field.name not in heavy}
     for trial, prefix in zip(trials, prefixes, strict=True):
         fields |= {prefix + field.name: field.type for field in trial.columns} if trial else {}
@@ -220,9 +222,9 @@ def _sample(run: Run) -> pa.Table:
     return sample.filter(pa.array(sample["__state"].to_numpy() == rows.LIVE))
 
 
-def _bytes_a_row(sample: pa.Table, keep: Sequence[str]) -> float:
+def _bytes_a_row(sample: pa.Table, keep: Sequence[str], bytes_stay: bool) -> float:
     """Bytes that a source row of the sample takes behind the models, without their columns, which are not known yet."""
-    light = rows.without(sample, sorted(heavy_columns(sample) - set(keep)))
+    light = rows.without(sample, sorted(heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)))
     return rows.live_rows(light)[0].nbytes / len(sample) if len(sample) else 0.0
 
 

@@ -38,9 +38,9 @@ class Worker:
     """Columns in: those that `predictor.inputs()` names. Columns out: what it returns, prefixed with `prefix`.
 
     drop_heavy: inputs such as images are dropped behind this worker, unless a prefix in `earlier` shows that a model
-    made them, or `keep` names them. columns: what the model adds, without prefix, if known. is_slow: what is done is
-    handed on at once. Calls may come from several threads. is_restarted: another died before it; it makes one call at a
-    time, so that it is known whose rows did that.
+    made them, or `keep` names them. bytes_stay: bytes are no such inputs. columns: what the model adds, without prefix,
+    if known. is_slow: what is done is handed on at once. Calls may come from several threads. is_restarted: another
+    died before it; it makes one call at a time, so that it is known whose rows did that.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Worker:
         drop_heavy: bool,
         earlier: list[str],
         keep: list[str],
+        bytes_stay: bool = False,
         pace: float = 0.0,
         is_trial: bool = False,
         columns: pa.Schema | None = None,
@@ -59,6 +60,7 @@ class Worker:
     ):
         self._predictor, self._run, self._prefix = predictor, run, prefix
         self._drop_heavy, self._earlier, self._keep = drop_heavy, tuple(earlier), set(keep)
+        self._bytes_stay = bytes_stay
         self._label = f"inference {predictor.name or predictor.kind}"  # type: ignore[attr-defined]
         self.guard = Guard(run, "infer", self._label, pace)
         is_restarted = was_restarted() if is_restarted is None else is_restarted
@@ -92,11 +94,11 @@ class Worker:
 
     def run(self, block: pa.Table, careful: bool) -> pa.Table:
         """`block` with the model's columns. careful: its rows may have killed a worker before."""
-        heavy = heavy_columns(block, self._earlier) - self._keep if self._drop_heavy else set()
+        heavy = heavy_columns(block, self._earlier, self._bytes_stay) - self._keep if self._drop_heavy else set()
         with self._clock.call():
             done = self.guard.run(block, self._apply, careful)
         supervisor.report_quarantined(done, block, self._run)
-        return rows.without(done, sorted(heavy - self.made))
+        return rows.leaving_out(done, sorted(heavy - self.made))
 
     def _apply(self, piece: pa.Table) -> pa.Table:
         return row_work.apply(piece, "infer", patiently(self._work, "infer"), self._clock)
@@ -197,22 +199,25 @@ def release_memory() -> None:
         torch.accelerator.empty_cache()
 
 
-def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = ()) -> set[str]:
-    """Columns too heavy to publish by default: bytes, and arrays of two or more dimensions that no model made."""
+def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bool = False) -> set[str]:
+    """Columns too heavy to publish by default, and made by no model: arrays of two or more dimensions, and bytes.
+
+    bytes_stay: the source is a table, whose bytes are data like its other columns; those that a step decodes end there.
+    """
     heavy = set()
     table = rows.live_rows(block)[0] if outputs.COLUMN in block.column_names else rows.visible(block)
     for field in table.schema:
         if earlier and field.name.startswith(earlier):
             continue
         is_bytes = pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)
-        if is_bytes or (field.type == arrays.TENSOR and _rank(table[field.name]) > 1):
+        if (is_bytes and not bytes_stay) or (field.type == arrays.TENSOR and _rank(table[field.name]) > 1):
             heavy.add(field.name)
     return heavy
 
 
-def drop_heavy(block: pa.Table, keep: list[str]) -> pa.Table:
+def drop_heavy(block: pa.Table, keep: list[str], bytes_stay: bool = False) -> pa.Table:
     """The block without its heavy columns, for jobs without a model."""
-    return rows.without(block, sorted(heavy_columns(block) - set(keep)))
+    return rows.leaving_out(block, sorted(heavy_columns(block, bytes_stay=bytes_stay) - set(keep)))
 
 
 def _rank(column: pa.ChunkedArray) -> int:

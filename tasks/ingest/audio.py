@@ -2,6 +2,7 @@
 
 from typing import ClassVar, Literal
 
+from tasks.ingest.source import GIB, MaxFileBytes
 from tasks.ingest.whole_files import WholeFiles
 
 
@@ -9,6 +10,7 @@ class Audio(WholeFiles):
     """Every file below the directory with a known audio extension."""
 
     kind: Literal["audio"] = "audio"
+    max_file_bytes: MaxFileBytes = 4 * GIB
 
     column: ClassVar[str] = "audio"
     extensions: ClassVar[tuple[str, ...]] = (

@@ -9,6 +9,11 @@ T = TypeVar("T")
 BYTES_AT_ONCE = 16 * 2**20
 
 
+def size_of(item: bytes | Exception) -> int:
+    """Bytes of an item; none of what is an error."""
+    return len(item) if isinstance(item, bytes) else 0
+
+
 def chunk(items: Iterator[T], rows: int, size_of: Callable[[T], int]) -> tuple[list[T], Exception | None]:
     """The next `rows` items, or fewer of `BYTES_AT_ONCE` together, none at the end; and the damage behind them."""
     found: list[T] = []

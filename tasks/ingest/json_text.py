@@ -5,7 +5,7 @@ It knows nothing of types, units or blocks.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from itertools import chain
 from typing import Any
@@ -18,7 +18,7 @@ from tasks import rows
 from tasks.errors import RowError
 from tasks.ingest.digits import is_exact
 
-DOCUMENT_BYTES = 256 * 2**20  # a document is held whole
+RAISE = "raise source.max_row_bytes if a worker's memory holds several rows of that size"
 ADVICE = "write one object a line, for example with jq -c '.[]' for an array"
 _BLANK = re.compile(r"\s*")
 # Numbers of which orjson may not keep all digits: whole ones beyond 64 bits, others of 18 digits and more.
@@ -27,35 +27,52 @@ _LONG = r"-[1-9][0-9]{18}|[1-9][0-9]{19}|[1-9][0-9]*\.[0-9]{17}|\.0*[1-9][0-9]{1
 _DIGITS = "[0-9]{16}"  # all of these have
 
 
-def values(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
+def values(pieces: Iterator[bytes | RowError], name: str, most: int) -> Iterator[bytes | RowError]:
     """Yield each line that is not blank; of a document, an array or objects over several lines, each of its values.
 
+    In the place of a line that is too long comes its error.
+
     Args:
-        pieces: Whole lines.
+        pieces: Whole lines, and errors in the places of others.
         name: The file's name: in a `.json` file an array on one line is a document too.
+        most: Bytes of a line at most, and of a document, which is held whole.
 
     Raises:
         RowError: If the rest of a document is no JSON, or is too long.
     """
     first = next(pieces, b"")
-    if not _is_document(first, name.lower().endswith((".json", ".json.gz"))):
+    if isinstance(first, RowError) or not _is_document(first, name.lower().endswith((".json", ".json.gz"))):
         for piece in chain([first], pieces):
-            yield from (line for line in piece.split(b"\n") if line.strip())
+            if isinstance(piece, RowError):
+                yield RowError(f"{piece}; {RAISE}")
+                continue
+            for line in piece.split(b"\n"):
+                if len(line) > most:
+                    yield RowError(f"expected a line of at most {most:,} bytes, found {len(line):,}; {RAISE}")
+                elif line.strip():
+                    yield line
         return
     content = bytearray(first)
     for piece in pieces:
+        if isinstance(piece, RowError):
+            raise RowError(f"{piece}; {RAISE}")
         content += piece
-        if len(content) > DOCUMENT_BYTES:
-            raise RowError(f"expected a JSON document of {DOCUMENT_BYTES:,} bytes at most, found more; {ADVICE}")
+        if len(content) > most:
+            raise RowError(f"expected a JSON document of {most:,} bytes at most, found more; {ADVICE}, or {RAISE}")
     yield from _items(bytes(content))
 
 
-def parsed(lines: list[bytes]) -> list[dict[str, Any] | RowError]:
-    """Return each line's object, or why it is none. A number is a `Decimal` if 64 bits do not hold its digits."""
-    text = pa.array(lines, pa.large_binary())
+def parsed(lines: Sequence[bytes | RowError]) -> list[dict[str, Any] | RowError]:
+    """Return each line's object, or why it is none, which may be known before.
+
+    A number is a `Decimal` if 64 bits do not hold its digits.
+    """
+    text = pa.array([line if isinstance(line, bytes) else b"" for line in lines], pa.large_binary())
     has_digits = pc.any(pc.match_substring_regex(text, _DIGITS)).as_py()  # a fifth of the time that the next one takes
     is_long = pc.match_substring_regex(text, _LONG).to_pylist() if has_digits else [False] * len(lines)
-    return [_parse(line, long) for line, long in zip(lines, is_long, strict=True)]
+    return [
+        line if isinstance(line, RowError) else _parse(line, long) for line, long in zip(lines, is_long, strict=True)
+    ]
 
 
 def _is_document(first: bytes, is_json_file: bool) -> bool:
@@ -115,7 +132,7 @@ def _parse(line: bytes, is_long: bool) -> dict[str, Any] | RowError:
     if not isinstance(value, dict):
         advice = f"; {ADVICE}" if isinstance(value, list) else ""
         return RowError(f"expected a line that is a JSON object, found {shown}{advice}")
-    if reserved := sorted(value.keys() & set(rows.HIDDEN.names)):
+    if reserved := sorted(filter(rows.is_hidden, value)):
         return RowError(f"the key {reserved[0]} is reserved; rename it in the source")
     return value
 

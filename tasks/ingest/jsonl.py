@@ -15,14 +15,14 @@ import pyarrow as pa
 from pydantic import AfterValidator, Field
 
 from tasks.errors import InputError, RowError
-from tasks.ingest.chunks import BYTES_AT_ONCE, chunk
+from tasks.ingest.chunks import BYTES_AT_ONCE, chunk, size_of
 from tasks.ingest.csv_types import known_types
 from tasks.ingest.json_text import parsed, values
 from tasks.ingest.json_types import column_as, column_of, inferred_type
 from tasks.ingest.listing import file_units
-from tasks.ingest.source import FileSource
+from tasks.ingest.source import GIB, FileSource, MaxRowBytes
 from tasks.ingest.tables import bad_rows, end_of_text, table_block
-from tasks.ingest.text_file import whole_lines
+from tasks.ingest.text_file import pieces_of
 from tasks.storage import File
 
 ROWS_AT_ONCE = 4096
@@ -38,6 +38,7 @@ class Jsonl(FileSource):
         AfterValidator(known_types),
         Field(description="Arrow type names by key, for example {id: string}."),
     ] = {}
+    max_row_bytes: MaxRowBytes = GIB // 4
 
     extensions: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 
@@ -49,8 +50,8 @@ class Jsonl(FileSource):
         is_all = len(units) <= SAMPLE_FILES
         for unit in units.slice(0, SAMPLE_FILES).to_pylist():
             most = SAMPLE_ROWS - len(objects)
-            lines, damage = chunk(islice(self._lines(unit), most), SAMPLE_ROWS, len)
-            is_all &= damage is None and len(lines) < most and sum(map(len, lines)) < BYTES_AT_ONCE
+            lines, damage = chunk(islice(self._lines(unit), most), SAMPLE_ROWS, size_of)
+            is_all &= damage is None and len(lines) < most and sum(map(size_of, lines)) < BYTES_AT_ONCE
             objects += [value for value in parsed(lines) if isinstance(value, dict)]
         names = dict.fromkeys(key for value in objects for key in value)
         unknown = sorted(set(self.types) - set(names))
@@ -68,17 +69,18 @@ class Jsonl(FileSource):
         count, damage = 0, None
         lines = islice(self._lines(unit), unit["rows"])
         while damage is None:
-            some, damage = chunk(lines, ROWS_AT_ONCE, len)
+            some, damage = chunk(lines, ROWS_AT_ONCE, size_of)
             if not some:
                 break
             yield from self._blocks(unit, count, some, schema)
             count += len(some)
         yield from end_of_text(unit, count, damage)
 
-    def _lines(self, unit: dict) -> Iterator[bytes]:
-        return values(whole_lines(self.file(unit, unit["size"])), unit["path"])
+    def _lines(self, unit: dict) -> Iterator[bytes | RowError]:
+        most = self.max_row_bytes
+        return values(pieces_of(self.file(unit, unit["size"]), (b"\n",), most), unit["path"], most)
 
-    def _blocks(self, unit: dict, first: int, some: list[bytes], schema: pa.Schema) -> Iterator[pa.Table]:
+    def _blocks(self, unit: dict, first: int, some: list[bytes | RowError], schema: pa.Schema) -> Iterator[pa.Table]:
         found = parsed(some)
         errors: dict[int, Exception] = {i: value for i, value in enumerate(found) if isinstance(value, RowError)}
         objects = {i: value for i, value in enumerate(found) if isinstance(value, dict)}

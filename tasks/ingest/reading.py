@@ -17,23 +17,30 @@ from tasks.ingest.source import Source
 from tasks.ingest.tables import lost_unit
 from tasks.run_directory import Run
 from tasks.storage_errors import worded
-from tasks.supervisor import report_quarantined
+from tasks.supervisor import report_quarantined, tell
 
 
 def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | None) -> Iterator[pa.Table]:
-    """Blocks of the rows of `units` (schema `reading_order.PENDING`), timed and without what is settled."""
+    """Blocks of the rows of `units` (schema `reading_order.PENDING`), timed and without what is settled.
+
+    The supervisor is told in the end how many of them are END rows, which progress does not count.
+    """
     settled = {unit: ranges for unit, ranges in _columns(units, "unit", "settled") if ranges}
-    started = time.perf_counter()
+    started, ends = time.perf_counter(), 0
     try:
         for table in _guarded(source, units, schema, run):
             seconds = time.perf_counter() - started
             fresh = _without_settled(table, settled) if settled else table
             if len(fresh):
-                live = np.flatnonzero(fresh["__state"].to_numpy() == rows.LIVE)
+                states = fresh["__state"].to_numpy()
+                live = np.flatnonzero(states == rows.LIVE)
+                ends += int(np.count_nonzero(states == rows.END))
                 fresh = rows.measured(fresh, live, "ingest", seconds, fresh.nbytes)
                 report_quarantined(fresh, None, run)
                 yield fresh
             started = time.perf_counter()
+        if ends:
+            tell(run, "read", run.attempt, units["unit"][0].as_py(), ends)
     except Exception as error:
         raise explain(error, "ingest") from error
 

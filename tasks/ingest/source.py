@@ -8,12 +8,17 @@ from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
+from tasks.errors import RowError
 from tasks.ingest.versioned import SourceFile
 from tasks.ingest.wait_for import WaitFor
 from tasks.leaf import Leaf
 from tasks.storage import File, Location, is_local
+
+GIB = 2**30
+MaxFileBytes = Annotated[PositiveInt, Field(description="Larger files are quarantined, and not read where listed so.")]
+MaxRowBytes = Annotated[PositiveInt, Field(description="Larger rows, as they are stored, are quarantined.")]
 
 
 class Source(Leaf):
@@ -26,6 +31,7 @@ class Source(Leaf):
     ] = "quarantine"
 
     extensions: ClassVar[tuple[str, ...]] = ()
+    rows_are_files: ClassVar[bool] = False  # then columns of bytes are files, too heavy to be published unasked
     dated_by: ClassVar[tuple[str, ...]] = ()  # the settings in which {partition} may stand
 
     @property
@@ -76,6 +82,12 @@ class Source(Leaf):
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         """Blocks of the rows of `units`, one unit after another, quarantining what cannot be read."""
         raise TypeError(f"{type(self).__name__} has no read")
+
+
+def too_large(what: str, found: int, most: int, setting: str) -> RowError:
+    """The error of a file or row of more bytes than its source's bound."""
+    bound = f"expected {what} of at most {setting} = {most:,} bytes, found {found:,}"
+    return RowError(f"{bound}. Raise source.{setting} if a worker's memory holds several of that size")
 
 
 class FileSource(Source):

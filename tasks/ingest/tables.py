@@ -64,7 +64,7 @@ def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
     if len(set(names)) < len(names):
         double = sorted({name for name in names if names.count(name) > 1})
         raise InputError(f"{unit['path']}: expected each column once, found several named {', '.join(double)}.")
-    reserved = [name for name in names if name in rows.HIDDEN.names]
+    reserved = [name for name in names if rows.is_hidden(name)]
     if reserved:
         raise InputError(f"{unit['path']}: the column name {reserved[0]} is reserved; rename it in the source.")
     identity = pa.table(

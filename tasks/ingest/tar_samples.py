@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from tasks.entries import is_text
 from tasks.errors import RowError
+from tasks.ingest.source import too_large
 
 BUFFER_BYTES = 2**20
 MOST_SPARSE_BYTES = 2**28  # the holes of a file may be of any size, in an archive of a few bytes
@@ -39,8 +40,11 @@ class _Member(tarfile.TarInfo):
             raise RowError(f"expected the header of a file in a tar archive: {error}") from None
 
 
-def samples(stream: Any) -> Iterator[Sample]:
-    """The samples of a stream of bytes. Raises what breaks the reading after the last one that is whole."""
+def samples(stream: Any, most: int) -> Iterator[Sample]:
+    """The samples of a stream of bytes; one of more than `most` is damaged.
+
+    Raises what breaks the reading after the last one that is whole.
+    """
     current: Sample | None = None
     try:
         with tarfile.open(fileobj=stream, mode="r|", bufsize=BUFFER_BYTES, tarinfo=_Member) as archive:
@@ -61,6 +65,11 @@ def samples(stream: Any) -> Iterator[Sample]:
                 if member.issparse() and member.size > MOST_SPARSE_BYTES:
                     expected = f"at most {MOST_SPARSE_BYTES:,} bytes of a file that is stored with holes"
                     current.damage = RowError(f"{key}.{extension}: expected {expected}, found {member.size:,}")
+                    current.files[extension] = b""
+                    continue
+                size = sum(map(len, current.files.values())) + member.size
+                if size > most:
+                    current.damage = too_large(f"files of the sample {key}", size, most, "max_row_bytes")
                     current.files[extension] = b""
                     continue
                 content = archive.extractfile(member)

@@ -21,7 +21,7 @@ from tasks.ingest.source import FileSource
 from tasks.ingest.taking import FIRST_UNITS, take_manifest
 from tasks.manifest import read_manifest, read_schema, read_snapshot, read_warnings
 from tasks.manifest import read_units as units_of
-from tasks.resources import READ, TASK_RETRIES, Plan
+from tasks.resources import BYTES_STAY, READ, TASK_RETRIES, Plan
 from tasks.run_directory import Run
 from tasks.staging import read_records
 
@@ -60,6 +60,7 @@ def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
         ray_remote_args={"max_retries": TASK_RETRIES},
     )
     dataset.context.set_config(READ, partial(read_units, source=source, run=run, schema=schema))
+    dataset.context.set_config(BYTES_STAY, not source.rows_are_files)
     dataset.context.raise_original_map_exception = True  # wrapped, an error loses its cause on its way to the driver
     dataset.context.enable_progress_bars = False
     return dataset

@@ -14,6 +14,7 @@ from tasks.ingest.tables import is_damage
 from tasks.ingest.versioned import SourceFile
 
 PIECE_BYTES = 2**20
+LINE_BYTES = 512 * 2**20  # of a line at most, which is held whole
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # its byte order marks
 MARK = "\ufdd0"
@@ -21,26 +22,46 @@ _NO_UTF8 = re.compile("[\udc80-\udcff]+")
 
 
 def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",)) -> Iterator[bytes]:
+    """As `pieces_of`; raises the error of a line of more than `LINE_BYTES`."""
+    for piece in pieces_of(file, line_ends, LINE_BYTES):
+        if isinstance(piece, RowError):
+            raise piece
+        yield piece
+
+
+def pieces_of(file: SourceFile, line_ends: tuple[bytes, ...], most: int) -> Iterator[bytes | RowError]:
     """The file in pieces that end where a line does, the last one in any case; without a byte order mark.
 
-    Raises what breaks the reading, after the last line that is whole.
+    In the place of a line of more than `most` bytes, which is not held, comes its error; shorter than `PIECE_BYTES` it
+    is no such line. Raises what breaks the reading, after the last line that is whole.
     """
     with file.open() as opened:
         stream = Packed(opened) if file.uri.lower().endswith(".gz") else opened
         torn: list[bytes] = []
-        is_first = True
+        length, is_first = 0, True  # of what is torn
         while piece := stream.read(PIECE_BYTES):
-            if is_first and not torn and piece.startswith(UTF_16):
+            if is_first and not length and piece.startswith(UTF_16):
                 raise RowError("expected text in UTF-8, found the byte order mark of UTF-16; convert the file")
             end = max(piece.rfind(mark) for mark in line_ends) + 1
             if not end:
-                torn.append(piece)
+                length += len(piece)
+                torn = [*torn, piece] if length <= most else []
                 continue
-            whole = b"".join([*torn, piece[:end]])
-            yield whole.removeprefix(BYTE_ORDER_MARK) if is_first else whole
-            torn, is_first = [piece[end:]], False
-        if last := b"".join(torn):
+            rest, start = min(place for mark in line_ends if (place := piece.find(mark)) >= 0), 0
+            if length and length + rest > most:
+                yield _too_long(length + rest, most)
+                torn, start, is_first = [], rest + 1, False
+            if whole := b"".join([*torn, piece[start:end]]):
+                yield whole.removeprefix(BYTE_ORDER_MARK) if is_first else whole
+            torn, length, is_first = [piece[end:]], len(piece) - end, False
+        if length > most:
+            yield _too_long(length, most)
+        elif last := b"".join(torn):
             yield (last.removeprefix(BYTE_ORDER_MARK) if is_first else last) + b"\n"
+
+
+def _too_long(found: int, most: int) -> RowError:
+    return RowError(f"expected a line of at most {most:,} bytes, found {found:,}")
 
 
 class Utf8File(io.RawIOBase):

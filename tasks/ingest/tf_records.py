@@ -9,12 +9,13 @@ from typing import Any
 
 from tasks.errors import RowError
 from tasks.extras import require_extra
+from tasks.ingest.source import too_large
 
 PIECE_BYTES = 2**24  # a length is not believed before so many bytes are there
 
 
-def records(stream: Any) -> Iterator[bytes | RowError]:
-    """The records of a stream of bytes; in the place of one that was changed, its error.
+def records(stream: Any, most: int) -> Iterator[bytes | RowError]:
+    """The records of a stream of bytes; in the place of one that was changed, or has more than `most`, its error.
 
     Raises what breaks the reading after the last record whose place is known.
     """
@@ -25,10 +26,16 @@ def records(stream: Any) -> Iterator[bytes | RowError]:
         if checksum(head[:8]) != _unmasked(head[8:]):
             raise RowError(f"expected the length of a record and its check sum, found {head!r}")
         (length,) = struct.unpack("<Q", head[:8])
+        if length > most:
+            if (found := _skipped(stream, length + 4)) < length + 4:
+                there = f"found {found:,} bytes at the end of the file"
+                raise RowError(f"expected a record of {length:,} bytes and its check sum, {there}")
+            yield too_large("a record", length, most, "max_row_bytes")
+            continue
         record, tail = _bytes(stream, length), _bytes(stream, 4)
         if len(record) < length or len(tail) < 4:
-            found = f"found {len(record) + len(tail):,} bytes at the end of the file"
-            raise RowError(f"expected a record of {length:,} bytes and its check sum, {found}")
+            there = f"found {len(record) + len(tail):,} bytes at the end of the file"
+            raise RowError(f"expected a record of {length:,} bytes and its check sum, {there}")
         good = checksum(record) == _unmasked(tail)
         yield record if good else RowError(f"a record of {length:,} bytes is not the one that its check sum is of")
 
@@ -46,6 +53,14 @@ def _bytes(stream: Any, count: int) -> bytes:
         pieces.append(piece)
         count -= len(piece)
     return b"".join(pieces)
+
+
+def _skipped(stream: Any, count: int) -> int:
+    """How many of so many bytes there are; none of them is held."""
+    left = count
+    while left > 0 and (piece := stream.read(min(left, PIECE_BYTES))):
+        left -= len(piece)
+    return count - left
 
 
 def _checksum() -> Any:

@@ -17,10 +17,10 @@ import pyarrow as pa
 from pydantic import Field
 
 from tasks.errors import RowError
-from tasks.ingest.chunks import chunk
+from tasks.ingest.chunks import chunk, size_of
 from tasks.ingest.listing import file_units
 from tasks.ingest.packed import unpacked
-from tasks.ingest.source import FileSource
+from tasks.ingest.source import GIB, FileSource, MaxRowBytes
 from tasks.ingest.tables import bad_rows, end_of_text, is_damage, table_block
 from tasks.ingest.tf_example import ELEMENTS, features_of
 from tasks.ingest.tf_records import records
@@ -36,6 +36,7 @@ class TfRecord(FileSource):
     """Every file below the directory that ends in .tfrecord or .tfrecords, also gzipped."""
 
     kind: Literal["tfrecord"] = "tfrecord"
+    max_row_bytes: MaxRowBytes = GIB
     texts: Annotated[list[str], Field(description="Features of bytes that are text in UTF-8.")] = []
 
     extensions: ClassVar[tuple[str, ...]] = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
@@ -64,7 +65,7 @@ class TfRecord(FileSource):
         count, damage = 0, None
         found = islice(self._records(unit), unit["rows"])
         while damage is None:
-            some, damage = chunk(found, ROWS_AT_ONCE, lambda record: len(record) if isinstance(record, bytes) else 0)
+            some, damage = chunk(found, ROWS_AT_ONCE, size_of)
             if not some:
                 break
             yield from self._blocks(unit, count, some, schema)
@@ -73,7 +74,7 @@ class TfRecord(FileSource):
 
     def _records(self, unit: dict) -> Iterator[bytes | RowError]:
         with self.file(unit, unit["size"]).open() as opened:
-            yield from records(unpacked(opened))
+            yield from records(unpacked(opened), self.max_row_bytes)
 
     def _blocks(self, unit: dict, first: int, some: list[bytes | RowError], schema: pa.Schema) -> Iterator[pa.Table]:
         good: dict[int, dict[str, Any]] = {}

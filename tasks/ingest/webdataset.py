@@ -19,7 +19,7 @@ from tasks.errors import RowError
 from tasks.ingest.chunks import chunk
 from tasks.ingest.listing import file_units
 from tasks.ingest.packed import unpacked
-from tasks.ingest.source import FileSource
+from tasks.ingest.source import GIB, FileSource, MaxRowBytes
 from tasks.ingest.tables import bad_rows, end_of_text, is_damage, table_block
 from tasks.ingest.tar_samples import Sample, samples
 from tasks.storage import File
@@ -34,11 +34,13 @@ class WebDataset(FileSource):
     """Every file below the directory that ends in .tar, also gzipped."""
 
     kind: Literal["webdataset"] = "webdataset"
+    max_row_bytes: MaxRowBytes = GIB
     columns: Annotated[
         dict[str, str] | None,
         Field(description="Extensions by column, the first there is of several: {image: jpg;png}; default: all."),
     ] = None
 
+    rows_are_files: ClassVar[bool] = True
     extensions: ClassVar[tuple[str, ...]] = (".tar", ".tar.gz", ".tgz")
 
     def units(self, files: list[File]) -> pa.Table:
@@ -75,7 +77,7 @@ class WebDataset(FileSource):
 
     def _samples(self, unit: dict) -> Iterator[Sample]:
         with self.file(unit, unit["size"]).open() as opened:
-            yield from samples(unpacked(opened))
+            yield from samples(unpacked(opened), self.max_row_bytes)
 
     def _blocks(self, unit: dict, first: int, some: list[Sample], schema: pa.Schema) -> Iterator[pa.Table]:
         good, errors = {}, {}

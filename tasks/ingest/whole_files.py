@@ -13,7 +13,7 @@ from pydantic import Field
 from tasks import rows
 from tasks.errors import RowError
 from tasks.ingest.listing import file_units
-from tasks.ingest.source import FileSource
+from tasks.ingest.source import GIB, FileSource, MaxFileBytes, too_large
 from tasks.ingest.tables import is_damage
 from tasks.ingest.versioned import read_whole
 from tasks.storage import File
@@ -29,6 +29,9 @@ class WholeFiles(FileSource):
         Literal["parent"] | None, Field(description="parent: the name of the file's folder becomes column label.")
     ] = None
 
+    max_file_bytes: MaxFileBytes = GIB
+
+    rows_are_files: ClassVar[bool] = True
     column: ClassVar[str]
     type: ClassVar[pa.DataType] = pa.large_binary()
 
@@ -39,6 +42,10 @@ class WholeFiles(FileSource):
     def contents(self, units: pa.Table) -> list[bytes | Exception]:
         """What the files hold; in the place of each that cannot be read, its error."""
         return read_whole([self.file(unit, unit["size"]) for unit in units.to_pylist()])
+
+    def listed_sizes(self, units: pa.Table) -> list[int]:
+        """Bytes of the files as they were listed; 0 where that is not known."""
+        return list(units["size"].to_pylist())
 
     def more_columns(
         self, units: pa.Table, schema: pa.Schema | None
@@ -63,8 +70,7 @@ class WholeFiles(FileSource):
 
     def _fetch(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         uris, paths = units["uri"].to_pylist(), units["path"].to_pylist()
-        contents = self.contents(units)
-        values = [content if isinstance(content, Exception) else self._value(content) for content in contents]
+        values = [content if isinstance(content, Exception) else self._value(content) for content in self._all(units)]
         more, errors = self.more_columns(units, schema)
         values = [errors.get(i, value) for i, value in enumerate(values)]
         good = [i for i, value in enumerate(values) if not isinstance(value, Exception)]
@@ -87,6 +93,18 @@ class WholeFiles(FileSource):
         for i in bad:
             identity = {"row_id": [paths[i]], "uri": [uris[i]]}
             yield rows.quarantined_block(identity, int(numbers[i]), [0], "ingest", [values[i]])
+
+    def _all(self, units: pa.Table) -> list[bytes | Exception]:
+        """`contents`, with an error in the place of a file that is too large; it is not read where that is known."""
+        found: list[bytes | Exception] = [self._bounded(size) or b"" for size in self.listed_sizes(units)]
+        small = [i for i, content in enumerate(found) if content == b""]
+        for i, content in zip(small, self.contents(units.take(small)) if small else [], strict=True):
+            found[i] = content if isinstance(content, Exception) else self._bounded(len(content)) or content
+        return found
+
+    def _bounded(self, size: int) -> RowError | None:
+        most = self.max_file_bytes
+        return too_large("a file", size, most, "max_file_bytes") if size > most else None
 
     def _value(self, content: bytes) -> Any:
         try:

@@ -1,7 +1,7 @@
 """Whether a sound or video file is all there, by what its container says of its own length or end.
 
-FFmpeg takes what there is of a file. What a container does not say (MPEG streams, live recordings), nobody knows here:
-then only the seconds that were decoded tell, see `media.py`.
+FFmpeg takes what there is of a file. What a container does not say (MP3 without a Xing header, live recordings), nobody
+knows here: then only the seconds that were decoded tell, see `media.py`.
 """
 
 import struct
@@ -12,6 +12,10 @@ END_OF_STREAM = 4  # https://www.rfc-editor.org/rfc/rfc3533#section-6
 W64 = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
 ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
 BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot")
+ID3_FOOTER = 16
+MP3_SIDE_INFO = (32, 17, 9)  # bytes between a frame's header and its Xing header: by version and channels
+XING_COUNTS = 3  # its flags of frames and bytes, in this order
+FROM_THE_FRAME = (b"LAME", b"Lavf", b"Lavc")
 EBML, SEGMENT, CLUSTER = b"\x1a\x45\xdf\xa3", 0x18538067, 0x1F43B675
 
 
@@ -112,6 +116,25 @@ def _number(content: bytes, place: int) -> tuple[int, int]:
     return int.from_bytes(content[place:stop].ljust(stop - place, b"\0"), "big"), stop
 
 
+def _mp3(content: bytes) -> int:
+    """MP3 with a Xing header, in its first frame, that counts bytes: from that frame on, as LAME and FFmpeg write it.
+
+    Of other encoders the count may include the tags before the frame.
+    """
+    start = 0
+    while content[start : start + 3] == b"ID3":  # https://id3.org/id3v2.4.0-structure, 3.1
+        sevens = struct.unpack_from("4B", content, start + 6)
+        length = sum((byte & 127) << 7 * place for place, byte in enumerate(reversed(sevens)))
+        start += 10 + length + (10 if content[start + 5] & ID3_FOOTER else 0)
+    for place in (start + 4 + side for side in MP3_SIDE_INFO):
+        if content[place : place + 4] in (b"Xing", b"Info"):
+            flags, _, size = struct.unpack_from(">III", content, place + 4)
+            if flags & XING_COUNTS != XING_COUNTS or not size:
+                return 0
+            return (start if content[place + 120 : place + 124] in FROM_THE_FRAME else 0) + int(size)
+    return 0
+
+
 def _missing_of_ogg(content: bytes) -> str:
     """Opus, Vorbis, FLAC and Theora in Ogg: the last page of each stream is marked."""
     place, open_streams = 0, set()
@@ -139,4 +162,5 @@ FORMATS: tuple[tuple[Callable[[bytes], bool], Callable[[bytes], int]], ...] = (
     (lambda content: content[:16] in (W64, ASF), _asf),
     (lambda content: content[4:8] in BOXES, _mp4),
     (lambda content: content[:4] == EBML, _matroska),
+    (lambda content: content[:3] == b"ID3" or (content[:1] == b"\xff" and content[1] >= 0xE0), _mp3),
 )

@@ -7,6 +7,7 @@ readers here.
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from ray.data.block import Block
 from ray.data.datasource import WriteResult
 
 from tasks import rows, settled, staging, supervisor
-from tasks.errors import ContractError
+from tasks.errors import STREAM_STAGES, ContractError
 from tasks.run_directory import Run
 from tasks.write.publishable import publishable
 from tasks.write.sink import Sink
@@ -25,36 +26,46 @@ from tasks.write.takeable import unfit_rows
 ANY_SINK = Sink()
 
 
-class StagingDatasink(Datasink[float]):
+@dataclass
+class Staged:
+    """Seconds that staging took, and how many source rows reached each stage of the stream; `write`: were written."""
+
+    seconds: float = 0.0
+    rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STREAM_STAGES, 0))
+
+
+class StagingDatasink(Datasink[Staged]):
     """Writes parts of at least `rows_per_part` rows, except the last. Rows that `sink` cannot take are quarantined.
 
-    seconds: what all calls took, once it is over.
+    staged: of all calls, once it is over.
     """
 
     def __init__(self, run: Run, compression: str, rows_per_part: int, sink: Sink = ANY_SINK) -> None:
         self._run, self._compression, self._rows_per_part, self._sink = run, compression, rows_per_part, sink
-        self.seconds = 0.0
+        self.staged = Staged()
 
     @property
     def min_rows_per_write(self) -> int:
         return self._rows_per_part
 
-    def on_write_complete(self, write_result: WriteResult[float]) -> None:
-        self.seconds = sum(write_result.write_returns)
+    def on_write_complete(self, write_result: WriteResult[Staged]) -> None:
+        each = write_result.write_returns
+        rows = {stage: sum(one.rows[stage] for one in each) for stage in STREAM_STAGES}
+        self.staged = Staged(sum(one.seconds for one in each), rows)
 
-    def write(self, blocks: Iterable[Block], ctx: object) -> float:
-        """The seconds that it took."""
+    def write(self, blocks: Iterable[Block], ctx: object) -> Staged:
         started = time.perf_counter()
-        self._write(blocks, f"{self._run.attempt}-{ctx.task_idx:06d}")  # type: ignore[attr-defined]
-        return time.perf_counter() - started
+        counts = self._write(blocks, f"{self._run.attempt}-{ctx.task_idx:06d}")  # type: ignore[attr-defined]
+        return Staged(time.perf_counter() - started, counts)
 
-    def _write(self, blocks: Iterable[Block], part: str) -> None:
+    def _write(self, blocks: Iterable[Block], part: str) -> dict[str, int]:
+        """Source rows by the stage that they reached."""
         try:
             block = rows.joined(blocks).combine_chunks()
         except pa.ArrowException as error:
             raise ContractError(f"rows of one column differ in type: {error}. Return one type.", "write") from error
         if not len(block):
-            return
+            return Staged().rows
         live, places = rows.live_rows(block)
         table = publishable(live)
         if len(table):  # rows that ended before a step have none of its columns
@@ -68,15 +79,19 @@ class StagingDatasink(Datasink[float]):
         states = block["__state"].to_numpy()
         for name in ("__unit", "__row"):
             table = table.append_column(name, block[name].take(places))
+        measures = _measures(block, table)
         staging.write_part(
             self._run.parts,
             part,
             table,
             _errors(block.filter(pa.array(states == rows.QUARANTINED))),
             settled.ranges_of(block),
-            _measures(block, table),
+            measures,
             self._compression,
+            rows.left_out(block),
         )
+        reached = {stage: int(measures[stage]["rows"]) for stage in rows.MEASURED_STAGES}
+        return reached | {"write": int(np.count_nonzero(states == rows.LIVE))}
 
 
 def _errors(quarantined: pa.Table) -> pa.Table:

@@ -29,13 +29,31 @@ SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, 
 
 
 def read_topology(executor: Any) -> dict[str, int]:
-    """Rows finished by stage. A fused operator counts for each stage in it; of several models the last counts."""
+    """Rows finished by stage, END rows among them.
+
+    A fused operator counts for each stage in it; of several models the last counts.
+    """
     rows: dict[str, int] = {}
     for operator in executor._topology:
         for stage in _stages(operator):
             done = operator.metrics.num_row_inputs_received if stage == "write" else operator.metrics.row_outputs_taken
             rows[stage] = int(done)
     return rows
+
+
+def without_ends(rows: dict[str, int], ends: int) -> dict[str, int]:
+    """Rows finished by stage, without their share of END rows: `ends` of those were read so far."""
+    read = max([*rows.values(), ends, 1])
+    return {stage: round(count * (1 - ends / read)) for stage, count in rows.items()}
+
+
+def described(stage: str, done: int, total: int | None, finished: bool) -> str:
+    """How far a stage is, in words. total: rows to do, None if nobody knows."""
+    if finished and total and 0 < done < total:  # with none the job has no such stage
+        return f"{stage}: {done:,} rows; {total - done:,} ended before it"
+    if total is None or (finished and not done):
+        return f"{stage}: {done:,} rows"
+    return f"{stage}: {done:,} of {total:,} rows"
 
 
 def _moved(executor: Any) -> list[tuple[int, int]]:

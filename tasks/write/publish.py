@@ -26,10 +26,14 @@ PUBLISHING = "publishing.json"
 
 @dataclass(frozen=True)
 class Repaired:
-    """A publish that had been cut off: its receipt where it was completed, None where it was taken back."""
+    """A publish that had been cut off: its receipt where it was completed, None where it was taken back.
+
+    flow_run: the id in Prefect of the run that had begun it.
+    """
 
     generation: str
     receipt: dict[str, Any] | None
+    flow_run: str = ""
 
     def __str__(self) -> str:
         done = "completed" if self.receipt else "took back"
@@ -82,9 +86,10 @@ def repair(run: Run, sink: Sink) -> Repaired | None:
     cut_off = replace(run, generation=found["generation"], attempt=found["attempt"])
     receipt = found.get("receipt")
     if receipt and sink.was_switched(cut_off, published_files(receipt), found["old"]):
-        return Repaired(cut_off.generation, _complete(cut_off, sink, receipt, found["old"]))
+        completed = _complete(cut_off, sink, receipt, found["old"])
+        return Repaired(cut_off.generation, completed, found.get("flow_run", ""))
     _withdraw(cut_off, sink)
-    return Repaired(cut_off.generation, None)
+    return Repaired(cut_off.generation, None, found.get("flow_run", ""))
 
 
 def is_under_way(run: Run) -> bool:
@@ -117,4 +122,4 @@ def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> 
 
 
 def _whose(run: Run) -> dict[str, Any]:
-    return {"generation": run.generation, "attempt": run.attempt}
+    return {"generation": run.generation, "attempt": run.attempt, "flow_run": run.flow_run}

@@ -35,7 +35,7 @@ from tasks.write.checks import Checks
 from tasks.write.datasink import StagingDatasink
 from tasks.write.hook import probe
 from tasks.write.known_types import columns_left_out, typed, warnings_of_left_out
-from tasks.write.progress import Streamed, follow
+from tasks.write.progress import Streamed, described, follow, without_ends
 from tasks.write.publish import Repaired, is_under_way, prepared, publish, repair
 from tasks.write.publishable import publishable
 from tasks.write.receipt import make_receipt
@@ -96,6 +96,7 @@ def write(
                 "unreadable": unreadable(errors, counts, run.manifest, totals.rows),
                 "columns": summary({**ready.columns, **columns_left_out(records, ready)}, checks.drift),
                 "incidents": supervisor.incidents(run),
+                "left_out": sorted({name for record in records for name in record.left_out} - {*ready.schema.names}),
             }
             files = sink.published(run, ready)
             receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed.write_seconds)
@@ -152,7 +153,7 @@ def _stream(
     try:
         with (
             stand_ins() if fork_server.is_there() else contextlib.nullcontext(),  # where Ray is this machine's own
-            _progress_artifacts(run, left) as tell,
+            _progress_artifacts(run, left, datasink) as tell,
             follow(dataset, tell, run.stall_timeout_seconds) as streamed,
         ):
             dataset.write_datasink(
@@ -162,7 +163,7 @@ def _stream(
         failure = explain(error, "write")
     if failure is not None:
         raise detached(failure)
-    streamed.write_seconds = datasink.seconds
+    streamed.write_seconds = datasink.staged.seconds
     return streamed
 
 
@@ -183,25 +184,28 @@ def begin_writer() -> None:
 
 
 @contextlib.contextmanager
-def _progress_artifacts(run: Run, total: int | None) -> Iterator[Callable[[dict[str, int], bool], None]]:
+def _progress_artifacts(
+    run: Run, total: int | None, datasink: StagingDatasink
+) -> Iterator[Callable[[dict[str, int], bool], None]]:
     """One artifact a stage, made and brought up to date by the function yielded: the stream does not wait for it.
 
-    total: rows to do, None if nobody knows.
+    total: rows to do, None if nobody knows. In the end the figures are those that `datasink` staged.
     """
-
-    def describe(stage: str, done: int) -> str:
-        return f"{stage}: {done:,} of {total:,} rows" if total is not None else f"{stage}: {done:,} rows"
-
     artifacts: dict[str, Any] = {}
     # One client and one change of settings for all updates, for to make these costs 27 and 45 ms of CPU. It would try
     # for minutes to reach a server that it has reached before; the next update does as well.
     with get_client(sync_client=True) as client, temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
 
         def tell(rows: dict[str, int], finished: bool) -> None:
+            if finished:
+                rows = datasink.staged.rows
+            elif total is None:
+                rows = without_ends(rows, supervisor.ask(run, "ends", run.attempt) or 0)
+            known = rows["ingest"] if finished else total
             for stage in STREAM_STAGES:
                 done = rows.get(stage, 0)
                 share = 100.0 if finished else min(99.9, 100 * done / total) if total else 0.0
-                words = describe(stage, done)
+                words = described(stage, done, known, finished)
                 if stage in artifacts:
                     client.update_artifact(artifacts[stage], ArtifactUpdate(data=share, description=words))
                 else:
@@ -229,11 +233,12 @@ def _describe(run: Run, place: str, receipt: dict[str, Any], errors: pa.Table) -
         f"{stage}: worker seconds, rows, bytes": f"{m['seconds']:,.1f} s, {m['rows']:,}, {m['bytes']:,}"
         for stage, m in receipt["stages"].items()
     }
+    left_out = {"columns left out": ", ".join(receipt["left_out"])} if receipt["left_out"] else {}
     performance = {f"performance: {name}": value for name, value in receipt["performance"].items()}
     create_markdown_artifact(
         key=artifact_key(run.job, "receipt"),
         description=f"Receipt of {run.job}/{run.partition}",
-        markdown=markdown_table({**shown, **stages, **performance, "files": len(receipt["files"])}),
+        markdown=markdown_table({**shown, **left_out, **stages, **performance, "files": len(receipt["files"])}),
     )
     _show_quarantine(run, f"{receipt['rows_quarantined']} quarantined rows of {run.job}/{run.partition}", errors)
     create_link_artifact(

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 
@@ -199,6 +200,20 @@ def test_a_partition_that_a_run_holds_is_left_to_it(folder: Path) -> None:
         assert ledger(folder)[DAYS[0]].why == (f"attempt somebody on {socket.gethostname()}",)
         assert [step[0] for step in steps(folder, select=["all"])] == DAYS[1:]
     assert [step[0] for step in steps(folder, select=["all"])] == DAYS
+
+
+def test_the_flow_says_in_its_log_and_its_artifact_why_it_has_nothing_to_do(
+    prefect_api: str, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from flows.backfill import backfill
+
+    asked: dict[str, Any] = {"start": FIRST, "end": LAST, "select": ["failed"], "dry_run": True}
+    assert backfill(**asked, job=str(folder / "job.yaml")) == []
+    words = f"tiny: of the partitions from {DAYS[0]} to {DAYS[-1]} none is failed: 4 missing."
+    assert words in caplog.messages
+    artifact: Any = Artifact.get("tiny-backfill-plan")
+    assert str(artifact.description).endswith(words)
+    assert json.loads(str(artifact.data)) == [{"partition": "none", "why": words}]
 
 
 def test_a_dry_run_runs_nothing_and_keeps_nothing(run: Backfill, folder: Path) -> None:

@@ -99,6 +99,7 @@ def numbers(tmp_path: Path) -> Path:
     folder.mkdir()
     for i in range(3):
         table = pa.table({"x": range(i * 10, i * 10 + 10), "date": ["a"] * 10, "maybe": pa.array([1, None] * 5)})
+        table = table.append_column("photo", pa.array([b"%d" % x for x in table["x"].to_pylist()]))
         pq.write_table(table, folder / f"{i}.parquet", row_group_size=4)
     return folder
 
@@ -206,6 +207,7 @@ def test_two_models_that_ask_for_every_core_see_the_same_rows_and_prefix_their_c
     receipt = run_job(image_job(pictures, tmp_path / "out", inference=models), "2026-01-02")
     table = published(receipt, tmp_path / "out")
     assert set(table.column_names) == {"row_id", "uri", "label", "light_mean", "size_height"}
+    assert receipt["left_out"] == ["image"]
     assert set(table["size_height"].to_pylist()) == {8}
     assert sorted(table["light_mean"].to_pylist()) == [i * 40.0 for i in range(12)]
 
@@ -223,6 +225,8 @@ def test_plain_etl_filters_derives_and_keeps_types(run_job: RunJob, numbers: Pat
     assert table.schema.field("maybe").type == pa.int64()
     rows = dict(zip(table["row_id"].to_pylist(), table["x"].to_pylist(), strict=True))
     assert rows["1.parquet#4"] == 14
+    assert table["photo"].to_pylist() == [b"%d" % x for x in table["x"].to_pylist()]
+    assert receipt["left_out"] == []
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])

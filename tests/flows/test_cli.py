@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from flows.cli import main
 from tests.flows.conftest import Overnight
 
 JOB = {"name": "pictures", "checks": {"max_quarantined": 0.0}}
@@ -111,3 +113,23 @@ def test_validate_accepts_a_good_file_and_prints_the_schema(overnight: Overnight
 def test_the_shipped_schema_is_the_current_one(overnight: Overnight) -> None:
     shipped = Path(__file__).parents[2] / "deployments/jobs/job.schema.json"
     assert json.loads(shipped.read_text()) == json.loads(overnight("validate", "--schema").stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["deploy"], "expected deployments/prefect.yaml, found nothing. Run in the project"),
+        (["deploy", "job.yaml"], "expected full paths or URIs in a deployment, found sink.path: out"),
+        (["serve", "job.yaml"], "expected full paths or URIs in a deployment, found sink.path: out"),
+    ],
+)
+def test_what_cannot_be_deployed_is_refused_before_a_server_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("flows.server.prefect_server", lambda: pytest.fail("a server was started"))
+    job = {"name": "it", "source": {"kind": "csv", "path": "/in"}, "sink": {"kind": "csv", "path": "out"}}
+    Path("job.yaml").write_text(yaml.safe_dump(job))
+    done = CliRunner().invoke(main, arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert told in done.stderr

@@ -1,6 +1,9 @@
 """What the states that a flow run has had tell of crashes and of Cancel."""
 
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from prefect import flow, task
@@ -18,7 +21,9 @@ from prefect.states import (
     Scheduled,
 )
 
+from flows.attempt import bury_publisher, is_publisher_dead
 from flows.crashes import crashes_in_a_row, end_dead_run, was_cancelled
+from tests.tasks.runs import make_run
 
 
 def later(state: State, seconds: float) -> State:
@@ -77,3 +82,24 @@ def test_a_run_whose_partition_was_taken_over_is_crashed_and_so_are_its_tasks(st
         end_dead_run(str(run.id))
         assert client.read_flow_run(run.id).state_type == StateType.CRASHED
         assert client.read_task_run(step.id).state_type == StateType.CRASHED
+
+
+@pytest.mark.parametrize("state", [Running(), Crashed(message="No heartbeat of the flow's process for two minutes.")])
+def test_a_run_whose_process_died_when_it_had_published_is_completed_by_the_next(
+    state: State, prefect_api: str, tmp_path: Path
+) -> None:
+    @flow
+    def dead() -> None: ...
+
+    run = make_run(tmp_path)
+    code = "import os, sys, tasks.lease as l, tasks.storage as s\n"
+    code += "lease = l.held(s.Location(sys.argv[1]), 'dead', sys.argv[2])\nlease.__enter__()\nos._exit(0)"
+    with get_client(sync_client=True) as client:
+        flow_run = client.create_flow_run(dead, state=state)
+        command = [sys.executable, "-c", code, run.ledger.template, str(flow_run.id)]
+        subprocess.run(command, check=True, timeout=60)
+        assert not is_publisher_dead(run, {"token": 7}), "it held the partition after the one that published"
+        assert is_publisher_dead(run, {"token": 1})
+        bury_publisher(run)
+        assert not is_publisher_dead(run, {"token": 1})
+        assert client.read_flow_run(flow_run.id).state_type == StateType.COMPLETED

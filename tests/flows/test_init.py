@@ -15,6 +15,7 @@ import pytest
 from flows.beginning import MODELS, WORK, Answers, create, find_source, source_kinds, works_for
 from flows.interview import answered
 from flows.job import load_job
+from flows.prefect_file import deployable
 from tasks.errors import JobError
 from tests.flows.conftest import Overnight
 
@@ -149,14 +150,15 @@ def test_a_person_is_asked_for_what_is_not_given(overnight: Overnight, tmp_path:
         done = overnight("init", "--name", "mood", stdin=theirs)
     os.close(theirs)
     assert done.returncode == 0, done.stderr
+    assert deployable(tmp_path / "mood.yaml").name == "mood"
     expected = f"""
         # Run it in this folder: overnight run mood.yaml
         name: mood
-        source: {{kind: csv, path: reviews.csv}}
+        source: {{kind: csv, path: {tmp_path}/reviews.csv}}
         inference:
           - {{kind: text_classification, model: {MODELS["text_classification"]}, text_column: says}}
         checks: {{min_rows: 1, max_quarantined: 0.01}} # a fraction of the rows read
-        sink: {{kind: parquet, path: predictions/mood}}
+        sink: {{kind: parquet, path: {tmp_path}/predictions/mood}}
     """
     assert (tmp_path / "mood.yaml").read_text() == textwrap.dedent(expected).lstrip()
     assert all(words in done.stdout for words in works_for("csv").values())

@@ -236,6 +236,26 @@ def test_an_override_that_fits_nowhere_is_refused(write, override, expected):
     assert re.search(expected, complaint(write(WHOLE), override))
 
 
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("inference.1.kwargs.api_key=canary", "inference.1.kwargs.api_key"),
+        ("inference.1.kwargs={width: 1, nested: [{password: 1234}]}", "inference.1.kwargs.nested.0.password"),
+        ("sink.path=s3://me:canary@bucket/out", "sink.path"),
+    ],
+)
+def test_a_secret_written_out_in_an_override_is_refused_and_not_repeated(write, override, key):
+    told = complaint(write(WHOLE), override)
+    assert f"--set {key}: expected no secret, found one" in told
+    assert "canary" not in told
+    assert "1234" not in told
+
+
+def test_an_override_may_name_the_variable_that_holds_a_secret(write):
+    job = load_job(write(WHOLE), ["inference.1.kwargs.api_key=${API_KEY}"])
+    assert job.inference[1].kwargs["api_key"] == "${API_KEY}"
+
+
 def test_an_override_of_a_list_that_is_not_there_says_so(write):
     assert "inference is empty in the job file" in complaint(write(SMALL), "inference.0.batch_size=8")
 

@@ -178,8 +178,8 @@ def test_every_command_works_in_an_empty_folder(installed: Installed) -> None:
 
     refused = installed.run("overnight", "deploy", code=2)
     assert "overnight deploy JOB.yaml" in refused
-    assert "expected full paths" in installed.run("overnight", "deploy", job.name, code=2)
-    job.write_text(job.read_text().replace("path: predictions", f"path: {here}/predictions"))
+    (here / "relative.yaml").write_text(job.read_text().replace(f"path: {here}/", "path: "))
+    assert "expected full paths" in installed.run("overnight", "deploy", "relative.yaml", code=2)
     first = {f"{change['kind']} {change['name']}": change["done"] for change in _deployed(installed, job.name)}
     assert first == dict.fromkeys(first, "created")
     assert set(first) == {

@@ -8,6 +8,7 @@ import pytest
 
 from flows.attempt import describe_failure
 from flows.doctor import Finding
+from flows.job import job_schema
 from tasks import rows
 from tasks.errors import JobError, RowError, StageFailed, explain
 from tasks.masking import masked, masked_in
@@ -42,6 +43,23 @@ def test_user_info_and_query_values_are_hidden_and_the_rest_stays(text: str, sho
 def test_texts_inside_values_are_masked() -> None:
     found = masked_in({"a": ["https://h?k=canary", 1, None], "b": {"c": ("s3://u:canary@b",)}})
     assert found == {"a": ["https://h?k=***", 1, None], "b": {"c": ("s3://***:***@b",)}}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["api_key", "openai_api_key", "apiKey", "token", "hf_token", "s3.secret-access-key", "s3.access-key-id", "passwd"],
+)
+def test_settings_named_like_secrets_are_masked_and_those_that_name_a_variable_stay(name: str) -> None:
+    assert masked_in({"kwargs": [{name: "canary"}]}) == {"kwargs": [{name: "***"}]}
+    for value in ("${CANARY}", "Bearer ${CANARY}", "", None, True, {"of": "model"}):
+        assert masked_in({name: value}) == {name: value}
+
+
+def test_no_setting_of_a_job_is_named_like_a_secret() -> None:
+    names = {name for definition in job_schema()["$defs"].values() for name in definition.get("properties", {})}
+    assert {"key", "api_key_env", "max_new_tokens", "tokenizer"} <= names
+    settings = dict.fromkeys(names | {"pad_token", "keys"}, "x")
+    assert masked_in(settings) == settings
 
 
 URL = "https://canary:canary@host/v1?key=canary"

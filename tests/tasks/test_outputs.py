@@ -151,6 +151,8 @@ def test_bytes_and_arrays_are_not_repeated_and_heavy_ones_that_a_step_made_are_d
     assert arrays.to_numpy(rows.live_rows(done)[0]["image"])[3].tolist() == [[3, 3], [3, 3]]
     assert list(table_of(drop_heavy(done, []))[0]) == ["row_id", "uri", "pages"]
     assert list(table_of(drop_heavy(done, ["image"]))[0]) == ["row_id", "uri", "pages", "image"]
+    assert rows.left_out(drop_heavy(done, [])) == ["image", "pdf"]
+    assert rows.left_out(drop_heavy(done, ["image"])) == ["pdf"]
 
 
 def test_a_model_sees_made_rows_in_batches_of_its_size(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tasks.infer.predictor import Batch, Predict, Predictor
 from tasks.infer.task import columns_read, strategy
 from tasks.infer.text_embedding import TextEmbedding
 from tasks.infer.trial import Trying
-from tasks.infer.worker import ForkedPreparingWorker, PreparingWorker, Worker
+from tasks.infer.worker import ForkedPreparingWorker, PreparingWorker, Worker, drop_heavy
 from tasks.preprocess.derive_columns import DeriveColumns
 from tasks.preprocess.run_steps import run_steps
 from tasks.resources import Pool
@@ -126,6 +126,21 @@ def test_what_models_behind_do_not_read_goes_as_soon_as_a_model_is_done_with_it(
         table = rows.with_column(table, name, pa.array([b"a", b"b"]))
     worker = Worker(Counting(batch_size=4), make_run(tmp_path), "first_", True, [], ["sound"])
     assert list(rows.visible(next(worker(table))).column_names) == ["row_id", "x", "sound", "first_count", "first_sum"]
+
+
+def test_bytes_of_a_table_are_published_and_those_that_are_files_are_left_out_by_name(tmp_path: Path) -> None:
+    table = rows.with_column(block(2), "photo", pa.array([b"a", None]))
+    for without_a_model in (True, False):
+
+        def done(without_a_model: bool = without_a_model, **settings: bool) -> pa.Table:
+            if without_a_model:
+                return drop_heavy(table, [], **settings)
+            return next(Worker(Counting(batch_size=4), make_run(tmp_path), "", True, [], [], **settings)(table))
+
+        assert "photo" not in rows.visible(done()).column_names
+        assert rows.left_out(done()) == ["photo"]
+        stays = done(bytes_stay=True)
+        assert (rows.visible(stays)["photo"].to_pylist(), rows.left_out(stays)) == ([b"a", None], [])
 
 
 class Meeting(Predictor):

@@ -259,6 +259,13 @@ def test_a_row_longer_than_the_reader_s_block_is_read_whole(read: Reader):
     assert list(found.bad)[-1] == "a.csv#13"
 
 
+def test_a_line_that_is_too_long_to_be_held_ends_its_file_alone(read: Reader, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tasks.ingest.text_file.LINE_BYTES", 3 * 2**20)
+    found = read(Csv, {"a.csv": b"a\n1\n" + b"x" * (5 * 2**20) + b"\n2\n", "b.csv": b"a\n3\n"})
+    assert found.column("a") == [1, 3]
+    assert "expected a line of at most 3,145,728 bytes, found 5,242,88" in found.bad["a.csv#1"]
+
+
 def test_a_gzip_that_breaks_off_keeps_every_whole_row_before_the_break(read: Reader):
     whole = numbers(200_000)
     lines = whole.split(b"\n")

@@ -16,6 +16,7 @@ from tasks.ingest.listing import list_inputs
 from tasks.ingest.reading import read_units
 from tasks.ingest.source import Source
 from tasks.run_directory import Run
+from tasks.supervisor import Supervisor
 from tests.tasks.runs import make_run
 
 
@@ -50,6 +51,18 @@ def test_every_row_arrives_once_with_its_share_of_the_time(tmp_path: Path, sourc
     live = found.filter(pa.array(found["__state"].to_numpy() == rows.LIVE))
     assert set(live["row_id"].to_pylist()) == {f"{i}.csv#{n}" for i in range(10) for n in range(100) if n != 5}
     assert min(live["__ingest_seconds"].to_pylist()) > 0
+
+
+def test_the_supervisor_is_told_once_of_every_mark_of_a_file_s_end(
+    tmp_path: Path, source: Csv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = Supervisor()
+    monkeypatch.setattr("tasks.ingest.reading.tell", lambda _, method, *told: getattr(known, method)(*told))
+    run, units = lay_out(tmp_path, source, {}, blocks=4)
+    for block in (0, 1, 2, 3, 3):  # a Ray task may run again
+        list(read_units(reading_order.read_block(run.order, block), source, run, source.common_schema(units)))
+    assert known.ends(run.attempt) == 10
+    assert known.ends("another attempt") == 0
 
 
 def test_settled_rows_are_left_out_and_ends_are_not(tmp_path: Path, source: Csv):

@@ -47,6 +47,7 @@ NO_OBJECTS = {
     b'{"new":' + b"[" * 700 + b"]" * 700 + b"}": "column new: expected a value of fewer lists",
     b"\x00": "found '\\x00': unexpected character",
     b'{"__state":0}': "the key __state is reserved; rename it in the source",
+    b'{"__left_out_x":0}': "the key __left_out_x is reserved; rename it in the source",
     b'{"a":"x"}': 'column a: expected int64, found "x"',
     b'{"a":"5"}': 'column a: expected int64, found "5"',
     b'{"a":[1]}': "column a: expected int64, found [1]",
@@ -261,6 +262,26 @@ def test_a_gzip_that_breaks_off_keeps_every_whole_line_before_the_break(read: Re
 def test_huge_lines_are_read_whole(read: Reader):
     line = json.dumps({"a": "x" * (5 * 2**20)}).encode()
     assert [len(text) for text in read(Jsonl, {"a.jsonl": b"\n".join([line] * 5)}).column("a")] == [5 * 2**20] * 5
+
+
+@pytest.mark.parametrize("length", [100, 3 * 2**20])
+@pytest.mark.parametrize("place", range(4))
+def test_a_line_beyond_the_bound_is_quarantined_alone(read: Reader, length: int, place: int):
+    lines = [b'{"a":"%d"}' % n for n in range(3)]
+    lines.insert(place, json.dumps({"a": "x" * length}).encode())
+    for end in (b"\n", b""):
+        found = read(Jsonl, {"a.jsonl": b"\n".join(lines) + end}, max_row_bytes=50)
+        assert [row["a"] for row in found.good.values()] == ["0", "1", "2"]
+        [(name, reason)] = found.bad.items()
+        assert name == f"a.jsonl#{place}"
+        assert reason.startswith(f"expected a line of at most 50 bytes, found {length + 9:,}")
+        assert reason.endswith("raise source.max_row_bytes if a worker's memory holds several rows of that size")
+
+
+def test_a_document_beyond_the_bound_is_one_bad_row(read: Reader):
+    found = read(Jsonl, {"a.json": b'{\n"a": 1\n}\n' * 300_000, "b.jsonl": b'{"a":2}'}, max_row_bytes=2**20)
+    assert found.column("a") == [2]
+    assert "expected a JSON document of 1,048,576 bytes at most" in found.bad["a.json"]
 
 
 pieces = [

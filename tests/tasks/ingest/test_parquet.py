@@ -5,6 +5,7 @@ import decimal
 import gzip
 import io
 import random
+import re
 import struct
 from collections.abc import Callable
 from itertools import product
@@ -239,6 +240,27 @@ def test_times_that_microseconds_do_not_hold_are_quarantined_alone(read: Reader)
     assert found.bad["a.parquet#1"] == f"{expected} outside the years that 64 bits hold"
     assert found.bad["b.parquet#0"] == f"{expected} with nanoseconds"
     assert list(found.good) == ["a.parquet#0", "a.parquet#2"]
+
+
+FINE, COARSE = 1_577_836_800_000_000_001, 1_577_836_800_000_000_000  # nanoseconds
+TIME = pa.timestamp("ns")
+NESTED = {
+    "an object": (pa.struct([("n", pa.int64()), ("t", TIME)]), lambda time: {"n": 1, "t": time}),
+    "a list": (pa.list_(TIME), lambda time: [None, COARSE, time]),
+    "a map": (pa.map_(pa.string(), TIME), lambda time: [("a", COARSE), ("b", time)]),
+    "a list of objects": (pa.list_(pa.struct([("t", TIME)])), lambda time: [None, {"t": time}]),
+    "an object with a list": (pa.struct([("t", pa.list_(TIME))]), lambda time: {"t": [time, None]}),
+}
+
+
+@pytest.mark.parametrize("case", NESTED.values(), ids=NESTED.keys())
+def test_times_inside_others_that_microseconds_do_not_hold_are_quarantined_alone(read: Reader, case: tuple):
+    kind, value = case
+    times = [value(COARSE), None, value(FINE), value(None), value(COARSE)]
+    content = file(pa.table({"x": pa.array(times, kind)}), use_deprecated_int96_timestamps=True)
+    found = read(Parquet, {"a.parquet": content})
+    assert list(found.good) == [f"a.parquet#{n}" for n in (0, 1, 3, 4)]
+    assert re.fullmatch(r"column x(\.t)?: expected a time in .*with nanoseconds", found.bad["a.parquet#2"])
 
 
 HALF_PAST = datetime.datetime(2024, 1, 1, 0, 30, tzinfo=datetime.UTC)

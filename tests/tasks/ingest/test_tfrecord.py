@@ -63,6 +63,14 @@ TEN = [example(n=n, name=b"row %d" % n, x=[n / 2, 1.0]) for n in range(10)]
 SIZE = len(record(TEN[0]))
 
 
+def test_a_record_beyond_the_bound_is_quarantined_alone(read: Reader) -> None:
+    large = example(n=9, name=b"x" * 200, x=[1.0, 2.0])
+    found = read(TfRecord, {"a.tfrecord": file(TEN[0], large, TEN[1])}, max_row_bytes=SIZE)
+    assert list(found.good) == ["a.tfrecord#0", "a.tfrecord#2"]
+    expected = f"expected a record of at most max_row_bytes = {SIZE} bytes, found {len(large)}. Raise source.max_row"
+    assert found.bad["a.tfrecord#1"].startswith(expected)
+
+
 def test_the_check_sum_is_the_one_that_tensorflow_writes(read: Reader) -> None:
     # Written by TensorFlow: tf.io.TFRecordWriter(...).write(b"") is a length of 0 and the sums of it and of nothing.
     assert record(b"") == bytes.fromhex("0000000000000000 29039807 d8ea82a2")

@@ -170,6 +170,13 @@ def test_a_file_with_holes_is_read_as_far_as_it_is_not_all_holes(read: Reader) -
     assert found.bad["c.tar"].startswith("expected a whole tar archive: ")
 
 
+def test_a_sample_beyond_the_bound_is_quarantined_alone(read: Reader) -> None:
+    files = {"0.txt": b"x", "1.txt": b"x" * 60, "1.jpg": b"x" * 60, "2.jpg": b"x" * 100, "2.txt": b""}
+    found = read(WebDataset, {"a.tar": tar(files)}, max_row_bytes=100)
+    assert list(found.good) == ["a.tar#0", "a.tar#2"]
+    assert found.bad["a.tar#1"].startswith("expected files of the sample 1 of at most max_row_bytes = 100 bytes")
+
+
 def test_an_archive_without_samples_has_no_rows(read: Reader) -> None:
     assert read(WebDataset, {"a.tar": tar({}), "b.tar": tar({"readme": b""})}).counts == {"a.tar": 0, "b.tar": 0}
 

@@ -8,8 +8,11 @@ import pytest
 
 from tasks.errors import InputError
 from tasks.ingest.audio import Audio
+from tasks.ingest.images import Images
 from tasks.ingest.listing import list_inputs
 from tasks.ingest.pdf import Pdf
+from tasks.ingest.text import Text
+from tasks.ingest.uris import Uris
 from tasks.ingest.video import Video
 from tasks.ingest.whole_files import WholeFiles
 from tests.tasks.ingest.conftest import Read, read_all
@@ -26,6 +29,30 @@ def test_a_file_is_its_bytes_named_by_its_path_and_labelled_by_its_folder(
     found = read(kind, {**files, "two/notes.txt": b"no such file"}, label_from="parent")
     assert {name: row[column] for name, row in found.good.items()} == files
     assert found.column("label") == ["one", "two", "two"]
+
+
+@pytest.mark.parametrize(("kind", "extension"), [(Images, ".png"), (Audio, ".wav"), (Text, ".txt"), (Pdf, ".pdf")])
+def test_a_file_beyond_its_kind_s_bound_is_quarantined_alone_and_not_read(
+    read: Callable[..., Read], tmp_path: Path, kind: type[WholeFiles], extension: str
+) -> None:
+    (tmp_path / "source").mkdir()
+    with (tmp_path / f"source/large{extension}").open("wb") as file:
+        file.truncate(5 * 2**30)  # a hole
+    found = read(kind, {f"small{extension}": b"x"})
+    assert list(found.good) == [f"small{extension}"]
+    bound = kind.model_fields["max_file_bytes"].default
+    assert found.bad[f"large{extension}"] == (
+        f"expected a file of at most max_file_bytes = {bound:,} bytes, found 5,368,709,120. Raise "
+        "source.max_file_bytes if a worker's memory holds several of that size"
+    )
+
+
+def test_what_lies_at_a_uri_is_held_to_the_bound_once_it_is_fetched(read: Callable[..., Read], tmp_path: Path) -> None:
+    (tmp_path / "two.bin").write_bytes(b"xx")
+    (tmp_path / "three.bin").write_bytes(b"xxx")
+    lines = f"uri\n{tmp_path}/two.bin\n{tmp_path}/three.bin\n".encode()
+    found = read(Uris, {"list.csv": lines}, content="bytes", max_file_bytes=2)
+    assert (list(found.good), list(found.bad)) == (["list.csv#0"], ["list.csv#1"])
 
 
 @pytest.mark.parametrize(("kind", "column", "extension"), KINDS)

@@ -43,6 +43,7 @@ FILES = {
     "w64": lambda: compressed("pcm_s16le", "w64"),
     "asf": lambda: compressed("libmp3lame", "asf"),
     "opus": lambda: compressed("libopus", "ogg"),
+    "mp3": lambda: compressed("libmp3lame", "mp3"),
     "m4a": lambda: compressed("aac", "mp4"),
     "mp4": lambda: video(50),
     "mov": lambda: video(50, "mov"),
@@ -96,5 +97,19 @@ def test_a_size_that_a_stream_did_not_know_says_nothing(size: int) -> None:
 
 
 def test_what_follows_a_whole_file_does_not_matter() -> None:
-    for name in ("mp4", "mkv", "wav", "opus", "caf"):
+    for name in ("mp4", "mkv", "wav", "opus", "caf", "mp3"):
         assert cut_off.what_is_missing(FILES[name]() + bytes(100)) == "", name
+
+
+def test_an_mp3_whose_encoder_counts_its_tags_too_is_whole() -> None:
+    tag = b"ID3\x04\0\0\0\0\x02\x00" + bytes(256)
+    mp3 = FILES["mp3"]()
+    frames = mp3[mp3.index(b"\xff", 10) :]
+    place = frames.index(b"Lavf")
+    other = tag + frames[:place] + b"mine" + frames[place + 4 :]
+    assert cut_off.what_is_missing(tag + frames) == ""
+    size = other.index(b"Info" if b"Info" in other else b"Xing") + 12
+    counted = other[:size] + len(other).to_bytes(4, "big") + other[size + 4 :]
+    assert cut_off.what_is_missing(counted) == ""
+    assert cut_off.what_is_missing(counted[:-300]) == f"found {len(counted) - 300} bytes of {len(counted)}"
+    assert cut_off.what_is_missing((tag + frames)[:-1]) == f"found {len(tag + frames) - 1} bytes of {len(tag + frames)}"

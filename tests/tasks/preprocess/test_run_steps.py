@@ -1,14 +1,17 @@
 """In what pieces rows go to the steps, and in what pieces they are handed on."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Literal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from tasks import row_work, rows
-from tasks.preprocess.run_steps import run_steps
+from tasks.preprocess.run_steps import run_steps, try_first_rows
 from tasks.preprocess.step import PreprocessStep
+from tasks.reading_order import PENDING, write_order
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
@@ -60,6 +63,20 @@ def test_small_pieces_are_handed_on_as_one_and_large_ones_as_they_are(tmp_path: 
     assert all(column.num_chunks == 1 for column in joined.columns)
     assert joined["__row"].to_pylist() == list(range(40))
     assert [len(table) for table in made_of([b"x" * 400_000] * 8, tmp_path, OneAtATime())] == [3, 3, 2]
+
+
+def test_what_a_sample_s_rows_cost_to_read_is_measured_warm(tmp_path: Path) -> None:
+    run, starts = make_run(tmp_path), [1.0]  # a library is imported, a connection opened
+    about = {"unit": [0], "path": ["a"], "uri": ["/a"], "size": [8], "version": [""], "first_row": [0], "rows": [8]}
+    unit = pa.table({name: about.get(name, pa.nulls(1)) for name in PENDING.names}).cast(PENDING)
+    write_order(run.order, unit, np.zeros(1, np.int64))
+
+    def read(units: pa.Table) -> Iterator[pa.Table]:
+        block = source_block(0, 0, pa.table({"row_id": [f"a#{i}" for i in range(8)]}))
+        yield rows.measured(block, np.arange(8), "ingest", starts.pop() if starts else 0.008, 0)
+
+    sample = try_first_rows(read, (), run, 8)
+    assert rows.seconds_a_row(sample, "ingest") == pytest.approx(0.001)
 
 
 def test_a_piece_whose_rows_all_fail_is_handed_on_with_the_others(tmp_path: Path) -> None:

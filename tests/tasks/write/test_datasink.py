@@ -42,6 +42,13 @@ def write(tmp_path: Path, blocks: list[pa.Table], task: int = 0, **run: Any) -> 
     return record
 
 
+def test_a_part_tells_which_columns_of_its_rows_are_not_published(tmp_path: Path) -> None:
+    pictures = rows.leaving_out(block(0, 0, 2, image=[b"a", b"b"], x=[1, 2]), ["image"])
+    record = write(tmp_path, [pictures, block(1, 0, 1, x=[3]), bad(2, 0)])
+    assert record.left_out == ("image",)
+    assert "image" not in record.schema.names
+
+
 def test_every_row_is_settled_as_it_ended_and_only_live_rows_are_written(tmp_path: Path):
     done = row_work.apply(
         block(0, 0, 4, x=[1, 2, 3, 4]),
@@ -49,6 +56,10 @@ def test_every_row_is_settled_as_it_ended_and_only_live_rows_are_written(tmp_pat
         lambda live: row_work.Outcome(keep=np.array([True, False, True, True]), failed={3: ValueError("no")}),
     )
     end = rows.settled_block({}, 0, [5], rows.END)
+    staged = StagingDatasink(make_run(tmp_path / "other"), "zstd", 10).write(
+        [end, done, bad(0, 4)], SimpleNamespace(task_idx=0)
+    )
+    assert staged.rows == {"ingest": 5, "preprocess": 4, "infer": 0, "write": 2}
     record = write(tmp_path, [end, done, bad(0, 4)])
     assert record.ranges.to_pylist() == [
         {"unit": 0, "start": 0, "stop": 1, "state": rows.LIVE},
@@ -63,6 +74,7 @@ def test_every_row_is_settled_as_it_ended_and_only_live_rows_are_written(tmp_pat
             {"row_id": "0.csv#0", "x": 1, "__row": 0},
             {"row_id": "0.csv#2", "x": 3, "__row": 2},
         ]
+    assert record.left_out == ()
     errors = staging.read_errors(parts, [record], settled.merge([record.ranges])).to_pylist()
     assert [(e["row_id"], e["stage"], e["error_type"], e["error_message"]) for e in errors] == [
         ("0.csv#3", "preprocess", "ValueError", "no"),

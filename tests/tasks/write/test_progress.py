@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import ray.data
 from ray.data import Datasink
 
-from tasks.write.progress import follow
+from tasks.write.progress import described, follow, without_ends
 
 
 class Ingest(Datasink[None]):
@@ -26,6 +26,20 @@ def run_steps(table: pa.Table) -> pa.Table:
 class Worker:
     def __call__(self, table: pa.Table) -> pa.Table:
         return table
+
+
+def test_marks_of_files_ends_are_no_rows_of_a_stage() -> None:
+    assert without_ends({"ingest": 404, "infer": 101}, 4) == {"ingest": 400, "infer": 100}
+    assert without_ends({"ingest": 3}, 3) == {"ingest": 0}
+    assert without_ends({}, 4) == {}
+
+
+def test_words_count_what_reached_a_stage_and_name_the_rest_in_the_end() -> None:
+    assert described("infer", 50, 202, finished=False) == "infer: 50 of 202 rows"
+    assert described("infer", 50, None, finished=False) == "infer: 50 rows"
+    assert described("infer", 200, 202, finished=True) == "infer: 200 rows; 2 ended before it"
+    assert described("ingest", 202, 202, finished=True) == "ingest: 202 of 202 rows"
+    assert described("infer", 0, 202, finished=True) == "infer: 0 rows"
 
 
 def test_every_stage_tells_its_rows_and_the_last_word_is_that_all_is_done(ray_session: None, tmp_path: Path) -> None:

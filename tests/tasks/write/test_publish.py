@@ -22,7 +22,7 @@ from sqlalchemy.schema import CreateSchema
 from tasks import staging
 from tasks.errors import CheckFailed
 from tasks.lease import LeaseLost
-from tasks.run_directory import Run, read_json
+from tasks.run_directory import Run, read_json, write_json
 from tasks.write import exchange
 from tasks.write.database import engine
 from tasks.write.delta import DeltaSink
@@ -32,6 +32,7 @@ from tasks.write.parquet import ParquetSink
 from tasks.write.publish import is_under_way, prepared, publish, repair
 from tasks.write.sink import Sink
 from tasks.write.sql import SqlSink
+from tests.tasks.runs import make_run
 from tests.tasks.write.publications import (
     NO_ERRORS,
     columns_of,
@@ -389,3 +390,24 @@ def test_a_publish_is_under_way_from_before_its_switch_until_what_is_old_is_gone
     run = numbered(tmp_path, 1)
     publish_parts(run, Watched(path="-"), {"x": pa.array(OLD)})
     assert [*seen, is_under_way(run)] == [False, True, True, False]
+
+
+class Switched(Sink):
+    """A sink whose readers see the new rows already."""
+
+    kind: str = "switched"
+
+    def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
+        return True
+
+    def finish(self, run: Run, files: list[str], old: list[str]) -> None: ...
+
+
+def test_a_publish_that_is_completed_names_the_run_that_had_begun_it(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    begun = {"generation": run.generation, "attempt": run.attempt, "flow_run": "run 1"}
+    write_json(run.ledger / "publishing.json", {**begun, "receipt": {"files": []}, "old": []})
+    (run.home / "quarantine").write_bytes(b"")
+    repaired = repair(run, Switched())
+    assert repaired
+    assert (repaired.flow_run, repaired.receipt) == ("run 1", {"files": []})
