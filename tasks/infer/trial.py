@@ -122,5 +122,6 @@ def _seconds_a_row(worker: Worker, batch: pa.Table) -> float:
         return piece
 
     started = time.perf_counter()
-    worker.guard.run(batch, work, False)
+    with worker.collected():
+        worker.guard.run(batch, work, False)
     return (time.perf_counter() - started) / len(batch)

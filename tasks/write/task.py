@@ -96,6 +96,7 @@ def write(
                 "unreadable": unreadable(errors, counts, run.manifest, totals.rows),
                 "columns": summary({**ready.columns, **columns_left_out(records, ready)}, checks.drift),
                 "incidents": supervisor.incidents(run),
+                "logs": supervisor.kept_log(run),
             }
             files = sink.published(run, ready)
             receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed.write_seconds)
