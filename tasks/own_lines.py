@@ -18,10 +18,13 @@ def place(error: BaseException) -> str:
     return f"{Path(frame.filename).name}:{frame.lineno}, in {frame.name}" if frame else ""
 
 
-def source(error: BaseException) -> str:
-    """Return the text of the line that `place` names; empty if there is none or its file is gone."""
+def quoted(error: BaseException) -> str:
+    """Return a line of text with `place` and the source there; empty if there is none."""
     frame = _innermost(error)
-    return linecache.getline(frame.filename, frame.lineno or 0).strip()[:LONGEST_SOURCE] if frame else ""
+    if not frame:
+        return ""
+    source = linecache.getline(frame.filename, frame.lineno or 0).strip()[:LONGEST_SOURCE]
+    return f"\n  {place(error)}: {source}"
 
 
 @lru_cache(maxsize=1024)

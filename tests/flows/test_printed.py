@@ -27,6 +27,10 @@ MODULE = """
             if (batch["x"] == 5).any():
                 raise ValueError("five")
             return {"y": batch["x"]}
+
+    class Breaks:
+        def __init__(self, file):
+            self.weights = open(file)
 """
 
 
@@ -71,3 +75,26 @@ def test_a_failed_run_names_its_file_too_and_without_v_the_terminal_stays_quiet(
     assert "cleaning" not in done.stderr
     failure = json.loads((tmp_path / "out/_overnight/all/failure.json").read_text())
     assert "INFO talking: loaded" in (tmp_path / failure["logs"]).read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (
+            {"target": "talking:Breaks", "kwargs": {"file": "none"}},
+            "talking:Breaks: __init__ raised FileNotFoundError: [Errno 2] No such file or directory: 'none'",
+        ),
+        ({"target": "talking:Breaks"}, "It takes (file), and kwargs gives nothing. Correct kwargs in the job file."),
+    ],
+)
+def test_a_model_that_cannot_be_made_is_one_message_without_a_traceback(
+    overnight_process: Overnight, job: dict[str, object], tmp_path: Path, model: dict[str, object], says: str
+) -> None:
+    (tmp_path / "talking.py").write_text((WORKER_PATH / "talking.py").read_text())
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job | {"inference": [{"kind": "python", **model}]}))
+    done = overnight_process("run", "job.yaml")
+    assert done.returncode == 1
+    assert done.stderr.count(says) == 1
+    assert "Unhandled error" not in done.stderr
+    assert "Traceback" not in done.stderr
