@@ -196,7 +196,8 @@ def _record_failure(run: Run, error: OvernightError) -> None:
         lease.check(run.ledger, run.token)
         failure = describe_failure(run.job, run.partition, error)
         kept = str(run.failure_quarantine) if run.failure_quarantine.exists() else None
-        more = {"attempt": run.attempt, "generation": run.generation, "quarantine": kept}
+        logs = str(run.log) if run.log.exists() else None
+        more = {"attempt": run.attempt, "generation": run.generation, "quarantine": kept, "logs": logs}
         write_json(run.ledger / "failure.json", failure | more)
     except lease.LeaseLost:
         raise

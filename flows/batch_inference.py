@@ -27,6 +27,7 @@ from flows.lookback import look_back
 from flows.own_partition import own_partition
 from flows.parameters import Day, RowLimit, Setting
 from flows.partition_artifacts import partitions_shown
+from flows.printed import printed_shown
 from flows.runner import OvernightTaskRunner
 from tasks.cluster import read_cluster
 from tasks.errors import OvernightError, explain
@@ -92,7 +93,7 @@ def batch_inference(
         return published
     with partitions_shown(Path(job), run.backfill), opened(loaded, run, force) as run:
         plan = make_plan(loaded.inference, *read_cluster())
-        with supervised(run):
+        with supervised(run), printed_shown(run):
             receipt = retried(run, sink_of(loaded, run), loaded.max_attempts, partial(attempt, loaded, plan))
     look_back(loaded, run, partition)
     return receipt

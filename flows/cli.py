@@ -23,6 +23,9 @@ OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's own is 700
 
 job_argument = click.argument("job_path", metavar="JOB.yaml", type=click.Path(path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, all else on stderr.")
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Show the run's log too: what models and steps print, and whole tracebacks."
+)
 
 reason_option = click.option("--reason", metavar="T", default="", help="Why, for the receipt.")
 settings_option = click.option(
@@ -73,6 +76,7 @@ def main() -> None:
     help="A sample, published to a scratch place.",
 )
 @settings_option
+@verbose_option
 @json_option
 def run(
     job_path: Path,
@@ -81,6 +85,7 @@ def run(
     reason: str,
     limit_rows: int | None,
     settings: tuple[str, ...],
+    verbose: bool,
     as_json: bool,
 ) -> None:
     """Run one partition of a job and publish it."""
@@ -99,7 +104,7 @@ def run(
 
     try:
         with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
-            receipt = run_here(job_path, job, day, force, masked(reason), limit_rows or 0, settings)
+            receipt = run_here(job_path, job, day, force, masked(reason), limit_rows or 0, settings, verbose)
     except OvernightError as error:
         failure = describe_failure(job.name, day, error)
         if as_json:
@@ -130,6 +135,7 @@ def run(
 @reason_option
 @settings_option
 @click.option("--resume", metavar="ID", default="", help="Run what an earlier backfill has not done.")
+@verbose_option
 @json_option
 def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Run the partitions of a range of dates that are missing, failed or stale."""

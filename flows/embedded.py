@@ -31,6 +31,7 @@ def run_here(
     reason: str,
     limit_rows: int,
     settings: Sequence[str],
+    verbose: bool = False,
 ) -> dict[str, Any]:
     """The receipt of one partition, run now. Raises `OvernightError`, also where the run is cancelled."""
     try:
@@ -48,16 +49,16 @@ def run_here(
         **{"partition": partition, "force": force, "reason": reason, "limit_rows": limit_rows},
         **{"settings": list(settings), "job": str(job_path)},
     }
-    receipt: dict[str, Any] = _run(batch_inference, parameters, job, [f"partition:{partition}"])
+    receipt: dict[str, Any] = _run(batch_inference, parameters, job, [f"partition:{partition}"], verbose)
     return receipt
 
 
-def backfill_here(job_path: Path, job: Job, **options: Any) -> None:
+def backfill_here(job_path: Path, job: Job, verbose: bool = False, **options: Any) -> None:
     """A backfill, run now; `options` are its flow's parameters.
 
     Raises `BackfillFailed` where partitions failed, and `OvernightError` where it could not begin or was cancelled.
     """
-    _run(backfill, {**options, "job": str(job_path)}, job, [])
+    _run(backfill, {**options, "job": str(job_path)}, job, [], verbose)
 
 
 def search_here(job_path: Path, **question: Any) -> dict[str, Any]:
@@ -72,7 +73,9 @@ def search_here(job_path: Path, **question: Any) -> dict[str, Any]:
         raise explain(error, "plan") from None
 
 
-def _run(flow: Flow[..., Any], parameters: dict[str, Any], job: Job, labels: Sequence[str]) -> Any:
+def _run(
+    flow: Flow[..., Any], parameters: dict[str, Any], job: Job, labels: Sequence[str], verbose: bool = False
+) -> Any:
     """What the flow returns, run in this process."""
     try:
         labels = [f"job:{job.name}", *labels]
@@ -87,7 +90,7 @@ def _run(flow: Flow[..., Any], parameters: dict[str, Any], job: Job, labels: Seq
             if flow is not backfill:
                 address = masked(os.environ.get("RAY_ADDRESS", ""))
                 click.echo(f"Connecting to Ray at {address}" if address else "Starting Ray, about 10 s", err=True)
-            with interruptible(flow_run.id), progress(job.name, flow_run.id, stages):
+            with interruptible(flow_run.id), progress(job.name, flow_run.id, stages, verbose):
                 return run_flow(flow, flow_run=flow_run)
     except KeyboardInterrupt:
         raise RunCancelled() from None  # before the run was there

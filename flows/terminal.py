@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,14 +43,16 @@ Show = Callable[[str, float, str], None]  # of a stage, its percent and its text
 
 
 @contextlib.contextmanager
-def progress(job_name: str, flow_run_id: UUID, stages: Sequence[str] = STREAM_STAGES) -> Iterator[None]:
+def progress(
+    job_name: str, flow_run_id: UUID, stages: Sequence[str] = STREAM_STAGES, verbose: bool = False
+) -> Iterator[None]:
     """Show on stderr how far a flow run is: a line when a task begins, and the progress artifacts.
 
     The artifacts are bars on a terminal. Elsewhere they are a line every ten seconds, and no line repeats the last one
-    without its seconds.
+    without its seconds. verbose: also the log of the flow run, with what user code prints and logs.
     """
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    with _bars(console, stages) as show:
+    with _bars(console, stages) as show, _log_shown(console) if verbose else contextlib.nullcontext():
         stop, since = threading.Event(), now()
         here = contextvars.copy_context()  # a thread has no context of its own, and with it another Prefect server
         following = (_follow, job_name, flow_run_id, since, stages, show, console, stop)
@@ -60,6 +63,23 @@ def progress(job_name: str, flow_run_id: UUID, stages: Sequence[str] = STREAM_ST
         finally:
             stop.set()
             thread.join()
+
+
+@contextlib.contextmanager
+def _log_shown(console: Console) -> Iterator[None]:
+    """Show what flow runs of this process log, above the bars."""
+    began = time.monotonic()
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            console.print(f"{time.monotonic() - began:4.0f} s  {self.format(record)}", markup=False)
+
+    shown, log = Shown(), logging.getLogger("prefect.flow_runs")
+    log.addHandler(shown)
+    try:
+        yield
+    finally:
+        log.removeHandler(shown)
 
 
 @contextlib.contextmanager
@@ -152,6 +172,8 @@ def show_receipt(receipt: dict[str, Any], job: Job) -> None:
         console.print(f"  left out: {', '.join(left_out)}; sink.keep publishes such columns", markup=False)
     for warning in receipt.get("warnings", []):
         console.print(f"  warning: {warning}", markup=False)
+    if receipt.get("logs"):
+        console.print(f"  printed and logged: {receipt['logs']}", markup=False)
     for file in receipt["files"][:3]:
         console.print(f"  file: {place / file}", markup=False)
     if len(receipt["files"]) > 3:

@@ -128,6 +128,9 @@ def main(address: str) -> None:
         listener.bind(address)
         listener.listen(128)
         print("listening", flush=True)
+        from tasks import console
+
+        console.install()  # before it imports libraries that log
         while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
             asking, _ = listener.accept()
             _, descriptors, _, _ = socket.recv_fds(asking, 1, MOST_DESCRIPTORS)

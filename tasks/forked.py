@@ -24,6 +24,7 @@ import pyarrow as pa
 from ray import cloudpickle
 
 from tasks import fork_server
+from tasks.errors import OvernightError
 
 T = TypeVar("T")
 
@@ -195,8 +196,12 @@ def _reply(connection: Connection, work: Callable[..., Any], arguments: tuple[An
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error, or where it cannot travel one that says the same; its traceback goes to the worker's log."""
-    traceback.print_exception(error)
+    """The error, or where it cannot travel one that says the same; its traceback goes to the worker's log.
+
+    An error of ours says all that there is to say, and this process may write to the terminal.
+    """
+    if not isinstance(error, OvernightError):
+        traceback.print_exception(error)
     try:
         pickle.loads(cloudpickle.dumps(error))
         return error

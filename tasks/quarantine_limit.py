@@ -35,5 +35,6 @@ class QuarantineLimit:
         first = next(iter(self._details.values()))
         return (
             f"at least {found} rows are quarantined; checks.max_quarantined allows {self._limit} of this partition. "
+            "Correct what fails, or allow more. "
             f"The first: {first['row_id']} in {first['stage']}: {first['error_type']}: {first['error_message']}"
         )

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tasks import outputs
+from tasks import outputs, own_lines
 from tasks.arrays import Column, to_arrow
 from tasks.errors import RowError
 from tasks.masking import masked
@@ -266,12 +266,23 @@ def error_type(error: Exception) -> str:
 
 
 def error_message(error: Exception) -> str:
-    """An error's text, never empty and at most `MESSAGE_LIMIT` characters."""
+    """An error's text, never empty and at most `MESSAGE_LIMIT` characters.
+
+    Its first line ends with the line of the user's own code that raised it: `bad (steps.py:12, in clean)`.
+    """
+    text, place = _text(error), own_lines.place(error)
+    if not place and isinstance(error, RowError) and error.__cause__:
+        place = own_lines.place(error.__cause__)
+    told = f" ({place})" if place and place not in text else ""
+    first, end, more = masked(text)[: MESSAGE_LIMIT - len(told)].partition("\n")
+    return f"{first}{told}{end}{more}".encode(errors="replace").decode()  # file names that are no UTF-8
+
+
+def _text(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):  # Python says no more than a byte and its place
         found = f"{bytes(error.object[error.start : error.start + 16])!r} at byte {error.start}: {error.reason}"
         return f"expected text in {error.encoding}, found {found}"
-    message = masked(str(error) or type(error).__name__)[:MESSAGE_LIMIT]
-    return message.encode(errors="replace").decode()  # file names that are no UTF-8
+    return str(error) or type(error).__name__
 
 
 def with_column(table: pa.Table, name: str, column: Any) -> pa.Table:

@@ -8,6 +8,7 @@
                              parts/<attempt>-*.part      Parquet: staged rows, and in the footer what they settle
                              parts/<attempt>-*.errors    Parquet: quarantine details of the part of that name
                              answers/<model>/*.jsonl     answers that were paid for, see tasks/infer/journal.py
+                             logs/<token>.log            what user code printed and logged in the run of that lease
                              attempts/<attempt>/order    Arrow: what this attempt reads, a record batch a block
                              attempts/<attempt>/sample   Arrow: a few preprocessed rows, on which models are tried
 
@@ -78,6 +79,11 @@ class Run:
     @property
     def answers(self) -> Location:
         return self.home / "answers"
+
+    @property
+    def log(self) -> Location:
+        """What user code printed and logged, in all attempts of the run."""
+        return self.home / "logs" / f"{self.token}.log"
 
     @property
     def failure_quarantine(self) -> Location:

@@ -1,4 +1,4 @@
-"""One named Ray actor a run, to which all of its workers report: rows quarantined, rows in hand, incidents.
+"""One named Ray actor a run, to which all of its workers report: rows quarantined, rows in hand, incidents, lines.
 
 The flow's own process owns it, so it outlives any worker and every attempt, and ends with the run. Where there is none
 (a leaf that is tried by itself), nothing is reported and nothing happens. A process forked for a worker reports through
@@ -20,6 +20,7 @@ from tasks.errors import TooManyQuarantined
 from tasks.masking import masked
 from tasks.quarantine_limit import QuarantineLimit
 from tasks.run_directory import Run
+from tasks.run_log import RunLog
 from tasks.staging import QUARANTINE
 from tasks.suspects import Suspects
 
@@ -34,6 +35,7 @@ class Supervisor(Suspects):
         self._limit: QuarantineLimit | None = None
         self._incidents: Counter[tuple[str, str]] = Counter()
         self._ends: dict[tuple[str, int], int] = {}
+        self._log = RunLog()
 
     def allow(self, limit: int, already: int) -> None:
         """From now on `limit` rows of this partition may be quarantined, of which `already` are staged."""
@@ -58,6 +60,16 @@ class Supervisor(Suspects):
 
     def incidents(self) -> list[dict[str, Any]]:
         return [{"stage": stage, "what": what, "times": n} for (stage, what), n in sorted(self._incidents.items())]
+
+    def said(self, lines: list[str]) -> None:
+        """Note what user code printed and logged."""
+        self._log.add(lines)
+
+    def said_since(self, number: int) -> tuple[int, list[str]]:
+        return self._log.since(number)
+
+    def said_so_far(self) -> str:
+        return self._log.text()
 
 
 def actor_name(run: Run) -> str:
@@ -140,3 +152,17 @@ def report(run: Run, stage: str, what: str) -> None:
 def incidents(run: Run) -> list[dict[str, Any]]:
     """What happened to workers so far: stage, what, times."""
     return list(ask(run, "incidents") or [])
+
+
+def lines_since(run: Run, number: int) -> tuple[int, list[str]]:
+    """Return how many lines user code printed and logged, and the kept ones after the first `number`."""
+    found: tuple[int, list[str]] = ask(run, "said_since", number) or (0, [])
+    return found
+
+
+def kept_log(run: Run) -> str | None:
+    """Write what user code printed and logged to the run's file, and return its place; None if that is nothing."""
+    if not (text := ask(run, "said_so_far")):
+        return None
+    run.log.write_bytes(text.encode())
+    return str(run.log)

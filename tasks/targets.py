@@ -9,17 +9,19 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from tasks.errors import JobError
+from tasks import own_lines
+from tasks.errors import JobError, OvernightError
 
 Target = Annotated[
     str,
@@ -41,7 +43,8 @@ def import_target(target: str, stage: str) -> Any:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise _not_found(target, stage) from error
-        raise JobError(f"{target}: importing {module_name} raised {described(error, module_name)}", stage) from error
+        told = f"{target}: importing {module_name} raised {described(error, module_name)}{own_lines.quoted(error)}"
+        raise JobError(told, stage) from error
     if not hasattr(module, name):
         public = [known for known in vars(module) if not known.startswith("_")]
         names = difflib.get_close_matches(name, public, n=3, cutoff=0.5) or public[:8]
@@ -53,6 +56,32 @@ def import_target(target: str, stage: str) -> Any:
     if not callable(found):
         raise JobError(f"{target}: expected a class or a function, found {type(found).__name__} {found!r:.80}.", stage)
     return found
+
+
+def made(target: str, found: Any, arguments: Mapping[str, Any], stage: str, verb: str = "__init__ raised") -> Any:
+    """Return `found(**arguments)`. Raise `JobError` with what it raised, the line that did, and what to do.
+
+    Args:
+        target: The name of `found` in the job file.
+        verb: What the error says that `found` did.
+    """
+    try:
+        return found(**arguments)
+    except OvernightError:
+        raise
+    except (Exception, SystemExit) as error:
+        is_of_the_call = isinstance(error, TypeError) and error.__traceback__ and not error.__traceback__.tb_next
+        advice = f"{_taken(found, arguments)}Correct kwargs" if is_of_the_call else "Correct the code, or kwargs"
+        told = f"{target}: {verb} {described(error, found.__module__)}. {advice} in the job file."
+        raise JobError(told + own_lines.quoted(error), stage) from error
+
+
+def _taken(found: Any, arguments: Mapping[str, Any]) -> str:
+    try:
+        signature = str(inspect.signature(found))
+    except (TypeError, ValueError):  # of a class in C
+        return ""
+    return f"It takes {signature}, and kwargs gives {', '.join(arguments) or 'nothing'}. "
 
 
 def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
@@ -83,7 +112,7 @@ def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
     return dict(sorted(files.items()))
 
 
-def described(error: Exception, module_name: str) -> str:
+def described(error: BaseException, module_name: str) -> str:
     """An error's type, message, and the line of `module_name` that it came through."""
     source = str(_source(module_name))
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source]

@@ -17,7 +17,7 @@ import pyarrow as pa
 from tasks import own_code
 from tasks.errors import JobError
 from tasks.infer.predictor import Predict, Predictor
-from tasks.targets import Target, described, fingerprint, import_target
+from tasks.targets import Target, fingerprint, import_target, made
 
 
 class PythonPredictor(Predictor):
@@ -43,10 +43,7 @@ class PythonPredictor(Predictor):
                     "infer",
                 )
             return found
-        try:
-            predictor = found(**self.kwargs)
-        except Exception as error:
-            raise JobError(f"{self.target}: __init__ raised {described(error, found.__module__)}", "infer") from error
+        predictor = made(self.target, found, self.kwargs, "infer")
         if not callable(predictor):
             raise JobError(f"{self.target}: expected a method __call__(self, batch), found none. Add it.", "infer")
         return predictor

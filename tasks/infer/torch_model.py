@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from tasks.errors import ContractError, JobError
 from tasks.infer.plain_arrays import Columns, ModelFile, Outputs, by_name, in_calls, model_file
 from tasks.infer.predictor import Batch, Predict, Predictor
-from tasks.targets import Target, described, fingerprint, import_target
+from tasks.targets import Target, fingerprint, import_target, made
 
 if TYPE_CHECKING:
     import torch
@@ -103,10 +103,7 @@ class TorchModel(Predictor):
 
         assert self.module
         found = import_target(self.module, "infer")
-        try:
-            module = found(**self.kwargs)
-        except Exception as error:
-            raise JobError(f"{self.module}: raised {described(error, found.__module__)}", "infer") from error
+        module = made(self.module, found, self.kwargs, "infer", verb="raised")
         if not isinstance(module, torch.nn.Module):
             raise JobError(f"{self.module}: expected a torch.nn.Module, found {type(module).__name__}.", "infer")
         if self.weights:

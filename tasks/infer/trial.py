@@ -40,15 +40,24 @@ class Trying:
     def __init__(self, predictor: Predictor, run: Run) -> None:
         self._predictor, self._run = predictor, run
         self._worker: Worker | None = None
+        self._failure: Exception | None = None
 
     def load(self) -> Worker:
         """Raises `JobError` for a model that cannot be loaded."""
+        if self._failure:
+            raise self._failure
         self._worker = self._worker or Worker(self._predictor, self._run, "", False, [], [], is_trial=True)
         return self._worker
 
     def loaded(self) -> None:
-        """`load`, for those who only wait for it."""
-        self.load()
+        """`load` for the call of `on` that follows, which raises what fails here: nothing waits for this one.
+
+        Ray prints an error that nothing waits for, with its traceback.
+        """
+        try:
+            self.load()
+        except Exception as error:
+            self._failure = error
 
     def on(self, sample: pa.Table, rows_to_do: float = math.inf) -> Trial | None:
         """Runs `sample` through the model, as the stage's worker would; then finds its best batch size.
@@ -122,5 +131,6 @@ def _seconds_a_row(worker: Worker, batch: pa.Table) -> float:
         return piece
 
     started = time.perf_counter()
-    worker.guard.run(batch, work, False)
+    with worker.collected():
+        worker.guard.run(batch, work, False)
     return (time.perf_counter() - started) / len(batch)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tasks import arrays, outputs, row_work, rows, supervisor
+from tasks import arrays, console, outputs, row_work, rows, supervisor
 from tasks.errors import ContractError
 from tasks.expression import Expression
 from tasks.faults import is_device_failure, is_out_of_memory
@@ -62,6 +62,8 @@ class Worker:
         self._drop_heavy, self._earlier, self._keep = drop_heavy, tuple(earlier), set(keep)
         self._bytes_stay = bytes_stay
         self._label = f"inference {predictor.name or predictor.kind}"  # type: ignore[attr-defined]
+        named = predictor.name or getattr(predictor, "target", predictor.kind)  # type: ignore[attr-defined]
+        self._source = f"infer {named}{' (trial)' if is_trial else ''}"
         self.guard = Guard(run, "infer", self._label, pace)
         is_restarted = was_restarted() if is_restarted is None else is_restarted
         self._careful_calls = CAREFUL_CALLS if is_restarted and not is_trial else 0
@@ -75,7 +77,8 @@ class Worker:
         self._columns = columns or pa.schema([])
         self._rows_at_once: int | None = None
         self.made: set[str] = set()  # names of the columns that the model added
-        self._predict = predictor.load_with(run.answers / (predictor.name or predictor.kind))  # type: ignore[attr-defined]
+        with self.collected():
+            self._predict = predictor.load_with(run.answers / (predictor.name or predictor.kind))  # type: ignore[attr-defined]
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         careful = self._careful_calls > 0
@@ -95,10 +98,14 @@ class Worker:
     def run(self, block: pa.Table, careful: bool) -> pa.Table:
         """`block` with the model's columns. careful: its rows may have killed a worker before."""
         heavy = heavy_columns(block, self._earlier, self._bytes_stay) - self._keep if self._drop_heavy else set()
-        with self._clock.call():
+        with self._clock.call(), self.collected():
             done = self.guard.run(block, self._apply, careful)
         supervisor.report_quarantined(done, block, self._run)
         return rows.leaving_out(done, sorted(heavy - self.made))
+
+    def collected(self) -> contextlib.AbstractContextManager[None]:
+        """While the model works: what it prints and logs goes to the run's log."""
+        return console.collected(self._run, self._source)
 
     def _apply(self, piece: pa.Table) -> pa.Table:
         return row_work.apply(piece, "infer", patiently(self._work, "infer"), self._clock)

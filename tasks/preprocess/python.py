@@ -14,9 +14,9 @@ from pydantic import Field
 
 from tasks import row_work
 from tasks.arrays import to_arrow
-from tasks.errors import ContractError, JobError, OvernightError
+from tasks.errors import ContractError, JobError
 from tasks.preprocess.step import PreprocessStep
-from tasks.targets import Target, described, fingerprint, import_target
+from tasks.targets import Target, fingerprint, import_target, made
 
 
 class PythonStep(PreprocessStep):
@@ -44,13 +44,7 @@ class PythonStep(PreprocessStep):
         found = import_target(self.target, "preprocess")
         function = partial(found, **self.kwargs)
         if isinstance(found, type):
-            try:
-                function = found(**self.kwargs)
-            except OvernightError:
-                raise
-            except Exception as error:
-                message = described(error, found.__module__)
-                raise JobError(f"{self.target}: __init__ raised {message}", "preprocess") from error
+            function = made(self.target, found, self.kwargs, "preprocess")
             if not callable(function):
                 raise JobError(
                     f"{self.target}: expected a method __call__(self, batch), found none. Add it.", "preprocess"

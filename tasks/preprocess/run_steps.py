@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from tasks import row_work, rows
+from tasks import console, row_work, rows
 from tasks.guard import Guard
 from tasks.patiently import patiently
 from tasks.preprocess.kinds import Step
@@ -64,8 +64,10 @@ def _rows_at_once(block: pa.Table, steps: tuple[Step, ...]) -> int:
 
 def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
     for step in steps:
-        before, work = piece, _built(type(step), step.model_dump_json(exclude_unset=True))
-        piece = row_work.apply(piece, "preprocess", patiently(work, "preprocess"))
+        before = piece
+        with console.collected(run, f"preprocess {getattr(step, 'target', None) or step.kind}"):
+            work = _built(type(step), step.model_dump_json(exclude_unset=True))
+            piece = row_work.apply(piece, "preprocess", patiently(work, "preprocess"))
         report_quarantined(piece, before, run)
     return piece
 

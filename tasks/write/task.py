@@ -97,6 +97,7 @@ def write(
                 "columns": summary({**ready.columns, **columns_left_out(records, ready)}, checks.drift),
                 "incidents": supervisor.incidents(run),
                 "left_out": sorted({name for record in records for name in record.left_out} - {*ready.schema.names}),
+                "logs": supervisor.kept_log(run),
             }
             files = sink.published(run, ready)
             receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed.write_seconds)

@@ -253,10 +253,11 @@ def test_rows_counted_while_reading_are_all_settled_and_one_that_fails_does_not_
     lost = {row["row_id"]: row for row in quarantine(tmp_path / "out", "all")}
     assert set(lost) == {f"a.{kind}#13", f"a.{kind}#20"}
     of_the_model = lost[f"a.{kind}#13"]
+    line = MODELS.partition("thirteen")[0].count("\n") + 1
     assert [of_the_model[name] for name in ("stage", "error_type", "error_message")] == [
         "infer",
         "ValueError",
-        "thirteen",
+        f"thirteen (flow_test_models.py:{line}, in __call__)",
     ]
 
 

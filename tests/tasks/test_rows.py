@@ -49,7 +49,8 @@ def test_of_a_failing_batch_exactly_the_culprits_are_quarantined(bad: set[int], 
     assert {i for i, state in enumerate(states(done)) if state == rows.QUARANTINED} == culprits
     expected = [None if i in culprits else 2 * i for i in range(count)]
     assert done["y"].to_pylist() == expected if "y" in done.column_names else set(expected) == {None}
-    assert {done["__error_message"][i].as_py() for i in culprits} == {f"no {i}" for i in culprits}
+    told = {done["__error_message"][i].as_py().partition(" (test_rows.py:")[0] for i in culprits}
+    assert told == {f"no {i}" for i in culprits}
     assert {done["__stage"][i].as_py() for i in culprits} <= {"infer"}
     assert done["__row"].to_pylist() == list(range(10, 10 + count))
 
@@ -111,7 +112,7 @@ def test_messages_are_never_empty_nor_endless_nor_beyond_utf8():
     assert len(rows.error_message(ValueError("x" * 10_000))) == rows.MESSAGE_LIMIT
     with pytest.raises(UnicodeDecodeError) as raised:
         b"caf\xe9 au lait".decode()
-    told = rows.error_message(raised.value)
+    told = rows.error_message(raised.value.with_traceback(None))
     assert told == "expected text in utf-8, found b'\\xe9 au lait' at byte 3: invalid continuation byte"
     pa.array([rows.error_message(ValueError("caf\udce9"))], pa.string())
 

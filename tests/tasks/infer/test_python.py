@@ -68,11 +68,21 @@ def test_an_init_that_raises_is_named_with_its_message_and_line(module):
     """)
     message = message_of(target=f"{name}:Broken", kwargs={"path": "w.pt"})
     assert f"{name}:Broken: __init__ raised FileNotFoundError: no weights at w.pt ({name}.py, line 4)" in message
+    quoted = f'  {name}.py:4, in __init__: raise FileNotFoundError(f"no weights at {{path}}")'
+    assert message.splitlines()[1:] == [quoted]
+    assert "Correct the code, or kwargs in the job file." in message
 
 
 def test_a_wrong_keyword_is_named(module):
     name = module("class Model:\n    def __init__(self, depth): ...\n    def __call__(self, batch): return batch")
-    assert "unexpected keyword argument 'dept'" in message_of(target=f"{name}:Model", kwargs={"dept": 3})
+    message = message_of(target=f"{name}:Model", kwargs={"dept": 3})
+    assert "unexpected keyword argument 'dept'" in message
+    assert "It takes (depth), and kwargs gives dept. Correct kwargs in the job file." in message
+
+
+def test_an_init_that_leaves_the_process_is_an_error_of_the_model(module):
+    name = module("class Model:\n    def __init__(self): raise SystemExit(3)")
+    assert f"{name}:Model: __init__ raised SystemExit: 3 ({name}.py, line 2)" in message_of(target=f"{name}:Model")
 
 
 def test_a_class_without_call_is_refused(module):

@@ -17,7 +17,7 @@ from tasks.errors import ContractError, JobError, StageFailed
 from tasks.forked import Begun
 from tasks.infer import trials
 from tasks.infer.predictor import Batch, Predict, Predictor
-from tasks.infer.trial import Trial, loaded
+from tasks.infer.trial import Trial, Trying, loaded
 from tasks.infer.trials import begin_trials, tried
 from tasks.resources import Plan, Pool
 from tests.chaos.runs import wait_for
@@ -112,3 +112,10 @@ def test_trouble_of_the_cluster_is_not_the_models(tmp_path: Path, marks: Path, m
     monkeypatch.setattr(trials, "_tried_by_ray", lost)
     with pytest.raises(ray.exceptions.RaySystemError, match="the node is gone"):
         try_it(tmp_path, Fragile(marks=str(marks)), begun=object())
+
+
+def test_what_fails_while_nothing_waits_for_it_is_raised_by_the_call_that_is_waited_for(tmp_path: Path) -> None:
+    trying = Trying(Fragile(marks=str(tmp_path / "marks"), fault="load"), make_run(tmp_path))
+    trying.loaded()
+    with pytest.raises(JobError, match="expected a model, found none"):
+        trying.on(SAMPLE)

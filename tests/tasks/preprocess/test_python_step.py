@@ -93,7 +93,7 @@ def test_a_row_that_raises_costs_only_itself():
     result = apply("fails_on_three")
     assert result["__state"].to_pylist() == [rows.LIVE, rows.LIVE, rows.QUARANTINED, rows.LIVE]
     assert result["__error_type"][2].as_py() == "ValueError"
-    assert result["__error_message"][2].as_py() == "three is no number"
+    assert result["__error_message"][2].as_py() == "three is no number (my_steps.py:26, in fails_on_three)"
 
 
 def exploded(target: str, *explode: str) -> pa.Table:

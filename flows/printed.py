@@ -1,0 +1,47 @@
+"""What user code prints and logs in Ray's workers: in the log of the Prefect run as it comes, and in the run's file."""
+
+import contextlib
+import contextvars
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from prefect import get_run_logger
+
+from tasks import supervisor
+from tasks.run_directory import Run
+
+SECONDS_BETWEEN, SECONDS_BETWEEN_WRITES = 1.0, 10.0
+LINES_AT_ONCE = 100  # that the Prefect run's log takes in `SECONDS_BETWEEN`
+
+
+@contextlib.contextmanager
+def printed_shown(run: Run) -> Iterator[None]:
+    """Show lines in the run's log, and keep them, while the body runs and once it has ended, however it ends."""
+    stop = threading.Event()
+    here = contextvars.copy_context()  # a thread has no context of its own, and with it another Prefect server
+    thread = threading.Thread(target=here.run, args=(_follow, run, get_run_logger(), stop), name="printed", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _follow(run: Run, logger: "logging.Logger | logging.LoggerAdapter[Any]", stop: threading.Event) -> None:
+    seen, kept, kept_at, is_last = 0, 0, time.monotonic(), False
+    while not is_last:
+        is_last = stop.wait(SECONDS_BETWEEN)
+        with contextlib.suppress(Exception):  # what is shown must never cost the run
+            before = seen
+            seen, lines = supervisor.lines_since(run, seen)
+            for line in lines[:LINES_AT_ONCE]:
+                logger.info(line)
+            if (left_out := seen - before - LINES_AT_ONCE) > 0:
+                logger.info(f"({left_out:,} lines left out here; see {run.log})")
+            if seen != kept and (is_last or time.monotonic() - kept_at >= SECONDS_BETWEEN_WRITES):
+                supervisor.kept_log(run)
+                kept, kept_at = seen, time.monotonic()

@@ -1,0 +1,189 @@
+"""What models, steps and the libraries that they call print and log, for the run's log: stdout, stderr and `logging`.
+
+`collected` sends each line that is written while its body runs to the run's supervisor. The streams go on as before, so
+a Ray worker's own log has the lines too. Where no code configures `logging`, stderr gets warnings of all code, and the
+messages of the user's own code, which Python drops. What C code and child processes write is not collected.
+"""
+
+import contextlib
+import contextvars
+import logging
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from tasks import supervisor
+from tasks.masking import masked
+from tasks.own_lines import is_own
+from tasks.run_directory import Run
+
+LONGEST_LINE = 1000  # characters
+LINES_A_SECOND = 100  # of a process; further ones are counted
+SECONDS_BETWEEN = 0.5  # messages to the supervisor, while the body runs
+
+_source: contextvars.ContextVar[str] = contextvars.ContextVar("source", default="")
+
+
+@contextlib.contextmanager
+def collected(run: Run, source: str) -> Iterator[None]:
+    """Send what is written while the body runs. source: the stage, and the model or step."""
+    install()
+    token = _source.set(source)
+    _collector.begin(run, source)
+    try:
+        yield
+    finally:
+        _collector.end()
+        _source.reset(token)
+
+
+def install() -> None:
+    """Put this file's streams and handler in their places, again where the user's code has put others there.
+
+    A process does it before it imports libraries that log: their handlers keep the stream that they find.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, _Tee):
+            setattr(sys, name, _Tee(stream))
+    if not isinstance(logging.lastResort, _LastResort):
+        logging.lastResort = _LastResort()
+    if not logging.root.handlers and logging.root.level == logging.WARNING:
+        logging.root.setLevel(logging.INFO)
+
+
+class _Collector:
+    """The lines that this process has not sent yet. A thread sends them, so that the last words before a death arrive.
+
+    `collected` may be entered by several threads, and within itself.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._sending = threading.Lock(), threading.Lock()
+        self._lines: list[str] = []
+        self._bodies = self._second = self._count = self._left_out = 0
+        self._run: Run | None = None
+        self._newest = ""  # the source of what threads write that the user's code started
+        self._written = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_on(self) -> bool:
+        return self._bodies > 0
+
+    def begin(self, run: Run, source: str) -> None:
+        with self._lock:
+            self._bodies += 1
+            self._run, self._newest = run, source
+
+    def end(self) -> None:
+        """Return once everything is sent, if it was the last body: the process may end with it."""
+        if self._bodies == 1:
+            for stream in (sys.stdout, sys.stderr):
+                if isinstance(stream, _Tee):
+                    stream.end_line()
+        with self._lock:
+            self._bodies -= 1
+        if not self.is_on:
+            self._send()
+
+    def add(self, line: str) -> None:
+        told = self._told(line)
+        with self._lock:
+            if (second := int(time.monotonic())) != self._second:
+                self._note_left_out()
+                self._second, self._count = second, 0
+            self._count += 1
+            if self._count > LINES_A_SECOND:
+                self._left_out += 1
+                return
+            self._lines.append(told)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._keep_sending, name="console", daemon=True)
+                self._thread.start()
+        self._written.set()
+
+    def _told(self, text: str) -> str:
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")[11:23]
+        return f"{at} {_source.get() or self._newest} [{platform.node()}:{os.getpid()}] {text}"
+
+    def _note_left_out(self) -> None:
+        if self._left_out:
+            self._lines.append(self._told(f"({self._left_out:,} lines left out: more than {LINES_A_SECOND} a second)"))
+            self._left_out = 0
+
+    def _keep_sending(self) -> None:
+        while True:
+            self._written.wait()
+            self._written.clear()
+            self._send()
+            time.sleep(SECONDS_BETWEEN)
+
+    def _send(self) -> None:
+        with self._sending:
+            with self._lock:
+                self._note_left_out()
+                lines, self._lines, run = self._lines, [], self._run
+            if lines and run:
+                with contextlib.suppress(Exception):  # what a model prints must not cost a row
+                    supervisor.tell(run, "said", lines)
+
+
+class _Tee:
+    """A stream whose lines are collected, too. Progress bars write over a line with \\r: its last text counts."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        written = self._stream.write(text)
+        if _collector.is_on:
+            *lines, begun = (self._begun + text).split("\n")
+            self._begun = _last_text(begun) + "\r" * begun.endswith("\r")
+            for line in lines:
+                self._add(line)
+            if len(self._begun) > LONGEST_LINE:
+                self.end_line()
+        return written
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def end_line(self) -> None:
+        """Collect what was written without an end of line."""
+        begun, self._begun = self._begun, ""
+        self._add(begun)
+
+    def _add(self, line: str) -> None:
+        if text := _last_text(line).rstrip():
+            cut = f" ... (of {len(text):,} characters)" if len(text) > LONGEST_LINE else ""
+            _collector.add(masked(text[:LONGEST_LINE]).encode(errors="replace").decode() + cut)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _LastResort(logging.Handler):
+    """Python's handler of last resort, which also takes messages of the user's own code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING or is_own(record.pathname):
+            print(self.format(record), file=sys.stderr)
+
+
+def _last_text(line: str) -> str:
+    return line.rstrip("\r").rpartition("\r")[2]
+
+
+_collector = _Collector()

@@ -1,0 +1,42 @@
+"""The line of the user's own code that an error came through. Own code is no part of Overnight, Python or a package."""
+
+import linecache
+import sysconfig
+import traceback
+from functools import lru_cache
+from pathlib import Path
+
+PACKAGES = ("site-packages", "dist-packages")
+OVERNIGHT = tuple(str(Path(__file__).resolve().parents[1] / name) for name in ("tasks", "flows"))
+PYTHON = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
+LONGEST_SOURCE = 200  # characters
+
+
+def place(error: BaseException) -> str:
+    """Return `steps.py:12, in clean` for the innermost own line that the error came through; empty if there is none."""
+    frame = _innermost(error)
+    return f"{Path(frame.filename).name}:{frame.lineno}, in {frame.name}" if frame else ""
+
+
+def quoted(error: BaseException) -> str:
+    """Return a line of text with `place` and the source there; empty if there is none."""
+    frame = _innermost(error)
+    if not frame:
+        return ""
+    source = linecache.getline(frame.filename, frame.lineno or 0).strip()[:LONGEST_SOURCE]
+    return f"\n  {place(error)}: {source}"
+
+
+@lru_cache(maxsize=1024)
+def is_own(filename: str) -> bool:
+    """Return whether the file is the user's own."""
+    path = Path(filename)
+    if filename.startswith("<") or any(part in PACKAGES for part in path.parts):
+        return False
+    names = {str(path), str(path.resolve())}
+    return not any(name.startswith(f"{folder}/") for name in names for folder in (*OVERNIGHT, *PYTHON))
+
+
+def _innermost(error: BaseException) -> traceback.FrameSummary | None:
+    frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False)
+    return next((frame for frame in reversed(frames) if is_own(frame.filename)), None)

@@ -1,0 +1,100 @@
+"""What a step and a model print and log reaches the terminal, the log of the Prefect run and a file."""
+
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import WORKER_PATH
+from tests.flows.conftest import Overnight
+from tests.prefect_api import ask
+
+MODULE = """
+    import logging
+
+    def clean(batch):
+        print("cleaning")
+        return batch
+
+    class Talks:
+        def __init__(self):
+            logging.getLogger("talking").info("loaded")
+
+        def __call__(self, batch):
+            print("asked https://me:secret@host/")
+            if (batch["x"] == 5).any():
+                raise ValueError("five")
+            return {"y": batch["x"]}
+
+    class Breaks:
+        def __init__(self, file):
+            self.weights = open(file)
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> dict[str, object]:
+    (WORKER_PATH / "talking.py").write_text(textwrap.dedent(MODULE))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.csv").write_text("x\n1\n2\n3\n")
+    return {
+        "name": "talks",
+        "source": {"kind": "csv", "path": "in"},
+        "preprocess": [{"kind": "python", "target": "talking:clean"}],
+        "inference": [{"kind": "python", "target": "talking:Talks"}],
+        "sink": {"kind": "parquet", "path": "out"},
+    }
+
+
+def test_what_is_printed_and_logged_reaches_terminal_prefect_and_the_file_of_the_receipt(
+    overnight: Overnight, prefect_api: str, job: dict[str, object], tmp_path: Path
+) -> None:
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    done = overnight("run", "job.yaml", "-v", "--json")
+    assert done.returncode == 0, done.stderr
+    kept = (tmp_path / json.loads(done.stdout)["logs"]).read_text()
+    logs = ask(prefect_api, "/logs/filter", {"limit": 200, "sort": "TIMESTAMP_DESC"})
+    for shown in (kept, done.stderr, "\n".join(log["message"] for log in logs)):
+        for source, text in (
+            ("preprocess talking:clean", "cleaning"),
+            ("infer talking:Talks", "INFO talking: loaded"),
+            ("infer talking:Talks", "asked https://***:***@host/"),
+        ):
+            assert any(source in line and line.endswith(f"] {text}") for line in shown.splitlines()), shown
+
+
+def test_a_failed_run_names_its_file_too_and_without_v_the_terminal_stays_quiet(
+    overnight: Overnight, job: dict[str, object], tmp_path: Path
+) -> None:
+    (tmp_path / "in/a.csv").write_text("x\n5\n")
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job | {"checks": {"max_quarantined": 0}}))
+    done = overnight("run", "job.yaml")
+    assert done.returncode == 1
+    assert "cleaning" not in done.stderr
+    failure = json.loads((tmp_path / "out/_overnight/all/failure.json").read_text())
+    assert "INFO talking: loaded" in (tmp_path / failure["logs"]).read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (
+            {"target": "talking:Breaks", "kwargs": {"file": "none"}},
+            "talking:Breaks: __init__ raised FileNotFoundError: [Errno 2] No such file or directory: 'none'",
+        ),
+        ({"target": "talking:Breaks"}, "It takes (file), and kwargs gives nothing. Correct kwargs in the job file."),
+    ],
+)
+def test_a_model_that_cannot_be_made_is_one_message_without_a_traceback(
+    overnight_process: Overnight, job: dict[str, object], tmp_path: Path, model: dict[str, object], says: str
+) -> None:
+    (tmp_path / "talking.py").write_text((WORKER_PATH / "talking.py").read_text())
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job | {"inference": [{"kind": "python", **model}]}))
+    done = overnight_process("run", "job.yaml")
+    assert done.returncode == 1
+    assert done.stderr.count(says) == 1
+    assert "Unhandled error" not in done.stderr
+    assert "Traceback" not in done.stderr

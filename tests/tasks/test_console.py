@@ -1,0 +1,152 @@
+"""What user code prints and logs is collected line by line, in bounds, in the process where it happens."""
+
+import json
+import logging
+import subprocess
+import sys
+import textwrap
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tasks import console, fork_server
+from tasks.forked import in_process_of_its_own
+from tests.tasks.runs import make_run
+
+BEGINNING = """
+    import json, logging, sys, threading, time, warnings
+    from pathlib import Path
+    from tasks import console, supervisor
+    from tests.tasks.runs import make_run
+
+    told = []
+    supervisor.tell = lambda run, method, lines: told.extend(lines)
+    run = make_run("/nowhere")
+"""
+END = """
+    Path("told.json").write_text(json.dumps(told))
+"""
+
+
+def told_by(folder: Path, code: str) -> list[str]:
+    """Return the collected lines of a process that runs `code`, each from its source on, without the worker."""
+    (folder / "own.py").write_text(textwrap.dedent(BEGINNING) + textwrap.dedent(code) + textwrap.dedent(END))
+    environment_paths = [str(Path(__file__).resolve().parents[2])]
+    command = [sys.executable, "-c", f"import sys; sys.path[:0] = {environment_paths}; import runpy; "
+               "runpy.run_path('own.py', run_name='own')"]  # fmt: skip
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines: list[str] = json.loads((folder / "told.json").read_text())
+    heads, texts = zip(*[line.split("] ", 1) for line in lines], strict=True) if lines else ((), ())
+    return [f"{head.split(' ', 1)[1].rsplit(' [', 1)[0]}: {text}" for head, text in zip(heads, texts, strict=True)]
+
+
+def test_what_is_printed_and_logged_while_user_code_runs_is_told_with_its_source(tmp_path: Path) -> None:
+    code = """
+        print("before")
+        with console.collected(run, "preprocess steps:clean"):
+            print("a", 1)
+            sys.stderr.write("to stderr\\n")
+            with console.collected(run, "infer m:M"):
+                print("no end of line", end="")
+        print("after")
+    """
+    assert told_by(tmp_path, code) == [
+        "preprocess steps:clean: a 1",
+        "preprocess steps:clean: to stderr",
+        "preprocess steps:clean: no end of line",
+    ]
+
+
+def test_without_a_configuration_own_messages_and_all_warnings_are_told(tmp_path: Path) -> None:
+    code = """
+        with console.collected(run, "infer m:M"):
+            logging.getLogger("mine").info("loaded")
+            logging.getLogger("mine").debug("detail")
+            library = logging.getLogger("library")
+            for level in (logging.INFO, logging.WARNING):
+                file = "/x/site-packages/library.py"
+                library.handle(library.makeRecord("library", level, file, 1, "of it", (), None))
+            warnings.warn("old")
+    """
+    told = told_by(tmp_path, code)
+    assert told[:2] == ["infer m:M: INFO mine: loaded", "infer m:M: WARNING library: of it"]
+    assert "UserWarning: old" in told[2]
+
+
+def test_a_configuration_of_the_user_s_holds(tmp_path: Path) -> None:
+    code = """
+        with console.collected(run, "infer m:M"):
+            logging.basicConfig(level=logging.DEBUG, format="mine %(message)s")
+            logging.getLogger("mine").debug("detail")
+    """
+    assert told_by(tmp_path, code) == ["infer m:M: mine detail"]
+
+
+def test_of_a_progress_bar_the_last_text_is_told(tmp_path: Path) -> None:
+    code = """
+        with console.collected(run, "infer m:M"):
+            for percent in (1, 50, 100):
+                print(f"\\r{percent}%", end="")
+            print()
+    """
+    assert told_by(tmp_path, code) == ["infer m:M: 100%"]
+
+
+def test_lines_beyond_the_bound_are_counted(tmp_path: Path) -> None:
+    code = """
+        console.time.monotonic = lambda: 0.0
+        with console.collected(run, "infer m:M"):
+            for row in range(1000):
+                print("row", row)
+    """
+    told = told_by(tmp_path, code)
+    assert told[99:] == ["infer m:M: row 99", "infer m:M: (900 lines left out: more than 100 a second)"]
+
+
+def test_a_long_line_is_cut_and_a_secret_is_masked(tmp_path: Path) -> None:
+    code = """
+        with console.collected(run, "infer m:M"):
+            print("x" * 5000)
+            print("asked https://me:secret@host/path?key=secret")
+    """
+    long, masked = told_by(tmp_path, code)
+    assert long == f"infer m:M: {'x' * 1000} ... (of 5,000 characters)"
+    assert masked == "infer m:M: asked https://***:***@host/path?key=***"
+
+
+def test_a_line_arrives_before_its_call_has_ended(tmp_path: Path) -> None:
+    code = """
+        with console.collected(run, "infer m:M"):
+            print("last words")
+            until = time.monotonic() + 30
+            while not told and time.monotonic() < until:
+                time.sleep(0.01)
+            arrived = len(told)
+        told[:] = told[:arrived]
+    """
+    assert told_by(tmp_path, code) == ["infer m:M: last words"]
+
+
+def test_threads_that_user_code_starts_are_heard(tmp_path: Path) -> None:
+    code = """
+        with console.collected(run, "infer m:M"):
+            thread = threading.Thread(target=print, args=["from a thread"])
+            thread.start()
+            thread.join()
+    """
+    assert told_by(tmp_path, code) == ["infer m:M: from a thread"]
+
+
+def says_something(run: Any) -> None:
+    with console.collected(run, "infer m:M"):
+        print("printed")
+        logging.getLogger("tests").info("logged")
+
+
+def test_what_a_forked_process_writes_is_told_by_the_one_that_it_works_for(tmp_path: Path) -> None:
+    told = []
+    with fork_server.started():
+        in_process_of_its_own(partial(says_something, make_run(tmp_path)), lambda *question: told.append(question))
+    lines = [line.split("] ", 1)[1] for _, method, lines in told if method == "said" for line in lines]
+    assert lines == ["printed", "INFO tests: logged"]

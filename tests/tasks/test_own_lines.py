@@ -1,0 +1,83 @@
+"""The reason of a failed row names the innermost line of the user's own code, wherever the error came from."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flows
+from tasks import own_lines, rows
+from tasks.errors import RowError
+
+STEPS = """import json
+
+def clean(text):
+    return json.loads(text)
+
+def leave():
+    raise SystemExit(3)
+
+def two_lines():
+    raise ValueError("first\\nsecond")
+"""
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> dict[str, Any]:
+    code: dict[str, Any] = {}
+    (tmp_path / "steps.py").write_text(STEPS)
+    exec(compile(STEPS, str(tmp_path / "steps.py"), "exec"), code)
+    return code
+
+
+def raised_by(work: Callable[[], Any]) -> BaseException:
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 - of several kinds
+        work()
+    return caught.value
+
+
+def test_the_place_is_the_innermost_line_that_is_no_library_s(steps: dict[str, Any]) -> None:
+    error = raised_by(lambda: steps["clean"]("{"))
+    assert isinstance(error, json.JSONDecodeError)
+    assert rows.error_message(error).endswith("(char 1) (steps.py:4, in clean)")
+    assert own_lines.quoted(error) == "\n  steps.py:4, in clean: return json.loads(text)"
+
+
+def test_the_place_ends_the_first_line_of_a_reason(steps: dict[str, Any]) -> None:
+    told = rows.error_message(raised_by(steps["two_lines"]))  # type: ignore[arg-type]
+    assert told == "first (steps.py:10, in two_lines)\nsecond"
+
+
+def test_a_row_error_has_the_place_of_its_cause_once(steps: dict[str, Any]) -> None:
+    error = RowError("the code called sys.exit(3)")
+    error.__cause__ = raised_by(steps["leave"])
+    told = rows.error_message(error)
+    assert told == "the code called sys.exit(3) (steps.py:7, in leave)"
+    again = RowError(f"a#1: {told} (1 of 2 rows)")
+    again.__cause__ = error.__cause__
+    assert rows.error_message(again) == f"a#1: {told} (1 of 2 rows)"
+
+
+def test_an_error_of_libraries_alone_has_no_place() -> None:
+    with pytest.raises(json.JSONDecodeError) as caught:
+        json.loads("{")
+    told = rows.error_message(caught.value.with_traceback(caught.tb.tb_next))
+    assert told.endswith("(char 1)")
+
+
+@pytest.mark.parametrize(
+    ("file", "is_own"),
+    [
+        ("/home/me/job/steps.py", True),
+        ("/home/me/.venv/lib/python3.11/site-packages/PIL/Image.py", False),
+        ("<frozen importlib._bootstrap>", False),
+        ("<string>", False),
+        (json.__file__, False),
+        (rows.__file__, False),
+        (flows.__file__, False),
+    ],
+)
+def test_own_code_is_no_part_of_overnight_of_python_or_of_a_package(file: str, is_own: bool) -> None:
+    assert own_lines.is_own(file) == is_own
