@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from decimal import Decimal
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import orjson
@@ -37,12 +37,12 @@ def values(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
     Raises:
         RowError: If the rest of a document is no JSON, or is too long.
     """
-    first = next(pieces, b"")
-    if not _is_document(first, name.lower().endswith((".json", ".json.gz"))):
-        for piece in chain([first], pieces):
+    taken = [next(pieces, b"")]
+    if not _is_document(taken, pieces, name.lower().endswith((".json", ".json.gz"))):
+        for piece in chain(taken, pieces):
             yield from (line for line in piece.split(b"\n") if line.strip())
         return
-    content = bytearray(first)
+    content = bytearray(b"".join(taken))
     for piece in pieces:
         content += piece
         if len(content) > DOCUMENT_BYTES:
@@ -58,18 +58,43 @@ def parsed(lines: list[bytes]) -> list[dict[str, Any] | RowError]:
     return [_parse(line, long) for line, long in zip(lines, is_long, strict=True)]
 
 
-def _is_document(first: bytes, is_json_file: bool) -> bool:
-    line = first.lstrip().partition(b"\n")[0].strip()
+def _is_document(taken: list[bytes], pieces: Iterator[bytes], is_json_file: bool) -> bool:
+    """Whether the first value is an array, or an object over several lines. Takes pieces until its end is there."""
+    line = taken[0].lstrip().partition(b"\n")[0].strip()
     if not line.startswith((b"[", b"{")):
         return False
     try:
         return isinstance(orjson.loads(line), list) and is_json_file
     except orjson.JSONDecodeError:
         pass
+    size = 0
+    while (is_begun := _begins_document(b"".join(taken))) is None:
+        size = max(2 * size, 1)  # of the pieces that are read next, for each time all of them are read again
+        more = list(islice(pieces, size))
+        taken += more
+        if not more or sum(map(len, taken)) > DOCUMENT_BYTES:
+            return False
+    return is_begun
+
+
+def _begins_document(content: bytes) -> bool | None:
+    """Whether the first item of an array, or an object of several lines, is there; None if it is longer."""
     try:
-        return b"\n" in next(_items(first), b"") or line.startswith(b"[")
-    except RowError:
+        text = content.decode()
+    except UnicodeDecodeError:
         return False
+    start = _next(text, 0)
+    is_array = text.startswith("[", start)
+    start = _next(text, start + is_array)
+    if is_array and text.startswith("]", start):
+        return True
+    try:
+        stop = json.JSONDecoder().raw_decode(text, start)[1]
+    except json.JSONDecodeError as error:
+        return None if error.pos >= len(text.rstrip()) else False
+    except RecursionError:
+        return False
+    return is_array or "\n" in text[start:stop]
 
 
 def _items(content: bytes) -> Iterator[bytes]:
