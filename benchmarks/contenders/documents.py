@@ -19,7 +19,7 @@ def chunks(name: str, content: bytes) -> Iterator[tuple[str, str]]:
 
     document = pypdfium2.PdfDocument(content)
     for number, page in enumerate(document, 1):
-        text = page.get_textpage().get_text_bounded()
+        text = page.get_textpage().get_text_range().replace("\ufffe", "-")  # at the end of a line
         for chunk, (start, end) in enumerate(by_characters(text, SIZE, OVERLAP)):
             yield f"{name}#{number}.{chunk}", text[start:end]
     document.close()

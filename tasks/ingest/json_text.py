@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import orjson
@@ -40,19 +40,20 @@ def values(pieces: Iterator[bytes | RowError], name: str, most: int) -> Iterator
     Raises:
         RowError: If the rest of a document is no JSON, or is too long.
     """
-    first = next(pieces, b"")
-    if isinstance(first, RowError) or not _is_document(first, name.lower().endswith((".json", ".json.gz"))):
-        for piece in chain([first], pieces):
+    taken = [next(pieces, b"")]
+    if not _is_document(taken, pieces, name.lower().endswith((".json", ".json.gz")), most):
+        for piece in chain(taken, pieces):
             if isinstance(piece, RowError):
                 yield RowError(f"{piece}; {RAISE}")
                 continue
-            for line in piece.split(b"\n"):
+            for line in piece.split(b"
+"):
                 if len(line) > most:
                     yield RowError(f"expected a line of at most {most:,} bytes, found {len(line):,}; {RAISE}")
                 elif line.strip():
                     yield line
         return
-    content = bytearray(first)
+    content = bytearray(_joined(taken))
     for piece in pieces:
         if isinstance(piece, RowError):
             raise RowError(f"{piece}; {RAISE}")
@@ -75,18 +76,49 @@ def parsed(lines: Sequence[bytes | RowError]) -> list[dict[str, Any] | RowError]
     ]
 
 
-def _is_document(first: bytes, is_json_file: bool) -> bool:
-    line = first.lstrip().partition(b"\n")[0].strip()
+def _is_document(
+    taken: list[bytes | RowError], pieces: Iterator[bytes | RowError], is_json_file: bool, most: int
+) -> bool:
+    """Whether the first value is an array, or an object over several lines. Takes pieces until its end is there."""
+    line = _joined(taken).lstrip().partition(b"\n")[0].strip()
     if not line.startswith((b"[", b"{")):
         return False
     try:
         return isinstance(orjson.loads(line), list) and is_json_file
     except orjson.JSONDecodeError:
         pass
+    size = 0
+    while (is_begun := _begins_document(_joined(taken))) is None:
+        size = max(2 * size, 1)  # of the pieces that are read next, for each time all of them are read again
+        more = list(islice(pieces, size))
+        taken += more
+        if not more or any(isinstance(piece, RowError) for piece in more) or len(_joined(taken)) > most:
+            return False
+    return is_begun
+
+
+def _joined(pieces: list[bytes | RowError]) -> bytes:
+    return b"".join(piece for piece in pieces if isinstance(piece, bytes))
+
+
+def _begins_document(content: bytes) -> bool | None:
+    """Whether the first item of an array, or an object of several lines, is there; None if it is longer."""
     try:
-        return b"\n" in next(_items(first), b"") or line.startswith(b"[")
-    except RowError:
+        text = content.decode()
+    except UnicodeDecodeError:
         return False
+    start = _next(text, 0)
+    is_array = text.startswith("[", start)
+    start = _next(text, start + is_array)
+    if is_array and text.startswith("]", start):
+        return True
+    try:
+        stop = json.JSONDecoder().raw_decode(text, start)[1]
+    except json.JSONDecodeError as error:
+        return None if error.pos >= len(text.rstrip()) else False
+    except RecursionError:
+        return False
+    return is_array or "\n" in text[start:stop]
 
 
 def _items(content: bytes) -> Iterator[bytes]:

@@ -23,6 +23,7 @@ from tasks.preprocess.step import PreprocessStep
 COLUMNS = pa.schema([("text", pa.string()), ("page", pa.int64()), ("pages", pa.int64())])
 EXPECTED = "pdf_text: expected a PDF file"
 PASSWORD = 1 << 13  # of a text field; ISO 32000-1, table 228
+HYPHEN, HYPHEN_OF_VISIBLE = "\ufffe", "\x02"  # no characters of a text
 ONE_AT_A_TIME = threading.Lock()  # PDFium is not safe for threads
 
 
@@ -71,12 +72,28 @@ def _text(pdfium: Any, document: Any, number: int, count: int) -> str:
     try:
         page = document[number]
         try:
-            text = str(page.get_textpage().get_text_bounded())
+            text = _written(page.get_textpage())
             return "\n".join(filter(None, [text, *_filled_in(pdfium.raw, document, page)]))
         finally:
             page.close()
     except pdfium.PdfiumError as error:
         raise RowError(f"{EXPECTED}, found that page {number + 1} of {count} cannot be read: {error}") from error
+
+
+def _written(page: Any) -> str:
+    """The text of a page, as it is there.
+
+    PDFium has two ways to give it. One has all line breaks, and text that lies outside the page too. The other leaves
+    line breaks out, so that numbers run together: it is taken only where there is such text. Both give a mark
+    of their own for a hyphen that ends a line.
+    """
+    everywhere = str(page.get_text_range()).replace(HYPHEN, "-")
+    visible = str(page.get_text_bounded()).replace(HYPHEN_OF_VISIBLE, "-")
+    return everywhere if _letters(everywhere) == _letters(visible) else visible
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text))
 
 
 def _filled_in(raw: Any, document: Any, page: Any) -> Iterator[str]:

@@ -175,6 +175,32 @@ def test_a_document_has_a_row_for_each_of_its_objects(read: Reader, name: str):
     assert not found.bad
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+@pytest.mark.parametrize("size", [1, 2**20, 5 * 2**20])  # the file is read in pieces of a mebibyte
+def test_an_object_over_several_lines_is_a_row_whatever_its_size_and_its_last_line(read: Reader, size: int, end: str):
+    objects = [{"a": 1, "t": ["x" * 1000] * (size // 1000)}, {"a": 2, "t": []}]
+    contents = {"one.json": objects[:1], "two.json": objects}
+    files = {name: "\n".join(json.dumps(row, indent=1) for row in some) + end for name, some in contents.items()}
+    files["array.json"] = json.dumps(objects, indent=2) + end
+    found = read(Jsonl, {name: content.encode() for name, content in files.items()})
+    assert found.counts == {"array.json": 2, "one.json": 1, "two.json": 2}
+    assert {name: row["a"] for name, row in found.good.items()} == {
+        "array.json#0": 1, "array.json#1": 2, "one.json#0": 1, "two.json#0": 1, "two.json#1": 2
+    }  # fmt: skip
+    assert [len(row["t"]) for row in found.good.values()] == [size // 1000, 0, size // 1000, size // 1000, 0]
+
+
+@pytest.mark.parametrize("content", ["[]", "[\n]", "[ \n\n ]\n"])
+def test_an_array_without_items_has_no_row(read: Reader, content: str):
+    assert read(Jsonl, {"a.json": content.encode()}).counts == {"a.json": 0}
+
+
+def test_a_line_that_breaks_off_inside_an_object_costs_itself_and_no_document_is_made_of_the_next(read: Reader):
+    found = read(Jsonl, {"a.jsonl": b'{"a":\n{"a":2}\n', "b.jsonl": b'{"a":[\n{"a":3}\n{"a":4}\n'})
+    assert found.column("a") == [2, 3, 4]
+    assert set(found.bad) == {"a.jsonl#0", "b.jsonl#0"}
+
+
 BROKEN_DOCUMENTS = {
     b'[\n{"a":1},\n{"a":': (1, 'expected JSON, found \'{"a":'),
     b'[\n{"a":1},\n{"a":2}': (2, "expected the end of a JSON array, found ''"),

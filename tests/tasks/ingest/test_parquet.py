@@ -205,6 +205,11 @@ def test_a_footer_that_promises_other_rows_than_there_are_costs_its_file_alone(r
     assert found.good["a.parquet#0"]["x"] == 1
 
 
+def test_a_footer_that_leaves_its_sum_of_rows_at_0_costs_nothing(read: Reader):
+    found = read(Parquet, {"a.parquet": declaring(0, [0])})
+    assert (len(found.good), found.bad) == (7777, {})
+
+
 def test_many_rows_in_few_bytes_are_rows_if_they_are_there(read: Reader):
     content = file({"x": [None] * 200_000}, compression="none")
     assert len(content) * 8 < 200_000

@@ -47,6 +47,15 @@ def compressed(codec: str, container: str, seconds: float = 2.0, rate: int = 16_
     return file.getvalue()
 
 
+def aiff_of_gsm(packets: int) -> bytes:
+    """An AIFF-C file of silence, 160 samples a packet, whose header counts samples, as libsndfile writes it."""
+    rate = b"\x40\x0c\xfa\x00" + bytes(6)  # 16,000 as an extended float
+    common = struct.pack(">hIh", 1, 160 * packets, 0) + rate + b"GSM " + bytes(2)
+    chunks = {b"COMM": common, b"SSND": bytes(8) + (b"\xd0" + bytes(32)) * packets}
+    body = b"AIFC" + b"".join(name + struct.pack(">I", len(inner)) + inner for name, inner in chunks.items())
+    return b"FORM" + struct.pack(">I", len(body)) + body
+
+
 def plain(content: bytes, rate: int = 16_000) -> np.ndarray:
     """What PyAV's own documentation does to decode and resample."""
     resampler = av.AudioResampler(format="fltp", layout="mono", rate=rate)
@@ -77,6 +86,7 @@ def broken() -> dict[str, tuple[bytes, str]]:
         "cut-flac": (flac[: len(flac) // 2], "do not decode: Invalid data"),
         "cut-mp3": (mp3[: len(mp3) // 2], r"whole, found \d+ bytes of \d+: it is cut off"),
         "overwritten": (flac[:9000] + b"\x55" * 2000 + flac[11000:], "whole, found 1.* s of 2"),
+        "highest-byte-first": (b"RIFX" + WHOLE[4:], "found a WAV file with the highest byte first .RIFX.; convert it"),
         "no-rate": (WHOLE[:24] + bytes(4) + WHOLE[28:], "do not decode"),
         "unknown-codec": (WHOLE[:20] + b"\x77\x77" + WHOLE[22:], "do not decode: Decoder not found"),
         "not-numbers": (floats, "samples that are no finite numbers"),

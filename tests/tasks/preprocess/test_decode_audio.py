@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from tasks import arrays, row_work, rows
 from tasks.preprocess.decode_audio import DecodeAudio
 from tests.tasks.blocks import source_block
-from tests.tasks.preprocess.sounds import PLAYLIST, WHOLE, broken, compressed, plain, tone, wav
+from tests.tasks.preprocess.sounds import PLAYLIST, WHOLE, aiff_of_gsm, broken, compressed, plain, tone, wav
 
 
 def files(contents: dict[str, bytes], column: str = "audio") -> pa.Table:
@@ -47,6 +47,16 @@ def test_a_compressed_file_is_what_the_plain_library_gives(codec: tuple[str, str
     content = compressed(*codec, rate=48_000)
     (row,) = decoded({"a": content})
     np.testing.assert_array_equal(row["audio"], plain(content))
+
+
+def test_the_last_packet_of_alac_in_caf_is_whole() -> None:
+    (row,) = decoded({"a.caf": compressed("alac", "caf", seconds=1.0)})
+    assert row["audio"].shape == (1, 16_000)
+
+
+def test_seconds_that_ffmpeg_takes_for_160_times_as_many_refuse_no_file() -> None:
+    (row,) = decoded({"a.aiff": aiff_of_gsm(100)})
+    assert row["audio"].shape == (1, 16_000)
 
 
 def test_channels_are_mixed_and_rates_converted() -> None:

@@ -40,12 +40,35 @@ def test_a_page_with_text_is_a_row_as_the_plain_library_reads_it() -> None:
     for name, content in (("a.pdf", WHOLE), ("b/b.pdf", many)):
         document = pypdfium2.PdfDocument(content)
         for number, page in enumerate(document, 1):
-            if text := page.get_textpage().get_text_bounded():
+            if text := page.get_textpage().get_text_range():
                 row = {"row_id": f"{name}#{number}", "text": text, "page": number, "pages": len(document)}
                 expected.append(row)
     assert found == expected
     assert [row["text"] for row in found[:2]] == ["Hello world,\r\nsecond line", "Third page"]
     assert len(found) == 32
+
+
+def drawn(operators: str) -> str:
+    """The text of a page on which these are drawn; empty if it is quarantined for having none."""
+    block = row_work.apply(files({"a.pdf": pdf([[]], operators.encode())}), "preprocess", PdfText().build())
+    return "".join(row["text"] for row in made(block))
+
+
+def test_a_hyphen_at_the_end_of_a_line_is_a_hyphen() -> None:
+    assert drawn("BT /F1 12 Tf 50 700 Td 14 TL (no sea taki-) Tj T* (mata, mother-in-law) Tj ET") == (
+        "no sea taki-mata, mother-in-law"
+    )
+
+
+def test_numbers_that_stand_apart_do_not_run_together() -> None:
+    cells = [(50, 680, "7"), (90, 686, "5"), (140, 686, "8")]
+    assert drawn(" ".join(f"BT /F1 6 Tf {x} {y} Td ({text}) Tj ET" for x, y, text in cells)).split() == ["7", "5", "8"]
+
+
+def test_text_outside_the_page_is_no_text_of_it() -> None:
+    outside = "BT /F1 12 Tf 50 900 Td (mark of a printer) Tj ET"
+    assert drawn(outside) == ""
+    assert drawn(f"{outside} BT /F1 12 Tf 50 700 Td (seen) Tj ET").strip() == "seen"
 
 
 def test_what_is_filled_into_a_form_is_text_of_its_page() -> None:
