@@ -1,0 +1,105 @@
+"""Tables of which one file is damaged: a file of data costs its own rows, and a file of the table's record the listing.
+
+A file of data keeps its length: of another length it is refused before it is opened.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from tasks.errors import InputError
+from tasks.ingest.delta import Delta
+from tasks.ingest.iceberg import Iceberg
+from tasks.ingest.lance import Lance
+from tasks.ingest.listing import list_inputs, told
+from tasks.ingest.source import Source
+from tests.fuzz.mutations import Sample
+from tests.fuzz.targets import READ, REFUSED, Target, assert_own_words
+from tests.tasks.ingest.conftest import Read, read_all
+
+ROWS = pa.table(
+    {
+        "n": range(6),
+        "text": [f"row {n}" if n % 2 else None for n in range(6)],
+        "list": [[n / 2] * (n % 3) for n in range(6)],
+    }
+)
+
+
+def table_target(
+    make: Callable[[Path], Source], file: str, is_record: bool = False, keeps_length: bool = False
+) -> Callable[[Path], Target]:
+    """The reader of a table. `file`: a pattern whose newest file is damaged; `is_record`: it holds no rows."""
+
+    def made(folder: Path) -> Target:
+        source = make(folder)
+        assert len(_read(source).good) == len(ROWS)
+        path = max(folder.glob(file), key=lambda path: path.stat().st_mtime_ns)
+        whole = path.read_bytes()
+
+        def run(sample: Sample) -> str:
+            path.write_bytes(sample.content)
+            try:
+                found = _read(source)
+            except InputError as error:
+                if not is_record:
+                    raise
+                assert_own_words(str(error))
+                return REFUSED
+            finally:
+                path.write_bytes(whole)
+            for reason in found.bad.values():
+                assert_own_words(reason)
+            return READ if found.good else REFUSED
+
+        return Target((Sample(path.name, whole),), run, keeps_length)
+
+    return made
+
+
+def _read(source: Source) -> Read:
+    """What a run reads of a table: the version is chosen first."""
+    with told(source.place("all")):
+        snapshot = source.snapshot("all")
+    chosen = source.at(snapshot) if snapshot else source
+    return read_all(chosen, chosen.units(list_inputs(chosen, "all")))
+
+
+def delta(folder: Path) -> Delta:
+    from deltalake import write_deltalake
+
+    for part in (ROWS[:3], ROWS[3:]):
+        write_deltalake(folder / "table", part, mode="append")
+    return Delta(path=str(folder / "table"))
+
+
+def lance(folder: Path) -> Lance:
+    from lance import write_dataset
+
+    write_dataset(ROWS, folder / "table.lance", max_rows_per_file=3)
+    return Lance(path=str(folder / "table.lance"))
+
+
+def iceberg(folder: Path) -> Iceberg:
+    from pyiceberg.catalog import load_catalog
+
+    settings = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
+    catalog = load_catalog("fuzz", **settings)
+    catalog.create_namespace("a")
+    table = catalog.create_table("a.b", schema=ROWS.schema)
+    for part in (ROWS[:3], ROWS[3:]):
+        table.append(part)
+    return Iceberg(table=table.metadata_location.removeprefix("file://"))
+
+
+TARGETS: dict[str, Callable[[Path], Target]] = {
+    "delta": table_target(delta, "table/*.parquet", keeps_length=True),
+    "delta record": table_target(delta, "table/_delta_log/*.json", is_record=True),
+    "lance": table_target(lance, "table.lance/data/*.lance", keeps_length=True),
+    "lance record": table_target(lance, "table.lance/_versions/*.manifest", is_record=True),
+    "iceberg": table_target(iceberg, "**/*.parquet", keeps_length=True),
+    "iceberg record": table_target(iceberg, "**/*.metadata.json", is_record=True),
+    "iceberg list": table_target(iceberg, "**/snap-*.avro", is_record=True),
+    "iceberg files": table_target(iceberg, "**/*-m0.avro", is_record=True),
+}
