@@ -46,8 +46,7 @@ def values(pieces: Iterator[bytes | RowError], name: str, most: int) -> Iterator
             if isinstance(piece, RowError):
                 yield RowError(f"{piece}; {RAISE}")
                 continue
-            for line in piece.split(b"
-"):
+            for line in piece.split(b"\n"):
                 if len(line) > most:
                     yield RowError(f"expected a line of at most {most:,} bytes, found {len(line):,}; {RAISE}")
                 elif line.strip():
