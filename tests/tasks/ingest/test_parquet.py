@@ -9,6 +9,7 @@ import re
 import struct
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,9 +19,12 @@ from pyarrow import feather
 
 from tasks import rows
 from tasks.errors import InputError
+from tasks.ingest import parquet, taking
 from tasks.ingest.listing import list_inputs
 from tasks.ingest.parquet import Parquet
 from tasks.ingest.parquet_types import plain_kind
+from tasks.manifest import read_schema
+from tasks.storage import Location
 from tasks.write.publishable import common_schema, conform
 from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
 
@@ -340,6 +344,25 @@ def test_a_value_that_the_common_type_does_not_hold_is_quarantined_alone(read: R
     told = "column x: expected double, as in a.parquet, found int64 in b.parquet, and a value that double does not hold"
     assert found.bad == {"b.parquet#0": told}
     assert found.column("x") == [1.5, 2.0]
+
+
+def test_a_column_first_met_late_has_the_type_that_the_first_file_with_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "SAMPLE_FILES", 2)
+    monkeypatch.setattr(taking, "FILES_AT_ONCE", 2)
+    late = [{}, {}, {}, {"y": pa.array([3], pa.int32())}, {"y": ["x"]}, {"y": [2**40]}]
+    for i, columns in enumerate(late):
+        (tmp_path / f"{i}.parquet").write_bytes(file({"x": [i], **columns}))
+    source, place = Parquet(path=str(tmp_path)), Location(str(tmp_path / "manifest"))
+    taking.take_manifest(place, source, "all")
+    units, schema = source.units(list_inputs(source, "all")), read_schema(place)
+    assert schema is not None
+    assert schema.field("y").type == pa.int64()
+    found = read_all(source, units, schema)
+    told = "column y: expected int64, as in 3.parquet, found string in 4.parquet; write the column with one type"
+    assert found.bad == {"4.parquet#0": told}
+    assert [row.get("y") for row in found.good.values()] == [None, None, None, 3, 2**40]
 
 
 REQUIRED = pa.field("c", pa.int64(), nullable=False)
