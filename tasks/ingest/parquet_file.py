@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from tasks.errors import RowError
 from tasks.ingest.counted import BROKEN, Judged, Part
+from tasks.ingest.parquet_pages import values_in_pages
 from tasks.ingest.parquet_types import plain
 from tasks.ingest.tables import damage_told
 
@@ -52,6 +53,7 @@ def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str
         return
     done = 0
     with damage_told(f"row group {group} of a Parquet file as it was written"):
+        _compare_pages(file, opened, group)
         errors = _times_that_do_not_fit(file, opened, group, columns)
         for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=columns):
             data = plain(pa.Table.from_batches([batch]))
@@ -75,6 +77,25 @@ def _compare(file: pq.ParquetFile, group: int, count: int) -> None:
                 f"expected {count:,} rows in row group {group}, as the footer says, found {values:,} values of the "
                 f"column {column.path}"
             )
+
+
+def _compare_pages(file: pq.ParquetFile, opened: Any, group: int) -> None:
+    """Raise `RowError` if the pages of the smallest column hold other values than the footer says.
+
+    The reader stops where the footer does, and would lose the rest in silence.
+    """
+    about = file.metadata.row_group(group)
+    columns = [about.column(place) for place in range(about.num_columns)]
+    if not columns:
+        return
+    smallest = min(columns, key=lambda column: column.total_compressed_size)
+    starts = [place for place in (smallest.data_page_offset, smallest.dictionary_page_offset) if place]
+    found = values_in_pages(opened, min(starts), smallest.total_compressed_size) if starts else None
+    if found is not None and found != smallest.num_values:
+        raise RowError(
+            f"expected {about.num_rows:,} rows in row group {group}, as the footer says, found pages of {found:,} "
+            f"values of the column {smallest.path_in_schema}"
+        )
 
 
 def _count(file: pq.ParquetFile, group: int, count: int) -> None:

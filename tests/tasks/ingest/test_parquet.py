@@ -15,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import feather
 
 from tasks import rows
@@ -22,6 +24,7 @@ from tasks.errors import InputError
 from tasks.ingest import parquet, taking
 from tasks.ingest.listing import list_inputs
 from tasks.ingest.parquet import Parquet
+from tasks.ingest.parquet_pages import values_in_pages
 from tasks.ingest.parquet_types import plain_kind
 from tasks.manifest import read_schema
 from tasks.storage import Location
@@ -207,6 +210,43 @@ def test_a_footer_that_promises_other_rows_than_there_are_costs_its_file_alone(r
     assert "as the footer says, found" in reason
     assert f"{rows:,}" in reason
     assert found.good["a.parquet#0"]["x"] == 1
+
+
+@pytest.mark.parametrize("rows", [7776, 100])
+def test_a_footer_that_promises_fewer_rows_than_the_pages_hold_loses_none_in_silence(read: Reader, rows: int):
+    found = read(Parquet, {"a.parquet": file({"x": [1]}), "b.parquet": declaring(rows, [0, 1, 2])})
+    assert list(found.good) == ["a.parquet#0"]
+    assert set(found.bad.values()) == {
+        f"expected {rows:,} rows in row group 0, as the footer says, found pages of 7,777 values of the column x"
+    }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"data_page_version": "2.0"},
+        {"data_page_size": 100, "write_batch_size": 10},
+        {"use_dictionary": False, "compression": "none", "write_page_index": True},
+        {"write_page_checksum": True, "compression": "gzip", "write_statistics": True},
+    ],
+)
+def test_pages_are_counted_as_their_writers_write_them(read: Reader, options: dict):
+    texts = [None if n % 3 else "x" * (n % 7) * 1000 for n in range(2000)]
+    lists = [None, [], [1, 2, None]] * 666 + [[1], [2]]
+    for columns in ({"x": texts}, {"x": lists}, {"x": [{"a": n} for n in range(2000)]}):
+        content = file(columns, **options)
+        opened, column = io.BytesIO(content), pq.ParquetFile(io.BytesIO(content)).metadata.row_group(0).column(0)
+        start = column.dictionary_page_offset or column.data_page_offset
+        assert values_in_pages(opened, start, column.total_compressed_size) == column.num_values
+        assert values_in_pages(opened, start + 1, column.total_compressed_size) is None
+        assert values_in_pages(opened, start, column.total_compressed_size - 1) is None
+
+
+@given(st.binary(max_size=300))
+def test_bytes_that_are_no_headers_of_pages_tell_nothing(content: bytes) -> None:
+    for start in range(0, len(content), 50):
+        values_in_pages(io.BytesIO(content), start, len(content) - start)
+    assert values_in_pages(io.BytesIO(b"\x1c" * 10_000), 0, 10_000) is None
 
 
 def test_many_rows_in_few_bytes_are_rows_if_they_are_there(read: Reader):
