@@ -55,7 +55,14 @@ def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str
     with damage_told(f"row group {group} of a Parquet file as it was written"):
         _compare_pages(file, opened, group)
         errors = _times_that_do_not_fit(file, opened, group, columns)
+        unread = _values_of_lists(file, group, columns)
         for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=columns):
+            unread -= slots(batch.column(0)) if unread else 0
+            if unread > 0 and done + len(batch) == (count := file.metadata.row_group(group).num_rows):
+                raise RowError(
+                    f"expected {count:,} rows in row group {group}, as the footer says, found {unread:,} more values "
+                    f"of the column {batch.schema.names[0]}"
+                )
             data = plain(pa.Table.from_batches([batch]))
             yield Judged(data, {i: errors[done + i] for i in range(len(data)) if done + i in errors} if errors else {})
             done += len(data)
@@ -96,6 +103,30 @@ def _compare_pages(file: pq.ParquetFile, opened: Any, group: int) -> None:
             f"expected {about.num_rows:,} rows in row group {group}, as the footer says, found pages of {found:,} "
             f"values of the column {smallest.path_in_schema}"
         )
+
+
+def _values_of_lists(file: pq.ParquetFile, group: int, columns: Sequence[str] | None) -> int:
+    """Values of the first column that is read, if all columns are lists or hold some: only they tell rows; else 0."""
+    leaves = [file.schema.column(place) for place in range(len(file.schema))]
+    if not all(leaf.max_repetition_level for leaf in leaves):
+        return 0
+    read = [name for name in file.schema_arrow.names if columns is None or name in columns]
+    firsts = [place for place, leaf in enumerate(leaves) if read and f"{leaf.path}.".startswith(f"{read[0]}.")]
+    return int(file.metadata.row_group(group).column(firsts[0]).num_values) if firsts else 0
+
+
+def slots(array: pa.Array) -> int:
+    """How many values Parquet keeps for the first column inside: one for a list that is empty or null, too."""
+    kind = array.type
+    if pa.types.is_struct(kind) and kind.num_fields:
+        return slots(array.flatten()[0])
+    if pa.types.is_fixed_size_list(kind) and kind.list_size:
+        return slots(array.flatten()) + int(array.null_count)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        stops = array.offsets.to_numpy()
+        inside = (array.keys if pa.types.is_map(kind) else array.values)[stops[0] : stops[-1]]
+        return slots(inside) + int(np.count_nonzero(np.diff(stops) == 0))
+    return len(array)
 
 
 def _count(file: pq.ParquetFile, group: int, count: int) -> None:

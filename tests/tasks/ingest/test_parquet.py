@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import feather
 
@@ -24,6 +24,7 @@ from tasks.errors import InputError
 from tasks.ingest import parquet, taking
 from tasks.ingest.listing import list_inputs
 from tasks.ingest.parquet import Parquet
+from tasks.ingest.parquet_file import slots
 from tasks.ingest.parquet_pages import values_in_pages
 from tasks.ingest.parquet_types import plain_kind
 from tasks.manifest import read_schema
@@ -184,6 +185,20 @@ def varint(number: int) -> bytes:
     return found + bytes([left])
 
 
+LISTS = {
+    "lists": pa.list_(pa.int8()),
+    "objects with lists": pa.struct([("a", pa.list_(pa.int8()))]),
+    "maps": pa.map_(pa.string(), pa.int8()),
+}
+
+
+def with_footer(whole: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """A Parquet file with another footer."""
+    length = struct.unpack("<I", whole[-8:-4])[0]
+    footer = change(whole[-8 - length : -8])
+    return whole[: -8 - length] + footer + struct.pack("<I", len(footer)) + b"PAR1"
+
+
 def declaring(rows: int, places: list[int]) -> bytes:
     """A file of 7,777 rows with `rows` in these places of the footer: 0 the file's, 1 the column's, 2 the group's."""
     schema = pa.schema([pa.field("x", pa.int8(), nullable=False)])
@@ -219,6 +234,50 @@ def test_a_footer_that_promises_fewer_rows_than_the_pages_hold_loses_none_in_sil
     assert set(found.bad.values()) == {
         f"expected {rows:,} rows in row group 0, as the footer says, found pages of 7,777 values of the column x"
     }
+
+
+WHOLES = st.lists(st.one_of(st.none(), st.integers(0, 9)))
+ROWS = {
+    "lists of lists": (pa.list_(pa.large_list(pa.int64())), st.lists(st.one_of(st.none(), WHOLES))),
+    "vectors": (pa.list_(pa.int64(), 2), st.lists(st.integers(0, 9), min_size=2, max_size=2)),
+    "lists of objects": (pa.list_(pa.struct([("a", pa.list_(pa.int64()))])), st.lists(st.builds(dict, a=WHOLES))),
+    "maps of lists": (
+        pa.map_(pa.string(), pa.list_(pa.int64())),
+        st.dictionaries(st.text("ab"), WHOLES).map(lambda found: [*found.items()]),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ROWS.values(), ids=ROWS.keys())
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_a_whole_file_of_lists_has_as_many_values_as_its_rows_show(case: tuple, data: st.DataObject) -> None:
+    kind, value = case
+    values = data.draw(st.lists(st.one_of(st.none(), value), min_size=1, max_size=20))
+    whole = pq.ParquetFile(io.BytesIO(file(pa.table({"x": pa.array(values, kind)}))))
+    shown = sum(slots(batch.column(0)) for batch in whole.iter_batches(7))
+    assert shown == whole.metadata.row_group(0).column(0).num_values
+
+
+@pytest.mark.parametrize("kind", LISTS.values(), ids=LISTS.keys())
+@pytest.mark.parametrize("rows", [9, 7776])
+def test_of_lists_too_a_footer_that_promises_fewer_rows_loses_none_in_silence(
+    read: Reader, kind: pa.DataType, rows: int
+):
+    lists = pa.array([None, [], [1], [2, None, 3], [4]] * 1556, pa.list_(pa.int8()))[:7777]
+    values = pa.StructArray.from_arrays([lists], ["a"]) if pa.types.is_struct(kind) else lists
+    values = (
+        pa.array([None if one is None else [(str(i), i) for i in one if i] for one in lists.to_pylist()], kind)
+        if pa.types.is_map(kind)
+        else values.cast(kind)
+    )
+    whole = file(pa.table({"x": values}), compression="none", store_schema=False, write_statistics=False)
+    content = with_footer(whole, lambda footer: footer.replace(varint(7777), varint(rows)))
+    found = read(Parquet, {"a.parquet": whole, "b.parquet": content})
+    assert found.counts["a.parquet"] == 7777 <= len(found.good)
+    told = {reason for name, reason in found.bad.items()}
+    assert len(told) == 1
+    assert "as the footer says, found" in told.pop()
 
 
 @pytest.mark.parametrize(
