@@ -24,7 +24,7 @@ from tasks.errors import InputError
 from tasks.ingest import parquet, taking
 from tasks.ingest.listing import list_inputs
 from tasks.ingest.parquet import Parquet
-from tasks.ingest.parquet_file import slots
+from tasks.ingest.parquet_counts import slots
 from tasks.ingest.parquet_pages import values_in_pages
 from tasks.ingest.parquet_types import plain_kind
 from tasks.manifest import read_schema
@@ -273,11 +273,24 @@ def test_of_lists_too_a_footer_that_promises_fewer_rows_loses_none_in_silence(
     )
     whole = file(pa.table({"x": values}), compression="none", store_schema=False, write_statistics=False)
     content = with_footer(whole, lambda footer: footer.replace(varint(7777), varint(rows)))
+    assert content != whole
     found = read(Parquet, {"a.parquet": whole, "b.parquet": content})
     assert found.counts["a.parquet"] == 7777 <= len(found.good)
     told = {reason for name, reason in found.bad.items()}
     assert len(told) == 1
     assert "as the footer says, found" in told.pop()
+
+
+def test_a_column_without_lists_behind_many_with_tells_how_many_rows_there_are(read: Reader):
+    columns = {**{f"x{i}": [[1, 2]] * 7777 for i in range(9)}, "n": [1] * 7777}
+    whole = file(columns, compression="none", store_schema=False, write_statistics=False)
+
+    def change(footer: bytes) -> bytes:
+        first, *columns, last = footer.split(varint(7777))  # the file's rows come first, the group's last
+        return first + varint(77) + varint(7777).join(columns) + varint(77) + last
+
+    found = read(Parquet, {"a.parquet": with_footer(whole, change)})
+    assert found.bad["a.parquet"].endswith("as the footer says, found 7,777 values of the column n")
 
 
 @pytest.mark.parametrize(
