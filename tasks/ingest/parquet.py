@@ -1,10 +1,11 @@
 """Parquet files: one row group, one unit. Columns out: the file's own, `row_id` (`path#n`) and `uri`.
 
-A column has one type in all files, which the first files decide. What it does not hold unchanged is quarantined.
+A column has one type in all files, which the first files decide that have it. What it does not hold unchanged is
+quarantined.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, ClassVar, Literal
 
@@ -15,8 +16,8 @@ from pydantic import Field
 from tasks.errors import RowError
 from tasks.ingest.counted import BROKEN, FILES_AT_ONCE, Judged, Part, counted_rows, counted_units
 from tasks.ingest.parquet_file import open_parquet, row_groups, rows_of
-from tasks.ingest.parquet_types import conform, joined, plain_kind
-from tasks.ingest.source import FileSource
+from tasks.ingest.parquet_types import conform, joined, plain_schema
+from tasks.ingest.source import FileSource, with_seen
 from tasks.ingest.tables import is_damage
 from tasks.storage import File
 
@@ -32,11 +33,21 @@ class Parquet(FileSource):
     extensions: ClassVar[tuple[str, ...]] = (".parquet", ".parq")
 
     def units(self, files: list[File]) -> pa.Table:
-        return counted_units(files, self._parts)
+        found: dict[str, pa.Schema] = {}
 
-    def _parts(self, file: File) -> list[Part]:
-        with self.file({"uri": file.uri, "version": file.version}, file.size).open() as opened:
-            return row_groups(open_parquet(opened), opened)
+        def parts(file: File) -> list[Part]:
+            with self.file({"uri": file.uri, "version": file.version}, file.size).open() as opened:
+                parquet = open_parquet(opened)
+                groups = row_groups(parquet, opened)
+                found[file.path] = plain_schema(parquet.schema_arrow)
+            return groups
+
+        units = counted_units(files, parts)
+        different: dict[pa.Schema, str] = {}
+        for file in files:
+            if file.path in found:
+                different.setdefault(found[file.path], file.path)
+        return with_seen(units, (joined([(path, schema)]) for schema, path in different.items()))
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         """Return the columns of the first files, of the types that most of them have, or wider if the others' fit."""
@@ -47,10 +58,13 @@ class Parquet(FileSource):
         counts = Counter(schema for _, schema in files)
         return joined(sorted(files, key=lambda file: -counts[file[1]]))
 
+    def full_schema(self, first: pa.Schema | None, seen: Iterable[pa.Schema]) -> pa.Schema | None:
+        return joined([("", first or pa.schema([])), *(("", schema) for schema in seen)])
+
     def _plain_schema(self, unit: dict) -> pa.Schema | None:
         try:
             with self.file(unit).open() as opened:
-                return pa.schema([(f.name, plain_kind(f.type)) for f in open_parquet(opened).schema_arrow])
+                return plain_schema(open_parquet(opened).schema_arrow)
         except Exception as error:
             if not is_damage(error):
                 raise

@@ -2,23 +2,22 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tasks.errors import RowError
 from tasks.ingest.counted import BROKEN, Judged, Part
+from tasks.ingest.parquet_counts import compare, compare_pages, count_rows, slots, values_of_lists
+from tasks.ingest.parquet_times import times_that_do_not_fit
 from tasks.ingest.parquet_types import plain
 from tasks.ingest.tables import damage_told
 
 ROWS_AT_ONCE = 8192
 ROWS_A_BYTE = 8  # of a file; more of them are counted, for a footer can promise any number
-COLUMNS_COMPARED = 8
-INT96_IN_SECONDS = pa.timestamp("s")  # a type that Parquet has not
-NANOSECONDS_UNTIL = 9_223_372_036  # seconds from 1970 that 64 bits hold in nanoseconds
 
 
 def open_parquet(opened: Any) -> pq.ParquetFile:
@@ -39,9 +38,9 @@ def row_groups(file: pq.ParquetFile, opened: Any) -> list[Part]:
     if metadata.num_rows not in (sum(counts), 0):  # some writers leave it at 0, and no group is missing then
         raise RowError(f"expected {metadata.num_rows:,} rows, as the footer says, found row groups of {sum(counts):,}")
     for i, count in enumerate(counts):
-        _compare(file, i, count)
+        compare(file, i, count)
         if count > ROWS_A_BYTE * size:
-            _count(file, i, count)
+            count_rows(file, i, count)
     firsts = np.cumsum([0, *counts])
     return [Part(int(firsts[i]), counts[i], i, max(group.total_byte_size, 0)) for i, group in enumerate(groups)]
 
@@ -52,8 +51,16 @@ def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str
         return
     done = 0
     with damage_told(f"row group {group} of a Parquet file as it was written"):
-        errors = _times_that_do_not_fit(file, opened, group, columns)
+        compare_pages(file, opened, group)
+        errors = times_that_do_not_fit(file, partial(_file, opened), group, columns)
+        unread = values_of_lists(file, group, columns)
         for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=columns):
+            unread -= slots(batch.column(0)) if unread else 0
+            if unread > 0 and done + len(batch) == (count := file.metadata.row_group(group).num_rows):
+                raise RowError(
+                    f"expected {count:,} rows in row group {group}, as the footer says, found {unread:,} more values "
+                    f"of the column {batch.schema.names[0]}"
+                )
             data = plain(pa.Table.from_batches([batch]))
             yield Judged(data, {i: errors[done + i] for i in range(len(data)) if done + i in errors} if errors else {})
             done += len(data)
@@ -63,83 +70,3 @@ def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str
 
 def _file(opened: Any, unit: str) -> pq.ParquetFile:
     return pq.ParquetFile(opened, pre_buffer=True, page_checksum_verification=True, coerce_int96_timestamp_unit=unit)
-
-
-def _compare(file: pq.ParquetFile, group: int, count: int) -> None:
-    """Raise `RowError` if a column has fewer values than the group has rows, or more without being of lists."""
-    about = file.metadata.row_group(group)
-    for place in range(min(about.num_columns, COLUMNS_COMPARED)):
-        values, column = about.column(place).num_values, file.schema.column(place)
-        if count < 0 or values < count or (values > count and not column.max_repetition_level):
-            raise RowError(
-                f"expected {count:,} rows in row group {group}, as the footer says, found {values:,} values of the "
-                f"column {column.path}"
-            )
-
-
-def _count(file: pq.ParquetFile, group: int, count: int) -> None:
-    """Raise `RowError` if the smallest column has another number of rows."""
-    about = file.metadata.row_group(group)
-    sizes = {about.column(i).path_in_schema: about.column(i).total_compressed_size for i in range(about.num_columns)}
-    found = 0
-    smallest = min(sizes, key=lambda name: sizes[name], default=None)
-    if smallest:
-        with damage_told(f"{count:,} rows in row group {group} of a Parquet file, as the footer says"):
-            for batch in file.iter_batches(
-                2**16, row_groups=[group], columns=[min(sizes, key=lambda name: sizes[name])]
-            ):
-                found += len(batch)
-    if found != count:
-        raise RowError(f"expected {count:,} rows in row group {group}, as the footer says, found {found:,}")
-
-
-def _times_that_do_not_fit(
-    file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str] | None
-) -> dict[int, Exception]:
-    """The rows of the group whose INT96 times are not what microseconds say, each with its error."""
-    names = [name for name in columns or file.schema_arrow.names if name in _int96_columns(file)]
-    if not names:
-        return {}
-    tables = [_file(opened, unit).read_row_group(group, columns=names) for unit in ("s", "us", "ns")]
-    errors: dict[int, Exception] = {}
-    for name in names:
-        found = [_leaves(name, table[name].combine_chunks(), np.arange(len(table))) for table in tables]
-        for (path, rows, in_seconds), (*_, in_micros), (*_, in_nanos) in zip(*found, strict=True):
-            if in_seconds.type != INT96_IN_SECONDS:
-                continue
-            whole, told, finest = map(_integers, (in_seconds, in_micros, in_nanos))
-            is_fine = (np.abs(whole) < NANOSECONDS_UNTIL) & (finest % 1000 != 0)
-            for place in np.flatnonzero((told // 10**6 != whole) | is_fine).tolist():
-                why = "with nanoseconds" if is_fine[place] else "outside the years that 64 bits hold"
-                reason = RowError(f"column {path}: expected a time in microseconds, found an INT96 time {why}")
-                errors.setdefault(int(rows[place]), reason)
-    return errors
-
-
-def _int96_columns(file: pq.ParquetFile) -> set[str]:
-    """The columns that are INT96 times, or hold some."""
-    leaves = [file.schema.column(place) for place in range(len(file.schema))]
-    paths = [f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96"]
-    return {name for name in file.schema_arrow.names if any(path.startswith(f"{name}.") for path in paths)}
-
-
-def _leaves(path: str, array: pa.Array, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray, pa.Array]]:
-    """The values in a column that hold no others, by the names of fields, and the row of each value."""
-    kind = array.type
-    if pa.types.is_struct(kind):
-        for field, values in zip(kind, array.flatten(), strict=True):
-            yield from _leaves(f"{path}.{field.name}", values, rows)
-    elif pa.types.is_fixed_size_list(kind):
-        yield from _leaves(path, array.flatten(), rows[pc.list_parent_indices(array).to_numpy()])
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
-        stops = array.offsets.to_numpy()
-        inside = slice(stops[0], stops[-1])
-        owners = np.repeat(rows, np.diff(stops))
-        for values in (array.keys, array.items) if pa.types.is_map(kind) else (array.values,):
-            yield from _leaves(path, values[inside], owners)
-    else:
-        yield path, rows, array
-
-
-def _integers(times: pa.Array) -> np.ndarray:
-    return times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)

@@ -32,18 +32,24 @@ def plain_kind(kind: pa.DataType) -> pa.DataType:
     return _nullable(kind)
 
 
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of `plain`."""
+    return pa.schema([(field.name, plain_kind(field.type)) for field in schema])
+
+
 def joined(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
     """Return the columns of all files, each of a type that holds the values of all files if there is one.
 
     Args:
-        schemas: Files and their plain columns. The types of the first ones count if the later ones do not fit.
+        schemas: Files and their plain columns, or columns joined before, which name their files themselves. The types
+            of the first ones count if the later ones do not fit.
     """
     fields: dict[str, pa.Field] = {}
     for path, schema in schemas:
         for field in schema:
             known = fields.get(field.name)
             if known is None or pa.types.is_null(known.type):
-                fields[field.name] = pa.field(field.name, field.type, metadata={FILE: path})
+                fields[field.name] = pa.field(field.name, field.type, metadata=field.metadata or {FILE: path})
             elif kind := wider(known.type, field.type):
                 fields[field.name] = known.with_type(kind)
     return pa.schema(list(fields.values()))

@@ -4,7 +4,7 @@ A source reads units into blocks of the row contract (`tasks/rows.py`). It knows
 settled before: `datasource.py` does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from tasks.leaf import Leaf
 from tasks.storage import File, Location, is_local
 
 GIB = 2**30
+SEEN = "columns seen"  # in the metadata of units
 MaxFileBytes = Annotated[PositiveInt, Field(description="Larger files are quarantined, and not read where listed so.")]
 MaxRowBytes = Annotated[PositiveInt, Field(description="Larger rows, as they are stored, are quarantined.")]
 
@@ -79,9 +80,26 @@ class Source(Leaf):
         """The columns and types that all units are read as, where the files themselves do not say."""
         return None
 
+    def full_schema(self, first: pa.Schema | None, seen: Iterable[pa.Schema]) -> pa.Schema | None:
+        """`common_schema` of the first units, with what the listing has seen of all files; see `with_seen`."""
+        return first
+
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         """Blocks of the rows of `units`, one unit after another, quarantining what cannot be read."""
         raise TypeError(f"{type(self).__name__} has no read")
+
+
+def with_seen(units: pa.Table, schemas: Iterable[pa.Schema]) -> pa.Table:
+    """The units of a listing that opened their files, with the schemas that it has seen in these."""
+    seen = {f"{SEEN} {number}": schema.serialize().to_pybytes() for number, schema in enumerate(schemas)}
+    return units.replace_schema_metadata(seen)
+
+
+def seen_in(units: pa.Table) -> Iterator[pa.Schema]:
+    """The schemas that `with_seen` keeps."""
+    for name, schema in (units.schema.metadata or {}).items():
+        if name.startswith(SEEN.encode()):
+            yield pa.ipc.read_schema(pa.py_buffer(schema))
 
 
 def too_large(what: str, found: int, most: int, setting: str) -> RowError:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tasks.errors import InputError
 from tasks.ingest.limit import limited
 from tasks.ingest.listing import stream_inputs, told
-from tasks.ingest.source import Source
+from tasks.ingest.source import Source, seen_in
 from tasks.manifest import UNITS, Census, begin_manifest
 from tasks.passed_over import counting
 from tasks.storage import File, Location
@@ -28,15 +28,18 @@ def take_manifest(place: Location, source: Source, partition: str, limit_rows: i
     with told(source.place(partition)):
         snapshot = source.snapshot(partition)
     source = source.at(snapshot) if snapshot else source
-    found, first = Census(), UNITS.empty_table()
+    found, first, seen = Census(), UNITS.empty_table(), dict[pa.Schema, None]()
     with begin_manifest(place) as manifest, counting() as passed:
         for units in _units(source, found.of(stream_inputs(source, partition)), limit_rows, partition):
             manifest.add(units)
+            for schema in seen_in(units):
+                seen.setdefault(schema)
             if len(first) < FIRST_UNITS:
                 first = pa.concat_tables([first, units.cast(UNITS)])[:FIRST_UNITS]
         if not manifest.count and not source.allow_empty:
             raise InputError(f"source.path: {found.count} files at {source.place(partition)}, but no rows.")
-        manifest.finish(found.digest, source.common_schema(first, partition), snapshot, passed.found)
+        columns = source.full_schema(source.common_schema(first, partition), seen)
+        manifest.finish(found.digest, columns, snapshot, passed.found)
 
 
 def _units(source: Source, files: Iterator[File], limit_rows: int | None, partition: str) -> Iterator[pa.Table]:

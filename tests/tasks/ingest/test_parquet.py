@@ -9,18 +9,26 @@ import re
 import struct
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyarrow import feather
 
 from tasks import rows
 from tasks.errors import InputError
+from tasks.ingest import parquet, taking
 from tasks.ingest.listing import list_inputs
 from tasks.ingest.parquet import Parquet
+from tasks.ingest.parquet_counts import slots
+from tasks.ingest.parquet_pages import values_in_pages
 from tasks.ingest.parquet_types import plain_kind
+from tasks.manifest import read_schema
+from tasks.storage import Location
 from tasks.write.publishable import common_schema, conform
 from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
 
@@ -177,6 +185,20 @@ def varint(number: int) -> bytes:
     return found + bytes([left])
 
 
+LISTS = {
+    "lists": pa.list_(pa.int8()),
+    "objects with lists": pa.struct([("a", pa.list_(pa.int8()))]),
+    "maps": pa.map_(pa.string(), pa.int8()),
+}
+
+
+def with_footer(whole: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """A Parquet file with another footer."""
+    length = struct.unpack("<I", whole[-8:-4])[0]
+    footer = change(whole[-8 - length : -8])
+    return whole[: -8 - length] + footer + struct.pack("<I", len(footer)) + b"PAR1"
+
+
 def declaring(rows: int, places: list[int]) -> bytes:
     """A file of 7,777 rows with `rows` in these places of the footer: 0 the file's, 1 the column's, 2 the group's."""
     schema = pa.schema([pa.field("x", pa.int8(), nullable=False)])
@@ -208,6 +230,100 @@ def test_a_footer_that_promises_other_rows_than_there_are_costs_its_file_alone(r
 def test_a_footer_that_leaves_its_sum_of_rows_at_0_costs_nothing(read: Reader):
     found = read(Parquet, {"a.parquet": declaring(0, [0])})
     assert (len(found.good), found.bad) == (7777, {})
+
+
+@pytest.mark.parametrize("rows", [7776, 100])
+def test_a_footer_that_promises_fewer_rows_than_the_pages_hold_loses_none_in_silence(read: Reader, rows: int):
+    found = read(Parquet, {"a.parquet": file({"x": [1]}), "b.parquet": declaring(rows, [0, 1, 2])})
+    assert list(found.good) == ["a.parquet#0"]
+    assert set(found.bad.values()) == {
+        f"expected {rows:,} rows in row group 0, as the footer says, found pages of 7,777 values of the column x"
+    }
+
+
+WHOLES = st.lists(st.one_of(st.none(), st.integers(0, 9)))
+ROWS = {
+    "lists of lists": (pa.list_(pa.large_list(pa.int64())), st.lists(st.one_of(st.none(), WHOLES))),
+    "vectors": (pa.list_(pa.int64(), 2), st.lists(st.integers(0, 9), min_size=2, max_size=2)),
+    "lists of objects": (pa.list_(pa.struct([("a", pa.list_(pa.int64()))])), st.lists(st.builds(dict, a=WHOLES))),
+    "maps of lists": (
+        pa.map_(pa.string(), pa.list_(pa.int64())),
+        st.dictionaries(st.text("ab"), WHOLES).map(lambda found: [*found.items()]),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ROWS.values(), ids=ROWS.keys())
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_a_whole_file_of_lists_has_as_many_values_as_its_rows_show(case: tuple, data: st.DataObject) -> None:
+    kind, value = case
+    values = data.draw(st.lists(st.one_of(st.none(), value), min_size=1, max_size=20))
+    whole = pq.ParquetFile(io.BytesIO(file(pa.table({"x": pa.array(values, kind)}))))
+    shown = sum(slots(batch.column(0)) for batch in whole.iter_batches(7))
+    assert shown == whole.metadata.row_group(0).column(0).num_values
+
+
+@pytest.mark.parametrize("kind", LISTS.values(), ids=LISTS.keys())
+@pytest.mark.parametrize("rows", [9, 7776])
+def test_of_lists_too_a_footer_that_promises_fewer_rows_loses_none_in_silence(
+    read: Reader, kind: pa.DataType, rows: int
+):
+    lists = pa.array([None, [], [1], [2, None, 3], [4]] * 1556, pa.list_(pa.int8()))[:7777]
+    values = pa.StructArray.from_arrays([lists], ["a"]) if pa.types.is_struct(kind) else lists
+    values = (
+        pa.array([None if one is None else [(str(i), i) for i in one if i] for one in lists.to_pylist()], kind)
+        if pa.types.is_map(kind)
+        else values.cast(kind)
+    )
+    whole = file(pa.table({"x": values}), compression="none", store_schema=False, write_statistics=False)
+    content = with_footer(whole, lambda footer: footer.replace(varint(7777), varint(rows)))
+    assert content != whole
+    found = read(Parquet, {"a.parquet": whole, "b.parquet": content})
+    assert found.counts["a.parquet"] == 7777 <= len(found.good)
+    told = {reason for name, reason in found.bad.items()}
+    assert len(told) == 1
+    assert "as the footer says, found" in told.pop()
+
+
+def test_a_column_without_lists_behind_many_with_tells_how_many_rows_there_are(read: Reader):
+    columns = {**{f"x{i}": [[1, 2]] * 7777 for i in range(9)}, "n": [1] * 7777}
+    whole = file(columns, compression="none", store_schema=False, write_statistics=False)
+
+    def change(footer: bytes) -> bytes:
+        first, *columns, last = footer.split(varint(7777))  # the file's rows come first, the group's last
+        return first + varint(77) + varint(7777).join(columns) + varint(77) + last
+
+    found = read(Parquet, {"a.parquet": with_footer(whole, change)})
+    assert found.bad["a.parquet"].endswith("as the footer says, found 7,777 values of the column n")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"data_page_version": "2.0"},
+        {"data_page_size": 100, "write_batch_size": 10},
+        {"use_dictionary": False, "compression": "none", "write_page_index": True},
+        {"write_page_checksum": True, "compression": "gzip", "write_statistics": True},
+    ],
+)
+def test_pages_are_counted_as_their_writers_write_them(read: Reader, options: dict):
+    texts = [None if n % 3 else "x" * (n % 7) * 1000 for n in range(2000)]
+    lists = [None, [], [1, 2, None]] * 666 + [[1], [2]]
+    for columns in ({"x": texts}, {"x": lists}, {"x": [{"a": n} for n in range(2000)]}):
+        content = file(columns, **options)
+        opened, column = io.BytesIO(content), pq.ParquetFile(io.BytesIO(content)).metadata.row_group(0).column(0)
+        start = column.dictionary_page_offset or column.data_page_offset
+        assert values_in_pages(opened, start, column.total_compressed_size) == column.num_values
+        assert values_in_pages(opened, start + 1, column.total_compressed_size) is None
+        assert values_in_pages(opened, start, column.total_compressed_size - 1) is None
+
+
+@given(st.binary(max_size=300))
+def test_bytes_that_are_no_headers_of_pages_tell_nothing(content: bytes) -> None:
+    for start in range(0, len(content), 50):
+        values_in_pages(io.BytesIO(content), start, len(content) - start)
+    assert values_in_pages(io.BytesIO(b"\x1c" * 10_000), 0, 10_000) is None
 
 
 def test_many_rows_in_few_bytes_are_rows_if_they_are_there(read: Reader):
@@ -345,6 +461,25 @@ def test_a_value_that_the_common_type_does_not_hold_is_quarantined_alone(read: R
     told = "column x: expected double, as in a.parquet, found int64 in b.parquet, and a value that double does not hold"
     assert found.bad == {"b.parquet#0": told}
     assert found.column("x") == [1.5, 2.0]
+
+
+def test_a_column_first_met_late_has_the_type_that_the_first_file_with_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "SAMPLE_FILES", 2)
+    monkeypatch.setattr(taking, "FILES_AT_ONCE", 2)
+    late = [{}, {}, {}, {"y": pa.array([3], pa.int32())}, {"y": ["x"]}, {"y": [2**40]}]
+    for i, columns in enumerate(late):
+        (tmp_path / f"{i}.parquet").write_bytes(file({"x": [i], **columns}))
+    source, place = Parquet(path=str(tmp_path)), Location(str(tmp_path / "manifest"))
+    taking.take_manifest(place, source, "all")
+    units, schema = source.units(list_inputs(source, "all")), read_schema(place)
+    assert schema is not None
+    assert schema.field("y").type == pa.int64()
+    found = read_all(source, units, schema)
+    told = "column y: expected int64, as in 3.parquet, found string in 4.parquet; write the column with one type"
+    assert found.bad == {"4.parquet#0": told}
+    assert [row.get("y") for row in found.good.values()] == [None, None, None, 3, 2**40]
 
 
 REQUIRED = pa.field("c", pa.int64(), nullable=False)

@@ -1,0 +1,83 @@
+"""Whether a Parquet file's footer counts what is there: its reader stops where the footer does, in silence."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasks.errors import RowError
+from tasks.ingest.parquet_pages import values_in_pages
+from tasks.ingest.tables import damage_told
+
+COLUMNS_COMPARED = 8
+
+
+def compare(file: pq.ParquetFile, group: int, count: int) -> None:
+    """Raise `RowError` if a column has fewer values than the group has rows, or more without being of lists."""
+    about = file.metadata.row_group(group)
+    places = sorted(range(about.num_columns), key=lambda place: file.schema.column(place).max_repetition_level)
+    for place in places[:COLUMNS_COMPARED]:
+        values, column = about.column(place).num_values, file.schema.column(place)
+        if count < 0 or values < count or (values > count and not column.max_repetition_level):
+            raise RowError(
+                f"expected {count:,} rows in row group {group}, as the footer says, found {values:,} values of the "
+                f"column {column.path}"
+            )
+
+
+def compare_pages(file: pq.ParquetFile, opened: Any, group: int) -> None:
+    """Raise `RowError` if the pages of the smallest column hold other values than the footer says."""
+    about = file.metadata.row_group(group)
+    columns = [about.column(place) for place in range(about.num_columns)]
+    if not columns:
+        return
+    smallest = min(columns, key=lambda column: column.total_compressed_size)
+    starts = [place for place in (smallest.data_page_offset, smallest.dictionary_page_offset) if place]
+    found = values_in_pages(opened, min(starts), smallest.total_compressed_size) if starts else None
+    if found is not None and found != smallest.num_values:
+        raise RowError(
+            f"expected {about.num_rows:,} rows in row group {group}, as the footer says, found pages of {found:,} "
+            f"values of the column {smallest.path_in_schema}"
+        )
+
+
+def values_of_lists(file: pq.ParquetFile, group: int, columns: Sequence[str] | None) -> int:
+    """Values of the first column that is read, if all columns are lists or hold some: only they tell rows; else 0."""
+    leaves = [file.schema.column(place) for place in range(len(file.schema))]
+    if not all(leaf.max_repetition_level for leaf in leaves):
+        return 0
+    read = [name for name in file.schema_arrow.names if columns is None or name in columns]
+    firsts = [place for place, leaf in enumerate(leaves) if read and f"{leaf.path}.".startswith(f"{read[0]}.")]
+    return int(file.metadata.row_group(group).column(firsts[0]).num_values) if firsts else 0
+
+
+def slots(array: pa.Array) -> int:
+    """How many values Parquet keeps for the first column inside: one for a list that is empty or null, too."""
+    kind = array.type
+    if pa.types.is_struct(kind) and kind.num_fields:
+        return slots(array.flatten()[0])
+    if pa.types.is_fixed_size_list(kind) and kind.list_size:
+        return slots(array.flatten()) + int(array.null_count)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        stops = array.offsets.to_numpy()
+        inside = (array.keys if pa.types.is_map(kind) else array.values)[stops[0] : stops[-1]]
+        return slots(inside) + int(np.count_nonzero(np.diff(stops) == 0))
+    return len(array)
+
+
+def count_rows(file: pq.ParquetFile, group: int, count: int) -> None:
+    """Raise `RowError` if the smallest column has another number of rows."""
+    about = file.metadata.row_group(group)
+    sizes = {about.column(i).path_in_schema: about.column(i).total_compressed_size for i in range(about.num_columns)}
+    found = 0
+    smallest = min(sizes, key=lambda name: sizes[name], default=None)
+    if smallest:
+        with damage_told(f"{count:,} rows in row group {group} of a Parquet file, as the footer says"):
+            for batch in file.iter_batches(
+                2**16, row_groups=[group], columns=[min(sizes, key=lambda name: sizes[name])]
+            ):
+                found += len(batch)
+    if found != count:
+        raise RowError(f"expected {count:,} rows in row group {group}, as the footer says, found {found:,}")
