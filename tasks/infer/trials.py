@@ -54,7 +54,7 @@ def is_forked(model: Predictor, pool: Pool) -> bool:
 def _begin(model: Predictor, run: Run, pool: Pool, is_early: bool) -> Any:
     """A forked process; or an actor of Ray's with the reservation of a worker, without one where it `is_early`."""
     if is_forked(model, pool):
-        return Begun(partial(loaded, model, run))
+        return Begun(partial(loaded, model, run), is_quiet=is_early)  # early: by the process with the terminal
     reserves = {"num_cpus": 0, **_beside_cpus()} if is_early else pool.remote_arguments()
     again = {"max_restarts": MAX_TRIES - 1, "max_task_retries": MAX_TRIES - 1}
     actor = ray.remote(Trying).options(**reserves, **again).remote(model, run)

@@ -42,6 +42,8 @@ class Fragile(Predictor):
     def load(self) -> Predict:
         if self.fault == "load":
             raise JobError("expected a model, found none", "infer")
+        if self.fault == "print":
+            os.write(1, b"raw\n")
         with open(self.marks, "a") as marks:
             marks.write(f"{os.getpid()}\n")
 
@@ -129,3 +131,12 @@ def test_a_model_that_fails_for_every_row_says_so(tmp_path: Path, marks: Path) -
     assert found.block["row_id"].to_pylist() == [f"a#{i}" for i in range(8)]
     said = "all 8 rows of the trial failed, the first, a#0, with ValueError: expected no 0 (test_trials.py:"
     assert str(found).startswith(said)
+
+
+def test_what_a_model_prints_in_a_trial_that_was_begun_early_stays_out_of_the_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = Fragile(marks=str(tmp_path / "marks"), fault="print")
+    [begun] = begin_trials(make_run(tmp_path), [model], Plan(1, None, (POOL,), ()))
+    assert isinstance(try_it(tmp_path, model, begun), Trial)
+    assert "raw" not in capfd.readouterr().out
