@@ -96,7 +96,6 @@ def write(
                 "unreadable": unreadable(errors, counts, run.manifest, totals.rows),
                 "columns": summary({**ready.columns, **columns_left_out(records, ready)}, checks.drift),
                 "incidents": supervisor.incidents(run),
-                "logs": supervisor.kept_log(run),
             }
             files = sink.published(run, ready)
             receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed.write_seconds)
@@ -112,6 +111,7 @@ def write(
             for warning in receipt["warnings"]:
                 get_run_logger().warning(warning)
             receipt["warnings"] = [*read_warnings(run.manifest), *receipt["warnings"]]
+            receipt["logs"] = supervisor.kept_log(run)  # after the job's own check, which may print
             receipt = publish(run, sink, ready, errors, receipt)
         _describe(run, sink.shown(run), receipt, errors)
         get_run_logger().info("published %s rows of %s/%s", receipt["rows_out"], run.job, run.partition)

@@ -40,7 +40,7 @@ def verdict(
     drifts = compare(checks, columns, previous)
     failures += drifts.failures
     if checks.python:
-        answer = ask(checks.python, receipt, previous, files)
+        answer = ask(checks.python, receipt, previous, files, run)
         failures += [f"checks.python: {checks.python}: {sentence}" for sentence in answer]
     if failures:
         is_of_rows = failures[0].startswith("checks.max_quarantined")
