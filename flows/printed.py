@@ -1,4 +1,7 @@
-"""What user code prints and logs in Ray's workers: in the log of the Prefect run as it comes, and in the run's file."""
+"""What user code prints and logs in Ray's workers: in the log of the Prefect run as it comes, and in the run's file.
+
+What happened to workers or in a trial is a warning in that log.
+"""
 
 import contextlib
 import contextvars
@@ -33,6 +36,7 @@ def printed_shown(run: Run) -> Iterator[None]:
 
 def _follow(run: Run, logger: "logging.Logger | logging.LoggerAdapter[Any]", stop: threading.Event) -> None:
     seen, kept, kept_at, is_last = 0, 0, time.monotonic(), False
+    warned: set[str] = set()
     while not is_last:
         is_last = stop.wait(SECONDS_BETWEEN)
         with contextlib.suppress(Exception):  # what is shown must never cost the run
@@ -42,6 +46,11 @@ def _follow(run: Run, logger: "logging.Logger | logging.LoggerAdapter[Any]", sto
                 logger.info(line)
             if (left_out := seen - before - LINES_AT_ONCE) > 0:
                 logger.info(f"({left_out:,} lines left out here; see {run.log})")
+            incidents = [f"{found['stage']}: {found['what']}" for found in supervisor.incidents(run)]
+            for incident in dict.fromkeys(incidents):
+                if incident not in warned:
+                    logger.warning(incident)
+            warned.update(incidents)
             if seen != kept and (is_last or time.monotonic() - kept_at >= SECONDS_BETWEEN_WRITES):
                 supervisor.kept_log(run)
                 kept, kept_at = seen, time.monotonic()

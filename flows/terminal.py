@@ -49,10 +49,10 @@ def progress(
     """Show on stderr how far a flow run is: a line when a task begins, and the progress artifacts.
 
     The artifacts are bars on a terminal. Elsewhere they are a line every ten seconds, and no line repeats the last one
-    without its seconds. verbose: also the log of the flow run, with what user code prints and logs.
+    without its seconds. Warnings of the run are shown. verbose: so is the rest of its log, with what user code prints.
     """
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    with _bars(console, stages) as show, _log_shown(console) if verbose else contextlib.nullcontext():
+    with _bars(console, stages) as show, _log_shown(console, verbose):
         stop, since = threading.Event(), now()
         here = contextvars.copy_context()  # a thread has no context of its own, and with it another Prefect server
         following = (_follow, job_name, flow_run_id, since, stages, show, console, stop)
@@ -66,13 +66,16 @@ def progress(
 
 
 @contextlib.contextmanager
-def _log_shown(console: Console) -> Iterator[None]:
-    """Show what flow runs of this process log, above the bars."""
+def _log_shown(console: Console, verbose: bool) -> Iterator[None]:
+    """Show what flow runs of this process log, above the bars: warnings, or all of it."""
     began = time.monotonic()
 
     class Shown(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            console.print(f"{time.monotonic() - began:4.0f} s  {self.format(record)}", markup=False)
+            if verbose or record.levelno == logging.WARNING:  # an error ends the run, and is shown then
+                style = "yellow" if record.levelno == logging.WARNING else None
+                line = f"{time.monotonic() - began:4.0f} s  {self.format(record)}"
+                console.print(line, markup=False, style=style)
 
     shown, log = Shown(), logging.getLogger("prefect.flow_runs")
     log.addHandler(shown)

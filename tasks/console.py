@@ -131,7 +131,7 @@ class _Collector:
                 lines, self._lines, run = self._lines, [], self._run
             if lines and run:
                 with contextlib.suppress(Exception):  # what a model prints must not cost a row
-                    supervisor.tell(run, "said", lines)
+                    supervisor.ask(run, "said", lines)  # waited for: the process may end next
 
 
 class _Tee:

@@ -95,19 +95,23 @@ def preload(modules: Sequence[str]) -> None:
         _ask(("import", list(modules)))
 
 
-def fork(target: Callable[..., None], descriptors: Sequence[int]) -> int:
+def fork(target: Callable[..., None], descriptors: Sequence[int], is_quiet: bool = False) -> int:
     """Runs `target(*descriptors)` in a process forked of the server, with what it has been asked to import so far.
 
     That process has this one's folder, paths, environment and output. It ends after `target`, or when the returned
     descriptor is closed, as at the end of this process. Open descriptors of this process are given to it as its own.
+    is_quiet: its output goes nowhere, for this process's is a person's terminal.
     """
     from ray import cloudpickle
 
     lifeline, kept = os.pipe()
     context = (os.getcwd(), list(sys.path), dict(os.environ), cloudpickle.dumps(target))
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    output = [nowhere, nowhere] if is_quiet else [STANDARD_OUTPUT, STANDARD_ERROR]
     try:
-        _ask(("fork", context), [STANDARD_OUTPUT, STANDARD_ERROR, lifeline, *descriptors])
+        _ask(("fork", context), [*output, lifeline, *descriptors])
     finally:
+        os.close(nowhere)
         os.close(lifeline)
     return kept
 

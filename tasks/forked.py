@@ -39,15 +39,16 @@ class ProcessDied(Exception):
 class Begun:
     """A process that makes the object `make` returns, for the first who calls it: here, or where this is sent.
 
-    It ends with this process, with the last reference to this here, or with him who calls it.
+    It ends with this process, with the last reference to this here, or with him who calls it. is_quiet: what it writes
+    to its standard streams goes nowhere.
     """
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Any], is_quiet: bool = False) -> None:
         self.address = fork_server.beside(uuid.uuid4().hex[:12])
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self.address)
             listener.listen()  # before anybody hears of it
-            lifeline = fork_server.fork(partial(_live, make), [listener.fileno()])
+            lifeline = fork_server.fork(partial(_live, make), [listener.fileno()], is_quiet)
         weakref.finalize(self, _end, lifeline, self.address)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -198,7 +199,7 @@ def _reply(connection: Connection, work: Callable[..., Any], arguments: tuple[An
 def _sendable(error: Exception) -> Exception:
     """The error, or where it cannot travel one that says the same; its traceback goes to the worker's log.
 
-    An error of ours says all that there is to say, and this process may write to the terminal.
+    An error of ours says all that there is to say.
     """
     if not isinstance(error, OvernightError):
         traceback.print_exception(error)

@@ -117,6 +117,10 @@ class Predictor(Leaf):
         """What the model is given in one batch, in words."""
         return str(self.forward_batch_size())
 
+    def shown_name(self) -> str:
+        """Its name, or what else tells the model from others: the class that it is, or its kind."""
+        return str(self.name or getattr(self, "target", None) or self.kind)  # type: ignore[attr-defined]
+
     def accelerators(self) -> dict[str, float]:
         """Those that a worker reserves, by Ray's names; empty where the model runs on CPUs."""
         return accelerators.reserved(self.num_gpus, self.resources)

@@ -12,7 +12,7 @@ from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from tasks import rows
+from tasks import rows, supervisor
 from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.cluster import missing_now
 from tasks.expression import Expression
@@ -20,7 +20,7 @@ from tasks.infer.choice import Choice, Work, choose, stream_seconds_a_row
 from tasks.infer.explanation import explanation
 from tasks.infer.kinds import AnyPredictor
 from tasks.infer.query import Embedder, embed_image, embed_text, embedder
-from tasks.infer.trial import Trial
+from tasks.infer.trial import Failed, Trial
 from tasks.infer.trials import begin_trials, is_forked, tried
 from tasks.infer.worker import (
     ForkedPreparingWorker,
@@ -32,7 +32,18 @@ from tasks.infer.worker import (
     heavy_columns,
 )
 from tasks.reading_order import read_summaries
-from tasks.resources import BYTES_A_ROW, BYTES_STAY, COLUMNS, PREPARE, SECONDS_A_ROW, TASK_RETRIES, UNREAD, Plan, Pool
+from tasks.resources import (
+    BYTES_A_ROW,
+    BYTES_STAY,
+    COLUMNS,
+    PREPARE,
+    SECONDS_A_ROW,
+    TASK_RETRIES,
+    TRIED,
+    UNREAD,
+    Plan,
+    Pool,
+)
 from tasks.run_directory import Run
 
 __all__ = [
@@ -90,9 +101,16 @@ def infer(
         )
     work = _work(run, dataset, sample, rows_per_part)
     sample = rows.first_rows(sample, SAMPLE_ROWS)
-    choices = [
-        choose(model, pool, tried(run, model, pool, sample, work.rows * work.each, trying), plan, work)
+    found = [
+        tried(run, model, pool, sample, work.rows * work.each, trying)
         for model, pool, trying in zip(models, plan.pools, begun, strict=True)
+    ]
+    # Other models are tried on rows that lack the columns of those before, or that `where` would pass over.
+    if isinstance(failed := found[0], Failed) and not models[0].where:
+        dataset.context.set_config(TRIED, (_warned(run, models[0], failed), failed.block))
+    choices = [
+        choose(model, pool, trial if isinstance(trial, Trial) else None, plan, work)
+        for model, pool, trial in zip(models, plan.pools, found, strict=True)
     ]
     prepare: Prepare | None = dataset.context.get_config(PREPARE, None)
     if prepare and choices[0].pool.maximum < plan.pools[0].maximum:  # fewer workers than there are CPUs to prepare rows
@@ -121,6 +139,14 @@ def infer(
     _describe(run, explanation(plan, choices, sample, prepare is not None, dataset.context.get_config(UNREAD, False)))
     wait_until_free(plan)
     return dataset
+
+
+def _warned(run: Run, model: AnyPredictor, failed: Failed) -> str:
+    """Tell of a model that failed for every row that it was tried on; return the sentence, for the receipt."""
+    told = f"{model.shown_name()}: {failed}."
+    supervisor.report(run, "infer", told)
+    get_run_logger().warning(told)
+    return told
 
 
 def columns_made(

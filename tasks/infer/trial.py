@@ -34,6 +34,19 @@ class Trial:
     columns: pa.Schema
 
 
+@dataclass(frozen=True)
+class Failed:
+    """A trial in which every row failed; `block` holds these rows, settled."""
+
+    block: pa.Table
+
+    def __str__(self) -> str:
+        first = self.block.slice(0, 1).to_pylist()[0]
+        count = f"all {len(self.block)} rows" if len(self.block) > 1 else "the one row"
+        error = f"{first['__error_type']}: {first['__error_message']}".splitlines()[0]
+        return f"{count} of the trial failed, the first, {first['row_id']}, with {error}"
+
+
 class Trying:
     """Loads a model and then tries it, as a Ray actor or in a forked process. It may be started again at any time."""
 
@@ -59,13 +72,14 @@ class Trying:
         except Exception as error:
             self._failure = error
 
-    def on(self, sample: pa.Table, rows_to_do: float = math.inf) -> Trial | None:
+    def on(self, sample: pa.Table, rows_to_do: float = math.inf) -> Trial | Failed | None:
         """Runs `sample` through the model, as the stage's worker would; then finds its best batch size.
 
         rows_to_do: of the run, as the model will see them; the fewer, the less time is taken to find that size.
 
-        Rows that fail by themselves are skipped: None if all did. Raises as `load`, and `ContractError` for a model
-        that breaks its contract. A row that ends the process is found when Ray calls this again.
+        Rows that fail by themselves are skipped, unless all do; None if there is no row. Raises as `load`, and
+        `ContractError` for a model that breaks its contract. A row that ends the process is found when Ray calls this
+        again.
         """
         worker = self.load()
         if not len(sample):
@@ -77,7 +91,7 @@ class Trying:
                 seconds = time.perf_counter() - started
             good, _ = rows.live_rows(sample.filter(pa.array(done["__state"].to_numpy() == rows.LIVE)))
             if not len(good):
-                return None
+                return Failed(rows.settled_only(done))
             size, seconds = None, seconds / len(good)
             # Not where a process died at this before: it may have been of a batch too large.
             if self._predictor.finds_batch_size() and not careful and not worker.is_short_of_memory:
@@ -93,10 +107,11 @@ def loaded(predictor: Predictor, run: Run) -> Trying:
     return trying
 
 
-def on_forked(begun: Begun, sample: pa.Table, rows_to_do: float) -> Trial | None:
+def on_forked(begun: Begun, sample: pa.Table, rows_to_do: float) -> Trial | Failed | None:
     """`Trying.on` in a forked process, in which its model was begun to be `loaded`. Raises `ProcessDied`, too."""
     [trial] = Forked(begun, supervisor.ask).call("on", sample, rows_to_do)
-    return replace(trial, memory=trial.memory + MEMORY_BESIDE) if trial else None
+    found: Trial | Failed | None = trial
+    return replace(found, memory=found.memory + MEMORY_BESIDE) if isinstance(found, Trial) else found
 
 
 def _own_memory() -> int:

@@ -13,7 +13,7 @@ from tasks import fork_server
 from tasks.errors import JobError, StageFailed, find_cause
 from tasks.forked import Begun, ProcessDied
 from tasks.infer.predictor import Predictor, imports
-from tasks.infer.trial import Trial, Trying, loaded, on_forked
+from tasks.infer.trial import Failed, Trial, Trying, loaded, on_forked
 from tasks.resources import Plan, Pool
 from tasks.run_directory import Run
 
@@ -54,7 +54,7 @@ def is_forked(model: Predictor, pool: Pool) -> bool:
 def _begin(model: Predictor, run: Run, pool: Pool, is_early: bool) -> Any:
     """A forked process; or an actor of Ray's with the reservation of a worker, without one where it `is_early`."""
     if is_forked(model, pool):
-        return Begun(partial(loaded, model, run))
+        return Begun(partial(loaded, model, run), is_quiet=is_early)  # early: by the process with the terminal
     reserves = {"num_cpus": 0, **_beside_cpus()} if is_early else pool.remote_arguments()
     again = {"max_restarts": MAX_TRIES - 1, "max_task_retries": MAX_TRIES - 1}
     actor = ray.remote(Trying).options(**reserves, **again).remote(model, run)
@@ -62,7 +62,9 @@ def _begin(model: Predictor, run: Run, pool: Pool, is_early: bool) -> Any:
     return actor
 
 
-def tried(run: Run, model: Predictor, pool: Pool, sample: pa.Table, rows_to_do: float, begun: Any) -> Trial | None:
+def tried(
+    run: Run, model: Predictor, pool: Pool, sample: pa.Table, rows_to_do: float, begun: Any
+) -> Trial | Failed | None:
     """`Trying.on` in a process that ends with it and frees its device; with a worker's reservation if not `begun`.
 
     Once: a model that took rows of these columns in an earlier partition of a backfill takes them again.
@@ -88,12 +90,14 @@ def tried(run: Run, model: Predictor, pool: Pool, sample: pa.Table, rows_to_do: 
         if isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.RayTaskError):
             raise  # the cluster's trouble: it says nothing of the model, and a new attempt may do without
         raise find_cause(error) or JobError(f"{label}: {getattr(error, 'cause', error)}", "infer") from None
-    if found:
+    if isinstance(found, Trial):
         _passed[key] = found
     return found
 
 
-def _tried_forked(begun: Begun, model: Predictor, run: Run, sample: pa.Table, rows_to_do: float) -> Trial | None:
+def _tried_forked(
+    begun: Begun, model: Predictor, run: Run, sample: pa.Table, rows_to_do: float
+) -> Trial | Failed | None:
     for _ in range(MAX_TRIES - 1):
         with contextlib.suppress(ProcessDied):
             return on_forked(begun, sample, rows_to_do)
@@ -101,9 +105,9 @@ def _tried_forked(begun: Begun, model: Predictor, run: Run, sample: pa.Table, ro
     return on_forked(begun, sample, rows_to_do)
 
 
-def _tried_by_ray(trying: Any, sample: pa.Table, rows_to_do: float) -> Trial | None:
+def _tried_by_ray(trying: Any, sample: pa.Table, rows_to_do: float) -> Trial | Failed | None:
     try:
-        found: Trial | None = ray.get(trying.on.remote(sample, rows_to_do))
+        found: Trial | Failed | None = ray.get(trying.on.remote(sample, rows_to_do))
         return found
     finally:
         ray.kill(trying)

@@ -62,8 +62,8 @@ class Worker:
         self._drop_heavy, self._earlier, self._keep = drop_heavy, tuple(earlier), set(keep)
         self._bytes_stay = bytes_stay
         self._label = f"inference {predictor.name or predictor.kind}"  # type: ignore[attr-defined]
-        named = predictor.name or getattr(predictor, "target", predictor.kind)  # type: ignore[attr-defined]
-        self._source = f"infer {named}{' (trial)' if is_trial else ''}"
+        self._source = f"infer {predictor.shown_name()}{' (trial)' if is_trial else ''}"
+        self._is_trial = is_trial
         self.guard = Guard(run, "infer", self._label, pace)
         is_restarted = was_restarted() if is_restarted is None else is_restarted
         self._careful_calls = CAREFUL_CALLS if is_restarted and not is_trial else 0
@@ -100,7 +100,8 @@ class Worker:
         heavy = heavy_columns(block, self._earlier, self._bytes_stay) - self._keep if self._drop_heavy else set()
         with self._clock.call(), self.collected():
             done = self.guard.run(block, self._apply, careful)
-        supervisor.report_quarantined(done, block, self._run)
+        if not self._is_trial:  # its rows come again, and with the columns of the models before
+            supervisor.report_quarantined(done, block, self._run)
         return rows.leaving_out(done, sorted(heavy - self.made))
 
     def collected(self) -> contextlib.AbstractContextManager[None]:

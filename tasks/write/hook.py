@@ -12,6 +12,7 @@ It runs as a Ray task of its own, in a fresh process: it may use a whole CPU, an
 a failed check too.
 """
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ import pyarrow as pa
 import pyarrow.dataset
 import ray
 
+from tasks import console
+from tasks.errors import OvernightError
+from tasks.run_directory import Run
 from tasks.storage import Location
 from tasks.targets import described, import_target
 
@@ -28,21 +32,36 @@ def probe(target: str) -> None:
     ray.get(ray.remote(num_cpus=0, max_calls=1)(import_target).remote(target, "write"))
 
 
-def ask(target: str, receipt: dict[str, Any], previous: dict[str, Any] | None, files: Sequence[Location]) -> list[str]:
-    """`run` as a Ray task."""
+def ask(
+    target: str,
+    receipt: dict[str, Any],
+    previous: dict[str, Any] | None,
+    files: Sequence[Location],
+    of: Run | None = None,
+) -> list[str]:
+    """`run` as a Ray task. of: the run, in whose log is what the function prints."""
     work = ray.remote(num_cpus=1, max_calls=1, max_retries=1)(run)
     try:
-        answer: list[str] = ray.get(work.remote(target, receipt, previous, files))
+        answer: list[str] = ray.get(work.remote(target, receipt, previous, files, of))
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
         return [f"its process died, twice: {type(error).__name__}. Does it hold too much, or call what crashes?"]
     return answer
 
 
-def run(target: str, receipt: dict[str, Any], previous: dict[str, Any] | None, files: Sequence[Location]) -> list[str]:
-    """What the function finds wrong with `files`, in sentences; nothing if all is well."""
-    function = import_target(target, "write")
+def run(
+    target: str,
+    receipt: dict[str, Any],
+    previous: dict[str, Any] | None,
+    files: Sequence[Location],
+    of: Run | None = None,
+) -> list[str]:
+    """What the function finds wrong with `files`, in sentences; nothing if all is well. of: as for `ask`."""
     try:
-        answer = function(receipt, previous, _dataset(files))
+        with console.collected(of, f"write {target}") if of else contextlib.nullcontext():
+            function = import_target(target, "write")
+            answer = function(receipt, previous, _dataset(files))
+    except OvernightError:
+        raise
     except Exception as error:
         return [f"it raised {described(error, target.partition(':')[0])}"]
     sentences = [answer] if isinstance(answer, str) else [] if answer is None else answer

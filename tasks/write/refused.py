@@ -29,6 +29,11 @@ def kept_quarantine(run: Run) -> pa.Table:
         return staging.QUARANTINE.empty_table()
 
 
+def losing_stage(errors: pa.Table) -> str:
+    """Return the stage in which most rows of a quarantine failed; `write` for an empty one."""
+    return Counter(errors["stage"].to_pylist()).most_common(1)[0][0] if len(errors) else "write"
+
+
 def told(found: pa.Table, run: Run) -> str:
     """Where the rows are, and the most frequent reasons, in lines."""
     reasons = Counter(

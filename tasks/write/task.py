@@ -27,7 +27,7 @@ from tasks.artifacts import artifact_key, dispensable, markdown_table
 from tasks.errors import STREAM_STAGES, CheckFailed, OvernightError, detached, explain
 from tasks.lease import LeaseLost
 from tasks.manifest import read_manifest, read_passed_over, read_schema, read_warnings
-from tasks.resources import BYTES_A_ROW, COLUMNS, SECONDS_A_ROW, WRITES_AT_ONCE, Plan
+from tasks.resources import BYTES_A_ROW, COLUMNS, SECONDS_A_ROW, TRIED, WRITES_AT_ONCE, Plan
 from tasks.run_directory import Run
 from tasks.write.audit import audit
 from tasks.write.bottleneck import Capacity, bottleneck
@@ -39,7 +39,7 @@ from tasks.write.progress import Streamed, described, follow, without_ends
 from tasks.write.publish import Repaired, is_under_way, prepared, publish, repair
 from tasks.write.publishable import publishable
 from tasks.write.receipt import make_receipt
-from tasks.write.refused import kept_quarantine, told
+from tasks.write.refused import kept_quarantine, losing_stage, told
 from tasks.write.sink import Sink
 from tasks.write.stand_ins import stand_ins
 from tasks.write.statistics import summary
@@ -97,7 +97,6 @@ def write(
                 "columns": summary({**ready.columns, **columns_left_out(records, ready)}, checks.drift),
                 "incidents": supervisor.incidents(run),
                 "left_out": sorted({name for record in records for name in record.left_out} - {*ready.schema.names}),
-                "logs": supervisor.kept_log(run),
             }
             files = sink.published(run, ready)
             receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed.write_seconds)
@@ -105,11 +104,15 @@ def write(
             receipt["performance"] = bottleneck(
                 receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows
             )
-            receipt |= verdict(run, checks, receipt, [file.place for file in ready.files], may_be_empty)
+            places = [file.place for file in ready.files]
+            receipt |= verdict(run, checks, receipt, places, may_be_empty, losing_stage(errors))
             receipt["warnings"] += warnings_of_left_out(records, ready)
+            if tried := dataset.context.get_config(TRIED, None):
+                receipt["warnings"].append(tried[0])
             for warning in receipt["warnings"]:
                 get_run_logger().warning(warning)
             receipt["warnings"] = [*read_warnings(run.manifest), *receipt["warnings"]]
+            receipt["logs"] = supervisor.kept_log(run)  # after the job's own check, which may print
             receipt = publish(run, sink, ready, errors, receipt)
         _describe(run, sink.shown(run), receipt, errors)
         get_run_logger().info("published %s rows of %s/%s", receipt["rows_out"], run.job, run.partition)
@@ -147,6 +150,8 @@ def _stream(
 ) -> Streamed:
     left = sum(count or 0 for count, _ in summaries) if counts["rows"].null_count == 0 else None
     supervisor.tell(run, "allow", _quarantine_limit(run, checks, counts), reading_order.read_quarantined(run.order))
+    if tried := dataset.context.get_config(TRIED, None):
+        supervisor.report_quarantined(tried[1], None, run)
     if columns := dataset.context.get_config(COLUMNS, None):
         sink.refuse_columns(run, columns)
     datasink = StagingDatasink(run, sink.staged_compression, sink.rows_per_part or _rows_per_part(dataset), sink)

@@ -19,12 +19,18 @@ from tasks.write.unreadable import told
 
 
 def verdict(
-    run: Run, checks: Checks, receipt: dict[str, Any], files: Sequence[Location], may_be_empty: bool = True
+    run: Run,
+    checks: Checks,
+    receipt: dict[str, Any],
+    files: Sequence[Location],
+    may_be_empty: bool = True,
+    losing_stage: str = "write",
 ) -> dict[str, Any]:
     """What the receipt gains: `checks`, with what it was compared and how far it was, and `warnings`, sentences.
 
     `files` hold the rows as they will be published; `may_be_empty` is the source's `allow_empty`. Raises `CheckFailed`
-    with every check that failed, what it expected and found, and where the rows can be looked at.
+    with every check that failed, what it expected and found, and where the rows can be looked at. Its stage is
+    `losing_stage`, in which most rows were quarantined, where these are too many.
     """
     previous = previous_receipt(run) if checks.drift or checks.python else None
     columns = receipt["columns"]
@@ -34,10 +40,11 @@ def verdict(
     drifts = compare(checks, columns, previous)
     failures += drifts.failures
     if checks.python:
-        answer = ask(checks.python, receipt, previous, files)
+        answer = ask(checks.python, receipt, previous, files, run)
         failures += [f"checks.python: {checks.python}: {sentence}" for sentence in answer]
     if failures:
-        raise CheckFailed(_message(run, failures))
+        is_of_rows = failures[0].startswith("checks.max_quarantined")
+        raise CheckFailed(_message(run, failures), losing_stage if is_of_rows else "write")
     compared = {"partition": previous["partition"], "generation": previous["generation"]} if previous else None
     outcome = {"previous": compared, "drift": drifts.measured, "notes": drifts.notes}
     lost = [f"{told(receipt['unreadable'])} are lost."] if receipt.get("unreadable") else []

@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.chaos.runs import wait_for
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import Overnight
 from tests.prefect_api import ask
 
 MODULE = """
     import logging
+
+    def check(receipt, previous, rows):
+        print("checking")
 
     def clean(batch):
         print("cleaning")
@@ -51,18 +55,28 @@ def job(tmp_path: Path) -> dict[str, object]:
 def test_what_is_printed_and_logged_reaches_terminal_prefect_and_the_file_of_the_receipt(
     overnight: Overnight, prefect_api: str, job: dict[str, object], tmp_path: Path
 ) -> None:
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job | {"checks": {"python": "talking:check"}}))
     done = overnight("run", "job.yaml", "-v", "--json")
     assert done.returncode == 0, done.stderr
     kept = (tmp_path / json.loads(done.stdout)["logs"]).read_text()
-    logs = ask(prefect_api, "/logs/filter", {"limit": 200, "sort": "TIMESTAMP_DESC"})
-    for shown in (kept, done.stderr, "\n".join(log["message"] for log in logs)):
-        for source, text in (
-            ("preprocess talking:clean", "cleaning"),
-            ("infer talking:Talks", "INFO talking: loaded"),
-            ("infer talking:Talks", "asked https://***:***@host/"),
-        ):
-            assert any(source in line and line.endswith(f"] {text}") for line in shown.splitlines()), shown
+
+    def in_prefect() -> str:
+        found = ask(prefect_api, "/logs/filter", {"limit": 200, "sort": "TIMESTAMP_DESC"})
+        return "\n".join(log["message"] for log in found)
+
+    for source, text in (
+        ("preprocess talking:clean", "cleaning"),
+        ("infer talking:Talks", "INFO talking: loaded"),
+        ("infer talking:Talks", "asked https://***:***@host/"),
+        ("write talking:check", "checking"),
+    ):
+        assert says(kept, source, text)
+        assert says(done.stderr, source, text)
+        wait_for(f"{text} in the log of the Prefect run", lambda: says(in_prefect(), source, text), 20)  # noqa: B023
+
+
+def says(shown: str, source: str, text: str) -> bool:
+    return any(source in line and line.endswith(f"] {text}") for line in shown.splitlines())
 
 
 def test_a_failed_run_names_its_file_too_and_without_v_the_terminal_stays_quiet(

@@ -20,7 +20,7 @@ BEGINNING = """
     from tests.tasks.runs import make_run
 
     told = []
-    supervisor.tell = lambda run, method, lines: told.extend(lines)
+    supervisor.ask = lambda run, method, lines: told.extend(lines)
     run = make_run("/nowhere")
 """
 END = """

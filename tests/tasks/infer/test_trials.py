@@ -17,7 +17,7 @@ from tasks.errors import ContractError, JobError, StageFailed
 from tasks.forked import Begun
 from tasks.infer import trials
 from tasks.infer.predictor import Batch, Predict, Predictor
-from tasks.infer.trial import Trial, Trying, loaded
+from tasks.infer.trial import Failed, Trial, Trying, loaded
 from tasks.infer.trials import begin_trials, tried
 from tasks.resources import Plan, Pool
 from tests.chaos.runs import wait_for
@@ -42,12 +42,16 @@ class Fragile(Predictor):
     def load(self) -> Predict:
         if self.fault == "load":
             raise JobError("expected a model, found none", "infer")
+        if self.fault == "print":
+            os.write(1, b"raw\n")
         with open(self.marks, "a") as marks:
             marks.write(f"{os.getpid()}\n")
 
         def predict(batch: Batch) -> dict[str, Any]:
             if len(Path(self.marks).read_text().split()) <= self.deaths:
                 os.kill(os.getpid(), signal.SIGKILL)
+            if self.fault == "rows":
+                raise ValueError(f"expected no {batch['x'][0]}")
             if self.fault == "predict":
                 raise ContractError("needs a column 'y'")
             return {"y": batch["x"] + 1}
@@ -67,7 +71,7 @@ def marks(tmp_path: Path) -> Path:
     return tmp_path / "marks"
 
 
-def try_it(folder: Path, model: Fragile, begun: Any = None) -> Trial | None:
+def try_it(folder: Path, model: Fragile, begun: Any = None) -> Trial | Failed | None:
     return tried(make_run(folder), model, POOL, SAMPLE, 8, begun)
 
 
@@ -76,14 +80,14 @@ def test_a_model_that_was_begun_early_is_loaded_once(tmp_path: Path, marks: Path
     [begun] = begin_trials(make_run(tmp_path), [Fragile(marks=str(marks))], plan)
     wait_for("the model to be loaded", marks.exists, 20)
     found = try_it(tmp_path, Fragile(marks=str(marks)), begun)
-    assert found
+    assert isinstance(found, Trial)
     assert found.columns.names == ["y"]
     assert len(marks.read_text().split()) == 1
 
 
 def test_a_process_that_ends_is_followed_by_another(tmp_path: Path, marks: Path) -> None:
     model = Fragile(marks=str(marks), deaths=2)
-    assert try_it(tmp_path, model, Begun(partial(loaded, model, make_run(tmp_path))))
+    assert isinstance(try_it(tmp_path, model, Begun(partial(loaded, model, make_run(tmp_path)))), Trial)
     assert len(set(marks.read_text().split())) == 3
 
 
@@ -119,3 +123,20 @@ def test_what_fails_while_nothing_waits_for_it_is_raised_by_the_call_that_is_wai
     trying.loaded()
     with pytest.raises(JobError, match="expected a model, found none"):
         trying.on(SAMPLE)
+
+
+def test_a_model_that_fails_for_every_row_says_so(tmp_path: Path, marks: Path) -> None:
+    found = try_it(tmp_path, Fragile(marks=str(marks), fault="rows"))
+    assert isinstance(found, Failed)
+    assert found.block["row_id"].to_pylist() == [f"a#{i}" for i in range(8)]
+    said = "all 8 rows of the trial failed, the first, a#0, with ValueError: expected no 0 (test_trials.py:"
+    assert str(found).startswith(said)
+
+
+def test_what_a_model_prints_in_a_trial_that_was_begun_early_stays_out_of_the_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = Fragile(marks=str(tmp_path / "marks"), fault="print")
+    [begun] = begin_trials(make_run(tmp_path), [model], Plan(1, None, (POOL,), ()))
+    assert isinstance(try_it(tmp_path, model, begun), Trial)
+    assert "raw" not in capfd.readouterr().out

@@ -139,6 +139,16 @@ def test_every_failure_is_told_at_once_with_the_place_to_look_at(tmp_path: Path)
     assert "Nothing was published" in message
 
 
+@pytest.mark.parametrize(("quarantined", "stage"), [(4, "infer"), (0, "write")])
+def test_too_many_quarantined_rows_are_a_failure_of_the_stage_that_lost_them(
+    tmp_path: Path, quarantined: int, stage: str
+) -> None:
+    found = receipt(10, quarantined=quarantined, found=columns(label=["cat"] * 3))
+    with pytest.raises(CheckFailed) as caught:
+        verdict(make_run(tmp_path), Checks(not_constant=["label"]), found, [], losing_stage="infer")
+    assert caught.value.stage == stage
+
+
 def test_what_passes_without_anything_to_compare_is_noted(tmp_path: Path):
     gained = verdict(make_run(tmp_path), Checks(drift={"label": 0.1}), receipt(2, found=columns(label=["a", "b"])), [])
     assert gained == {

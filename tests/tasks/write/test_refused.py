@@ -8,7 +8,7 @@ import pytest
 
 from tasks import supervisor
 from tasks.staging import QUARANTINE
-from tasks.write.refused import kept_quarantine, told
+from tasks.write.refused import kept_quarantine, losing_stage, told
 from tests.tasks.runs import make_run
 from tests.tasks.write.publications import numbered, publish_parts, sink_of
 
@@ -47,3 +47,9 @@ def test_what_an_attempt_kept_that_failed_is_gone_once_the_next_one_published(tm
     run.failure_quarantine.write_bytes(b"of the attempt before")
     publish_parts(run, sink_of("parquet", tmp_path), {"x": [1, 2]})
     assert not run.failure_quarantine.exists()
+
+
+def test_the_losing_stage_is_that_of_most_rows() -> None:
+    found = [details("a") | {"stage": "preprocess"}, details("b"), details("c")]
+    assert losing_stage(pa.Table.from_pylist(found, schema=QUARANTINE)) == "infer"
+    assert losing_stage(QUARANTINE.empty_table()) == "write"
