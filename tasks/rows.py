@@ -28,7 +28,7 @@ import pyarrow as pa
 from tasks import outputs
 from tasks.arrays import Column, to_arrow
 from tasks.errors import RowError
-from tasks.masking import masked
+from tasks.masking import masked, printable
 
 LIVE, FILTERED, QUARANTINED, END = range(4)
 MEASURED_STAGES = ("ingest", "preprocess", "infer")
@@ -245,7 +245,7 @@ def error_message(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):  # Python says no more than a byte and its place
         found = f"{bytes(error.object[error.start : error.start + 16])!r} at byte {error.start}: {error.reason}"
         return f"expected text in {error.encoding}, found {found}"
-    message = masked(str(error) or type(error).__name__)[:MESSAGE_LIMIT]
+    message = printable(masked(str(error) or type(error).__name__))[:MESSAGE_LIMIT]
     return message.encode(errors="replace").decode()  # file names that are no UTF-8
 
 

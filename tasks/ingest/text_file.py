@@ -14,6 +14,7 @@ from tasks.ingest.tables import is_damage
 from tasks.ingest.versioned import SourceFile
 
 PIECE_BYTES = 2**20
+LINE_BYTES = 512 * 2**20  # as much as the reader of CSV holds
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # its byte order marks
 MARK = "\ufdd0"
@@ -35,12 +36,19 @@ def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",)) -> It
             end = max(piece.rfind(mark) for mark in line_ends) + 1
             if not end:
                 torn.append(piece)
+                _refuse_endless(torn)
                 continue
             whole = b"".join([*torn, piece[:end]])
             yield whole.removeprefix(BYTE_ORDER_MARK) if is_first else whole
             torn, is_first = [piece[end:]], False
         if last := b"".join(torn):
             yield (last.removeprefix(BYTE_ORDER_MARK) if is_first else last) + b"\n"
+
+
+def _refuse_endless(torn: list[bytes]) -> None:
+    """Raise `RowError` for the beginning of a line that is longer than a process holds: a packed file may be."""
+    if sum(map(len, torn)) > LINE_BYTES:
+        raise RowError(f"expected lines of at most {LINE_BYTES:,} bytes, found a longer one")
 
 
 class Utf8File(io.RawIOBase):
