@@ -15,6 +15,7 @@ from rich.text import Text
 
 from flows import calendar
 from flows.ledger import Entry, Status
+from flows.visible_console import VisibleConsole
 
 MARKS: dict[Status, tuple[str, str]] = {
     "published": ("■", "green"),
@@ -30,7 +31,7 @@ SECONDS_BETWEEN = 5.0
 
 def show_status(job_name: str, entries: Sequence[Entry]) -> None:
     """The partitions of a job, on stdout."""
-    console = Console(highlight=False)
+    console = VisibleConsole(highlight=False)
     counts = calendar.count(entries)
     if not entries:
         console.print(f"{job_name}: no partitions in this range")
@@ -112,7 +113,7 @@ def _show_published(console: Console, entries: Sequence[Entry]) -> None:
 @contextmanager
 def input_progress() -> Iterator[Callable[[int, int], None]]:
     """What `read_ledger` tells of the inputs that it has looked at: a bar on stderr, or a line now and then."""
-    console = Console(stderr=True, highlight=False)
+    console = VisibleConsole(stderr=True, highlight=False)
     if console.is_terminal:
         with Progress(console=console, transient=True) as progress:
             bar = progress.add_task("looking at inputs")

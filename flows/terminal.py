@@ -22,6 +22,7 @@ from flows.backfill_plan import Step, summary
 from flows.doctor import Finding, counts
 from flows.job import Job
 from flows.ledger import Entry
+from flows.visible_console import VisibleConsole
 from tasks import passed_over
 from tasks.artifacts import artifact_key
 from tasks.errors import STREAM_STAGES
@@ -51,7 +52,7 @@ def progress(
     The artifacts are bars on a terminal. Elsewhere they are a line every ten seconds, and no line repeats the last one
     without its seconds. Warnings of the run are shown. verbose: so is the rest of its log, with what user code prints.
     """
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console = VisibleConsole(stderr=True, soft_wrap=True, highlight=False)
     with _bars(console, stages) as show, _log_shown(console, verbose):
         stop, since = threading.Event(), now()
         here = contextvars.copy_context()  # a thread has no context of its own, and with it another Prefect server
@@ -159,7 +160,7 @@ def _running_task(client: SyncPrefectClient, flow_run_id: UUID) -> str:
 
 def show_receipt(receipt: dict[str, Any], job: Job) -> None:
     """A receipt in a few lines, on stdout."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = VisibleConsole(highlight=False, soft_wrap=True)
     place = place_of(job, bool(receipt.get("limit_rows")))
     console.print(
         f"[bold]{receipt['job']}/{receipt['partition']}[/bold] {receipt['status']} at {receipt['finished_at']}"
@@ -185,7 +186,7 @@ def show_receipt(receipt: dict[str, Any], job: Job) -> None:
 
 def show_matches(found: dict[str, Any]) -> None:
     """What a search found, as a table on stdout: scores, names, and what else tells a row from others."""
-    console = Console(highlight=False, soft_wrap=False)
+    console = VisibleConsole(highlight=False, soft_wrap=False)
     known = list(dict.fromkeys(name for match in found["matches"] for name in match))
     hidden = {"score", "row_id"} | ({"partition"} if found["partitions"] == ["all"] else set())
     names = [name for name in known if name not in hidden]
@@ -224,7 +225,7 @@ def _show_apart(console: Console, matches: Sequence[dict[str, Any]], names: Sequ
 
 def show_steps(job: Job, steps: Sequence[Step]) -> None:
     """What a backfill would do, as a table on stdout, and how long that would take."""
-    console = Console(highlight=False)
+    console = VisibleConsole(highlight=False)
     table = Table("partition", "status", "why", Column("rows, about", justify="right"), Column("s", justify="right"))
     for step in steps:
         rows, seconds = (f"{value:,.0f}" if value is not None else "?" for value in (step.rows, step.seconds))
@@ -236,7 +237,7 @@ def show_steps(job: Job, steps: Sequence[Step]) -> None:
 
 def show_outcomes(job: Job, entries: Sequence[Entry]) -> None:
     """What became of a backfill's partitions, as a table on stdout."""
-    console = Console(highlight=False)
+    console = VisibleConsole(highlight=False)
     table = Table("partition", "status", Column("rows out", justify="right"), Column("s", justify="right"), "why")
     for entry in entries:
         receipt = entry.receipt or {}
@@ -250,7 +251,7 @@ def show_outcomes(job: Job, entries: Sequence[Entry]) -> None:
 
 def show_cleaning(report: dict[str, Any]) -> None:
     """What `overnight clean` removed or would remove, as a table on stdout."""
-    console = Console(highlight=False)
+    console = VisibleConsole(highlight=False)
     rows = report["removable" if report["dry_run"] else "removed"]
     table = Table("partition", "what", "why", Column("files", justify="right"), Column("bytes", justify="right"))
     for row in rows:
@@ -265,7 +266,7 @@ def show_cleaning(report: dict[str, Any]) -> None:
 
 def show_findings(findings: Sequence[Finding]) -> None:
     """A line a finding, and below it what to do, on stdout."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = VisibleConsole(highlight=False, soft_wrap=True)
     colours = {"ok": "green", "warning": "yellow", "wrong": "red"}
     for finding in findings:
         console.print(f"[{colours[finding.level]}]{finding.level:<8}[/] {escape(f'{finding.what}: {finding.found}')}")

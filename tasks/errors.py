@@ -1,10 +1,10 @@
 """Errors that a person can act on: what was expected, what was found, what to do.
 
 They travel between processes, so each carries only strings and pickles as itself. No message holds what may be secret
-in a URL.
+in a URL, nor a character that a terminal obeys.
 """
 
-from tasks.masking import masked
+from tasks.masking import masked, printable
 
 # Ray's errors for processes, nodes and objects that are gone, by name: nothing here may load Ray.
 LOST = frozenset(
@@ -26,7 +26,7 @@ class OvernightError(Exception):
     status = "failed"
 
     def __init__(self, message: str, stage: str | None = None) -> None:
-        message = masked(message)
+        message = printable(masked(message))
         super().__init__(message, stage)
         self.message = message
         if stage:

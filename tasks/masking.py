@@ -1,8 +1,9 @@
 """URLs and settings without what may be secret in them, for everything that is shown, logged or stored.
 
 User info and the values of the query become `***`; a `${VARIABLE}` stays, because it is not filled in. Messages,
-receipts, reasons of quarantine and findings pass through here. The bucket that Azure writes before an @ stays as well.
-Of settings whose names are those of secrets, such as `api_key`, the value becomes `***`.
+receipts, reasons of quarantine and findings pass through here. Messages and reasons are `printable`, too. The bucket
+that Azure writes before an @ stays as well. Of settings whose names are those of secrets, such as `api_key`, the value
+becomes `***`.
 """
 
 import re
@@ -14,6 +15,7 @@ BUCKETS = ("abfs", "abfss", "wasb", "wasbs")  # schemes whose URLs have a contai
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^\s/?#'\"`<>]*@)?([^\s?#'\"`<>]*)(\?[^\s#'\"`<>]*)?")
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 _VALUE = re.compile(r"=([^&;]*)")
 _WORD = re.compile(r"[.-]|(?<=[a-z])(?=[A-Z])")  # where one begins in a name that has no underscores
 _SECRET = re.compile(
@@ -28,6 +30,11 @@ _SECRET = re.compile(
 def masked(text: str) -> str:
     """`text` with what may be secret in its URLs as `***`. A masked text stays as it is."""
     return _URL.sub(_masked_url, text) if "://" in text else text
+
+
+def printable(text: str) -> str:
+    """`text` with control characters in sight, as `\\x1b`: a terminal would obey them. Line ends and tabs stay."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
 
 
 def masked_in(value: Any) -> Any:

@@ -31,7 +31,7 @@ def quoted(error: BaseException) -> str:
 def is_own(filename: str) -> bool:
     """Return whether the file is the user's own."""
     path = Path(filename)
-    if filename.startswith("<") or any(part in PACKAGES for part in path.parts):
+    if path.suffix != ".py" or any(part in PACKAGES for part in path.parts):  # Cython names its own sources
         return False
     names = {str(path), str(path.resolve())}
     return not any(name.startswith(f"{folder}/") for name in names for folder in (*OVERNIGHT, *PYTHON))

@@ -29,7 +29,7 @@ import pyarrow as pa
 from tasks import outputs, own_lines
 from tasks.arrays import Column, to_arrow
 from tasks.errors import RowError
-from tasks.masking import masked
+from tasks.masking import masked, printable
 
 LIVE, FILTERED, QUARANTINED, END = range(4)
 MEASURED_STAGES = ("ingest", "preprocess", "infer")
@@ -274,7 +274,7 @@ def error_message(error: Exception) -> str:
     if not place and isinstance(error, RowError) and error.__cause__:
         place = own_lines.place(error.__cause__)
     told = f" ({place})" if place and place not in text else ""
-    first, end, more = masked(text)[: MESSAGE_LIMIT - len(told)].partition("\n")
+    first, end, more = printable(masked(text))[: MESSAGE_LIMIT - len(told)].partition("\n")
     return f"{first}{told}{end}{more}".encode(errors="replace").decode()  # file names that are no UTF-8
 
 

@@ -78,3 +78,15 @@ def test_without_a_terminal_lines_say_which_task_runs_and_how_far_the_rows_are(
             ask(prefect_api, "/artifacts/", {"key": key, "type": "progress", "data": percent, "description": "rows"})
         wait_for(" s  ingest 70%, infer 40%\n")
     ask(prefect_api, f"/flows/{flow}", method="DELETE")
+
+
+def test_what_is_printed_cannot_act_on_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "a\x1b]0;title\x07\x1b[2J\x9b1m.jpg"
+    for columns in ("300", "30"):  # a table, and lines
+        monkeypatch.setenv("COLUMNS", columns)
+        show_matches(found(evil) | {"sheet": evil, "skipped": [{"partition": "all", "why": evil}]})
+        printed = capsys.readouterr().out
+        assert "\\x1b]0;title" in printed
+        assert not set(printed) & {"\x1b", "\x07", "\x9b"}

@@ -10,8 +10,8 @@ from flows.attempt import describe_failure
 from flows.doctor import Finding
 from flows.job import job_schema
 from tasks import rows
-from tasks.errors import JobError, RowError, StageFailed, explain
-from tasks.masking import masked, masked_in
+from tasks.errors import InputError, JobError, RowError, StageFailed, explain
+from tasks.masking import masked, masked_in, printable
 from tasks.storage import Location
 from tasks.write.sql import SqlSink
 from tests.tasks.runs import make_run
@@ -91,3 +91,16 @@ def test_no_message_holds_a_secret_of_a_url(place: int) -> None:
 
 def test_a_place_is_opened_with_what_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (Location("s3://id:canary@bucket") / "a").uri == "s3://id:canary@bucket/a"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b]0;title\x07b", "a\\x1b]0;title\\x07b"),
+        ("over\rwritten\x08 \x9b2J\x7f", "over\\x0dwritten\\x08 \\x9b2J\\x7f"),
+        ("lines\r\nand\ttabs, üñ 字\n", "lines\r\nand\ttabs, üñ 字\n"),
+    ],
+)
+def test_control_characters_are_in_sight_in_every_message_and_reason(text: str, shown: str) -> None:
+    assert printable(text) == printable(printable(text)) == shown
+    assert str(InputError(text)) == rows.error_message(ValueError(text)) == shown

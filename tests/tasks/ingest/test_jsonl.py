@@ -4,6 +4,7 @@ import datetime
 import gzip
 import json
 import random
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.errors import InputError
+from tasks.ingest import text_file
+from tasks.ingest.csv import Csv
 from tasks.ingest.jsonl import Jsonl
 from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
 
@@ -188,6 +191,20 @@ def test_an_object_over_several_lines_is_a_row_whatever_its_size_and_its_last_li
         "array.json#0": 1, "array.json#1": 2, "one.json#0": 1, "two.json#0": 1, "two.json#1": 2
     }  # fmt: skip
     assert [len(row["t"]) for row in found.good.values()] == [size // 1000, 0, size // 1000, size // 1000, 0]
+
+
+@pytest.mark.parametrize("name", ["bomb.jsonl", "bomb.csv"])
+def test_a_packed_line_without_an_end_is_not_held_whole(read: Reader, name: str, monkeypatch: pytest.MonkeyPatch):
+    most = 3 * text_file.PIECE_BYTES
+    monkeypatch.setattr(text_file, "LINE_BYTES", most)
+    packed = {f"{name}.gz": gzip.compress(b"x" * (2**28)), f"a.{name}": b'{"a": 1}\n{"a": 2}\n'}
+    tracemalloc.start()
+    found = read(Jsonl, packed, max_row_bytes=most) if "jsonl" in name else read(Csv, packed)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "expected a line of at most 3,145,728 bytes, found 268,435,456" in next(iter(found.bad.values()))
+    assert len(found.good) == (2 if "jsonl" in name else 1)
+    assert peak < 2**26
 
 
 @pytest.mark.parametrize("content", ["[]", "[\n]", "[ \n\n ]\n"])

@@ -1,0 +1,53 @@
+"""Images beside Pillow: the first frame, upright, as RGB; 16 bits a channel as their high byte."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ours
+from judging import Refused
+from kind import Kind, ends_in
+
+from tasks import arrays
+from tasks.ingest.images import Images
+from tasks.preprocess.decode_image import DecodeImage, allow_pixels
+
+
+def read(path: Path) -> list[Any]:
+    """Return the image as an array."""
+    rows = ours.read(Images, path, [DecodeImage()])
+    return [row if isinstance(row, Refused) else arrays.to_numpy(row["image"])[0] for row in rows]
+
+
+def by_pillow(path: Path) -> Iterator[np.ndarray]:
+    """Yield the image as Pillow's documentation shows it."""
+    from PIL import Image, ImageOps
+
+    allow_pixels(1)  # HEIF images as ours
+    with Image.open(path) as image:
+        if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
+            image.load()
+            high = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+            high.getexif().update(image.getexif())
+            yield np.asarray(ImageOps.exif_transpose(high).convert("RGB"))
+            return
+        yield np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+
+
+def differs(mine: np.ndarray, other: np.ndarray) -> str:
+    """Return the sizes, or the greatest difference of a pixel."""
+    if mine.shape != other.shape:
+        return f"expected an array of {other.shape}, found {mine.shape}"
+    apart = np.abs(mine.astype(int) - other).max(initial=0)
+    return f"pixels differ by {apart}" if apart else ""
+
+
+KIND = Kind(
+    "images",
+    ("Pillow/Tests/images", "exif-orientation-examples"),
+    ends_in(*Images.extensions),
+    read,
+    by_pillow,
+    differs,
+)

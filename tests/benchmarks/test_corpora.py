@@ -1,0 +1,172 @@
+"""The comparison with reference readers on public corpora, over a folder with one right and one broken file a kind."""
+
+import gzip
+import io
+import os
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from tests.tasks.preprocess.pdfs import pdf
+from tests.tasks.preprocess.sounds import WHOLE
+
+CORPORA = Path(__file__).resolve().parents[2] / "benchmarks" / "corpora"
+
+
+def image() -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 9, 3), np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+def parquet() -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table({"x": [7]}), file)
+    return file.getvalue()
+
+
+def shard() -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        member = tarfile.TarInfo("a.txt")
+        member.size = 5
+        archive.addfile(member, io.BytesIO(b"hello"))
+    return file.getvalue()
+
+
+# By kind: where its corpus is, and how its files end; a file that all read, with one row, and one that none reads.
+FILES = {
+    "images": ("Pillow/Tests/images/{}.png", image(), image()[:60]),
+    "Parquet": ("parquet-testing/{}.parquet", parquet(), parquet()[:-9]),
+    "Parquet, by DuckDB": ("parquet-testing/{}.parquet", parquet(), parquet()[:-9]),
+    "JSON documents": ("JSONTestSuite/test_parsing/{}.json", b'{\n"a": [1]}', b'{"a": [1'),
+    "values in JSON Lines": ("JSONTestSuite/test_parsing/{}.json", b'{\n"a": [1]}', b'{"a": [1'),
+    "CSV": ("csv-spectrum/csvs/{}.csv", b"a,b\n1,x\n", b"a,b\n1\n"),
+    "PDF files": ("sample-files/{}.pdf", pdf([["Hello"]]), pdf([["Hello"]])[:90]),
+    "sounds": ("libsndfile/{}.wav", WHOLE, WHOLE[:20]),
+    "texts": ("chardet/tests/utf-8/{}.txt", "Grüße".encode(), b"Gr\xfc\xdfe"),
+    "WebDataset shards": ("webdataset/testdata/{}.tar.gz", gzip.compress(shard()), b"no tar"),
+}
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[Any]:
+    sys.path.insert(0, str(CORPORA))
+    import compare
+
+    yield compare
+    sys.path.remove(str(CORPORA))
+    for name in [name for name, one in sys.modules.items() if str(CORPORA) in str(getattr(one, "__file__", ""))]:
+        sys.modules.pop(name)
+
+
+@pytest.fixture(scope="module")
+def process(script: Any) -> Iterator[Any]:
+    with script.Apart(60) as process:
+        yield process
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for place, right, broken in FILES.values():
+        for name, content in (("right", right), ("broken", broken)):
+            file = tmp_path / place.format(name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+    return tmp_path
+
+
+def kind_of(script: Any, name: str) -> Any:
+    [kind] = [kind for kind in script.KINDS if kind.name == name]
+    pytest.importorskip(kind.reader)
+    return kind
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_right_file_is_the_same_and_a_broken_one_is_refused_by_both(
+    script: Any, process: Any, folder: Path, name: str
+) -> None:
+    found = script.compare(kind_of(script, name), folder, process)
+    assert (found.files, found.counts) == (2, {"same": 1, "refused by both": 1}), found.notes
+
+
+def changing(read: Callable[[Path], list[Any]], path: Path) -> list[Any]:
+    return [_other(row) for row in read(path)]
+
+
+def _other(row: Any) -> Any:
+    if isinstance(row, np.ndarray):
+        return row + 1
+    if isinstance(row, dict):
+        return {name: [value] for name, value in row.items()}
+    return row if hasattr(row, "reason") else (row[0], "other" if isinstance(row[1], str) else row[1] + 0.5)
+
+
+def losing(read: Callable[[Path], list[Any]], path: Path) -> list[Any]:
+    return read(path)[1:]
+
+
+def doubling(read: Callable[[Path], list[Any]], path: Path) -> list[Any]:
+    return read(path) * 2
+
+
+def refusing(read: Callable[[Path], list[Any]], path: Path) -> list[Any]:
+    from judging import Refused
+
+    return [Refused("no reason") for _ in read(path)]
+
+
+def dying(read: Callable[[Path], list[Any]], path: Path) -> list[Any]:
+    os._exit(3)
+
+
+def raising(read: Callable[[Path], list[Any]], path: Path) -> list[Any]:
+    raise OSError("not of a row")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    ("fault", "outcome"), [(changing, "different"), (losing, "different"), (refusing, "refused by us only")]
+)
+def test_a_reader_that_changes_loses_or_refuses_a_row_is_seen(
+    script: Any, process: Any, folder: Path, name: str, fault: Any, outcome: str
+) -> None:
+    kind = kind_of(script, name)
+    (folder / FILES[name][0].format("broken")).unlink()
+    found = script.compare(replace(kind, ours=partial(fault, kind.ours)), folder, process)
+    assert found.counts == {outcome: 1}, found.notes
+
+
+@pytest.mark.parametrize(("fault", "reason"), [(dying, "the process ended with 3"), (raising, "OSError: not of a row")])
+def test_a_reader_that_dies_or_raises_is_a_crash_and_the_next_file_is_read(
+    script: Any, process: Any, folder: Path, fault: Any, reason: str
+) -> None:
+    kind = kind_of(script, "CSV")
+    found = script.compare(replace(kind, ours=partial(fault, kind.ours)), folder, process)
+    assert [(outcome, told) for _, outcome, told in found.notes] == [("crashes", reason)] * 2
+    assert script.compare(kind, folder, process).counts["same"] == 1
+
+
+def test_a_row_that_only_one_side_has_is_different(script: Any, process: Any, folder: Path) -> None:
+    kind = kind_of(script, "CSV")
+    found = script.compare(replace(kind, ours=partial(doubling, kind.ours)), folder, process)
+    assert found.counts == {"same": 1, "refused by both": 1, "different": 2}
+
+
+def test_the_script_prints_a_table_and_names_the_corpora_that_are_missing(
+    script: Any, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script.main([str(folder), "--kind", "CSV"]) == 0
+    printed = capsys.readouterr()
+    assert "| CSV | 2 | 2 | 1 | 0 | 1 | 0 | 0 | 0 |" in printed.out
+    assert f"CSV: {folder / 'arrow-testing/data/csv'} is missing" in printed.err
