@@ -1,5 +1,7 @@
 """A Parquet file's row groups, and the rows of one. It knows nothing of which columns a source expects."""
 
+import contextlib
+import io
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,6 +19,34 @@ ROWS_AT_ONCE = 8192
 ROWS_A_BYTE = 8  # of a file; more of them are counted, for a footer can promise any number
 COLUMNS_COMPARED = 8
 NANOSECONDS_UNTIL = 9_223_372_036  # seconds from 1970 that 64 bits hold in nanoseconds
+
+
+class _Unread(Exception):
+    """Something was to be read of a file whose footer alone is looked at."""
+
+
+class _NoBytes(io.RawIOBase):
+    """A file of so many bytes, of which none can be read."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size, self._place = size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
+        self._place = place + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def read(self, size: int = -1) -> bytes:
+        raise _Unread
 
 
 def open_parquet(opened: Any) -> pq.ParquetFile:
@@ -37,16 +67,22 @@ def row_groups(file: pq.ParquetFile, opened: Any) -> list[Part]:
     if sum(counts) != metadata.num_rows:
         raise RowError(f"expected {metadata.num_rows:,} rows, as the footer says, found row groups of {sum(counts):,}")
     for i, count in enumerate(counts):
+        _refuse_deadly(file, size, i, COLUMNS_COMPARED)
         _compare(file, i, count)
         if count > ROWS_A_BYTE * size:
+            _refuse_deadly(file, size, i, len(file.schema))
             _count(file, i, count)
     firsts = np.cumsum([0, *counts])
     return [Part(int(firsts[i]), counts[i], i, max(group.total_byte_size, 0)) for i, group in enumerate(groups)]
 
 
 def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str] | None) -> Iterator[Judged]:
-    """Yield the rows of a group, some at a time, as plain types: dictionaries as their values, and all may be null."""
+    """Yield the rows of a group, some at a time, as plain types: dictionaries as their values, and all may be null.
+
+    Raise `RowError` for what is damaged about them; of a file that was broken when it was listed, why.
+    """
     if group == BROKEN:
+        row_groups(file, opened)
         return
     done = 0
     with damage_told(f"row group {group} of a Parquet file as it was written"):
@@ -61,6 +97,17 @@ def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str
 
 def _file(opened: Any, unit: str) -> pq.ParquetFile:
     return pq.ParquetFile(opened, pre_buffer=True, page_checksum_verification=True, coerce_int96_timestamp_unit=unit)
+
+
+def _refuse_deadly(file: pq.ParquetFile, size: int, group: int, columns: int) -> None:
+    """Raise `RowError` if the footer is damaged about one of the first columns: asked for it, pyarrow ends the process.
+
+    A read raises an error instead. It is one of a file without bytes, which ends before it reads any.
+    """
+    names = [file.schema.column(place).path for place in range(min(len(file.schema), columns))]
+    empty = pq.ParquetFile(_NoBytes(size), metadata=file.metadata, pre_buffer=True)
+    with damage_told("a whole Parquet file"), contextlib.suppress(_Unread, StopIteration):
+        next(empty.iter_batches(1, row_groups=[group], columns=names, use_threads=False))
 
 
 def _compare(file: pq.ParquetFile, group: int, count: int) -> None:

@@ -20,6 +20,7 @@ from tasks.preprocess.media import load_av, opened, refuse_cut
 from tasks.preprocess.step import PreprocessStep
 
 EXPECTED = "decode_audio: expected an audio file"
+MOST_RATE = 3_000_000  # recordings have 768,000 at most; FFmpeg takes 10 s and 0.9 GB to convert 100 million a second
 COLUMNS = {"sampling_rate": pa.int64(), "start_seconds": pa.float64(), "end_seconds": pa.float64()}
 
 
@@ -73,11 +74,14 @@ class DecodeAudio(PreprocessStep):
             resampler = av.AudioResampler(format="fltp", rate=self.sampling_rate)
             seconds, heard, count = 0.0, 0, 0
             for frame in container.decode(stream):
+                if frame.sample_rate > MOST_RATE:
+                    most = f"of at most {MOST_RATE:,} samples a second"
+                    raise RowError(f"{EXPECTED} {most}, found one of {frame.sample_rate:,}")
                 heard += frame.samples
                 seconds += frame.samples / frame.sample_rate
                 if seconds > self.max_seconds:
                     raise RowError(f"{EXPECTED} of at most max_seconds = {self.max_seconds:g}, found a longer one")
-                for out in resampler.resample(frame):
+                for out in _resampled(resampler, frame):
                     count += out.samples
                     yield _mixed(out)
             for out in resampler.resample(None) if seconds else ():
@@ -89,6 +93,14 @@ class DecodeAudio(PreprocessStep):
                 rate = f"sampling_rate = {self.sampling_rate}"
                 raise RowError(f"{EXPECTED}, found one of {heard} samples, too few to make some at {rate} of them")
             refuse_cut(stream, container, content, seconds, EXPECTED)
+
+
+def _resampled(resampler: Any, frame: Any) -> list[Any]:
+    try:
+        found: list[Any] = resampler.resample(frame)
+    except ValueError as error:  # PyAV's, of a frame of another format than the first
+        raise RowError(f"{EXPECTED} of one sampling rate and the same channels throughout: {error}") from error
+    return found
 
 
 def _mixed(frame: Any) -> np.ndarray:
