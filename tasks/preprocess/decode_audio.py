@@ -71,7 +71,7 @@ class DecodeAudio(PreprocessStep):
 
     def _decoded(self, av: Any, content: bytes) -> Iterator[np.ndarray]:
         with opened(av, content, "audio", EXPECTED) as (container, stream):
-            resampler = av.AudioResampler(format="fltp", rate=self.sampling_rate)
+            resampler = av.AudioResampler(format="flt", rate=self.sampling_rate)
             seconds, heard, count = 0.0, 0, 0
             for frame in container.decode(stream):
                 if frame.sample_rate > MOST_RATE:
@@ -104,5 +104,9 @@ def _resampled(resampler: Any, frame: Any) -> list[Any]:
 
 
 def _mixed(frame: Any) -> np.ndarray:
-    """1 x samples. FFmpeg's own mixing to one channel goes beyond 1: it adds two at 0.7 each."""
-    return np.asarray(frame.to_ndarray().mean(axis=0, keepdims=True))
+    """1 x samples, of channels that are packed into one plane: PyAV reads beyond the eighth of separate ones.
+
+    FFmpeg's own mixing to one channel goes beyond 1: it adds two at 0.7 each.
+    """
+    channels = frame.to_ndarray().reshape(frame.samples, -1).T
+    return np.asarray(np.ascontiguousarray(channels).mean(axis=0, keepdims=True))

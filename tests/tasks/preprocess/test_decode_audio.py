@@ -106,6 +106,13 @@ def test_spoken_digits_are_decoded_as_by_the_plain_library(shared_data: Path) ->
         np.testing.assert_array_equal(row["audio"], plain(contents[row["row_id"]]))
 
 
+@pytest.mark.parametrize("count", [1, 2, 8, 9, 16])
+def test_any_number_of_channels_is_mixed(count: int) -> None:
+    channels = np.stack([tone(0.1, hertz=100.0 * (number + 1)) / count for number in range(count)], axis=1)
+    (row,) = decoded({"a.wav": wav(channels)})
+    np.testing.assert_allclose(row["audio"][0], channels.mean(axis=1), atol=1e-4)
+
+
 def test_a_title_that_is_no_utf8_costs_nothing() -> None:
     title = b"INFOINAM" + (6).to_bytes(4, "little") + "gr\xfc\xdfe".encode("latin-1") + b"\0"
     listed = WHOLE[12:] + b"LIST" + len(title).to_bytes(4, "little") + title
