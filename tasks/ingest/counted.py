@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.errors import RowError
-from tasks.ingest.tables import bad_rows, is_damage, rest_of_unit, table_block, unreadable
+from tasks.ingest.tables import bad_rows, is_damage, rest_of_unit, table_block, unreadable, untrue_values
 from tasks.manifest import UNITS
 from tasks.storage import File
 
@@ -73,7 +73,7 @@ def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa
             judged = found if isinstance(found, Judged) else Judged(found, {})
             data = judged.data[: unit["rows"] - done]
             numbers = unit["first_row"] + done + np.arange(len(data))
-            errors = {place: error for place, error in judged.errors.items() if place < len(data)}
+            errors = untrue_values(data) | {i: error for i, error in judged.errors.items() if i < len(data)}
             if errors:
                 yield bad_rows(unit, numbers[list(errors)].tolist(), list(errors.values()))
             good = np.setdiff1d(np.arange(len(data)), list(errors))

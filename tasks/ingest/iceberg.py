@@ -17,7 +17,7 @@ from tasks.extras import require_extra
 from tasks.ingest.counted import counted_rows
 from tasks.ingest.listing import file_units
 from tasks.ingest.source import Source
-from tasks.ingest.tables import as_schema, chosen_columns
+from tasks.ingest.tables import as_schema, chosen_columns, is_damage
 from tasks.ingest.uncounted import uncounted_rows
 from tasks.ingest.versioned import SourceFile
 from tasks.storage import File, expand
@@ -151,9 +151,11 @@ def _tasks(table: Any, snapshot_id: int | None, where: str) -> dict[str, Any]:
     """What there is to read of each data file, by its URI. Raises `InputError` for what pyiceberg cannot read."""
     try:
         return _planned(_Key(table), snapshot_id, where)
-    except (NotImplementedError, ValueError, FileNotFoundError, EOFError, SystemError) as error:
-        # The last two are pyiceberg's words for a manifest that ends early, or is none.
-        raise InputError(f"source.table: cannot plan to read {'.'.join(table.name())}: {error}") from error
+    except Exception as error:  # of a manifest that is damaged: any, as zlib's, and those of a key that is not there
+        if not is_damage(error):
+            raise
+        told = f"{type(error).__name__}: {error}"
+        raise InputError(f"source.table: cannot plan to read {'.'.join(table.name())}: {told}") from error
 
 
 class _Key:

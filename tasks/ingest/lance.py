@@ -17,7 +17,7 @@ from tasks.errors import InputError, RowError
 from tasks.extras import require_extra
 from tasks.ingest.counted import Part, counted_rows, counted_units
 from tasks.ingest.source import FileSource
-from tasks.ingest.tables import as_schema, chosen_columns
+from tasks.ingest.tables import as_schema, chosen_columns, panics_told
 from tasks.ingest.versioned import SourceFile
 from tasks.object_store import object_store_uri, storage_options
 from tasks.storage import File
@@ -77,10 +77,11 @@ class Lance(FileSource):
         table = _opened(unit["uri"].rpartition(DATA)[0], self.version, self.anonymous)
         self.file(unit, unit["size"] or None).look()
         try:
-            fragment = table.get_fragment(unit["row_group"])
-            for batch in fragment.to_batches(columns=schema.names, batch_size=ROWS_AT_ONCE):
-                yield as_schema(pa.Table.from_batches([batch]), schema)
-        except (pa.ArrowInvalid, OSError) as error:
+            with panics_told():
+                fragment = table.get_fragment(unit["row_group"])
+                for batch in fragment.to_batches(columns=schema.names, batch_size=ROWS_AT_ONCE):
+                    yield as_schema(pa.Table.from_batches([batch]), schema)
+        except (pa.ArrowInvalid, OSError, RuntimeError) as error:
             self.file(unit).look()  # Lance says of a store that is away what it says of a file that is broken
             told = str(error).partition(", /")[0].removeprefix("External error: ")
             raise RowError(f"expected a fragment as Lance wrote it: {told}") from error
@@ -102,8 +103,9 @@ def _newest(uri: str, anonymous: bool, version: int | None = None) -> Any:
     """Raises `InputError` where there is no such table or version."""
     lance: Any = require_extra("lance", "source.kind: lance", "ingest")
     try:
-        return lance.dataset(uri, version=version, storage_options=storage_options(anonymous))
-    except ValueError as error:
+        with panics_told():
+            return lance.dataset(uri, version=version, storage_options=storage_options(anonymous))
+    except (ValueError, RuntimeError) as error:
         which = "" if version is None else f" with the version {version}"
         told = str(error).partition(", /")[0]
         raise InputError(f"source.path: expected a Lance table{which} at {uri}: {told}.") from error

@@ -7,9 +7,7 @@ that is cut off the whole rows are read, and what is missing is one bad row. Pic
 
 import contextlib
 import io
-import lzma
 import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -20,14 +18,16 @@ from pydantic import Field
 from tasks.arrays import to_arrow
 from tasks.errors import RowError
 from tasks.ingest.array_file import Header, read_header, read_rows
-from tasks.ingest.counted import Part, counted_rows, counted_units
+from tasks.ingest.counted import Judged, Part, counted_rows, counted_units
 from tasks.ingest.source import FileSource
+from tasks.ingest.tables import is_damage
 from tasks.storage import File
 
 PART_BYTES = 32 * 2**20
 ROWS_AT_ONCE, BYTES_AT_ONCE = 8192, 16 * 2**20
 MOST_PACKED = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1040}  # https://zlib.net/zlib_tech.html says 1,032
 MOST_PACKED_OTHERWISE = 2**20
+LAST_CHARACTER, SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
 
 
 class Numpy(FileSource):
@@ -63,7 +63,7 @@ class Numpy(FileSource):
         for unit in units.to_pylist():
             yield from counted_rows(unit, self._tables(unit))
 
-    def _tables(self, unit: dict) -> Iterator[pa.Table]:
+    def _tables(self, unit: dict) -> Iterator[Judged]:
         with self.file(unit).open() as opened:
             if _is_archive(unit["uri"]):
                 yield from _archived(opened, unit["rows"])
@@ -72,7 +72,7 @@ class Numpy(FileSource):
             if not header.is_fortran:
                 opened.seek(header.start + unit["first_row"] * header.row_bytes)
             for some in read_rows(opened, header, unit["rows"], _rows_at_once(header.row_bytes)):
-                yield _columns(some, self.column)
+                yield _judged(_columns(some, self.column))
 
 
 def _is_archive(uri: str) -> bool:
@@ -97,7 +97,9 @@ def _arrays(opened: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
             if not found:
                 raise RowError("expected arrays as numpy.savez writes them, found an empty archive")
             yield found
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error, lzma.LZMAError) as error:
+    except Exception as error:  # what unpacks an archive raises errors of many kinds
+        if isinstance(error, RowError) or not is_damage(error):
+            raise
         raise RowError(f"expected arrays as numpy.savez writes them: {error}") from error
 
 
@@ -117,19 +119,40 @@ def _length(arrays: dict[str, tuple[Header, Any]]) -> int:
     return next(iter(lengths.values()))
 
 
-def _archived(opened: Any, count: int) -> Iterator[pa.Table]:
+def _archived(opened: Any, count: int) -> Iterator[Judged]:
     with _arrays(opened) as arrays:
         _length(arrays)
         at_once = _rows_at_once(sum(header.row_bytes for header, _ in arrays.values()))
         streams = [read_rows(member, header, count, at_once) for header, member in arrays.values()]
         for some in zip(*streams, strict=True):
-            yield pa.table({name: to_arrow(values) for name, values in zip(arrays, some, strict=True)})
+            yield _judged(dict(zip(arrays, some, strict=True)))
 
 
-def _columns(values: np.ndarray, column: str) -> pa.Table:
+def _columns(values: np.ndarray, column: str) -> dict[str, np.ndarray]:
     if values.dtype.names and values.ndim == 1:
-        return pa.table({name: to_arrow(values[name]) for name in values.dtype.names})
-    return pa.table({column: to_arrow(values)})
+        return {name: values[name] for name in values.dtype.names}
+    return {column: values}
+
+
+def _judged(columns: dict[str, np.ndarray]) -> Judged:
+    """The rows as a table, and those of them that hold texts of what are no characters: NumPy takes any number."""
+    errors: dict[int, Exception] = {}
+    for name, values in columns.items():
+        if values.dtype.kind == "U" and values.ndim == 1 and values.dtype.itemsize:
+            codes = np.ascontiguousarray(values).view(f"{values.dtype.byteorder}u4").reshape(len(values), -1)
+            bad = ((codes > LAST_CHARACTER) | ((codes >= SURROGATES[0]) & (codes <= SURROGATES[1]))).any(axis=1)
+            reason = RowError(f"column {name}: expected text, found numbers that are no characters of Unicode")
+            errors |= dict.fromkeys(np.flatnonzero(bad).tolist(), reason)
+            columns[name] = np.where(bad, "", values)
+    return Judged(pa.table({name: _column(name, values) for name, values in columns.items()}), errors)
+
+
+def _column(name: str, values: np.ndarray) -> pa.Array:
+    try:
+        return to_arrow(values)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        expected = f"column {name}: expected values that Arrow has a type for"
+        raise RowError(f"{expected}, found {values.dtype}: {error}") from None
 
 
 def _rows_at_once(row_bytes: int) -> int:

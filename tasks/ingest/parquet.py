@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from tasks.errors import RowError
-from tasks.ingest.counted import BROKEN, FILES_AT_ONCE, Judged, Part, counted_rows, counted_units
+from tasks.ingest.counted import FILES_AT_ONCE, Judged, Part, counted_rows, counted_units
 from tasks.ingest.parquet_file import open_parquet, row_groups, rows_of
 from tasks.ingest.parquet_types import conform, joined, plain_schema
 from tasks.ingest.source import FileSource, with_seen
@@ -80,7 +80,5 @@ class Parquet(FileSource):
             missing = sorted(set(self.columns or ()) - set(file.schema_arrow.names))
             if missing:
                 raise RowError(f"expected column {missing[0]}, found {', '.join(file.schema_arrow.names)}")
-            if unit["row_group"] == BROKEN:
-                row_groups(file, opened)  # raises what was wrong with them
             for found in rows_of(file, opened, unit["row_group"], self.columns):
                 yield conform(found, schema, unit["path"])

@@ -1,5 +1,7 @@
 """A Parquet file's row groups, and the rows of one. It knows nothing of which columns a source expects."""
 
+import contextlib
+import io
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -20,6 +22,34 @@ ROWS_AT_ONCE = 8192
 ROWS_A_BYTE = 8  # of a file; more of them are counted, for a footer can promise any number
 
 
+class _Unread(Exception):
+    """Something was to be read of a file whose footer alone is looked at."""
+
+
+class _NoBytes(io.RawIOBase):
+    """A file of so many bytes, of which none can be read."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size, self._place = size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
+        self._place = place + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def read(self, size: int = -1) -> bytes:
+        raise _Unread
+
+
 def open_parquet(opened: Any) -> pq.ParquetFile:
     """Return the file, its INT96 times in microseconds: nanoseconds end in 2262. Raise `RowError` if it is none."""
     with damage_told("a whole Parquet file"):
@@ -38,6 +68,7 @@ def row_groups(file: pq.ParquetFile, opened: Any) -> list[Part]:
     if metadata.num_rows not in (sum(counts), 0):  # some writers leave it at 0, and no group is missing then
         raise RowError(f"expected {metadata.num_rows:,} rows, as the footer says, found row groups of {sum(counts):,}")
     for i, count in enumerate(counts):
+        _refuse_deadly(file, size, i)
         compare(file, i, count)
         if count > ROWS_A_BYTE * size:
             count_rows(file, i, count)
@@ -46,8 +77,12 @@ def row_groups(file: pq.ParquetFile, opened: Any) -> list[Part]:
 
 
 def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str] | None) -> Iterator[Judged]:
-    """Yield the rows of a group, some at a time, as plain types: dictionaries as their values, and all may be null."""
+    """Yield the rows of a group, some at a time, as plain types: dictionaries as their values, and all may be null.
+
+    Raise `RowError` for what is damaged about them; of a file that was broken when it was listed, why.
+    """
     if group == BROKEN:
+        row_groups(file, opened)
         return
     done = 0
     with damage_told(f"row group {group} of a Parquet file as it was written"):
@@ -70,3 +105,14 @@ def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str
 
 def _file(opened: Any, unit: str) -> pq.ParquetFile:
     return pq.ParquetFile(opened, pre_buffer=True, page_checksum_verification=True, coerce_int96_timestamp_unit=unit)
+
+
+def _refuse_deadly(file: pq.ParquetFile, size: int, group: int) -> None:
+    """Raise `RowError` if the footer is damaged about a column: asked for it, pyarrow ends the process.
+
+    A read raises an error instead. It is one of a file without bytes, which ends before it reads any.
+    """
+    names = [file.schema.column(place).path for place in range(len(file.schema))]
+    empty = pq.ParquetFile(_NoBytes(size), metadata=file.metadata, pre_buffer=True)
+    with damage_told("a whole Parquet file"), contextlib.suppress(_Unread, StopIteration):
+        next(empty.iter_batches(1, row_groups=[group], columns=names, use_threads=False))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from tasks.ingest.tables import end_of_text, is_damage, table_block
+from tasks.ingest.tables import bad_rows, end_of_text, is_damage, table_block, untrue_values
 
 
 def uncounted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
@@ -14,8 +14,12 @@ def uncounted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]
     try:
         for found in tables:
             data = found if unit["rows"] is None else found[: unit["rows"] - count]
-            if len(data):
-                yield table_block(unit, count + np.arange(len(data)), data)
+            numbers = count + np.arange(len(data))
+            if errors := untrue_values(data):
+                yield bad_rows(unit, numbers[list(errors)].tolist(), list(errors.values()))
+            good = np.setdiff1d(np.arange(len(data)), list(errors))
+            if len(good):
+                yield table_block(unit, numbers[good], data.take(good) if errors else data)
             count += len(data)
             if count == unit["rows"]:
                 break

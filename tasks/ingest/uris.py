@@ -17,6 +17,7 @@ from pydantic import Field
 
 from tasks.errors import JobError, OvernightError, RowError, StorageFailed
 from tasks.ingest.json_types import column_of, inferred_type
+from tasks.ingest.tables import is_damage
 from tasks.ingest.text import decoded
 from tasks.ingest.uri_lists import EXTENSIONS, listed
 from tasks.ingest.versioned import SourceFile, read_whole
@@ -139,7 +140,7 @@ def _may_pass(uri: str, content: bytes | Exception) -> bool:
 def _blamed(uri: str, content: bytes | Exception) -> bytes | Exception:
     """Whatever a host on the web answers about a file, and whatever is wrong about its address, is that file's."""
     is_own = isinstance(content, RowError | FileNotFoundError | PermissionError)
-    if protocol_of(uri) in STORES or not isinstance(content, Exception) or is_own:
+    if not isinstance(content, Exception) or is_own or (protocol_of(uri) in STORES and not is_damage(content)):
         return content
     error = RowError(f"cannot be fetched: {type(content).__name__}: {content}")
     error.__cause__ = content

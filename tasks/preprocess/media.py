@@ -29,7 +29,8 @@ def opened(av: Any, content: bytes, kind: str, expected: str) -> Iterator[tuple[
         raise RowError(f"{expected} that is whole, {missing}: it is cut off")
     try:
         # A playlist is no file of its own: nothing that it names may be opened on this machine.
-        with av.open(io.BytesIO(content), options={"protocol_whitelist": "none"}) as container:
+        options = {"protocol_whitelist": "none"}
+        with av.open(io.BytesIO(content), options=options, metadata_errors="replace") as container:  # titles in Latin-1
             stream = next(iter(getattr(container.streams, kind)), None)
             if stream is None:
                 others = ", ".join(sorted({other.type for other in container.streams})) or "nothing"

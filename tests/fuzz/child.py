@@ -39,8 +39,9 @@ def drawn(order: dict[str, Any]) -> Iterator[tuple[int, Sample]]:
         yield from enumerate(found_before(name))
         return
     target = _made(name)
+    samples = [*target.samples, *found_before(name)]
     for number in range(order["first"], order["first"] + order["count"]):
-        yield number, damaged(target.samples, f"{order['seed']} {name}", number, target.keeps_length)
+        yield number, damaged(samples, f"{order['seed']} {name}", number, target.keeps_length)
 
 
 def _peak_bytes() -> int:
@@ -69,7 +70,7 @@ def main() -> None:
                 answers.write(f'{{"at": {number}, "held": {before}}}\n')
                 try:
                     outcome: dict[str, Any] = {"outcome": target.run(sample)}
-                except Exception:
+                except BaseException:  # a panic in Rust is no Exception
                     outcome = {"fault": traceback.format_exc()}
                 answers.write(json.dumps({"done": number, "bytes": _peak_bytes() - before, **outcome}) + "\n")
             answers.write('{"end": true}\n')

@@ -170,15 +170,15 @@ def texts() -> tuple[Sample, ...]:
 TARGETS: dict[str, Callable[[Path], Target]] = {
     "decode_image": step_target(DecodeImage(max_image_pixels=MOST_PIXELS), "image", images),
     "resize_image": step_target(ResizeImage(size=8, max_image_pixels=MOST_PIXELS), "image", images),
-    "resize_image fast": step_target(
+    "resize_image-fast": step_target(
         ResizeImage(size=(4, 6), decode="fast", max_image_pixels=MOST_PIXELS), "image", jpegs
     ),
     "decode_audio": step_target(DecodeAudio(max_seconds=60), "audio", audio),
-    "decode_audio chunks": step_target(
+    "decode_audio-chunks": step_target(
         DecodeAudio(max_seconds=60, chunk_seconds=0.03, overlap_seconds=0.01, sampling_rate=8_000), "audio", audio
     ),
     "sample_frames": step_target(SampleFrames(every_seconds=0.1, max_frames=100), "video", video),
-    "sample_frames small": step_target(SampleFrames(frames_per_second=5, longest_side=8), "video", video),
+    "sample_frames-small": step_target(SampleFrames(frames_per_second=5, longest_side=8), "video", video),
     "pdf_text": step_target(PdfText(), "pdf", documents),
     "split_text": step_target(SplitText(size=10, overlap=4), "text", texts, is_text=True),
 }

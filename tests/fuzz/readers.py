@@ -34,8 +34,7 @@ from tasks.ingest.uris import Uris
 from tasks.ingest.video import Video
 from tasks.ingest.webdataset import WebDataset
 from tests.fuzz.mutations import Sample
-from tests.fuzz.targets import READ, REFUSED, Target, assert_own_words
-from tests.tasks.ingest.conftest import Read, read_all
+from tests.fuzz.targets import READ, REFUSED, Target, assert_own_words, rows_of
 from tests.tasks.ingest.test_tfrecord import example, record
 
 FIRST = "0-whole"  # the name of the whole file, with the extension of the first sample
@@ -53,7 +52,7 @@ def source_target(
         beside = [file for file in list_inputs(read_from, "all") if file.path == whole]
         units = read_from.units(beside)
         schema = read_from.common_schema(units)
-        expected = read_all(read_from, units, schema)
+        expected = rows_of(read_from, units, schema)
         assert expected.good
         assert not expected.bad
 
@@ -64,25 +63,17 @@ def source_target(
                 files = list_inputs(read_from, "all")
                 mine = [file for file in files if file.path == sample.name]
                 if is_alone and zlib.crc32(sample.content) % 2:
-                    found = read_all(read_from, read_from.units(mine))
+                    found = rows_of(read_from, read_from.units(mine))
                 else:
-                    found = read_all(read_from, read_from.units(beside + mine), schema)
-                    good = {name: found.good.pop(name, None) for name in expected.good}
-                    assert good == expected.good, "a damaged file costs a row of another one"
+                    found = rows_of(read_from, read_from.units(beside + mine), schema)
+                    assert found.good >= expected.good, "a damaged file costs a row of another one"
             finally:
                 path.unlink()
-            assert_reasons(found)
-            return READ if found.good else REFUSED
+            return READ if found.good - expected.good else REFUSED
 
         return Target(samples, run)
 
     return made
-
-
-def assert_reasons(found: Read) -> None:
-    for name, reason in found.bad.items():
-        assert_own_words(reason)
-        assert found.types[name]
 
 
 def lists_target(folder: Path) -> Target:
@@ -106,13 +97,12 @@ def lists_target(folder: Path) -> Target:
         reads = plain if sample.name.endswith(".txt") else source
         try:
             files = [file for file in list_inputs(reads, "all") if file.path.startswith(path.name)]
-            found = read_all(reads, reads.units(files))
+            found = rows_of(reads, reads.units(files))
         except InputError as error:  # a list is no data: before the run begins, its fault is told
             assert_own_words(str(error))
             return REFUSED
         finally:
             path.unlink()
-        assert_reasons(found)
         return READ if found.good else REFUSED
 
     return Target(samples, run)
@@ -271,7 +261,7 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
         Sample("d.jsonl.gz", LINES, packed),
         Sample("e.jsonl.gz", packed(LINES)),
     ),
-    "jsonl types": source_target(
+    "jsonl-types": source_target(
         Jsonl, Sample("a.jsonl", LINES), is_alone=False, types={"n": "float64", "text": "string"}
     ),
     "csv": source_target(
@@ -282,7 +272,7 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
         Sample("d.csv.gz", ROWS, packed),
         Sample("e.csv.gz", packed(ROWS)),
     ),
-    "csv types": source_target(
+    "csv-types": source_target(
         Csv,
         Sample("a.csv", ROWS),
         is_alone=False,
@@ -290,7 +280,7 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     ),
     "parquet": source_target(Parquet, *parquet_files()),
     "webdataset": source_target(WebDataset, *shards()),
-    "webdataset columns": source_target(WebDataset, *shards()[:2], columns={"label": "cls;cls2", "words": "txt"}),
+    "webdataset-columns": source_target(WebDataset, *shards()[:2], columns={"label": "cls;cls2", "words": "txt"}),
     "tfrecord": source_target(TfRecord, *records(), texts=["text"]),
     "numpy": source_target(Numpy, *arrays()),
     "huggingface": source_target(HuggingFace, *arrow()),

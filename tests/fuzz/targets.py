@@ -5,10 +5,17 @@ A target is made in an empty folder. Its `run` takes a file and returns what bec
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+import pyarrow as pa
+
+from tasks import rows
+from tasks.ingest.source import Source
+from tasks.reading_order import PENDING
 from tests.fuzz.mutations import Sample
 
 READ, REFUSED = "read", "refused"
@@ -23,6 +30,39 @@ class Target:
     samples: Sequence[Sample]
     run: Callable[[Sample], str]
     keeps_length: bool = False
+
+
+class Found(NamedTuple):
+    """The names of the good rows, and of the bad ones."""
+
+    good: frozenset[str]
+    bad: frozenset[str]
+
+
+def rows_of(source: Source, units: pa.Table, schema: pa.Schema | None = None) -> Found:
+    """Read units, and fail unless each of their rows is settled once, with values or in the project's own words."""
+    pending = units.append_column("settled", pa.nulls(len(units), pa.list_(pa.int64()))).cast(PENDING)
+    good, bad = list[str](), list[str]()
+    numbers: dict[int, list[int]] = defaultdict(list)
+    ends: dict[int, int] = {}
+    for block in source.read(pending, schema or source.common_schema(units)):
+        block.validate(full=True)
+        shown = block.select(["__unit", "__row", "__state", "row_id", "__error_message"])
+        for row in shown.to_pylist():
+            unit, number, state = row["__unit"], row["__row"], row["__state"]
+            if state == rows.END:
+                assert unit not in ends
+                ends[unit] = number
+                continue
+            numbers[unit].append(number)
+            (good if state == rows.LIVE else bad).append(row["row_id"])
+            if state != rows.LIVE:
+                assert_own_words(row["__error_message"])
+    for unit in units.to_pylist():
+        count = ends[unit["unit"]] if unit["rows"] is None else unit["rows"]
+        first = unit["first_row"]
+        assert sorted(numbers[unit["unit"]]) == list(range(first, first + count)), unit["path"]
+    return Found(frozenset(good), frozenset(bad))
 
 
 def found_before(target: str) -> list[Sample]:

@@ -1,9 +1,8 @@
 """Damaged files, drawn from a corpus, at every reader, decoder and parser: rows or the project's own words come out.
 
-No file makes a reader raise anything else, hang for 5 s or hold 512 MiB. The files are drawn from a fixed seed, and
-from another one each night. A failure names its seed and number; `tests/fuzz/hunt.py` says how to replay it. The
-changes are drawn from a seed and not by Hypothesis, for a file that kills or stalls its process cannot be shrunk inside
-it.
+No file makes a reader raise anything else, hang for 5 s or hold 512 MiB. The files are drawn from a fixed seed, each
+night from another one. A failure names its seed and number; `tests/fuzz/hunt.py` says how to replay it. Hypothesis does
+not draw them: a file that kills or stalls its process cannot be shrunk inside it.
 """
 
 from collections.abc import Iterator

@@ -183,3 +183,17 @@ def test_blocks_hold_a_bounded_number_of_bytes(tmp_path: Path) -> None:
     units = source.units(list_inputs(source, "all"))
     blocks: list[pa.Table] = list(source.read(units, None))
     assert (len(units), {len(block) for block in blocks}) == (5, {2})
+
+
+@pytest.mark.parametrize("kind", ["<U2", ">U2"])
+def test_a_text_of_what_are_no_characters_costs_its_row_alone(read: Reader, kind: str) -> None:
+    values = np.array(["ab", "cd", "ef", "g"], kind)
+    values.view(kind.replace("U2", "u4"))[[2, 5]] = 0x110000, 0xD800
+    fields = np.zeros(4, [("text", kind), ("n", "i4")])
+    fields["text"], fields["n"] = values, range(4)
+    found = read(Numpy, {"a.npy": npy(values), "b.npy": npy(fields)})
+    assert {name: row.get("data", row.get("text")) for name, row in found.good.items()} == {
+        f"{file}.npy#{row}": text for file in "ab" for row, text in ((0, "ab"), (3, "g"))
+    }
+    assert set(found.bad) == {"a.npy#1", "a.npy#2", "b.npy#1", "b.npy#2"}
+    assert found.bad["b.npy#1"] == "column text: expected text, found numbers that are no characters of Unicode"

@@ -512,3 +512,17 @@ def test_a_column_twice_in_a_file_costs_its_rows_alone(read: Reader):
     found = read(Parquet, {"a.parquet": file({"x": [1]}), "b.parquet": file(double)})
     assert found.bad == {"b.parquet": "expected each column once, found several named x"}
     assert found.column("x") == [1]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.string()), pa.struct([("inner", pa.string())])])
+def test_a_text_that_is_no_utf8_costs_its_row_alone(read: Reader, kind: pa.DataType):
+    offsets = pa.py_buffer(struct.pack("<4i", 0, 1, 2, 3))
+    texts = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"a\xffb")])
+    if pa.types.is_list(kind):
+        texts = pa.ListArray.from_arrays([0, 1, 2, 3], texts)
+    elif pa.types.is_struct(kind):
+        texts = pa.StructArray.from_arrays([texts], ["inner"])
+    found = read(Parquet, {"a.parquet": file(pa.table({"n": [1, 2, 3], "s": texts}))})
+    assert found.column("n") == [1, 3]
+    assert list(found.bad) == ["a.parquet#1"]
+    assert re.match("column s: expected .*string.*, found another value: .*Invalid UTF8", found.bad["a.parquet#1"])

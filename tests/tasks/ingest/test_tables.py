@@ -25,7 +25,7 @@ from tasks.ingest.images import Images
 from tasks.ingest.jsonl import Jsonl
 from tasks.ingest.parquet import Parquet
 from tasks.ingest.source import Source
-from tasks.ingest.tables import damage_told, is_damage
+from tasks.ingest.tables import damage_told, is_damage, panics_told
 from tasks.manifest import UNITS
 from tasks.patient_s3 import PatientS3
 from tasks.reading_order import PENDING
@@ -131,3 +131,11 @@ def test_what_pyarrow_cannot_read_is_not_called_damage():
 
 def test_units_have_one_schema():
     assert PENDING.names[: len(UNITS)] == UNITS.names
+
+
+def test_a_panic_of_a_library_in_rust_is_an_error_like_others():
+    panic = type("PanicException", (BaseException,), {})  # as PyO3 makes it
+    with pytest.raises(RuntimeError, match="the library broke off: index out of range"), panics_told():
+        raise panic("index out of range")
+    with pytest.raises(KeyboardInterrupt), panics_told():
+        raise KeyboardInterrupt

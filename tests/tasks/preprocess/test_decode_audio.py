@@ -114,3 +114,25 @@ def test_spoken_digits_are_decoded_as_by_the_plain_library(shared_data: Path) ->
     assert len(found) == len(contents) > 0
     for row in found:
         np.testing.assert_array_equal(row["audio"], plain(contents[row["row_id"]]))
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 9, 16])
+def test_any_number_of_channels_is_mixed(count: int) -> None:
+    channels = np.stack([tone(0.1, hertz=100.0 * (number + 1)) / count for number in range(count)], axis=1)
+    (row,) = decoded({"a.wav": wav(channels)})
+    np.testing.assert_allclose(row["audio"][0], channels.mean(axis=1), atol=1e-4)
+
+
+def test_a_title_that_is_no_utf8_costs_nothing() -> None:
+    title = b"INFOINAM" + (6).to_bytes(4, "little") + "gr\xfc\xdfe".encode("latin-1") + b"\0"
+    listed = WHOLE[12:] + b"LIST" + len(title).to_bytes(4, "little") + title
+    content = b"RIFF" + (4 + len(listed)).to_bytes(4, "little") + b"WAVE" + listed
+    (row,) = decoded({"a.wav": content})
+    assert row["audio"].shape == (1, 16_000)
+
+
+def test_a_sampling_rate_that_no_recording_has_is_refused_before_it_is_converted() -> None:
+    content = WHOLE[:24] + (100_000_007).to_bytes(4, "little") + WHOLE[28:]
+    done = row_work.apply(files({"a.wav": content}), "preprocess", DecodeAudio().build())
+    [reason] = done["__error_message"].to_pylist()
+    assert "at most 3,000,000 samples a second, found one of 100,000,007" in reason
