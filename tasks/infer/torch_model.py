@@ -9,7 +9,10 @@ model returns: a tensor, several, or a dict of them; as `outputs` names them, el
 bfloat16 and float16 come out as float32.
 """
 
+import contextlib
 import hashlib
+import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     import torch
 
 EXPORTED = ".pt2"
+ONLY_WEIGHTS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # PyTorch reads it at each load
 
 
 class TorchModel(Predictor):
@@ -88,7 +92,8 @@ class TorchModel(Predictor):
             if path.suffix == EXPORTED:
                 from torch.export.passes import move_to_device_pass
 
-                exported = torch.export.load(path)
+                with _only_weights():
+                    exported = torch.export.load(path)
                 return (exported if device.type == "cpu" else move_to_device_pass(exported, device)).module()
             return torch.jit.load(path, map_location=device).eval()
         except Exception as error:
@@ -114,6 +119,19 @@ class TorchModel(Predictor):
             except Exception as error:
                 raise JobError(f"{self.weights}: not the weights of {self.module}: {error}", "infer") from error
         return module.eval().to(device=device, dtype=getattr(torch, self.dtype) if self.dtype else None)
+
+
+@contextlib.contextmanager
+def _only_weights() -> Iterator[None]:
+    """PyTorch unpickles tensors and plain values alone. Of an exported program it would unpickle anything, code too."""
+    before = os.environ.get(ONLY_WEIGHTS)
+    os.environ[ONLY_WEIGHTS] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(ONLY_WEIGHTS)
+        if before is not None:
+            os.environ[ONLY_WEIGHTS] = before
 
 
 def _state(written: str) -> dict[str, Any]:

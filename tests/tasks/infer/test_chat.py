@@ -1,5 +1,6 @@
 """Answers to chat messages are, row for row, those of plain transformers for the row alone."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,23 @@ def test_a_template_that_takes_no_system_message_is_refused_before_any_row(tmp_p
     with pytest.raises(JobError, match="refuses system and user messages: no system here"):
         run(model)
     assert len(column(run(model, system=None), "generated_text")) == 9
+
+
+def test_code_beside_a_model_is_not_run(tmp_path: Path) -> None:
+    model = chat_model(tmp_path)
+    (model / "evil.py").write_text(f"open({str(tmp_path / 'attacked')!r}, 'w')\nclass EvilConfig: pass\n")
+    config = json.loads((model / "config.json").read_text())
+    config |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.EvilConfig", "AutoTokenizer": "evil.Evil"}}
+    (model / "config.json").write_text(json.dumps(config))
+    with pytest.raises(JobError, match=r"trust_remote_code|model type `evil`"):
+        run(model)
+    assert not (tmp_path / "attacked").exists()
+
+
+def test_a_chat_template_reaches_nothing_of_python(tmp_path: Path) -> None:
+    reaching = "{{ ''.__class__.__mro__[1].__subclasses__() }}" + TEMPLATE
+    with pytest.raises(JobError, match="unsafe"):
+        run(chat_model(tmp_path, template=reaching))
 
 
 def test_a_model_split_over_devices_answers_as_in_one_piece(model: Path) -> None:

@@ -1,6 +1,8 @@
 """Programs and modules of PyTorch's give, row for row, what they give when they are called."""
 
+import os
 import textwrap
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +199,25 @@ def test_other_weights_and_other_code_are_another_fingerprint(here: Path, scorer
     assert first.keys() == {f"torch_models_{here.name}.py", "weights.pt"}
     torch.save({}, "weights.pt")
     assert model.fingerprint() != first
+
+
+class Attack:
+    """Makes a folder where it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("attacked",)
+
+
+@pytest.mark.parametrize("file", ["weights.pt", "scorer.pt2"])
+def test_code_that_is_pickled_into_a_models_file_is_not_run(here: Path, scorer: Any, file: str) -> None:
+    torch.save(Attack(), here / "attack.pt")
+    with zipfile.ZipFile(here / "scorer.pt2") as whole, zipfile.ZipFile(here / "evil.pt2", "w") as evil:
+        for name in whole.namelist():
+            pickled = name.endswith(".pt")
+            evil.writestr(name, (here / "attack.pt").read_bytes() if pickled else whole.read(name))
+    (here / "attack.pt").rename(here / "weights.pt")
+    (here / "evil.pt2").rename(here / "scorer.pt2")
+    module = {"module": target(here, "Scorer"), "kwargs": {"width": 4}, "weights": file}
+    with pytest.raises(JobError, match=r"(?i)weights.only"):
+        run(**(module if file == "weights.pt" else {"program": file}))
+    assert not (here / "attacked").exists()
