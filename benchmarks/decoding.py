@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-from tasks.preprocess.resize_image import ResizeImage
+from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 HOW = ("exact", "fast")

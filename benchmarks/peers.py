@@ -194,7 +194,7 @@ def prefect(folder: Path) -> Iterator[str]:
     """A Prefect server with a home of its own, as the first `overnight run` leaves one; its API's URL."""
     home = folder / "prefect"
     os.environ["PREFECT_HOME"] = str(home)
-    starting = "from flows.server import prefect_server\nwith prefect_server() as url: print(url)"
+    starting = "from overnight.flows.runs.local_server import prefect_server\nwith prefect_server() as url: print(url)"
     place = environment()
     started = subprocess.run([sys.executable, "-c", starting], env=place, check=True, stdout=subprocess.PIPE, text=True)
     try:

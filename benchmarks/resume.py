@@ -25,18 +25,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks import reading_order, rows, settled, staging
-from tasks.ingest.pending import write_pending
-from tasks.manifest import UNITS, read_manifest, write_manifest
-from tasks.shuffle.order import ShuffleFiles
-from tasks.shuffle.reorder import reorder
-from tasks.storage import Location
-from tasks.write.merging import _groups
+from overnight.tasks.ingest.listing.pending_units import write_pending
+from overnight.tasks.rows import blocks as rows
+from overnight.tasks.shuffle.order import ShuffleFiles
+from overnight.tasks.shuffle.reorder import reorder
+from overnight.tasks.state import read_plan, row_ranges, staged_parts
+from overnight.tasks.state.manifest import UNITS, read_manifest, write_manifest
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.merge.merge_parts import _groups
 
 SHAPES = ("files", "tables", "files-overlapping", "tables-overlapping")
 ROWS_PER_PART, ROWS_PER_UNIT = 5_000, 10_000
 STAGED, STAGED_TWICE = 0.9, 0.2
-MEASURES: staging.Measures = {
+MEASURES: staged_parts.Measures = {
     stage: {"seconds": 1.0, "rows": 1, "bytes": 1} for stage in (*rows.MEASURED_STAGES, "write")
 }
 
@@ -88,9 +89,11 @@ def _stage(part: tuple[Location, str, np.ndarray, bool]) -> None:
     live, bad = (block.filter(pa.array(states == state)) for state in (rows.LIVE, rows.QUARANTINED))
     table = live.append_column("score", pa.array(np.full(len(live), 0.5)))
     text = pa.repeat("why", len(bad))
-    errors = pa.table([*[text] * len(staging.QUARANTINE), bad["__unit"], bad["__row"]], schema=staging.DETAILS)
-    staging.write_part(
-        folder, name, table.drop_columns(["__state"]), errors, settled.ranges_of(block), MEASURES, "zstd"
+    errors = pa.table(
+        [*[text] * len(staged_parts.QUARANTINE), bad["__unit"], bad["__row"]], schema=staged_parts.DETAILS
+    )
+    staged_parts.write_part(
+        folder, name, table.drop_columns(["__state"]), errors, row_ranges.ranges_of(block), MEASURES, "zstd"
     )
 
 
@@ -98,9 +101,9 @@ def resume(folder: Location, step: Callable[[str], None]) -> None:
     """What ingest and shuffle do before the read, and what each read task adds."""
     units, _ = read_manifest(folder / "manifest", ["size", "first_row", "rows"])
     step("read the manifest")
-    records = staging.read_records(folder / "parts")
+    records = staged_parts.read_records(folder / "parts")
     step("read footers")
-    merged = settled.merge([record.ranges for record in records])
+    merged = row_ranges.merge([record.ranges for record in records])
     del records
     step("merge")
     order = folder / "order"
@@ -110,10 +113,10 @@ def resume(folder: Location, step: Callable[[str], None]) -> None:
     reorder(order, ShuffleFiles())
     step("shuffle files")
     for _ in range(4):  # as often as Ray asks for the read tasks
-        blocks = reading_order.read_summaries(order)
+        blocks = read_plan.read_summaries(order)
     step("read summaries")
     for block in range(10):
-        reading_order.read_block(order, block)
+        read_plan.read_block(order, block)
     step("ten read tasks")
     print(json.dumps({"pending": left, "blocks": len(blocks)}), file=sys.stderr)
 
@@ -122,15 +125,15 @@ def publish(folder: Location, step: Callable[[str], None]) -> None:
     """What write does between the stream and the merging of parts."""
     units, _ = read_manifest(folder / "manifest", ["path", "size", "first_row", "rows"])
     step("read the manifest")
-    records = staging.read_records(folder / "parts")
+    records = staged_parts.read_records(folder / "parts")
     step("read footers")
-    merged = settled.merge([record.ranges for record in records])
+    merged = row_ranges.merge([record.ranges for record in records])
     step("merge")
-    totals = settled.count(units, merged)
+    totals = row_ranges.count(units, merged)
     step("audit")
     _groups(records, merged, 128 * 2**20)
     step("groups")
-    errors = staging.read_errors(folder / "parts", records, merged)
+    errors = staged_parts.read_errors(folder / "parts", records, merged)
     step("quarantine")
     assert totals.quarantined == len(errors)
     print(json.dumps({"written": totals.written, "doubled": len(totals.doubled_units)}), file=sys.stderr)
@@ -158,11 +161,11 @@ def peak_mb() -> float:
 
 
 def report(folder: Location, shape: str, count: int) -> None:
-    staged = list((folder / "parts").files((staging.PART,)))
+    staged = list((folder / "parts").files((staged_parts.PART,)))
     ranges, footer_bytes = 0, 0
-    for record in staging.read_records(folder / "parts")[:50]:
+    for record in staged_parts.read_records(folder / "parts")[:50]:
         ranges += len(record.ranges) * len(staged) // min(50, len(staged))
-        footer_bytes += len(settled.encode(record.ranges)) * len(staged) // min(50, len(staged))
+        footer_bytes += len(row_ranges.encode(record.ranges)) * len(staged) // min(50, len(staged))
     print(
         f"\n{shape}: {count:,} rows, {len(staged):,} parts, about {ranges:,} ranges, "
         f"{footer_bytes / 2**20:,.0f} MiB of footers"

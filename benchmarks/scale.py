@@ -32,17 +32,18 @@ import pyarrow.parquet as pq
 import yaml
 from workloads import WORKLOADS, photos
 
-from tasks import patient_s3, reading_order, settled
-from tasks.ingest.datasource import ManifestDatasource
-from tasks.ingest.images import Images
-from tasks.ingest.pending import write_pending
-from tasks.ingest.taking import take_manifest
-from tasks.manifest import read_manifest
-from tasks.patient_s3 import PatientS3
-from tasks.run_directory import Run
-from tasks.shuffle.order import ShuffleFiles
-from tasks.shuffle.reorder import reorder
-from tasks.storage import Location
+from overnight.tasks.ingest.listing.pending_units import write_pending
+from overnight.tasks.ingest.listing.take_manifest import take_manifest
+from overnight.tasks.ingest.reading.datasource import ManifestDatasource
+from overnight.tasks.ingest.sources.images import Images
+from overnight.tasks.shuffle.order import ShuffleFiles
+from overnight.tasks.shuffle.reorder import reorder
+from overnight.tasks.state import read_plan, row_ranges
+from overnight.tasks.state.manifest import read_manifest
+from overnight.tasks.state.run import Run
+from overnight.tasks.storage import s3
+from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.s3 import PatientS3
 
 PAGE, FOLDER = 1000, 10_000
 PREFIX = "raw/date=2026-01-02/"
@@ -88,7 +89,7 @@ def _object(number: int) -> dict[str, Any]:
 def plan(count: int, folder: str) -> None:
     """Prints the steps as JSON: name -> seconds, CPU seconds, peak MB; and the number of read tasks."""
     MadeUpS3.count = count
-    patient_s3.PatientS3 = MadeUpS3  # type: ignore[misc]
+    s3.PatientS3 = MadeUpS3  # type: ignore[misc]
     run, source = a_run(folder), Images(path="s3://bucket/raw/date={partition}/", anonymous=True)
     before, steps = peak_mb(), {}
 
@@ -102,13 +103,13 @@ def plan(count: int, folder: str) -> None:
 
     def order() -> None:
         counts, _ = read_manifest(run.manifest, ["size", "first_row", "rows"])
-        write_pending(run.order, run.manifest, counts, settled.merge([]))
+        write_pending(run.order, run.manifest, counts, row_ranges.merge([]))
 
     step("list, write the manifest", lambda: take_manifest(run.manifest, source, run.partition))
     step("write the order", order)
     step("plan the read tasks", lambda: ManifestDatasource(source, run, None).get_read_tasks(1))
     step("shuffle by files", lambda: reorder(run.order, ShuffleFiles()))
-    tasks = len(reading_order.read_summaries(run.order))
+    tasks = len(read_plan.read_summaries(run.order))
     print(json.dumps({"before": before, "steps": steps, "tasks": tasks}))
 
 
@@ -169,7 +170,7 @@ def make_job(folder: Path, count: int, job: dict[str, Any]) -> Path:
 
 def run_rows(folder: Path, job: Path, count: int) -> dict[str, float]:
     """One run, watched."""
-    command = [sys.executable, "-c", "from flows.cli import main; main()", "run", job.name, "--json"]
+    command = [sys.executable, "-c", "from overnight.cli.main import main; main()", "run", job.name, "--json"]
     environment = {**os.environ, "PREFECT_HOME": str(folder / "prefect"), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
     peaks, tasks, stop = {"command": 0.0, "worker": 0.0}, {"order": 0, "parts": 0}, threading.Event()
     began = time.perf_counter()
@@ -182,7 +183,7 @@ def run_rows(folder: Path, job: Path, count: int) -> dict[str, float]:
             for name, processes in (("command", [process.pid]), ("worker", workers(environment["PREFECT_HOME"]))):
                 peaks[name] = max([peaks[name], *map(private_mb, processes)])
             for order in home.glob("*/attempts/*/order"):
-                tasks["order"] = len(reading_order.read_summaries(Location(str(order))))
+                tasks["order"] = len(read_plan.read_summaries(Location(str(order))))
             tasks["parts"] = max(tasks["parts"], sum(1 for _ in home.glob("*/parts/*.part")))
 
     watcher = threading.Thread(target=watch)
@@ -208,7 +209,7 @@ def workers(home: str) -> list[int]:
         if place.name.isdigit():
             try:
                 command = (place / "cmdline").read_bytes()
-                is_worker = command.startswith(b"ray::") or b"tasks.fork_server" in command
+                is_worker = command.startswith(b"ray::") or b"overnight.tasks.workers.fork_server" in command
                 if is_worker and f"PREFECT_HOME={home}\0".encode() in (place / "environ").read_bytes():
                     found.append(int(place.name))
             except OSError:

@@ -15,12 +15,12 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from tasks.search.indexed import index_groups, nearest_indexed
-from tasks.search.nearest import nearest
-from tasks.search.published import LanceRows, newest_version
-from tasks.search.shown import described
-from tasks.storage import Location
-from tasks.write.lance_table import bring_index_up_to_date
+from overnight.tasks.search.ann import index_groups, nearest_indexed
+from overnight.tasks.search.knn import nearest
+from overnight.tasks.search.published_rows import LanceRows, newest_version
+from overnight.tasks.search.result_columns import described
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.tables.lance import bring_index_up_to_date
 
 WIDTH, CLOUDS, SPREAD = 384, 2_000, 0.6
 ROWS_AT_ONCE, QUERIES, COUNT = 20_000, 10, 10

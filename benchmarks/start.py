@@ -66,7 +66,7 @@ def _floor() -> tuple[float, float]:
 
 def _job(job: Path, folder: Path) -> tuple[float, float]:
     before = set((folder / "out").glob("*.parquet"))
-    command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')"]
+    command = [sys.executable, "-c", "from overnight.cli.main import main; main(prog_name='overnight')"]
     return timed(
         [*command, "run", str(job), "--force", "--json"],
         lambda _: bool(set((folder / "out").glob("*.parquet")) - before),

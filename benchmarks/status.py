@@ -25,11 +25,11 @@ from typing import Any
 
 import yaml
 
-from flows.attempt import describe_run
-from flows.job import Job, load_job
-from tasks.manifest import write_manifest
-from tasks.run_directory import FORMAT_VERSION, Run
-from tasks.storage import Location
+from overnight.flows.job.model import Job, load_job
+from overnight.flows.runs.attempt import describe_run
+from overnight.tasks.state.manifest import write_manifest
+from overnight.tasks.state.run import FORMAT_VERSION, Run
+from overnight.tasks.storage.location import Location
 
 BUCKET = "benchmark"
 STAGES = ("ingest", "shuffle", "preprocess", "infer", "write")
@@ -196,9 +196,16 @@ def main() -> None:
             count = make(load_job(path), options.partitions)
             print(f"{options.partitions:,} partitions, {count:,} objects, {options.latency_ms:g} ms a request more")
             print(f"{'':28}{'seconds':>9}{'CPU s':>9}   requests")
-            command = [sys.executable, "-c", "from flows.cli import main; main()", "status", str(path), "--json"]
+            command = [
+                sys.executable,
+                "-c",
+                "from overnight.cli.main import main; main()",
+                "status",
+                str(path),
+                "--json",
+            ]
             measured("overnight status --json", command, log)
-            measured("of it, starting", [sys.executable, "-c", "import flows.ledger"], log)
+            measured("of it, starting", [sys.executable, "-c", "import overnight.flows.ledger.partition_status"], log)
             tenth = str(options.partitions // 10)
             command = [sys.executable, __file__, "--read", str(path), "--partitions", tenth]
             measured(f"one after another, {tenth}", command, log)

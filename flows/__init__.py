@@ -1,1 +1,1 @@
-"""The flows, the job model and the command line."""
+"""The flows that Prefect runs, and what they share."""

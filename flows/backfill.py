@@ -21,7 +21,8 @@ from prefect import flow, get_run_logger
 from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
 from pydantic import Field
 
-from flows.backfill_plan import (
+from overnight.flows.backfill_children import Child, Outcome, run_child
+from overnight.flows.backfill_plan import (
     DEFAULT_SELECT,
     Order,
     Request,
@@ -34,15 +35,14 @@ from flows.backfill_plan import (
     summary,
     write_record,
 )
-from flows.cancel import cancellable, stoppable
-from flows.children import Child, Outcome, run_child
-from flows.crashes import after_crashes
-from flows.job import Job, load_job
-from flows.parameters import Setting
-from flows.partition_artifacts import show_partitions
-from flows.runner import OvernightTaskRunner
-from tasks.artifacts import artifact_key, dispensable
-from tasks.errors import OvernightError
+from overnight.flows.job.model import Job, load_job
+from overnight.flows.job.parameters import Setting
+from overnight.flows.ledger.artifacts import show_partitions
+from overnight.flows.runs.cancellation import cancellable, stoppable
+from overnight.flows.runs.crash_recovery import after_crashes
+from overnight.flows.runs.task_runner import OvernightTaskRunner
+from overnight.tasks.artifacts import artifact_key, dispensable
+from overnight.tasks.errors import OvernightError
 
 SMALL_SECONDS = 60.0  # a partition that takes longer is worth a process of its own
 SECONDS_BETWEEN = 1.0

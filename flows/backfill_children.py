@@ -20,12 +20,12 @@ from prefect.flow_engine import run_flow
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Cancelled, Cancelling, Pending, Scheduled
 
-from flows.batch_inference import batch_inference
-from flows.cancel import INTERRUPTIONS, RunCancelled, is_stopping
-from flows.job import Job
-from flows.ledger import read_ledger
-from flows.partitions import parse_day
-from tasks.errors import OvernightError, StageFailed, explain
+from overnight.flows.batch_inference import batch_inference
+from overnight.flows.job.model import Job
+from overnight.flows.ledger.partition_status import read_ledger
+from overnight.flows.runs.cancellation import INTERRUPTIONS, RunCancelled, is_stopping
+from overnight.flows.schedule.partitions import parse_day
+from overnight.tasks.errors import OvernightError, StageFailed, explain
 
 QUEUE = "backfill"
 SECONDS_BETWEEN = 2.0

@@ -11,13 +11,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from flows.attempt import state_of
-from flows.job import Job, load_job
-from flows.ledger import Entry, Status, read_ledger
-from tasks.errors import JobError
-from tasks.masking import masked
-from tasks.run_directory import now, read_json, write_json
-from tasks.storage import Location
+from overnight.flows.job.model import Job, load_job
+from overnight.flows.ledger.partition_status import Entry, Status, read_ledger
+from overnight.flows.runs.attempt import state_of
+from overnight.tasks.errors import JobError
+from overnight.tasks.masking import masked
+from overnight.tasks.state.run import now, read_json, write_json
+from overnight.tasks.storage.location import Location
 
 Select = Literal["missing", "failed", "stale", "all"]
 Order = Literal["newest", "oldest"]

@@ -8,7 +8,10 @@ import prefect.runtime
 from prefect import flow, get_run_logger
 from prefect.futures import PrefectFuture
 
-from flows.attempt import (
+from overnight.flows.job.model import Job, load_job
+from overnight.flows.job.parameters import Day, RowLimit, Setting
+from overnight.flows.ledger.artifacts import partitions_shown
+from overnight.flows.runs.attempt import (
     bury_publisher,
     describe_run,
     fresh_receipt,
@@ -18,28 +21,25 @@ from flows.attempt import (
     retried,
     sink_of,
 )
-from flows.cancel import cancellable
-from flows.catch_up import skipped
-from flows.crashes import after_crashes
-from flows.gpu_limit import gpus_held
-from flows.job import Job, load_job
-from flows.lookback import look_back
-from flows.own_partition import own_partition
-from flows.parameters import Day, RowLimit, Setting
-from flows.partition_artifacts import partitions_shown
-from flows.printed import printed_shown
-from flows.runner import OvernightTaskRunner
-from tasks.cluster import read_cluster
-from tasks.errors import OvernightError, explain
-from tasks.infer.task import begin_trials, infer
-from tasks.ingest.task import ingest
-from tasks.planning import make_plan
-from tasks.preprocess.task import begin_steps, preprocess
-from tasks.resources import Plan
-from tasks.run_directory import Run
-from tasks.shuffle.task import shuffle
-from tasks.supervisor import supervised
-from tasks.write.task import begin_writer, write
+from overnight.flows.runs.cancellation import cancellable
+from overnight.flows.runs.crash_recovery import after_crashes
+from overnight.flows.runs.gpu_slots import gpus_held
+from overnight.flows.runs.task_runner import OvernightTaskRunner
+from overnight.flows.runs.user_output import printed_shown
+from overnight.flows.schedule.catch_up import skipped
+from overnight.flows.schedule.lookback import look_back
+from overnight.flows.schedule.run_partition import own_partition
+from overnight.tasks.errors import OvernightError, explain
+from overnight.tasks.infer.task import begin_trials, infer
+from overnight.tasks.ingest.task import ingest
+from overnight.tasks.preprocess.task import begin_steps, preprocess
+from overnight.tasks.resources.cluster import read_cluster
+from overnight.tasks.resources.plan import Plan
+from overnight.tasks.resources.planner import make_plan
+from overnight.tasks.shuffle.task import shuffle
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers.supervisor import supervised
+from overnight.tasks.write.task import begin_writer, write
 
 
 def run_name() -> str:

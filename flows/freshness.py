@@ -18,17 +18,17 @@ from prefect import flow, get_run_logger
 from prefect.events import emit_event
 from prefect.events.worker import EventsWorker
 
-from flows.attempt import state_of
-from flows.deadlines import Due, deadline_after, due_at, due_by, scheduled
-from flows.fires import fires
-from flows.job import Job, load_job
-from flows.ledger import Entry, read_ledger
-from flows.notification import notify
-from flows.partitions import parse_day, resolve_partition
-from tasks import lease
-from tasks.errors import OvernightError
-from tasks.run_directory import now, read_json, write_json
-from tasks.storage import Location
+from overnight.flows.job.model import Job, load_job
+from overnight.flows.ledger.notification import notify
+from overnight.flows.ledger.partition_status import Entry, read_ledger
+from overnight.flows.runs.attempt import state_of
+from overnight.flows.schedule.cron import fires
+from overnight.flows.schedule.deadlines import Due, deadline_after, due_at, due_by, scheduled
+from overnight.flows.schedule.partitions import parse_day, resolve_partition
+from overnight.tasks.errors import OvernightError
+from overnight.tasks.state import lease
+from overnight.tasks.state.run import now, read_json, write_json
+from overnight.tasks.storage.location import Location
 
 EVENT = "overnight.partition.late"
 UNTOLD = timedelta(days=7)  # for so long a notification that failed is tried again

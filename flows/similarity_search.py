@@ -1,7 +1,7 @@
 """The flow: the rows of a job's published partitions whose embedding is most like that of an image or a text.
 
 The query is embedded with the job's own model and preprocessing, in this process and on the CPU; then every published
-row is compared (`tasks/search/nearest.py`), or the index of a Lance table is asked. There is no Ray: one row needs no
+row is compared (`tasks/search/knn.py`), or the index of a Lance table is asked. There is no Ray: one row needs no
 worker pool, and the scan waits for the storage more than it computes. Which files there are is told by the receipts, so
 that each partition is seen in one version. Partitions whose embeddings another model made are left out and named.
 """
@@ -17,16 +17,16 @@ import prefect.runtime
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
-from flows.job import Job, load_job
-from flows.ledger import read_ledger
-from flows.partitions import parse_day, resolve_partition
-from tasks.artifacts import artifact_key, cell, dispensable
-from tasks.errors import JobError, OvernightError
-from tasks.infer.task import Embedder, embed_image, embed_text, embedder
-from tasks.preprocess.task import query_image, readable_image
-from tasks.run_directory import published_files
-from tasks.search.task import LanceRows, ParquetRows, Rows, Tile, draw_sheet, newest_version, scan
-from tasks.storage import Location
+from overnight.flows.job.model import Job, load_job
+from overnight.flows.ledger.partition_status import read_ledger
+from overnight.flows.schedule.partitions import parse_day, resolve_partition
+from overnight.tasks.artifacts import artifact_key, cell, dispensable
+from overnight.tasks.errors import JobError, OvernightError
+from overnight.tasks.infer.task import Embedder, embed_image, embed_text, embedder
+from overnight.tasks.preprocess.task import query_image, readable_image
+from overnight.tasks.search.task import LanceRows, ParquetRows, Rows, Tile, draw_sheet, newest_version, scan
+from overnight.tasks.state.run import published_files
+from overnight.tasks.storage.location import Location
 
 PARQUET, LANCE = ".parquet", ".lance"  # the files that can be searched
 

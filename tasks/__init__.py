@@ -1,1 +1,1 @@
-"""The five rooms of a run and the few leaves that they share."""
+"""The five rooms of a run, the search, and the packages that they share."""

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tasks import fork_server
+from overnight.tasks.workers import fork_server
 from tests import object_stores
 
 pytest_plugins = ["tests.chaos.moments", "tests.ends_with_tests", "tests.without_torch"]
@@ -52,7 +52,7 @@ def ray_session(s3: Any, prefect_api: str, demo: Path) -> Iterator[None]:
     """
     import ray
 
-    from flows.lean_ray import lean
+    from overnight.flows.runs.minimal_ray import lean
 
     ours = (str(WORKER_PATH), str(COMMAND_FOLDER), os.environ.get("PYTHONPATH"))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, ours))
@@ -75,7 +75,7 @@ def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The API of a real server with a home of its own, ended with the session."""
     from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
-    from flows.server import prefect_server
+    from overnight.flows.runs.local_server import prefect_server
 
     home = tmp_path_factory.mktemp("prefect")
     before = os.environ.get("PREFECT_HOME")

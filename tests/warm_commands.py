@@ -39,7 +39,7 @@ sys.exit(int(code or 1))
 
 
 def _overnight(arguments: Sequence[str]) -> None:
-    from flows.cli import main
+    from overnight.cli.main import main
 
     main(list(arguments), prog_name="overnight")
 
@@ -113,7 +113,7 @@ def _call(
     program: str, arguments: Sequence[str], folder: Path | str, environment: Mapping[str, str], streams: Sequence[int]
 ) -> int:
     """Return the exit code."""
-    import flows.embedded  # noqa: F401 - Prefect sets up its logs here, with this process's own streams
+    import overnight.cli.local_run  # noqa: F401 - Prefect sets up its logs here, with this process's own streams
 
     with _as_a_process(folder, environment, streams):
         try:

@@ -15,7 +15,7 @@ def chunks(name: str, content: bytes) -> Iterator[tuple[str, str]]:
     """`NAME#PAGE.CHUNK` and the chunk, of each that a file has."""
     import pypdfium2
 
-    from tasks.preprocess.split_text import by_characters
+    from overnight.tasks.preprocess.steps.split_text import by_characters
 
     document = pypdfium2.PdfDocument(content)
     for number, page in enumerate(document, 1):

@@ -11,7 +11,7 @@ import pyarrow.csv as pcsv
 from judging import Refused
 from kind import Kind, ends_in
 
-from tasks.ingest.csv import Csv
+from overnight.tasks.ingest.sources.csv import Csv
 
 NULLS = set(pcsv.ConvertOptions().null_values)
 

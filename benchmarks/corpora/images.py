@@ -9,15 +9,15 @@ import ours
 from judging import Refused
 from kind import Kind, ends_in
 
-from tasks import arrays
-from tasks.ingest.images import Images
-from tasks.preprocess.decode_image import DecodeImage, allow_pixels
+from overnight.tasks.ingest.sources.images import Images
+from overnight.tasks.preprocess.steps.decode_image import DecodeImage, allow_pixels
+from overnight.tasks.rows import tensors
 
 
 def read(path: Path) -> list[Any]:
     """Return the image as an array."""
     rows = ours.read(Images, path, [DecodeImage()])
-    return [row if isinstance(row, Refused) else arrays.to_numpy(row["image"])[0] for row in rows]
+    return [row if isinstance(row, Refused) else tensors.to_numpy(row["image"])[0] for row in rows]
 
 
 def by_pillow(path: Path) -> Iterator[np.ndarray]:

@@ -10,7 +10,7 @@ import ours
 from judging import Refused, is_like, unlike
 from kind import Kind, ends_in
 
-from tasks.ingest.jsonl import Jsonl
+from overnight.tasks.ingest.sources.jsonl import Jsonl
 
 CORPORA = ("JSONTestSuite/test_parsing", "big-list-of-naughty-strings")
 

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 from judging import Refused
 
-from tasks import row_work, rows
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.source import Source
-from tasks.preprocess.step import PreprocessStep
-from tasks.reading_order import PENDING
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.rows import apply, blocks
+from overnight.tasks.state.read_plan import PENDING
 
 
 def read(
@@ -39,7 +39,7 @@ def _rows(source: Source, steps: Sequence[PreprocessStep]) -> list[pa.Table | Re
     ends: dict[int, int] = {}
     for block in source.read(pending, schema):
         for work in works:
-            block = row_work.apply(block, "preprocess", work)  # noqa: PLW2901
+            block = apply.apply(block, "preprocess", work)  # noqa: PLW2901
         _add(block, found, ends)
     expected = [
         (unit["unit"], unit["first_row"] + row)
@@ -59,7 +59,7 @@ def values(
         if isinstance(row, Refused):
             found.append(row)
             continue
-        data = row.drop_columns([name for name in rows.IDENTITY if name in row.column_names])
+        data = row.drop_columns([name for name in blocks.IDENTITY if name in row.column_names])
         found += as_dicts(data) or [{}]  # an object without keys
     return found
 
@@ -81,14 +81,14 @@ def _without_times(kind: pa.DataType) -> pa.DataType:
 
 
 def _add(block: pa.Table, found: dict[tuple[int, int], pa.Table | Refused], ends: dict[int, int]) -> None:
-    table, places = rows.live_rows(block)
+    table, places = blocks.live_rows(block)
     hidden = block.select(["__unit", "__row", "__state", "__error_message"]).to_pylist()
     for place, row in enumerate(hidden):
-        if row["__state"] == rows.END:
+        if row["__state"] == blocks.END:
             ends[row["__unit"]] = row["__row"]
             continue
         key = row["__unit"], row["__row"]
         assert key not in found, f"row {key} is settled twice"
-        is_live = row["__state"] == rows.LIVE
+        is_live = row["__state"] == blocks.LIVE
         mine = pa.array(np.flatnonzero(places == place))
         found[key] = table.take(mine) if is_live else Refused(row["__error_message"] or "filtered")

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from judging import is_like, unlike
 from kind import Kind, ends_in
 
-from tasks.ingest.parquet import Parquet
+from overnight.tasks.ingest.sources.parquet import Parquet
 
 CORPORA = ("parquet-testing", "arrow-testing/data/parquet")
 

@@ -8,8 +8,8 @@ import ours
 from judging import Refused
 from kind import Kind, ends_in
 
-from tasks.ingest.pdf import Pdf
-from tasks.preprocess.pdf_text import PdfText
+from overnight.tasks.ingest.sources.pdf import Pdf
+from overnight.tasks.preprocess.steps.pdf_text import PdfText
 
 Page = tuple[int, str]
 

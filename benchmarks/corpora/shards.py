@@ -10,7 +10,7 @@ import ours
 from judging import Refused, unlike
 from kind import Kind, ends_in
 
-from tasks.ingest.webdataset import WebDataset
+from overnight.tasks.ingest.sources.webdataset import WebDataset
 
 
 def read(path: Path) -> list[Any]:

@@ -9,9 +9,9 @@ import ours
 from judging import Refused
 from kind import Kind, ends_in
 
-from tasks import arrays
-from tasks.ingest.audio import Audio
-from tasks.preprocess.decode_audio import DecodeAudio
+from overnight.tasks.ingest.sources.audio import Audio
+from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
+from overnight.tasks.rows import tensors
 
 EXACT = ("PCM", "FLOAT", "DOUBLE", "ALAC", "ULAW", "ALAW")  # decoders of others differ by rounding
 APART, LOSSY_APART = 2**-15, 0.02
@@ -23,7 +23,7 @@ Sound = tuple[float, np.ndarray]  # how far apart samples may be, and the sample
 def read(path: Path) -> list[Any]:
     """Return the samples."""
     rows = ours.read(Audio, path, [DecodeAudio(sampling_rate=_rate(path))])
-    return [row if isinstance(row, Refused) else (_apart(path), arrays.to_numpy(row["audio"])[0][0]) for row in rows]
+    return [row if isinstance(row, Refused) else (_apart(path), tensors.to_numpy(row["audio"])[0][0]) for row in rows]
 
 
 def by_soundfile(path: Path) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import ours
 from kind import Kind, ends_in
 
-from tasks.ingest.text import Text, is_of_text
+from overnight.tasks.ingest.sources.text import Text, is_of_text
 
 
 def read(path: Path) -> list[Any]:

@@ -26,14 +26,14 @@ from prefect.flows import serve as serve_deployments
 from prefect.types.entrypoint import EntrypointType
 from prefect.utilities.annotations import freeze
 
-from flows.automations import FOLDER, apply_automations, read_automations
-from flows.batch_inference import batch_inference
-from flows.job import Job
-from flows.prefect_file import PREFECT_FILE, SLUG, PrefectFile, deployable
-from flows.schedules import DEPLOYED, NotDeployed, flow_at
-from flows.server_things import Change, Thing, changes, read_deployments, read_things
-from flows.work_pools import apply_limits, apply_work_pool
-from tasks.errors import OvernightError
+from overnight.flows.batch_inference import batch_inference
+from overnight.flows.deploy.automations import FOLDER, apply_automations, read_automations
+from overnight.flows.deploy.deployments import DEPLOYED, NotDeployed, flow_at
+from overnight.flows.deploy.prefect_yaml import PREFECT_FILE, SLUG, PrefectFile, deployable
+from overnight.flows.deploy.server_state import Change, Thing, changes, read_deployments, read_things
+from overnight.flows.deploy.work_pools import apply_limits, apply_work_pool
+from overnight.flows.job.model import Job
+from overnight.tasks.errors import OvernightError
 
 HEARTBEAT_SECONDS = "30"  # the least that Prefect 3.9 takes; deployments/prefect.yaml says the same to workers
 AT_ONCE = 2  # runs of a job on one machine: a backfill's, and the daily one beside it

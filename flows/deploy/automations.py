@@ -11,7 +11,7 @@ from prefect.client.orchestration import get_client
 from prefect.events.schemas.automations import AutomationCore
 from pydantic import ValidationError
 
-from tasks.errors import JobError
+from overnight.tasks.errors import JobError
 
 FOLDER = Path(__file__).parent / "shipped/automations"  # in a checkout a link to deployments/automations
 

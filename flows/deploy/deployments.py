@@ -10,8 +10,8 @@ from typing import Any
 from prefect import Flow
 from prefect.client.schemas.schedules import CronSchedule
 
-from flows.deadlines import deadline_cron
-from flows.job import Job
+from overnight.flows.job.model import Job
+from overnight.flows.schedule.deadlines import deadline_cron
 
 When = Callable[[Job], CronSchedule | None]
 
@@ -39,9 +39,9 @@ def at_deadline(job: Job) -> CronSchedule:
 
 
 DEPLOYED: dict[str, When] = {
-    "flows.batch_inference.batch_inference": at_cron,
-    "flows.backfill.backfill": on_request,
-    "flows.freshness.freshness": at_deadline,
+    "overnight.flows.batch_inference.batch_inference": at_cron,
+    "overnight.flows.backfill.backfill": on_request,
+    "overnight.flows.freshness.freshness": at_deadline,
 }
 
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from flows.job import Job, load_job, read_job, relative_paths
-from flows.schedules import DEPLOYED, NotDeployed, flow_at
-from tasks.errors import JobError
+from overnight.flows.deploy.deployments import DEPLOYED, NotDeployed, flow_at
+from overnight.flows.job.model import Job, load_job, read_job, relative_paths
+from overnight.tasks.errors import JobError
 
 PREFECT_FILE = Path("deployments/prefect.yaml")
 DEFAULTS = Path(__file__).parent / "shipped/prefect.yaml"  # in a checkout a link to deployments/prefect.yaml

@@ -10,7 +10,7 @@ from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound
 
-from flows.prefect_file import PrefectFile
+from overnight.flows.deploy.prefect_yaml import PrefectFile
 
 PAGE = 200
 OURS = "overnight"  # what limits and automations of ours are called, or begin with

@@ -8,8 +8,8 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.exceptions import ObjectNotFound
 
-from flows.prefect_file import ConcurrencyLimit, WorkPool, WorkQueue
-from tasks.errors import JobError
+from overnight.flows.deploy.prefect_yaml import ConcurrencyLimit, WorkPool, WorkQueue
+from overnight.tasks.errors import JobError
 
 
 def apply_work_pool(client: SyncPrefectClient, pool: WorkPool, keep: bool = False) -> None:

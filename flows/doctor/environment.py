@@ -9,14 +9,16 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from flows.attempt import describe_run
-from flows.doctor import Finding
-from flows.job import Job
-from flows.partitions import resolve_partition
-from tasks.errors import OvernightError
-from tasks.storage import Location
+from overnight.flows.doctor.examine import Finding
+from overnight.flows.job.model import Job
+from overnight.flows.runs.attempt import describe_run
+from overnight.flows.schedule.partitions import resolve_partition
+from overnight.tasks.errors import OvernightError
+from overnight.tasks.storage.location import Location
 
-CONSTRAINTS = Path(__file__).parent / "shipped/constraints.txt"  # in a checkout a link to the lock of the run time
+CONSTRAINTS = (
+    Path(__file__).parents[1] / "deploy/shipped/constraints.txt"
+)  # in a checkout a link to the lock of the run time
 # Those whose next version has broken something before, or decides results.
 WATCHED = ("prefect", "prefect-ray", "ray", "pyarrow", "torch", "transformers", "fastapi", "sqlalchemy")
 WATCHED_EXTRAS = ("deltalake", "pyiceberg", "pylance")  # compared where they are installed

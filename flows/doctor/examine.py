@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from flows.job import Job
-from tasks.masking import masked
+from overnight.flows.job.model import Job
+from overnight.tasks.masking import masked
 
 Level = Literal["ok", "warning", "wrong"]
 
@@ -46,9 +46,9 @@ class Check:
 
 def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
     """All findings, in the order of the checks. Raises nothing: a check that fails is a finding."""
-    from flows.doctor_place import check_environment, check_storage, check_versions
-    from flows.doctor_prefect import check_prefect
-    from flows.doctor_ray import RAY_SECONDS, check_ray
+    from overnight.flows.doctor.environment import check_environment, check_storage, check_versions
+    from overnight.flows.doctor.prefect_server import check_prefect
+    from overnight.flows.doctor.ray_cluster import RAY_SECONDS, check_ray
 
     checks = [
         Check("Prefect", lambda: check_prefect(job, job_path)),

@@ -16,12 +16,12 @@ from prefect.client.schemas.filters import (
 )
 from prefect.settings import get_current_settings
 
-from flows.deploy import things_of
-from flows.doctor import Finding, Level
-from flows.job import Job
-from flows.prefect_file import PREFECT_FILE, PrefectFile
-from flows.server_things import Things, read_things
-from tasks.errors import JobError
+from overnight.flows.deploy.apply import things_of
+from overnight.flows.deploy.prefect_yaml import PREFECT_FILE, PrefectFile
+from overnight.flows.deploy.server_state import Things, read_things
+from overnight.flows.doctor.examine import Finding, Level
+from overnight.flows.job.model import Job
+from overnight.tasks.errors import JobError
 
 
 def _deploy(file: PrefectFile) -> str:

@@ -1,6 +1,6 @@
 """What `overnight doctor` finds out about Ray: in a process of its own, which is ended when its time is up.
 
-`python -m flows.doctor_ray` connects as a run does and prints what is there as JSON.
+`python -m overnight.flows.doctor.ray_cluster` connects as a run does and prints what is there as JSON.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from flows.doctor import Finding
+from overnight.flows.doctor.examine import Finding
 
 RAY_SECONDS = 60.0
 NODE_SECONDS = 20.0
@@ -24,7 +24,7 @@ def check_ray() -> Iterator[Finding]:
     """The cluster at RAY_ADDRESS, or the Ray that would start here."""
     address = os.environ.get("RAY_ADDRESS", "")
     where = f"the cluster at {address}" if address else "Ray in this process"
-    command = [sys.executable, "-m", "flows.doctor_ray"]
+    command = [sys.executable, "-m", "overnight.flows.doctor.ray_cluster"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RAY_SECONDS)
     except subprocess.TimeoutExpired:
@@ -78,7 +78,7 @@ def look() -> dict[str, Any]:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from flows.lean_ray import lean
+    from overnight.flows.runs.minimal_ray import lean
 
     address = os.environ.get("RAY_ADDRESS") or "local"
     if address == "local" and "RAY_AUTH_MODE" not in os.environ:

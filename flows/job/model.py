@@ -14,16 +14,16 @@ from zoneinfo import ZoneInfo, available_timezones
 from cronsim import CronSim, CronSimError
 from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
-from flows.job_errors import explain, nearest
-from flows.strict_yaml import parse_yaml
-from tasks.errors import JobError
-from tasks.infer.kinds import AnyPredictor
-from tasks.ingest.kinds import Source
-from tasks.leaf import Leaf
-from tasks.masking import masked_in, secrets_in
-from tasks.preprocess.kinds import Step
-from tasks.shuffle.kinds import Shuffle
-from tasks.write.kinds import AnySink, Checks
+from overnight.flows.job.validation_errors import explain, nearest
+from overnight.flows.job.yaml_loader import parse_yaml
+from overnight.tasks.config.settings import Leaf
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.kinds import AnyPredictor
+from overnight.tasks.ingest.kinds import Source
+from overnight.tasks.masking import masked_in, secrets_in
+from overnight.tasks.preprocess.kinds import Step
+from overnight.tasks.shuffle.kinds import Shuffle
+from overnight.tasks.write.kinds import AnySink, Checks
 
 # How the work is spread and stored, never what comes out; everything else makes another generation.
 WORKER_SETTINGS = {

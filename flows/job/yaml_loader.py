@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tasks.errors import JobError
+from overnight.tasks.errors import JobError
 
 
 class _Loader(yaml.SafeLoader):

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
-from flows import calendar
-from flows.job import Job, load_job
-from flows.ledger import Entry, Status, read_ledger
-from tasks.artifacts import artifact_key, cell, dispensable
-from tasks.errors import StorageFailed
+from overnight.flows.job.model import Job, load_job
+from overnight.flows.ledger import calendar_view
+from overnight.flows.ledger.partition_status import Entry, Status, read_ledger
+from overnight.tasks.artifacts import artifact_key, cell, dispensable
+from overnight.tasks.errors import StorageFailed
 
 LISTED, IN_CALENDAR, NAMED = 62, 366, 5  # partitions, the newest
 SYMBOLS: dict[Status, str] = {"published": "✅", "missing": "⬜", "failed": "❌", "stale": "🟡", "running": "🔵"}
@@ -64,13 +64,15 @@ def calendar_markdown(entries: Sequence[Entry]) -> str:
 
     A row is a week: with a row a month, Prefect's page has room for days 1 to 18.
     """
-    lines = [", ".join(f"{SYMBOLS[status]} {number:,} {status}" for status, number in calendar.count(entries).items())]
-    stretches = calendar.unpublished(entries)
+    lines = [
+        ", ".join(f"{SYMBOLS[status]} {number:,} {status}" for status, number in calendar_view.count(entries).items())
+    ]
+    stretches = calendar_view.unpublished(entries)
     lines += ["", *map(_line, stretches[:NAMED])]
     if left := sum(len(stretch.entries) for stretch in stretches[NAMED:]):
         lines.append(f"- and {left:,} more")
     if entries and entries[0].partition != "all":
-        for line in reversed(calendar.months(entries)):
+        for line in reversed(calendar_view.months(entries)):
             if len(line) > 1:
                 lines += ["", f"**{line[0].name} to {line[-1].name}**: nothing"]
             else:
@@ -78,14 +80,14 @@ def calendar_markdown(entries: Sequence[Entry]) -> str:
     return "\n".join(lines)
 
 
-def _line(stretch: calendar.Stretch) -> str:
+def _line(stretch: calendar_view.Stretch) -> str:
     entry = stretch.entries[-1]
-    since = f" since {calendar.minute(entry.since)} UTC" if entry.since else ""
+    since = f" since {calendar_view.minute(entry.since)} UTC" if entry.since else ""
     why = f": {cell('; '.join(entry.why))}" if entry.why else ""
     return f"- {SYMBOLS[entry.status]} **{stretch.name}** {entry.status}{since}{why}"
 
 
-def _month(month: calendar.Month) -> list[str]:
+def _month(month: calendar_view.Month) -> list[str]:
     year, number = (int(part) for part in month.name.split("-"))
     lines = [f"| {month.name} | Mon | Tue | Wed | Thu | Fri | Sat | Sun |", f"| --- |{' :---: |' * 7}"]
     for week in weeks_of(year, number):
@@ -102,6 +104,6 @@ def _row(entry: Entry) -> dict[str, str | int]:
         "rows in": receipt.get("rows_in", ""),
         "rows out": receipt.get("rows_out", ""),
         "quarantined": receipt.get("rows_quarantined", ""),
-        "published at (UTC)": calendar.minute(receipt.get("finished_at")),
+        "published at (UTC)": calendar_view.minute(receipt.get("finished_at")),
         "why": "; ".join(entry.why),
     }

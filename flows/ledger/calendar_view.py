@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from flows.ledger import STATUSES, Entry, Status
+from overnight.flows.ledger.partition_status import STATUSES, Entry, Status
 
 DAYS = range(1, 32)
 FEW_MONTHS = 3

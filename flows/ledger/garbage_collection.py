@@ -11,10 +11,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from flows.attempt import describe_run
-from flows.job import Job
-from tasks import lease
-from tasks.removable import (
+from overnight.flows.job.model import Job
+from overnight.flows.runs.attempt import describe_run
+from overnight.tasks.state import lease
+from overnight.tasks.state.garbage import (
     Removable,
     Sizes,
     list_sizes,
@@ -23,7 +23,7 @@ from tasks.removable import (
     removable_sample,
     untouchable,
 )
-from tasks.run_directory import Run, read_json
+from overnight.tasks.state.run import Run, read_json
 
 KEEP_RECEIPTS = 30
 

@@ -3,7 +3,7 @@
 from prefect.blocks.abstract import NotificationBlock
 from prefect.blocks.core import Block
 
-from tasks.errors import JobError, OvernightError
+from overnight.tasks.errors import JobError, OvernightError
 
 
 class NotificationFailed(OvernightError):

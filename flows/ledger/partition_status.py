@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any, Literal
 
-from flows.attempt import describe_run
-from flows.job import Job
-from flows.ledger_files import AT_ONCE, Found, read_files
-from flows.partitions import parse_day, partitions_between, resolve_partition
-from flows.staleness import changed_inputs, changed_settings
-from tasks.errors import JobError
-from tasks.run_directory import FORMAT_VERSION, Run
+from overnight.flows.job.model import Job
+from overnight.flows.ledger.reader import AT_ONCE, Found, read_files
+from overnight.flows.ledger.staleness import changed_inputs, changed_settings
+from overnight.flows.runs.attempt import describe_run
+from overnight.flows.schedule.partitions import parse_day, partitions_between, resolve_partition
+from overnight.tasks.errors import JobError
+from overnight.tasks.state.run import FORMAT_VERSION, Run
 
 Status = Literal["published", "missing", "failed", "stale", "running"]
 STATUSES: tuple[Status, ...] = ("published", "missing", "failed", "stale", "running")

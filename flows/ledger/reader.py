@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from tasks import lease
-from tasks.run_directory import parse_json
-from tasks.storage import Location
+from overnight.tasks.state import lease
+from overnight.tasks.state.run import parse_json
+from overnight.tasks.storage.location import Location
 
 AT_ONCE = 16
 FEW = 100  # partitions, up to which each is listed by itself; more are listed together, a thousand files a request

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from flows.job import Job
-from tasks.errors import InputError
-from tasks.ingest.task import list_inputs, stream_inputs
-from tasks.manifest import digest, read_manifest
-from tasks.run_directory import Run
-from tasks.storage import File
+from overnight.flows.job.model import Job
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.task import list_inputs, stream_inputs
+from overnight.tasks.state.manifest import digest, read_manifest
+from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import File
 
 SHOWN = 3
 LONG, BEFORE = 60, 20  # characters of a value that are shown, and those of them before the first that changed

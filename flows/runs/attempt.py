@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 import prefect.runtime
 from prefect import get_run_logger
 
-from flows.cancel import pause
-from flows.crashes import end_dead_run, end_published_run
-from flows.job import Job
-from tasks import lease
-from tasks.errors import CheckFailed, JobError, OvernightError, StorageFailed, WorkerLost, explain
-from tasks.ingest.task import stream_inputs
-from tasks.manifest import digest, read_manifest
-from tasks.masking import masked, masked_in
-from tasks.run_directory import (
+from overnight.flows.job.model import Job
+from overnight.flows.runs.cancellation import pause
+from overnight.flows.runs.crash_recovery import end_dead_run, end_published_run
+from overnight.tasks.errors import CheckFailed, JobError, OvernightError, StorageFailed, WorkerLost, explain
+from overnight.tasks.ingest.task import stream_inputs
+from overnight.tasks.masking import masked, masked_in
+from overnight.tasks.state import lease
+from overnight.tasks.state.manifest import digest, read_manifest
+from overnight.tasks.state.run import (
     FORMAT_VERSION,
     Run,
     now,
@@ -30,9 +30,9 @@ from tasks.run_directory import (
     unfinished_generation,
     write_json,
 )
-from tasks.storage import Location, expand
-from tasks.write.kinds import Sink
-from tasks.write.task import Repaired, is_under_way, repair
+from overnight.tasks.storage.location import Location, expand
+from overnight.tasks.write.kinds import Sink
+from overnight.tasks.write.task import Repaired, is_under_way, repair
 
 T = TypeVar("T")
 BACKOFF_SECONDS = 5.0

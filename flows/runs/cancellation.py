@@ -21,7 +21,7 @@ from prefect.context import FlowRunContext
 from prefect.exceptions import TerminationSignal
 from prefect.states import Cancelled
 
-from tasks.errors import OvernightError
+from overnight.tasks.errors import OvernightError
 
 INTERRUPTIONS = (KeyboardInterrupt, TerminationSignal)
 STOPPING: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("stopping", default=None)

@@ -14,7 +14,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import State, StateType
 from prefect.states import Cancelled, Completed, Crashed
 
-from tasks.errors import OvernightError
+from overnight.tasks.errors import OvernightError
 
 TOLD_TWICE_SECONDS = 10
 

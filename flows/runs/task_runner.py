@@ -39,10 +39,10 @@ from prefect.states import Cancelled, Crashed
 from prefect_ray.context import RemoteOptionsContext
 from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner
 
-from flows.cancel import INTERRUPTIONS, is_stopping
-from flows.lean_ray import lean
-from tasks import fork_server
-from tasks.errors import OvernightError
+from overnight.flows.runs.cancellation import INTERRUPTIONS, is_stopping
+from overnight.flows.runs.minimal_ray import lean
+from overnight.tasks.errors import OvernightError
+from overnight.tasks.workers import fork_server
 
 R = TypeVar("R")
 REMOTE_OPTIONS = {"num_cpus": 0, "max_retries": 0}

@@ -13,8 +13,8 @@ from typing import Any
 
 from prefect import get_run_logger
 
-from tasks import supervisor
-from tasks.run_directory import Run
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers import supervisor
 
 SECONDS_BETWEEN, SECONDS_BETWEEN_WRITES = 1.0, 10.0
 LINES_AT_ONCE = 100  # that the Prefect run's log takes in `SECONDS_BETWEEN`

@@ -30,9 +30,9 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.states import Completed
 from prefect.types import DateTime
 
-from flows.fires import fires
-from flows.job import Job, Schedule
-from flows.partitions import resolve_partition
+from overnight.flows.job.model import Job, Schedule
+from overnight.flows.schedule.cron import fires
+from overnight.flows.schedule.partitions import resolve_partition
 
 LATE = timedelta(hours=1)
 NOT_PICKED_UP = ("Scheduled", "Late")

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from flows.fires import fires, last_fire
-from flows.job import Job, Schedule
-from flows.partitions import day_of, parse_day, resolve_partition
-from tasks.errors import JobError
+from overnight.flows.job.model import Job, Schedule
+from overnight.flows.schedule.cron import fires, last_fire
+from overnight.flows.schedule.partitions import day_of, parse_day, resolve_partition
+from overnight.tasks.errors import JobError
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ import prefect.runtime
 from prefect import get_run_logger
 from prefect.client.orchestration import get_client
 
-from flows.job import Job
-from flows.partitions import parse_day
-from tasks.errors import InputError
-from tasks.ingest.task import stream_inputs
-from tasks.manifest import census
-from tasks.run_directory import Run, read_json
+from overnight.flows.job.model import Job
+from overnight.flows.schedule.partitions import parse_day
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.task import stream_inputs
+from overnight.tasks.state.manifest import census
+from overnight.tasks.state.run import Run, read_json
 
 TAG = "lookback"
 

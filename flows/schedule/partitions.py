@@ -5,8 +5,8 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 
 from cronsim import CronSim
 
-from flows.job import Job
-from tasks.errors import JobError
+from overnight.flows.job.model import Job
+from overnight.tasks.errors import JobError
 
 
 def resolve_partition(job: Job, partition: str | None, scheduled: datetime | None, now: datetime) -> str:

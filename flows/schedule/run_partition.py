@@ -12,8 +12,8 @@ from uuid import UUID
 import prefect.runtime
 from prefect.client.orchestration import get_client
 
-from flows.job import Job
-from flows.partitions import resolve_partition
+from overnight.flows.job.model import Job
+from overnight.flows.schedule.partitions import resolve_partition
 
 LABEL = "overnight.partition"
 

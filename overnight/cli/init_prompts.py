@@ -6,8 +6,16 @@ from pathlib import Path
 
 import click
 
-from flows.beginning import MODELS, Answers, default_name, find_source, names_column, source_kinds, works_for
-from tasks.errors import JobError
+from overnight.cli.init_templates import (
+    MODELS,
+    Answers,
+    default_name,
+    find_source,
+    names_column,
+    source_kinds,
+    works_for,
+)
+from overnight.tasks.errors import JobError
 
 
 def answered(folder: Path, given: Mapping[str, str | None]) -> Answers:

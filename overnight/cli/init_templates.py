@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from flows.job import is_relative, load_job
-from tasks.errors import JobError
-from tasks.ingest.kinds import Source
-from tasks.storage import Location
+from overnight.flows.job.model import is_relative, load_job
+from overnight.tasks.errors import JobError
+from overnight.tasks.ingest.kinds import Source
+from overnight.tasks.storage.location import Location
 
 MODULE = "my_models"
 LOOKED_AT = 1000  # files, of which one says what the inputs are

@@ -11,16 +11,16 @@ from prefect.client.orchestration import get_client
 from prefect.flow_engine import run_flow
 from prefect.states import Pending
 
-from flows.attempt import bury_publisher, describe_run, fresh_receipt, is_publisher_dead
-from flows.backfill import backfill, backfill_id
-from flows.batch_inference import batch_inference
-from flows.cancel import RunCancelled, interruptible
-from flows.job import Job
-from flows.server import prefect_server, ui_address
-from flows.similarity_search import similarity_search
-from flows.terminal import progress
-from tasks.errors import STREAM_STAGES, explain
-from tasks.masking import masked
+from overnight.cli.progress_bars import progress
+from overnight.flows.backfill import backfill, backfill_id
+from overnight.flows.batch_inference import batch_inference
+from overnight.flows.job.model import Job
+from overnight.flows.runs.attempt import bury_publisher, describe_run, fresh_receipt, is_publisher_dead
+from overnight.flows.runs.cancellation import RunCancelled, interruptible
+from overnight.flows.runs.local_server import prefect_server, ui_address
+from overnight.flows.similarity_search import similarity_search
+from overnight.tasks.errors import STREAM_STAGES, explain
+from overnight.tasks.masking import masked
 
 
 def run_here(

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from tasks import fork_server
-from tasks.masking import masked
+from overnight.tasks.masking import masked
+from overnight.tasks.workers import fork_server
 
 # Before Prefect is imported: the terminal shows what a person asked for, the log is in the Prefect UI.
 for handler in ("CONSOLE", "CONSOLE_FLOW_RUNS", "CONSOLE_TASK_RUNS"):
@@ -36,7 +36,7 @@ settings_option = click.option(
 @contextlib.contextmanager
 def told_in_words() -> Iterator[None]:
     """Ends the command on an error of ours, with a sentence: 2 for bad usage or a bad job file, else 1."""
-    from tasks.errors import JobError, OvernightError
+    from overnight.tasks.errors import JobError, OvernightError
 
     try:
         yield
@@ -90,17 +90,17 @@ def run(
 ) -> None:
     """Run one partition of a job and publish it."""
     begin_imports()
-    from flows.job import load_job
-    from flows.partitions import resolve_partition
-    from tasks.errors import OvernightError
-    from tasks.infer.kinds import imports
+    from overnight.flows.job.model import load_job
+    from overnight.flows.schedule.partitions import resolve_partition
+    from overnight.tasks.errors import OvernightError
+    from overnight.tasks.infer.kinds import imports
 
     with told_in_words():
         job = load_job(job_path, settings)
         day = resolve_partition(job, partition, None, datetime.now(UTC))
     fork_server.preload(imports(job.inference))
-    from flows.attempt import describe_failure
-    from flows.embedded import run_here
+    from overnight.cli.local_run import run_here
+    from overnight.flows.runs.attempt import describe_failure
 
     try:
         with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
@@ -111,7 +111,7 @@ def run(
             click.echo(json.dumps(failure, indent=2))
         click.secho(f"{error.status}: {job.name}/{day} in {error.stage}: {error}", fg="red", err=True)
         sys.exit(1)
-    from flows.terminal import show_receipt
+    from overnight.cli.progress_bars import show_receipt
 
     show(receipt, as_json, lambda: show_receipt(receipt, job))
 
@@ -141,17 +141,17 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
     """Run the partitions of a range of dates that are missing, failed or stale."""
     if not dry_run:
         begin_imports()
-    from flows.backfill_plan import entries_of, nothing_to_do, planned
-    from flows.partitions import parse_day
-    from tasks.errors import OvernightError
-    from tasks.infer.kinds import imports
+    from overnight.flows.backfill_plan import entries_of, nothing_to_do, planned
+    from overnight.flows.schedule.partitions import parse_day
+    from overnight.tasks.errors import OvernightError
+    from overnight.tasks.infer.kinds import imports
 
     resume = options["resume"]
     chosen = {name: options[name] for name in ("select", "order", "settings")} | {"reason": masked(options["reason"])}
     with told_in_words():
         first, last = (parse_day(day) if day else None for day in (start, end))
         job, request, steps = planned(job_path, resume or "new", first, last, **chosen, is_resumed=bool(resume))
-    from flows.terminal import show_outcomes, show_steps
+    from overnight.cli.progress_bars import show_outcomes, show_steps
 
     if not steps:
         show([], as_json, lambda: click.echo(nothing_to_do(job, request)))
@@ -161,7 +161,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
         return
     failure = None
     fork_server.preload(imports(job.inference))
-    from flows.embedded import backfill_here
+    from overnight.cli.local_run import backfill_here
 
     with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
         try:
@@ -180,7 +180,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
 @click.option("--schema", is_flag=True, help="Print the JSON schema of job files, for editors.")
 def validate(job_path: Path | None, schema: bool) -> None:
     """Check a job file without running it."""
-    from flows.job import job_schema, load_job
+    from overnight.flows.job.model import job_schema, load_job
 
     if schema:
         click.echo(json.dumps(job_schema(), indent=2))
@@ -202,24 +202,24 @@ def validate(job_path: Path | None, schema: bool) -> None:
 @click.option("--name", metavar="N", help="The job's name; default: the folder's.")
 def init(folder: Path, **given: str | None) -> None:
     """Begin a job: writes a job file, and a model to fill in where you bring your own. Asks for what is not given."""
-    from flows import beginning
-    from flows.interview import answered
+    from overnight.cli import init_templates
+    from overnight.cli.init_prompts import answered
 
     with told_in_words():
         answers = answered(folder, given)
-        files = beginning.create(answers)
+        files = init_templates.create(answers)
     for file in files:
         click.echo(f"wrote {file}")
-    click.echo("Next:\n  " + "\n  ".join(beginning.next_commands(answers, files)))
+    click.echo("Next:\n  " + "\n  ".join(init_templates.next_commands(answers, files)))
 
 
 @main.command()
 @click.argument("job_paths", metavar="JOB.yaml...", nargs=-1, required=True, type=click.Path(path_type=Path))
 def serve(job_paths: tuple[Path, ...]) -> None:
     """Run jobs on their schedules from this process, with a form in the Prefect UI, until interrupted."""
-    from flows.deploy import serve as serve_jobs
-    from flows.prefect_file import deployable
-    from flows.server import prefect_server, ui_address
+    from overnight.flows.deploy.apply import serve as serve_jobs
+    from overnight.flows.deploy.prefect_yaml import deployable
+    from overnight.flows.runs.local_server import prefect_server, ui_address
 
     with told_in_words():
         for path in job_paths:
@@ -237,9 +237,9 @@ def deploy(job_paths: tuple[Path, ...], as_json: bool) -> None:
 
     A worker runs the jobs in the folder where you call this. Automations start runs again whose process died.
     """
-    from flows.deploy import deploy as deploy_all
-    from flows.prefect_file import PrefectFile
-    from flows.server import prefect_server, ui_address
+    from overnight.flows.deploy.apply import deploy as deploy_all
+    from overnight.flows.deploy.prefect_yaml import PrefectFile
+    from overnight.flows.runs.local_server import prefect_server, ui_address
 
     with told_in_words():
         PrefectFile(job_paths=job_paths)  # what is refused needs no server
@@ -254,13 +254,13 @@ def deploy(job_paths: tuple[Path, ...], as_json: bool) -> None:
 @json_option
 def doctor(job_path: Path | None, as_json: bool) -> None:
     """Look at all that a run needs, and say what to do: server, worker, queues, Ray, GPU, versions, storage."""
-    from flows.job import load_job
+    from overnight.flows.job.model import load_job
 
     os.environ.setdefault("OVERNIGHT_STORAGE_PATIENCE", "5")  # seconds: a person waits
     with told_in_words():
         job = load_job(job_path) if job_path else None
-    from flows.doctor import examine, failed
-    from flows.terminal import show_findings
+    from overnight.cli.progress_bars import show_findings
+    from overnight.flows.doctor.examine import examine, failed
 
     findings = examine(job, job_path)
     show([finding.as_json() for finding in findings], as_json, lambda: show_findings(findings))
@@ -276,9 +276,9 @@ def doctor(job_path: Path | None, as_json: bool) -> None:
 @json_option
 def status(job_path: Path, start: datetime | None, end: datetime | None, inputs: bool, as_json: bool) -> None:
     """Show every partition: published, missing, failed, stale or running."""
-    from flows.job import load_job
-    from flows.ledger import read_ledger
-    from flows.status import input_progress, show_status
+    from overnight.cli.status import input_progress, show_status
+    from overnight.flows.job.model import load_job
+    from overnight.flows.ledger.partition_status import read_ledger
 
     with told_in_words(), input_progress() as tell:
         job = load_job(job_path)
@@ -298,16 +298,16 @@ def status(job_path: Path, start: datetime | None, end: datetime | None, inputs:
 @json_option
 def search(job_path: Path, as_json: bool, **question: Any) -> None:
     """Find published rows whose embedding is most like that of an image or a text."""
-    from flows.job import load_job
+    from overnight.flows.job.model import load_job
 
     with told_in_words():
-        from flows.similarity_search import checked
+        from overnight.flows.similarity_search import checked
 
         checked(load_job(job_path), *(question[name] for name in ("image", "text", "model", "sheet")))
-        from flows.embedded import search_here
+        from overnight.cli.local_run import search_here
 
         found = search_here(job_path, **question)
-    from flows.terminal import show_matches
+    from overnight.cli.progress_bars import show_matches
 
     show(found, as_json, lambda: show_matches(found))
 
@@ -326,13 +326,13 @@ def search(job_path: Path, as_json: bool, **question: Any) -> None:
 @json_option
 def clean(job_path: Path, keep_receipts: int, older_than: int | None, yes: bool, as_json: bool) -> None:
     """Remove old generations and receipts, orphaned staging and samples; never what a run or a reader needs."""
-    from flows.job import load_job
+    from overnight.flows.job.model import load_job
 
     with told_in_words():
         job = load_job(job_path)
-        from flows.clean import clean as clean_job
+        from overnight.flows.ledger.garbage_collection import clean as clean_job
 
         report = clean_job(job, keep_receipts, older_than, yes)
-    from flows.terminal import show_cleaning
+    from overnight.cli.progress_bars import show_cleaning
 
     show(report, as_json, lambda: show_cleaning(report))

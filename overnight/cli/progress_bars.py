@@ -17,16 +17,16 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 from rich.text import Text
 
-from flows.attempt import place_of
-from flows.backfill_plan import Step, summary
-from flows.doctor import Finding, counts
-from flows.job import Job
-from flows.ledger import Entry
-from flows.visible_console import VisibleConsole
-from tasks import passed_over
-from tasks.artifacts import artifact_key
-from tasks.errors import STREAM_STAGES
-from tasks.run_directory import now
+from overnight.cli.console import VisibleConsole
+from overnight.flows.backfill_plan import Step, summary
+from overnight.flows.doctor.examine import Finding, counts
+from overnight.flows.job.model import Job
+from overnight.flows.ledger.partition_status import Entry
+from overnight.flows.runs.attempt import place_of
+from overnight.tasks.artifacts import artifact_key
+from overnight.tasks.errors import STREAM_STAGES
+from overnight.tasks.state.run import now
+from overnight.tasks.storage import skipped_files
 
 SECONDS_BETWEEN = 1.0
 SECONDS_BETWEEN_LOOKS = 2.0  # without a terminal: each look costs the server and this process some 10 ms
@@ -170,7 +170,7 @@ def show_receipt(receipt: dict[str, Any], job: Job) -> None:
         f"{receipt['rows_quarantined']:,} quarantined, {receipt['rows_resumed']:,} resumed"
     )
     console.print(f"  time: {receipt['seconds']:,.1f} s, {receipt['rows_per_second']:,.1f} rows/s")
-    if passed := passed_over.told(receipt.get("passed_over", {})):
+    if passed := skipped_files.told(receipt.get("passed_over", {})):
         console.print(f"  passed over: {passed}", markup=False)
     if left_out := receipt.get("left_out"):
         console.print(f"  columns left out: {', '.join(left_out)} (see sink.keep)", markup=False)

@@ -13,9 +13,9 @@ from rich.progress import Progress
 from rich.table import Column, Table
 from rich.text import Text
 
-from flows import calendar
-from flows.ledger import Entry, Status
-from flows.visible_console import VisibleConsole
+from overnight.cli.console import VisibleConsole
+from overnight.flows.ledger import calendar_view
+from overnight.flows.ledger.partition_status import Entry, Status
 
 MARKS: dict[Status, tuple[str, str]] = {
     "published": ("■", "green"),
@@ -32,7 +32,7 @@ SECONDS_BETWEEN = 5.0
 def show_status(job_name: str, entries: Sequence[Entry]) -> None:
     """The partitions of a job, on stdout."""
     console = VisibleConsole(highlight=False)
-    counts = calendar.count(entries)
+    counts = calendar_view.count(entries)
     if not entries:
         console.print(f"{job_name}: no partitions in this range")
         return
@@ -45,20 +45,20 @@ def show_status(job_name: str, entries: Sequence[Entry]) -> None:
         console.print(Text("\n") + _drawable(legend, console))
     else:
         console.print(f"[bold]{job_name}[/bold]: {entries[0].status}")
-    _show_unpublished(console, calendar.unpublished(entries))
-    _show_published(console, calendar.published(entries))
+    _show_unpublished(console, calendar_view.unpublished(entries))
+    _show_published(console, calendar_view.published(entries))
 
 
 def _calendar(entries: Sequence[Entry], with_sums: bool) -> Iterator[Text]:
-    numbers = (f"{day:<2}" if day == 1 or day % 5 == 0 else "  " for day in calendar.DAYS)
+    numbers = (f"{day:<2}" if day == 1 or day % 5 == 0 else "  " for day in calendar_view.DAYS)
     yield Text(f"{'':9}{''.join(numbers)}".rstrip(), "dim")
-    for line in calendar.months(entries):
+    for line in calendar_view.months(entries):
         if len(line) > 1:
             yield Text(f"{line[0].name}  to {line[-1].name}: nothing in {len(line):,} months", "dim")
             continue
         [month] = line
         text = Text(f"{month.name}  ")
-        for day in calendar.DAYS:
+        for day in calendar_view.DAYS:
             mark, style = MARKS[month.days[day]] if day in month.days else (" ", "")
             text.append(f"{mark} ", style)
         if with_sums:
@@ -80,19 +80,19 @@ def _drawable(text: Text, console: Console) -> Text:
     return text
 
 
-def _show_unpublished(console: Console, stretches: Sequence[calendar.Stretch]) -> None:
+def _show_unpublished(console: Console, stretches: Sequence[calendar_view.Stretch]) -> None:
     if not stretches:
         return
     console.print("\n[bold]not published[/bold]")
-    shown = stretches[: calendar.UNPUBLISHED]
+    shown = stretches[: calendar_view.UNPUBLISHED]
     width = max(len(stretch.name) for stretch in shown)
     for stretch in shown:
         entry = stretch.entries[-1]
-        since = f"  since {calendar.minute(entry.since)}" if entry.since else ""
+        since = f"  since {calendar_view.minute(entry.since)}" if entry.since else ""
         console.print(Text.assemble(f"{stretch.name:{width}}  ", (entry.status, MARKS[entry.status][1]), since))
         for reason in entry.why:
             console.print(Padding(Text(reason, overflow="fold"), (0, 0, 0, 4)))
-    if left := sum(len(stretch.entries) for stretch in stretches[calendar.UNPUBLISHED :]):
+    if left := sum(len(stretch.entries) for stretch in stretches[calendar_view.UNPUBLISHED :]):
         console.print(f"and {left:,} more")
 
 
@@ -101,13 +101,13 @@ def _show_published(console: Console, entries: Sequence[Entry]) -> None:
         return
     numbers = [Column(name, justify="right") for name in ("rows", "quarantined", "seconds")]
     table = Table("published", *numbers, "at (UTC)", box=None, pad_edge=False)
-    for entry in entries[: calendar.PUBLISHED]:
+    for entry in entries[: calendar_view.PUBLISHED]:
         receipt = entry.receipt or {}
         counts = (f"{receipt['rows_out']:,}", f"{receipt['rows_quarantined']:,}", f"{receipt['seconds']:,.1f}")
-        table.add_row(entry.partition, *counts, calendar.minute(receipt["finished_at"]))
+        table.add_row(entry.partition, *counts, calendar_view.minute(receipt["finished_at"]))
     console.print("", table, sep="\n")
-    if len(entries) > calendar.PUBLISHED:
-        console.print(f"and {len(entries) - calendar.PUBLISHED:,} more")
+    if len(entries) > calendar_view.PUBLISHED:
+        console.print(f"and {len(entries) - calendar_view.PUBLISHED:,} more")
 
 
 @contextmanager

@@ -6,7 +6,7 @@
 import importlib
 from types import ModuleType
 
-from tasks.errors import JobError
+from overnight.tasks.errors import JobError
 
 EXTRAS = {
     "accelerate": "sharding",

@@ -3,7 +3,7 @@
 import importlib.util
 from pathlib import Path
 
-from tasks.errors import JobError
+from overnight.tasks.errors import JobError
 
 PREFIX = "package:"
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Union, get_args
 
 from pydantic import ConfigDict, create_model, model_validator
 
-from tasks.leaf import Leaf
+from overnight.tasks.config.settings import Leaf
 
 PREFIX = "overnight."
 

@@ -20,8 +20,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from tasks import own_lines
-from tasks.errors import JobError, OvernightError
+from overnight.tasks.config import user_frames
+from overnight.tasks.errors import JobError, OvernightError
 
 Target = Annotated[
     str,
@@ -43,7 +43,7 @@ def import_target(target: str, stage: str) -> Any:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise _not_found(target, stage) from error
-        told = f"{target}: importing {module_name} raised {described(error, module_name)}{own_lines.quoted(error)}"
+        told = f"{target}: importing {module_name} raised {described(error, module_name)}{user_frames.quoted(error)}"
         raise JobError(told, stage) from error
     if not hasattr(module, name):
         public = [known for known in vars(module) if not known.startswith("_")]
@@ -73,7 +73,7 @@ def made(target: str, found: Any, arguments: Mapping[str, Any], stage: str, verb
         is_of_the_call = isinstance(error, TypeError) and error.__traceback__ and not error.__traceback__.tb_next
         advice = f"{_taken(found, arguments)}Correct kwargs" if is_of_the_call else "Correct the code, or kwargs"
         told = f"{target}: {verb} {described(error, found.__module__)}. {advice} in the job file."
-        raise JobError(told + own_lines.quoted(error), stage) from error
+        raise JobError(told + user_frames.quoted(error), stage) from error
 
 
 def _taken(found: Any, arguments: Mapping[str, Any]) -> str:

@@ -7,7 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 
 PACKAGES = ("site-packages", "dist-packages")
-OVERNIGHT = tuple(str(Path(__file__).resolve().parents[1] / name) for name in ("tasks", "flows"))
+PACKAGE = Path(__file__).parents[2]
+OVERNIGHT = (str(PACKAGE), *(str((PACKAGE / name).resolve()) for name in ("flows", "tasks")))
 PYTHON = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
 LONGEST_SOURCE = 200  # characters
 

@@ -7,7 +7,7 @@ node, and what is reserved and not found is an error: a model never runs on the 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tasks.errors import JobError
+from overnight.tasks.errors import JobError
 
 if TYPE_CHECKING:
     import torch

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from tasks.errors import ContractError, JobError, RowError
-from tasks.infer.predictor import Batch
-from tasks.storage import expand
+from overnight.tasks.errors import ContractError, JobError, RowError
+from overnight.tasks.infer.predictor import Batch
+from overnight.tasks.storage.location import expand
 
 Columns = Annotated[
     list[str],

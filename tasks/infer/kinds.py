@@ -4,24 +4,24 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from tasks.infer.chat import Chat
-from tasks.infer.image_captioning import ImageCaptioning
-from tasks.infer.image_classification import ImageClassification
-from tasks.infer.image_embedding import ImageEmbedding
-from tasks.infer.keras_model import KerasModel
-from tasks.infer.object_detection import ObjectDetection
-from tasks.infer.onnx_model import OnnxModel
-from tasks.infer.openai_endpoint import OpenAI
-from tasks.infer.predictor import Predictor, imports
-from tasks.infer.python import PythonPredictor
-from tasks.infer.sklearn_model import SklearnModel
-from tasks.infer.text_classification import TextClassification
-from tasks.infer.text_embedding import TextEmbedding
-from tasks.infer.text_generation import TextGeneration
-from tasks.infer.torch_model import TorchModel
-from tasks.infer.transcription import Transcription
-from tasks.infer.vllm_server import VLLM
-from tasks.plugins import with_plugins
+from overnight.tasks.config.plugins import with_plugins
+from overnight.tasks.infer.models.chat import Chat
+from overnight.tasks.infer.models.image_captioning import ImageCaptioning
+from overnight.tasks.infer.models.image_classification import ImageClassification
+from overnight.tasks.infer.models.image_embedding import ImageEmbedding
+from overnight.tasks.infer.models.keras import KerasModel
+from overnight.tasks.infer.models.object_detection import ObjectDetection
+from overnight.tasks.infer.models.onnx import OnnxModel
+from overnight.tasks.infer.models.openai import OpenAI
+from overnight.tasks.infer.models.python import PythonPredictor
+from overnight.tasks.infer.models.sklearn import SklearnModel
+from overnight.tasks.infer.models.text_classification import TextClassification
+from overnight.tasks.infer.models.text_embedding import TextEmbedding
+from overnight.tasks.infer.models.text_generation import TextGeneration
+from overnight.tasks.infer.models.torch import TorchModel
+from overnight.tasks.infer.models.transcription import Transcription
+from overnight.tasks.infer.models.vllm import VLLM
+from overnight.tasks.infer.predictor import Predictor, imports
 
 __all__ = ["AnyPredictor", "imports"]
 

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
-from tasks.arrays import to_numpy
-from tasks.expression import Expression
-from tasks.infer import accelerators
-from tasks.leaf import Leaf
-from tasks.row_work import Outcome
-from tasks.storage import Location
+from overnight.tasks.config.settings import Leaf
+from overnight.tasks.infer import accelerators
+from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.rows.expressions.parser import Expression
+from overnight.tasks.rows.tensors import to_numpy
+from overnight.tasks.storage.location import Location
 
 if TYPE_CHECKING:
     import torch
@@ -151,7 +151,8 @@ class Predictor(Leaf):
     def load(self) -> Predict:
         """The model, ready on the worker's device; what it returns is called once a batch.
 
-        Raises `tasks.errors.JobError` (stage "infer") when the model cannot be loaded as the settings describe it.
+        Raises `overnight.tasks.errors.JobError` (stage "infer") when the model cannot be loaded as the settings
+        describe it.
         """
         raise TypeError(f"{type(self).__name__} has no load")
 

@@ -7,8 +7,8 @@ writes it; `{{` and `}}` are plain braces. Nothing else stands in braces: no for
 from collections.abc import Iterable
 from string import Formatter
 
-from tasks.errors import RowError
-from tasks.infer.predictor import Batch
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.predictor import Batch
 
 
 def texts(values: Iterable[object], column: str) -> list[str]:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tasks.errors import JobError
-from tasks.infer import pretrained
-from tasks.infer.image_embedding import ImageEmbedding
-from tasks.infer.predictor import Batch, Predictor
-from tasks.infer.text_embedding import TextEmbedding
-from tasks.infer.text_tower import embed_texts
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.text_encoder import embed_texts
+from overnight.tasks.infer.models.image_embedding import ImageEmbedding
+from overnight.tasks.infer.models.text_embedding import TextEmbedding
+from overnight.tasks.infer.predictor import Batch, Predictor
 
 Embedder = ImageEmbedding | TextEmbedding
 
@@ -48,7 +48,7 @@ def embed_text(model: Embedder, text: str) -> np.ndarray:
         raise JobError("--text: expected a text, found an empty one.")
     if isinstance(model, TextEmbedding):
         return _embedding(model, {model.text_column: np.array([text], object)})
-    return embed_texts(pretrained.find(model.model), model.dtype, [text])[0]
+    return embed_texts(model_location.find(model.model), model.dtype, [text])[0]
 
 
 def _embedding(model: Embedder, row: Batch) -> np.ndarray:

@@ -12,17 +12,14 @@ from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from tasks import rows, supervisor
-from tasks.artifacts import artifact_key, dispensable, markdown_table
-from tasks.cluster import missing_now
-from tasks.expression import Expression
-from tasks.infer.choice import Choice, Work, choose, stream_seconds_a_row
-from tasks.infer.explanation import explanation
-from tasks.infer.kinds import AnyPredictor
-from tasks.infer.query import Embedder, embed_image, embed_text, embedder
-from tasks.infer.trial import Failed, Trial
-from tasks.infer.trials import begin_trials, is_forked, tried
-from tasks.infer.worker import (
+from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
+from overnight.tasks.infer.autotune.plan_summary import explanation
+from overnight.tasks.infer.autotune.trial import Failed, Trial
+from overnight.tasks.infer.autotune.trial_runner import begin_trials, is_forked, tried
+from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose, stream_seconds_a_row
+from overnight.tasks.infer.kinds import AnyPredictor
+from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
+from overnight.tasks.infer.worker import (
     ForkedPreparingWorker,
     ForkedWorker,
     Prepare,
@@ -31,8 +28,8 @@ from tasks.infer.worker import (
     drop_heavy,
     heavy_columns,
 )
-from tasks.reading_order import read_summaries
-from tasks.resources import (
+from overnight.tasks.resources.cluster import missing_now
+from overnight.tasks.resources.plan import (
     BYTES_A_ROW,
     BYTES_STAY,
     COLUMNS,
@@ -44,7 +41,11 @@ from tasks.resources import (
     Plan,
     Pool,
 )
-from tasks.run_directory import Run
+from overnight.tasks.rows import blocks
+from overnight.tasks.rows.expressions.parser import Expression
+from overnight.tasks.state.read_plan import read_summaries
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers import supervisor
 
 __all__ = [
     "Embedder",
@@ -100,7 +101,7 @@ def infer(
             max_retries=TASK_RETRIES,  # as reading and preprocessing, which it is then fused with
         )
     work = _work(run, dataset, sample, rows_per_part)
-    sample = rows.first_rows(sample, SAMPLE_ROWS)
+    sample = blocks.first_rows(sample, SAMPLE_ROWS)
     found = [
         tried(run, model, pool, sample, work.rows * work.each, trying)
         for model, pool, trying in zip(models, plan.pools, begun, strict=True)
@@ -155,7 +156,7 @@ def columns_made(
     """The columns that rows have behind all models; None where the sample does not show them."""
     if not len(sample) or None in trials:
         return None
-    seen = rows.live_rows(sample)[0]
+    seen = blocks.live_rows(sample)[0]
     heavy = heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)
     fields = {field.name: field.type for field in seen.schema if field.name not in heavy}
     for trial, prefix in zip(trials, prefixes, strict=True):
@@ -175,12 +176,12 @@ def columns_read(models: Sequence[AnyPredictor]) -> list[str] | None:
 
 
 def _work(run: Run, dataset: ray.data.Dataset, sample: pa.Table, rows_per_part: int | None) -> Work:
-    blocks = read_summaries(run.order)
+    summaries = read_summaries(run.order)
     return Work(
-        rows=sum(math.inf if count is None else count for count, _ in blocks),
-        each=rows.rows_each(sample),
-        prepare_seconds=rows.seconds_a_row(sample, "preprocess"),
-        blocks=len(blocks) if dataset.context.get_config(UNREAD, False) else None,
+        rows=sum(math.inf if count is None else count for count, _ in summaries),
+        each=blocks.rows_each(sample),
+        prepare_seconds=blocks.seconds_a_row(sample, "preprocess"),
+        blocks=len(summaries) if dataset.context.get_config(UNREAD, False) else None,
         rows_per_part=rows_per_part,
     )
 
@@ -245,13 +246,13 @@ def _sample(run: Run) -> pa.Table:
     """The live ones of the rows that preprocessing tried."""
     with run.sample.open() as file:
         sample = pa.ipc.open_file(file.read()).read_all()
-    return sample.filter(pa.array(sample["__state"].to_numpy() == rows.LIVE))
+    return sample.filter(pa.array(sample["__state"].to_numpy() == blocks.LIVE))
 
 
 def _bytes_a_row(sample: pa.Table, keep: Sequence[str], bytes_stay: bool) -> float:
     """Bytes that a source row of the sample takes behind the models, without their columns, which are not known yet."""
-    light = rows.without(sample, sorted(heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)))
-    return rows.live_rows(light)[0].nbytes / len(sample) if len(sample) else 0.0
+    light = blocks.without(sample, sorted(heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)))
+    return blocks.live_rows(light)[0].nbytes / len(sample) if len(sample) else 0.0
 
 
 @dispensable()

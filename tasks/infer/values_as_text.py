@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from tasks.arrays import TENSOR, to_numpy
+from overnight.tasks.rows.tensors import TENSOR, to_numpy
 
 
 def as_texts(column: pa.ChunkedArray) -> np.ndarray:

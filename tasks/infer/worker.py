@@ -15,16 +15,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tasks import arrays, console, outputs, row_work, rows, supervisor
-from tasks.errors import ContractError
-from tasks.expression import Expression
-from tasks.faults import is_device_failure, is_out_of_memory
-from tasks.forked import Forked, ending_together
-from tasks.guard import Guard
-from tasks.infer.predictor import Predictor
-from tasks.infer.shared_clock import SharedClock
-from tasks.patiently import patiently
-from tasks.run_directory import Run
+from overnight.tasks.errors import ContractError
+from overnight.tasks.infer.predictor import Predictor
+from overnight.tasks.infer.shared_clock import SharedClock
+from overnight.tasks.rows import apply, blocks, nested_rows, tensors
+from overnight.tasks.rows.expressions.parser import Expression
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers import supervisor, user_output
+from overnight.tasks.workers.device_errors import is_device_failure, is_out_of_memory
+from overnight.tasks.workers.forked_process import Forked, ending_together
+from overnight.tasks.workers.retry import patiently
+from overnight.tasks.workers.watchdog import Guard
 
 CAREFUL_CALLS = 8  # of a worker started again: more than Ray Data has under way with one, and sends to it again
 
@@ -83,10 +84,10 @@ class Worker:
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         careful = self._careful_calls > 0
         self._careful_calls -= careful
-        yield from rows.of_bytes(self._done(block, careful), self._bytes_at_once)
+        yield from blocks.of_bytes(self._done(block, careful), self._bytes_at_once)
 
     def _done(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
-        for piece in rows.of_length(self.pieces(block, careful), self._predictor.rows_at_once()):
+        for piece in blocks.of_length(self.pieces(block, careful), self._predictor.rows_at_once()):
             with self._one_by_one:
                 done = self.run(piece, careful)
             yield done
@@ -102,34 +103,34 @@ class Worker:
             done = self.guard.run(block, self._apply, careful)
         if not self._is_trial:  # its rows come again, and with the columns of the models before
             supervisor.report_quarantined(done, block, self._run)
-        return rows.leaving_out(done, sorted(heavy - self.made))
+        return blocks.leaving_out(done, sorted(heavy - self.made))
 
     def collected(self) -> contextlib.AbstractContextManager[None]:
         """While the model works: what it prints and logs goes to the run's log."""
-        return console.collected(self._run, self._source)
+        return user_output.collected(self._run, self._source)
 
     def _apply(self, piece: pa.Table) -> pa.Table:
-        return row_work.apply(piece, "infer", patiently(self._work, "infer"), self._clock)
+        return apply.apply(piece, "infer", patiently(self._work, "infer"), self._clock)
 
-    def _work(self, live: pa.Table) -> row_work.Outcome:
+    def _work(self, live: pa.Table) -> apply.Outcome:
         """The model's columns for `live`, null where a row is none of the model's."""
         if not self._where:
             return self._in_calls(live, self._predictor.rows_per_call())
         chosen = np.flatnonzero(self._where.holds(live, f"{self._label}: where", "infer"))
         if not len(chosen):
             none = {self._prefix + column.name: pa.nulls(len(live), column.type) for column in self._columns}
-            return row_work.Outcome(none)
+            return apply.Outcome(none)
         made = self._in_calls(live.take(chosen), self._predictor.rows_per_call())
-        columns = {name: rows.scattered(column, chosen, len(live)) for name, column in made.columns.items()}
-        return row_work.Outcome(columns, failed={int(chosen[row]): error for row, error in made.failed.items()})
+        columns = {name: blocks.scattered(column, chosen, len(live)) for name, column in made.columns.items()}
+        return apply.Outcome(columns, failed={int(chosen[row]): error for row, error in made.failed.items()})
 
-    def _in_calls(self, live: pa.Table, at_once: int) -> row_work.Outcome:
+    def _in_calls(self, live: pa.Table, at_once: int) -> apply.Outcome:
         """The model's columns for `live`, in calls as small as its memory asks for; only a row alone is to blame."""
         while True:
             size = min(self._rows_at_once or at_once, len(live))
             try:
                 pieces = [live[start : start + size] for start in range(0, len(live), size)]
-                return row_work.stacked([self.predict(piece) for piece in pieces], [len(piece) for piece in pieces])
+                return apply.stacked([self.predict(piece) for piece in pieces], [len(piece) for piece in pieces])
             except Exception as error:
                 if is_device_failure(error):
                     self.guard.end_process(error)
@@ -145,7 +146,7 @@ class Worker:
         """Whether a call was too large for the device."""
         return self._rows_at_once is not None
 
-    def predict(self, live: pa.Table) -> row_work.Outcome:
+    def predict(self, live: pa.Table) -> apply.Outcome:
         """The model's columns for `live`, in one call. Raises what the model raises, and `ContractError`."""
         wanted = self._predictor.inputs()
         for name in wanted or ():
@@ -155,10 +156,10 @@ class Worker:
                     "Name the column in the model's settings, or make it in preprocess."
                 )
         seen = live if wanted is None else live.select(wanted)
-        made = row_work.outcome_of(self._predict, seen, "infer", self._label, self._predictor.given)
+        made = apply.outcome_of(self._predict, seen, "infer", self._label, self._predictor.given)
         columns = {self._prefix + name: values for name, values in made.columns.items()}
         self.made.update(columns)
-        return row_work.Outcome(columns, failed=made.failed)
+        return apply.Outcome(columns, failed=made.failed)
 
 
 class PreparingWorker(Worker):
@@ -213,19 +214,19 @@ def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bo
     bytes_stay: the source is a table, whose bytes are data like its other columns; those that a step decodes end there.
     """
     heavy = set()
-    table = rows.live_rows(block)[0] if outputs.COLUMN in block.column_names else rows.visible(block)
+    table = blocks.live_rows(block)[0] if nested_rows.COLUMN in block.column_names else blocks.visible(block)
     for field in table.schema:
         if earlier and field.name.startswith(earlier):
             continue
         is_bytes = pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)
-        if (is_bytes and not bytes_stay) or (field.type == arrays.TENSOR and _rank(table[field.name]) > 1):
+        if (is_bytes and not bytes_stay) or (field.type == tensors.TENSOR and _rank(table[field.name]) > 1):
             heavy.add(field.name)
     return heavy
 
 
 def drop_heavy(block: pa.Table, keep: list[str], bytes_stay: bool = False) -> pa.Table:
     """The block without its heavy columns, for jobs without a model."""
-    return rows.leaving_out(block, sorted(heavy_columns(block, bytes_stay=bytes_stay) - set(keep)))
+    return blocks.leaving_out(block, sorted(heavy_columns(block, bytes_stay=bytes_stay) - set(keep)))
 
 
 def _rank(column: pa.ChunkedArray) -> int:

@@ -4,25 +4,25 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from tasks.ingest.audio import Audio
-from tasks.ingest.csv import Csv
-from tasks.ingest.delta import Delta
-from tasks.ingest.huggingface import HuggingFace
-from tasks.ingest.iceberg import Iceberg
-from tasks.ingest.images import Images
-from tasks.ingest.jsonl import Jsonl
-from tasks.ingest.lance import Lance
-from tasks.ingest.numpy import Numpy
-from tasks.ingest.parquet import Parquet
-from tasks.ingest.pdf import Pdf
-from tasks.ingest.source import Source as SourceLeaf
-from tasks.ingest.sql import Sql
-from tasks.ingest.text import Text
-from tasks.ingest.tfrecord import TfRecord
-from tasks.ingest.uris import Uris
-from tasks.ingest.video import Video
-from tasks.ingest.webdataset import WebDataset
-from tasks.plugins import with_plugins
+from overnight.tasks.config.plugins import with_plugins
+from overnight.tasks.ingest.source import Source as SourceLeaf
+from overnight.tasks.ingest.sources.audio import Audio
+from overnight.tasks.ingest.sources.csv import Csv
+from overnight.tasks.ingest.sources.delta import Delta
+from overnight.tasks.ingest.sources.huggingface import HuggingFace
+from overnight.tasks.ingest.sources.iceberg import Iceberg
+from overnight.tasks.ingest.sources.images import Images
+from overnight.tasks.ingest.sources.jsonl import Jsonl
+from overnight.tasks.ingest.sources.lance import Lance
+from overnight.tasks.ingest.sources.numpy import Numpy
+from overnight.tasks.ingest.sources.parquet import Parquet
+from overnight.tasks.ingest.sources.pdf import Pdf
+from overnight.tasks.ingest.sources.sql import Sql
+from overnight.tasks.ingest.sources.text import Text
+from overnight.tasks.ingest.sources.tfrecord import TfRecord
+from overnight.tasks.ingest.sources.uris import Uris
+from overnight.tasks.ingest.sources.video import Video
+from overnight.tasks.ingest.sources.webdataset import WebDataset
 
 Files = Images | Audio | Video | Pdf | Text | Uris | Parquet | Csv | Jsonl | Numpy | WebDataset | TfRecord | HuggingFace
 Tables = Delta | Lance | Iceberg | Sql

@@ -1,7 +1,7 @@
 """What a source declares, and the two moments of reading: list the units once, then read each of them whole.
 
-A source reads units into blocks of the row contract (`tasks/rows.py`). It knows nothing of Ray, of order or of what was
-settled before: `datasource.py` does.
+A source reads units into blocks of the row contract (`tasks/rows/blocks.py`). It knows nothing of Ray, of order or of
+what was settled before: `reading/datasource.py` does.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,11 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, PositiveInt
 
-from tasks.errors import RowError
-from tasks.ingest.versioned import SourceFile
-from tasks.ingest.wait_for import WaitFor
-from tasks.leaf import Leaf
-from tasks.storage import File, Location, is_local
+from overnight.tasks.config.settings import Leaf
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.versioned_file import SourceFile
+from overnight.tasks.ingest.wait_for import WaitFor
+from overnight.tasks.storage.location import File, Location, is_local
 
 GIB = 2**30
 SEEN = "columns seen"  # in the metadata of units

@@ -9,21 +9,21 @@ from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from tasks import settled
-from tasks.artifacts import artifact_key, dispensable, markdown_table
-from tasks.ingest.arrival import wait_for_arrival
-from tasks.ingest.datasource import ManifestDatasource
-from tasks.ingest.kinds import Source
-from tasks.ingest.listing import list_inputs, stream_inputs
-from tasks.ingest.pending import write_pending
-from tasks.ingest.reading import read_units
-from tasks.ingest.source import FileSource
-from tasks.ingest.taking import FIRST_UNITS, take_manifest
-from tasks.manifest import read_manifest, read_schema, read_snapshot, read_warnings
-from tasks.manifest import read_units as units_of
-from tasks.resources import BYTES_STAY, READ, TASK_RETRIES, Plan
-from tasks.run_directory import Run
-from tasks.staging import read_records
+from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
+from overnight.tasks.ingest.kinds import Source
+from overnight.tasks.ingest.listing.list_files import list_inputs, stream_inputs
+from overnight.tasks.ingest.listing.pending_units import write_pending
+from overnight.tasks.ingest.listing.take_manifest import FIRST_UNITS, take_manifest
+from overnight.tasks.ingest.listing.wait_for_inputs import wait_for_arrival
+from overnight.tasks.ingest.reading.datasource import ManifestDatasource
+from overnight.tasks.ingest.reading.read_units import read_units
+from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.resources.plan import BYTES_STAY, READ, TASK_RETRIES, Plan
+from overnight.tasks.state import row_ranges
+from overnight.tasks.state.manifest import read_manifest, read_schema, read_snapshot, read_warnings
+from overnight.tasks.state.manifest import read_units as units_of
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import read_records
 
 __all__ = ["ingest", "list_inputs", "stream_inputs"]
 
@@ -45,7 +45,7 @@ def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
             wait_for_arrival(source, source.wait_for, run.partition, get_run_logger().info)
         take_manifest(run.manifest, source, run.partition, run.limit_rows)
     units, _ = read_manifest(run.manifest, ["size", "first_row", "rows"])
-    left = write_pending(run.order, run.manifest, units, settled.merge([r.ranges for r in read_records(run.parts)]))
+    left = write_pending(run.order, run.manifest, units, row_ranges.merge([r.ranges for r in read_records(run.parts)]))
     some = units_of(run.manifest, np.union1d(np.arange(len(units))[:FIRST_UNITS], np.arange(len(units))[-1:]))
     _describe(run, units, some, left)
     for warning in read_warnings(run.manifest):

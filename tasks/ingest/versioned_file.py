@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import fsspec
 
-from tasks.entries import version_of
-from tasks.errors import InputError, RowError
-from tasks.local_file import local_info, open_regular, refuse_others
-from tasks.storage import is_local, open_filesystem
+from overnight.tasks.errors import InputError, RowError
+from overnight.tasks.storage.file_info import version_of
+from overnight.tasks.storage.local_file import local_info, open_regular, refuse_others
+from overnight.tasks.storage.location import is_local, open_filesystem
 
 LOOKS_AT_ONCE = 16
 FOLDER = "expected a file, found a folder"

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from tasks.leaf import Leaf
+from overnight.tasks.config.settings import Leaf
 
 
 class WaitFor(Leaf):

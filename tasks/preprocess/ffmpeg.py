@@ -5,9 +5,9 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.errors import RowError
-from tasks.extras import require_extra
-from tasks.preprocess.cut_off import what_is_missing
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.errors import RowError
+from overnight.tasks.preprocess.truncated_media import what_is_missing
 
 WHOLE = 0.9  # of the seconds that a file declares; encoders round, and pad by some hundredths of a second
 

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
-from tasks import row_work
-from tasks.arrays import Column
-from tasks.errors import ContractError, RowError
+from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.rows import apply
+from overnight.tasks.rows.tensors import Column
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Made:
 
 def made_of_each(
     table: pa.Table, column: str, what: str, kinds: pa.Schema, make: Callable[[bytes], Made]
-) -> row_work.Outcome:
+) -> apply.Outcome:
     """The rows that `make` makes of each file in `column`, whose columns have the types of `kinds`, null for arrays.
 
     `make` raises `RowError` for a file that is to be quarantined. what: the step and what the column
@@ -56,4 +56,4 @@ def made_of_each(
         field.name: values[field.name] if types.is_null(field.type) else pa.array(values[field.name], field.type)
         for field in kinds
     }
-    return row_work.several(columns, made_of, suffixes, failed)
+    return apply.several(columns, made_of, suffixes, failed)

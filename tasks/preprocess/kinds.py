@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from tasks.plugins import with_plugins
-from tasks.preprocess.decode_audio import DecodeAudio
-from tasks.preprocess.decode_image import DecodeImage
-from tasks.preprocess.derive_columns import DeriveColumns
-from tasks.preprocess.filter_rows import FilterRows
-from tasks.preprocess.pdf_text import PdfText
-from tasks.preprocess.python import PythonStep
-from tasks.preprocess.resize_image import ResizeImage
-from tasks.preprocess.sample_frames import SampleFrames
-from tasks.preprocess.split_text import SplitText
-from tasks.preprocess.step import PreprocessStep
+from overnight.tasks.config.plugins import with_plugins
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
+from overnight.tasks.preprocess.steps.decode_image import DecodeImage
+from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
+from overnight.tasks.preprocess.steps.filter_rows import FilterRows
+from overnight.tasks.preprocess.steps.pdf_text import PdfText
+from overnight.tasks.preprocess.steps.python import PythonStep
+from overnight.tasks.preprocess.steps.resize_image import ResizeImage
+from overnight.tasks.preprocess.steps.sample_frames import SampleFrames
+from overnight.tasks.preprocess.steps.split_text import SplitText
 
 Step = Annotated[
     DecodeImage

@@ -6,9 +6,9 @@ import io
 import numpy as np
 import pyarrow as pa
 
-from tasks import outputs, rows
-from tasks.arrays import TENSOR, to_numpy
-from tasks.artifacts import cell
+from overnight.tasks.artifacts import cell
+from overnight.tasks.rows import blocks, nested_rows
+from overnight.tasks.rows.tensors import TENSOR, to_numpy
 
 THUMBNAIL_PIXELS = 96
 ROWS_SHOWN = 16  # of those that were made of the sample's rows
@@ -16,7 +16,11 @@ ROWS_SHOWN = 16  # of those that were made of the sample's rows
 
 def shown(sample: pa.Table) -> pa.Table:
     """The rows of the sample, or the first that a step made of them."""
-    return rows.live_rows(sample)[0][:ROWS_SHOWN] if outputs.COLUMN in sample.column_names else rows.visible(sample)
+    return (
+        blocks.live_rows(sample)[0][:ROWS_SHOWN]
+        if nested_rows.COLUMN in sample.column_names
+        else blocks.visible(sample)
+    )
 
 
 def preview(table: pa.Table) -> str:

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tasks import arrays, row_work, rows
-from tasks.errors import JobError, RowError
-from tasks.preprocess.decode_image import MAX_IMAGE_PIXELS, DecodeImage, allow_pixels, decode_image
-from tasks.preprocess.derive_columns import DeriveColumns
-from tasks.preprocess.filter_rows import FilterRows
-from tasks.preprocess.resize_image import ResizeImage
-from tasks.preprocess.step import PreprocessStep
+from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.preprocess.steps.decode_image import MAX_IMAGE_PIXELS, DecodeImage, allow_pixels, decode_image
+from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
+from overnight.tasks.preprocess.steps.filter_rows import FilterRows
+from overnight.tasks.preprocess.steps.resize_image import ResizeImage
+from overnight.tasks.rows import apply, blocks, tensors
 
 
 def query_image(name: str, content: bytes, steps: Sequence[PreprocessStep]) -> np.ndarray:
@@ -24,12 +24,12 @@ def query_image(name: str, content: bytes, steps: Sequence[PreprocessStep]) -> n
     if not any(isinstance(step, DecodeImage | ResizeImage) for step in steps):
         steps = [DecodeImage(), *steps]
     data = pa.table({"row_id": [name], "uri": [name], "image": pa.array([content], pa.binary())})
-    block = rows.with_hidden(data, np.zeros(1, np.int64), np.zeros(1, np.int64))
+    block = blocks.with_hidden(data, np.zeros(1, np.int64), np.zeros(1, np.int64))
     for step in steps:
-        block = row_work.apply(block, "preprocess", step.build())
-        if block["__state"][0].as_py() != rows.LIVE:
+        block = apply.apply(block, "preprocess", step.build())
+        if block["__state"][0].as_py() != blocks.LIVE:
             raise JobError(f"--image {name}: {block['__error_message'][0].as_py() or f'{step.kind} filtered it'}.")  # type: ignore[attr-defined]
-    return arrays.to_numpy(block["image"])
+    return tensors.to_numpy(block["image"])
 
 
 def readable_image(content: bytes) -> np.ndarray | None:

@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from tasks import console, row_work, rows
-from tasks.guard import Guard
-from tasks.patiently import patiently
-from tasks.preprocess.kinds import Step
-from tasks.reading_order import read_block, read_summaries
-from tasks.run_directory import Run
-from tasks.supervisor import report_quarantined
+from overnight.tasks.preprocess.kinds import Step
+from overnight.tasks.rows import apply, blocks
+from overnight.tasks.state.read_plan import read_block, read_summaries
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers import user_output
+from overnight.tasks.workers.retry import patiently
+from overnight.tasks.workers.supervisor import report_quarantined
+from overnight.tasks.workers.watchdog import Guard
 
 WARM_UP_SECONDS = 1.0
 READ_WARM_UP_SECONDS = 3.0  # libraries are imported and connections opened by it
@@ -49,7 +50,7 @@ def run_steps(
     pieces = (block[start : start + size] for start in range(0, len(block), size))
     with guard.at(block) if careful is None else contextlib.nullcontext(careful) as is_careful:
         done = (guard.run(piece, lambda files: _apply(files, steps, run), is_careful) for piece in pieces)
-        yield from rows.of_bytes(done, BYTES_AT_ONCE)
+        yield from blocks.of_bytes(done, BYTES_AT_ONCE)
 
 
 def _rows_at_once(block: pa.Table, steps: tuple[Step, ...]) -> int:
@@ -65,9 +66,9 @@ def _rows_at_once(block: pa.Table, steps: tuple[Step, ...]) -> int:
 def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
     for step in steps:
         before = piece
-        with console.collected(run, f"preprocess {getattr(step, 'target', None) or step.kind}"):
+        with user_output.collected(run, f"preprocess {getattr(step, 'target', None) or step.kind}"):
             work = _built(type(step), step.model_dump_json(exclude_unset=True))
-            piece = row_work.apply(piece, "preprocess", patiently(work, "preprocess"))
+            piece = apply.apply(piece, "preprocess", patiently(work, "preprocess"))
         report_quarantined(piece, before, run)
     return piece
 
@@ -87,8 +88,8 @@ def _first_rows(read: Read, run: Run, count: int) -> pa.Table:
         for table in read(read_block(run.order, block)):
             held.append(table[: count - sum(map(len, held))])
             if sum(map(len, held)) == count:
-                return rows.joined(held)
-    return rows.joined(held)
+                return blocks.joined(held)
+    return blocks.joined(held)
 
 
 def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
@@ -105,5 +106,5 @@ def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
 
 
 @lru_cache(maxsize=64)
-def _built(leaf: type[Step], settings: str) -> row_work.Work:
+def _built(leaf: type[Step], settings: str) -> apply.Work:
     return leaf.model_validate_json(settings).build()

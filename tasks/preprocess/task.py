@@ -10,18 +10,19 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from tasks import fork_server, rows, supervisor
-from tasks.artifacts import artifact_key, dispensable
-from tasks.errors import StageFailed, explain
-from tasks.forked import ProcessDied, in_process_of_its_own
-from tasks.preprocess.kinds import Step
-from tasks.preprocess.preview import preview, shown
-from tasks.preprocess.query import query_image, readable_image
-from tasks.preprocess.run_steps import Read, Work, read_and_run, run_steps, try_first_rows
-from tasks.reading_order import read_block, read_summaries
-from tasks.resources import PREPARE, READ, TASK_RETRIES, UNREAD, Plan
-from tasks.run_directory import Run
-from tasks.staging import arrow_bytes
+from overnight.tasks.artifacts import artifact_key, dispensable
+from overnight.tasks.errors import StageFailed, explain
+from overnight.tasks.preprocess.kinds import Step
+from overnight.tasks.preprocess.preview import preview, shown
+from overnight.tasks.preprocess.query_image import query_image, readable_image
+from overnight.tasks.preprocess.run_steps import Read, Work, read_and_run, run_steps, try_first_rows
+from overnight.tasks.resources.plan import PREPARE, READ, TASK_RETRIES, UNREAD, Plan
+from overnight.tasks.rows import blocks
+from overnight.tasks.state.read_plan import read_block, read_summaries
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import arrow_bytes
+from overnight.tasks.workers import fork_server, supervisor
+from overnight.tasks.workers.forked_process import ProcessDied, in_process_of_its_own
 
 __all__ = ["begin_steps", "preprocess", "query_image", "readable_image"]
 
@@ -54,7 +55,7 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, dataset: ray.data.Datase
             description=f"Rows of {run.job}/{run.partition} after preprocessing",
             markdown=preview(shown(sample)),
         )
-    work = partial(run_steps, steps=tuple(steps), run=run, pace=rows.seconds_a_row(sample, "preprocess"))
+    work = partial(run_steps, steps=tuple(steps), run=run, pace=blocks.seconds_a_row(sample, "preprocess"))
     if plan.is_beside and _has_a_row_a_unit(run):
         return _unread(run, dataset, work if steps else None)
     if not steps:

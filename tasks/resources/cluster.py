@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import ray
 from ray._private.state import state
 
-from tasks.resources import Plan, amount_of
+from overnight.tasks.resources.plan import Plan, amount_of
 
 
 def read_cluster() -> tuple[list[dict[str, float]], dict[str, float]]:

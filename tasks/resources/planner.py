@@ -16,9 +16,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tasks.errors import PlanError
-from tasks.placement import Room
-from tasks.resources import ANY_ACCELERATOR, CENT, Plan, Pool, amount_of
+from overnight.tasks.errors import PlanError
+from overnight.tasks.resources.bin_packing import Room
+from overnight.tasks.resources.plan import ANY_ACCELERATOR, CENT, Plan, Pool, amount_of
 
 EVERY = 2**31  # workers that fit
 READ_CPUS = 0.1  # of a read beside workers that prepare their own rows: it waits more than it works

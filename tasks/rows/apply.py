@@ -1,7 +1,7 @@
 """Work on the rows of a block: what it sees, what it gives back, and what becomes of rows that it fails.
 
 Work is a function of a table of live rows, without hidden columns, to an `Outcome`. It may raise: then `apply` finds
-out whose fault that is. It knows nothing of blocks, and blocks (`tasks/rows.py`) know nothing of work.
+out whose fault that is. It knows nothing of blocks, and blocks (`tasks/rows/blocks.py`) know nothing of work.
 """
 
 import re
@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tasks import outputs, own_code
-from tasks.arrays import TENSOR, Column, to_arrow
-from tasks.errors import ContractError, OvernightError, RowError
-from tasks.rows import (
+from overnight.tasks.errors import ContractError, OvernightError, RowError
+from overnight.tasks.rows import nested_rows, user_values
+from overnight.tasks.rows.blocks import (
     IDENTITY,
     LIVE,
     error_message,
@@ -30,6 +29,7 @@ from tasks.rows import (
     with_errors,
     with_outputs,
 )
+from overnight.tasks.rows.tensors import TENSOR, Column, to_arrow
 
 SUFFIX = "__suffix"
 MADE = re.compile(r"#[0-9.]+$")  # ends the names of a table's rows and of rows made of others, and of no file's
@@ -92,7 +92,7 @@ def apply(block: pa.Table, stage: str, work: Work, clock: Callable[[], float] = 
     for name in IDENTITY:
         done.columns.pop(name, None)
     size = sum(column.nbytes for column in done.columns.values())
-    if done.made_of is not None or outputs.COLUMN in block.column_names:
+    if done.made_of is not None or nested_rows.COLUMN in block.column_names:
         block = _several(block, rows, places, done, stage)
     else:
         block = _one_each(block, places, done, stage)
@@ -168,7 +168,7 @@ def outcome_of(
     rows: pa.Table,
     stage: str,
     what: str,
-    given_as: Callable[[str, pa.ChunkedArray], np.ndarray] = lambda _, column: own_code.given(column),
+    given_as: Callable[[str, pa.ChunkedArray], np.ndarray] = lambda _, column: user_values.given(column),
 ) -> Outcome:
     """User code on writable arrays, and what it returned, checked: a dict with one value a row in every column.
 
@@ -200,7 +200,7 @@ def outcome_of(
             )
         if not isinstance(name, str) or name.startswith("__"):
             raise ContractError(f"{what}: {name!r} is not a usable column name (a string without leading __).", stage)
-        new = own_code.changed(values, rows[name]) if name in given else values
+        new = user_values.changed(values, rows[name]) if name in given else values
         if new is not None:
             columns[name] = new
     return Outcome(columns, failed=failed)

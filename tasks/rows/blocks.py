@@ -13,10 +13,10 @@ other columns are null, and a block without live rows has none but its identity 
 unit whose number of rows was not known beforehand: `__row` is that number.
 
 A step may make several output rows of a source row. The block keeps one row for it, and the output rows lie in the
-hidden column of `tasks/outputs.py`; then a block has no data columns of its own. Work always sees output rows. They
+hidden column of `nested_rows.py`; then a block has no data columns of its own. Work always sees output rows. They
 share their source row's end: where one of them fails, all are quarantined; where none is left, it is filtered.
 
-How work is done on a block is `tasks/row_work.py`'s business, how arrays lie in a column `tasks/arrays.py`'s. This file
+How work is done on a block is `apply.py`'s business, how arrays lie in a column `tensors.py`'s. This file
 knows nothing of files, models or Ray.
 """
 
@@ -26,10 +26,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tasks import outputs, own_lines
-from tasks.arrays import Column, to_arrow
-from tasks.errors import RowError
-from tasks.masking import masked, printable
+from overnight.tasks.config import user_frames
+from overnight.tasks.errors import RowError
+from overnight.tasks.masking import masked, printable
+from overnight.tasks.rows import nested_rows
+from overnight.tasks.rows.tensors import Column, to_arrow
 
 LIVE, FILTERED, QUARANTINED, END = range(4)
 MEASURED_STAGES = ("ingest", "preprocess", "infer")
@@ -52,7 +53,7 @@ MESSAGE_LIMIT = 2000
 
 def visible(block: pa.Table) -> pa.Table:
     """The block without its hidden columns."""
-    return block.select([name for name in block.column_names if not is_hidden(name) and name != outputs.COLUMN])
+    return block.select([name for name in block.column_names if not is_hidden(name) and name != nested_rows.COLUMN])
 
 
 def is_hidden(name: str) -> bool:
@@ -66,8 +67,8 @@ def live_rows(block: pa.Table) -> tuple[pa.Table, np.ndarray]:
     These are the live rows of the block or, where a step made several of them, all of their output rows.
     """
     live = np.flatnonzero(block["__state"].to_numpy() == LIVE)
-    if outputs.COLUMN in block.column_names:
-        table, counts = outputs.unpacked(block[outputs.COLUMN].take(live))
+    if nested_rows.COLUMN in block.column_names:
+        table, counts = nested_rows.unpacked(block[nested_rows.COLUMN].take(live))
         return table, np.repeat(live, counts)
     rows = visible(block)
     return (rows.take(live) if len(live) < len(block) else rows), live
@@ -75,9 +76,9 @@ def live_rows(block: pa.Table) -> tuple[pa.Table, np.ndarray]:
 
 def counts(block: pa.Table) -> np.ndarray:
     """How many rows each row of the block stands for (int64): its output rows, else 1."""
-    if outputs.COLUMN not in block.column_names:
+    if nested_rows.COLUMN not in block.column_names:
         return np.ones(len(block), np.int64)
-    return np.maximum(outputs.counts(block[outputs.COLUMN]), 1)
+    return np.maximum(nested_rows.counts(block[nested_rows.COLUMN]), 1)
 
 
 def rows_each(block: pa.Table) -> float:
@@ -89,7 +90,7 @@ def rows_each(block: pa.Table) -> float:
 def without(block: pa.Table, names: Iterable[str]) -> pa.Table:
     """The block without some of its visible columns, in its output rows too."""
     block = block.drop_columns([name for name in names if name in block.column_names])
-    if outputs.COLUMN not in block.column_names:
+    if nested_rows.COLUMN not in block.column_names:
         return block
     table, places = live_rows(block)
     return with_outputs(block, table.drop_columns([name for name in names if name in table.column_names]), places)
@@ -115,17 +116,17 @@ def left_out(block: pa.Table) -> list[str]:
 
 def first_rows(block: pa.Table, most: int) -> pa.Table:
     """A block of at most so many rows to be worked on, which are the first."""
-    if outputs.COLUMN not in block.column_names:
+    if nested_rows.COLUMN not in block.column_names:
         return block[:most]
     table, places = live_rows(block)
     cut = with_outputs(block, table[:most], places[:most])
-    return cut.filter(cut[outputs.COLUMN].is_valid())
+    return cut.filter(cut[nested_rows.COLUMN].is_valid())
 
 
 def with_outputs(block: pa.Table, table: pa.Table, places: np.ndarray) -> pa.Table:
     """`block` with the output rows `table`, each of the source row at its place; places ascend."""
-    column = outputs.packed(table, np.bincount(places, minlength=len(block)))
-    return with_column(settled_only(block), outputs.COLUMN, column)
+    column = nested_rows.packed(table, np.bincount(places, minlength=len(block)))
+    return with_column(settled_only(block), nested_rows.COLUMN, column)
 
 
 def joined(blocks: Iterable[pa.Table]) -> pa.Table:
@@ -270,9 +271,9 @@ def error_message(error: Exception) -> str:
 
     Its first line ends with the line of the user's own code that raised it: `bad (steps.py:12, in clean)`.
     """
-    text, place = _text(error), own_lines.place(error)
+    text, place = _text(error), user_frames.place(error)
     if not place and isinstance(error, RowError) and error.__cause__:
-        place = own_lines.place(error.__cause__)
+        place = user_frames.place(error.__cause__)
     told = f" ({place})" if place and place not in text else ""
     first, end, more = printable(masked(text))[: MESSAGE_LIMIT - len(told)].partition("\n")
     return f"{first}{told}{end}{more}".encode(errors="replace").decode()  # file names that are no UTF-8

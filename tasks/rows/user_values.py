@@ -1,7 +1,7 @@
 """What the user's own Python code is given of a column, and whether what it returned is that again.
 
 NumPy has no integer that is null and no time zone. So integers with nulls, and times with a zone, are given as objects:
-exact Python values, None for null. Everything else comes as `tasks.arrays.to_numpy` makes it.
+exact Python values, None for null. Everything else comes as `overnight.tasks.rows.tensors.to_numpy` makes it.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from tasks.arrays import Column, is_missing, same, to_arrow, to_numpy
+from overnight.tasks.rows.tensors import Column, is_missing, same, to_arrow, to_numpy
 
 FAMILIES = (
     types.is_integer,

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tasks.search.nearest import cosines, direction
-from tasks.search.published import LanceRows, require
-from tasks.search.shown import with_score
+from overnight.tasks.search.knn import cosines, direction
+from overnight.tasks.search.published_rows import LanceRows, require
+from overnight.tasks.search.result_columns import with_score
 
 LEAST_GROUPS, SHARE_OF_GROUPS = 20, 0.1  # that are looked into
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from tasks.errors import ContractError
-from tasks.search.published import Rows
+from overnight.tasks.errors import ContractError
+from overnight.tasks.search.published_rows import Rows
 
 BATCH_BYTES = 16 * 2**20  # of embeddings in hand at once
 DIGITS = 12

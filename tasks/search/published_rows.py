@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from tasks.errors import ContractError
-from tasks.extras import require_extra
-from tasks.object_store import object_store_uri, storage_options
-from tasks.storage import Location
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.errors import ContractError
+from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.object_store import object_store_uri, storage_options
 
 READ_BYTES = 4 * 2**20  # of a file at once: else a row group's whole column is
 SHOWN_ROWS = 1024  # read at once for the columns that are shown

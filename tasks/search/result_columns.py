@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
-from tasks.search.nearest import Match
+from overnight.tasks.search.knn import Match
 
 
 def described(matches: tuple[Match, ...]) -> list[dict[str, Any]]:

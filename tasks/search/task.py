@@ -7,12 +7,12 @@ import numpy as np
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from tasks.errors import OvernightError
-from tasks.search.indexed import index_groups, nearest_indexed
-from tasks.search.nearest import nearest
-from tasks.search.published import LanceRows, ParquetRows, Rows, newest_version
-from tasks.search.sheet import Tile, draw_sheet
-from tasks.search.shown import described
+from overnight.tasks.errors import OvernightError
+from overnight.tasks.search.ann import index_groups, nearest_indexed
+from overnight.tasks.search.contact_sheet import Tile, draw_sheet
+from overnight.tasks.search.knn import nearest
+from overnight.tasks.search.published_rows import LanceRows, ParquetRows, Rows, newest_version
+from overnight.tasks.search.result_columns import described
 
 __all__ = ["LanceRows", "ParquetRows", "Rows", "Tile", "draw_sheet", "newest_version", "scan"]
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from tasks.leaf import Leaf
-from tasks.reading_order import pack
+from overnight.tasks.config.settings import Leaf
+from overnight.tasks.state.read_plan import pack
 
 
 class NoShuffle(Leaf):

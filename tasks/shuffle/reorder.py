@@ -8,26 +8,26 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from tasks import reading_order
-from tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles
-from tasks.storage import Location
+from overnight.tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles
+from overnight.tasks.state import read_plan
+from overnight.tasks.storage.location import Location
 
 UNITS_AT_ONCE = 2**20
 
 
 def reorder(place: Location, shuffle: NoShuffle | ShuffleFiles | ShuffleBlocks) -> bool:
     """Puts the units in the order that `shuffle` gives them; whether each is known to be one row."""
-    order = shuffle.order(reading_order.read_order(place, ["path", "size"]))
-    pending = reading_order.read_order(place, ["rows", "settled"])
+    order = shuffle.order(read_plan.read_order(place, ["path", "size"]))
+    pending = read_plan.read_order(place, ["rows", "settled"])
     rows_left, one_row_each = None, False
     if not pending["rows"].null_count:
         rows_left = pending["rows"].to_numpy()
         one_row_each = bool((rows_left == 1).all())
-        rows_left = (rows_left - reading_order.rows_in(pending["settled"].combine_chunks()))[order]
+        rows_left = (rows_left - read_plan.rows_in(pending["settled"].combine_chunks()))[order]
     del pending
-    sizes = reading_order.read_order(place, ["size"])["size"].to_numpy()[order]
-    quarantined = reading_order.read_quarantined(place)
-    reading_order.stream_order(place, _in_order(place, order), reading_order.pack(sizes), sizes, rows_left, quarantined)
+    sizes = read_plan.read_order(place, ["size"])["size"].to_numpy()[order]
+    quarantined = read_plan.read_quarantined(place)
+    read_plan.stream_order(place, _in_order(place, order), read_plan.pack(sizes), sizes, rows_left, quarantined)
     pa.default_memory_pool().release_unused()  # else the worker keeps it for its next task
     return one_row_each
 
@@ -38,4 +38,4 @@ def _in_order(place: Location, order: np.ndarray) -> Iterator[pa.Table]:
         ascending = np.argsort(places)
         back = np.empty_like(ascending)
         back[ascending] = np.arange(len(ascending))
-        yield reading_order.read_places(place, places[ascending]).take(back)
+        yield read_plan.read_places(place, places[ascending]).take(back)

@@ -4,11 +4,11 @@ import ray.data
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from tasks.resources import Plan
-from tasks.run_directory import Run
-from tasks.shuffle.kinds import Shuffle
-from tasks.shuffle.order import NoShuffle, ShuffleRows
-from tasks.shuffle.reorder import reorder
+from overnight.tasks.resources.plan import Plan
+from overnight.tasks.shuffle.kinds import Shuffle
+from overnight.tasks.shuffle.order import NoShuffle, ShuffleRows
+from overnight.tasks.shuffle.reorder import reorder
+from overnight.tasks.state.run import Run
 
 
 @task(name="shuffle", task_run_name="shuffle: {shuffle.kind}", cache_policy=NO_CACHE, persist_result=False)

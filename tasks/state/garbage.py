@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tasks.run_directory import Run, published_files, read_json, unfinished_generation
-from tasks.storage import Location
+from overnight.tasks.state.run import Run, published_files, read_json, unfinished_generation
+from overnight.tasks.storage.location import Location
 
 Sizes = Mapping[str, int]  # path below a directory -> bytes
 Receipt = Mapping[str, Any] | None

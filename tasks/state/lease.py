@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tasks.errors import OvernightError
-from tasks.storage import Location
+from overnight.tasks.errors import OvernightError
+from overnight.tasks.storage.location import Location
 
 RENEWAL_SECONDS = 5.0
 EXPIRY_SECONDS = 30.0

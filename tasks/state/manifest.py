@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.storage import File, Location
+from overnight.tasks.storage.location import File, Location
 
 ROWS_A_GROUP = 2**18
 WARNINGS = b"warnings"

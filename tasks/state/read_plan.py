@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.manifest import UNITS
-from tasks.storage import Location
+from overnight.tasks.state.manifest import UNITS
+from overnight.tasks.storage.location import Location
 
 TARGET_BLOCK_BYTES = 8 * 2**20
 MINIMUM_BLOCKS = 16

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks import overlaps, rows
+from overnight.tasks.rows import blocks
+from overnight.tasks.state import overlaps
 
 KEY = b"overnight.settled"
 RANGES_AT_ONCE = 2**20  # bounds what counting takes besides the ranges themselves
@@ -23,7 +24,7 @@ def ranges_of(block: pa.Table) -> pa.Table:
     """The ranges that the rows of a block settle, sorted by unit and start; rows may come in any order."""
     units, numbers = block["__unit"].to_numpy(), block["__row"].to_numpy()
     states = block["__state"].to_numpy()
-    ends = states == rows.END
+    ends = states == blocks.END
     order = np.lexsort((numbers[~ends], units[~ends]))
     unit, number, state = units[~ends][order], numbers[~ends][order], states[~ends][order]
     repeated = (unit[1:] == unit[:-1]) & (number[1:] == number[:-1])
@@ -83,14 +84,14 @@ def merge(tables: list[pa.Table]) -> pa.Table:
     _drop_repeated(columns)
     overlapping = _units_with_overlaps(columns)
     if len(overlapping):
-        columns = _without_overlaps(columns, np.isin(columns["unit"], overlapping) & (columns["state"] != rows.END))
+        columns = _without_overlaps(columns, np.isin(columns["unit"], overlapping) & (columns["state"] != blocks.END))
         _sort(columns)
     return pa.table(columns, schema=schema)
 
 
 def _sort(columns: dict[str, np.ndarray]) -> None:
     """Sorts ranges by unit and start, ENDs first; stable, so that parts keep their order."""
-    order = np.lexsort((columns["start"], columns["unit"], columns["state"] != rows.END))
+    order = np.lexsort((columns["start"], columns["unit"], columns["state"] != blocks.END))
     for name in columns:
         columns[name] = columns[name][order]
 
@@ -98,7 +99,7 @@ def _sort(columns: dict[str, np.ndarray]) -> None:
 def _drop_repeated(columns: dict[str, np.ndarray]) -> None:
     """Leaves the first of ranges that are the same but for their part: most overlaps are whole rows or units."""
     fresh = np.ones(len(columns["unit"]), bool)
-    fresh[1:] = columns["state"][:-1] == rows.END
+    fresh[1:] = columns["state"][:-1] == blocks.END
     for name in ("unit", "start", "stop"):
         fresh[1:] |= columns[name][1:] != columns[name][:-1]
     if not fresh.all():
@@ -108,7 +109,7 @@ def _drop_repeated(columns: dict[str, np.ndarray]) -> None:
 
 def _units_with_overlaps(columns: dict[str, np.ndarray]) -> np.ndarray:
     unit, start, stop, state = (columns[name] for name in RANGES.names)
-    return np.unique(unit[1:][(unit[1:] == unit[:-1]) & (start[1:] < stop[:-1]) & (state[:-1] != rows.END)])
+    return np.unique(unit[1:][(unit[1:] == unit[:-1]) & (start[1:] < stop[:-1]) & (state[:-1] != blocks.END)])
 
 
 def _without_overlaps(columns: dict[str, np.ndarray], overlapping: np.ndarray) -> dict[str, np.ndarray]:
@@ -125,7 +126,7 @@ def _without_overlaps(columns: dict[str, np.ndarray], overlapping: np.ndarray) -
 
 def ranges_only(merged: pa.Table) -> pa.Table:
     """`merged` without its ENDs, which come first."""
-    return merged.slice(int(np.count_nonzero(merged["state"].to_numpy() == rows.END)))
+    return merged.slice(int(np.count_nonzero(merged["state"].to_numpy() == blocks.END)))
 
 
 def rows_in_state(merged: pa.Table, state: int) -> int:
@@ -149,7 +150,7 @@ def inside(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> np.ndarr
 def rows_of_units(manifest: pa.Table, merged: pa.Table) -> np.ndarray:
     """Rows of each manifest unit (int64), from the manifest or from an END; -1 where not known yet."""
     known = pc.fill_null(manifest["rows"], -1).to_numpy().copy()
-    ends = merged.filter(pa.array(merged["state"].to_numpy() == rows.END))
+    ends = merged.filter(pa.array(merged["state"].to_numpy() == blocks.END))
     known[ends["unit"].to_numpy()] = ends["stop"].to_numpy()
     return known
 
@@ -167,9 +168,9 @@ def count(manifest: pa.Table, merged: pa.Table) -> Totals:
         np.add.at(proper, units, np.maximum(np.minimum(stops, high) - np.maximum(starts, low[units]), 0))
     return Totals(
         rows=int(expected[expected > 0].sum()),
-        written=rows_in_state(merged, rows.LIVE),
-        filtered=rows_in_state(merged, rows.FILTERED),
-        quarantined=rows_in_state(merged, rows.QUARANTINED),
+        written=rows_in_state(merged, blocks.LIVE),
+        filtered=rows_in_state(merged, blocks.FILTERED),
+        quarantined=rows_in_state(merged, blocks.QUARANTINED),
         unsettled_units=np.flatnonzero((expected < 0) | (proper < expected)),
         doubled_units=np.flatnonzero((expected >= 0) & ((settled > expected) | (settled > proper))),
     )

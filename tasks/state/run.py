@@ -7,7 +7,7 @@
                              manifest                    Parquet: the inputs, taken once
                              parts/<attempt>-*.part      Parquet: staged rows, and in the footer what they settle
                              parts/<attempt>-*.errors    Parquet: quarantine details of the part of that name
-                             answers/<model>/*.jsonl     answers that were paid for, see tasks/infer/journal.py
+                             answers/<model>/*.jsonl     answers that were paid for, see infer/chat/response_log.py
                              logs/<token>.log            what user code printed and logged in the run of that lease
                              attempts/<attempt>/order    Arrow: what this attempt reads, a record batch a block
                              attempts/<attempt>/sample   Arrow: a few preprocessed rows, on which models are tried
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tasks.errors import LedgerBroken
-from tasks.storage import Location
+from overnight.tasks.errors import LedgerBroken
+from overnight.tasks.storage.location import Location
 
 FORMAT_VERSION = 1
 

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tasks import rows, settled
-from tasks.run_directory import FORMAT_VERSION
-from tasks.storage import File, Location
+from overnight.tasks.rows import blocks
+from overnight.tasks.state import row_ranges
+from overnight.tasks.state.run import FORMAT_VERSION
+from overnight.tasks.storage.location import File, Location
 
 PART, ERRORS = ".part", ".errors"
 TAIL_BYTES = 2**16  # the footer of a part that settles some thousand scattered rows
@@ -63,7 +64,7 @@ def write_part(
     if len(errors):
         (parts / (name + ERRORS)).write_bytes(parquet_bytes(errors, "zstd"))
     metadata = {
-        settled.KEY: settled.encode(ranges),
+        row_ranges.KEY: row_ranges.encode(ranges),
         STAGES_KEY: json.dumps(stages).encode(),
         LEFT_OUT_KEY: json.dumps(list(left_out)).encode(),
         VERSION_KEY: str(FORMAT_VERSION).encode(),
@@ -104,7 +105,7 @@ def _read_record(parts: Location, file: File) -> Record:
         )
     return Record(
         name=file.path.removesuffix(PART),
-        ranges=settled.decode(metadata[settled.KEY]),
+        ranges=row_ranges.decode(metadata[row_ranges.KEY]),
         schema=footer.schema.to_arrow_schema().remove_metadata(),
         rows=footer.num_rows,
         size=file.size,
@@ -126,7 +127,7 @@ def read_errors(parts: Location, records: Sequence[Record], merged: pa.Table) ->
     `merged` are the records' ranges, merged: a row that an earlier part wrote, or quarantined for its own reason, is
     left to that part.
     """
-    quarantined = merged.filter(pc.equal(merged["state"], rows.QUARANTINED)).sort_by("part")
+    quarantined = merged.filter(pc.equal(merged["state"], blocks.QUARANTINED)).sort_by("part")
     bounds = np.searchsorted(quarantined["part"].to_numpy(), np.arange(len(records) + 1))
     wanted = np.flatnonzero(np.diff(bounds))
 
@@ -134,7 +135,7 @@ def read_errors(parts: Location, records: Sequence[Record], merged: pa.Table) ->
         with (parts / (records[place].name + ERRORS)).open() as file:
             details = pq.ParquetFile(file).read()
         ranges = quarantined.slice(bounds[place], bounds[place + 1] - bounds[place])
-        own = settled.inside(details["__unit"].to_numpy(), details["__row"].to_numpy(), ranges)
+        own = row_ranges.inside(details["__unit"].to_numpy(), details["__row"].to_numpy(), ranges)
         return details.filter(pa.array(own)).select(QUARANTINE.names)
 
     with ThreadPoolExecutor(16) as pool:

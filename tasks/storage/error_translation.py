@@ -5,8 +5,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks.errors import OvernightError, StorageFailed, StorageRefused
-from tasks.passing import is_forbidden, is_full, is_passing
+from overnight.tasks.errors import OvernightError, StorageFailed, StorageRefused
+from overnight.tasks.storage.transient_errors import is_forbidden, is_full, is_passing
 
 
 @contextlib.contextmanager

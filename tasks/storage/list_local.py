@@ -16,8 +16,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.entries import Entry, entry_of
-from tasks.local_file import info_of
+from overnight.tasks.storage.file_info import Entry, entry_of
+from overnight.tasks.storage.local_file import info_of
 
 NAMES_AT_ONCE = 2**14
 NO_PERMISSION = "no permission to look"

@@ -17,8 +17,8 @@ from queue import Empty, Queue
 from threading import Event
 from typing import Any
 
-from tasks.entries import Entry, entry_of
-from tasks.errors import InputError
+from overnight.tasks.errors import InputError
+from overnight.tasks.storage.file_info import Entry, entry_of
 
 KEYS_A_PAGE = 1000  # more S3 does not give
 RANGES_AT_ONCE = 8

@@ -7,7 +7,7 @@ import os
 import stat
 from typing import Any, BinaryIO
 
-from tasks.errors import RowError
+from overnight.tasks.errors import RowError
 
 _KINDS = {
     stat.S_IFREG: "file",

@@ -25,16 +25,16 @@ import fsspec
 from fsspec.core import split_protocol
 from fsspec.implementations.local import LocalFileSystem
 
-from tasks.entries import Entry, entry_of, is_text
-from tasks.errors import JobError
-from tasks.extras import missing
-from tasks.hub import at_commit, is_hub
-from tasks.local_listing import local_entries
-from tasks.masking import masked
-from tasks.passed_over import pass_over
-from tasks.passing import is_full
-from tasks.s3_listing import s3_entries
-from tasks.storage_errors import worded
+from overnight.tasks.config.extras import missing
+from overnight.tasks.errors import JobError
+from overnight.tasks.masking import masked
+from overnight.tasks.storage.error_translation import worded
+from overnight.tasks.storage.file_info import Entry, entry_of, is_text
+from overnight.tasks.storage.huggingface import at_commit, is_hub
+from overnight.tasks.storage.list_local import local_entries
+from overnight.tasks.storage.list_s3 import s3_entries
+from overnight.tasks.storage.skipped_files import pass_over
+from overnight.tasks.storage.transient_errors import is_full
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
@@ -260,7 +260,7 @@ def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractF
     # Not fsspec's url_to_fs, to which a file name with :: in it is a chain of filesystems.
     protocol = protocol_of(uri)
     if protocol in ("s3", "s3a"):
-        from tasks.patient_s3 import PatientS3
+        from overnight.tasks.storage.s3 import PatientS3
 
         kind: type[fsspec.AbstractFileSystem] = PatientS3
     else:

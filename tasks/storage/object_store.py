@@ -2,7 +2,7 @@
 
 import os
 
-from tasks.storage import Location, is_local
+from overnight.tasks.storage.location import Location, is_local
 
 
 def object_store_uri(place: Location) -> str:

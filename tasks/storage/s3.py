@@ -6,7 +6,7 @@ refuses and two minutes with one that is silent. Here time is what counts: `PATI
 failure, or `OVERNIGHT_STORAGE_PATIENCE` where a process has that in its environment. Who waits says so in the log.
 
 Two things in here belong to s3fs 2026.9 itself: that all its clients come out of `set_session`, and that
-`cat_ranges` hands its keywords to `_cat_file`. `tests/tasks/test_patient_s3.py` fails when they move.
+`cat_ranges` hands its keywords to `_cat_file`. `tests/tasks/storage/test_s3.py` fails when they move.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from fsspec.asyn import sync
 from s3fs import S3FileSystem
 from s3fs.utils import FileExpired
 
-from tasks.errors import StorageFailed
-from tasks.passing import is_passing, status_of
-from tasks.quick_s3 import QuickGets, quick_gets, threads
-from tasks.s3_answers import compare_count, take_objects
+from overnight.tasks.errors import StorageFailed
+from overnight.tasks.storage.s3_fast_get import QuickGets, quick_gets, threads
+from overnight.tasks.storage.s3_list_parser import compare_count, take_objects
+from overnight.tasks.storage.transient_errors import is_passing, status_of
 
 PATIENCE_SECONDS = 120.0
 LONGEST_WAIT_SECONDS = 8.0

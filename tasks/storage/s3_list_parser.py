@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from xml.etree import ElementTree
 
-from tasks.errors import InputError
+from overnight.tasks.errors import InputError
 
 FIELDS = ("Key", "LastModified", "ETag", "Size", "StorageClass")
 

@@ -1,8 +1,8 @@
 """A process that has imported what models need, and of which others are forked: importing PyTorch takes seconds.
 
-`python -m tasks.fork_server ADDRESS` listens there, on a Unix socket, until its standard input ends. Those who find the
-address in `OVERNIGHT_FORK_SERVER` have it import modules, or fork a process that does something. Nothing but imports
-happens in the server itself: threads and devices would not survive a fork.
+`python -m overnight.tasks.workers.fork_server ADDRESS` listens there, on a Unix socket, until its standard input ends.
+Those who find the address in `OVERNIGHT_FORK_SERVER` have it import modules, or fork a process that does something.
+Nothing but imports happens in the server itself: threads and devices would not survive a fork.
 
 Python's multiprocessing.forkserver works alike, but only for the process that started it; here Ray's workers ask.
 """
@@ -26,7 +26,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 ADDRESS = "OVERNIGHT_FORK_SERVER"
-OWN_IMPORTS = ("tasks.infer.trial", "tasks.ingest.reading", "tasks.preprocess.run_steps")
+OWN_IMPORTS = (
+    "overnight.tasks.infer.autotune.trial",
+    "overnight.tasks.ingest.reading.read_units",
+    "overnight.tasks.preprocess.run_steps",
+)
 MOST_DESCRIPTORS = 8
 STANDARD_INPUT, STANDARD_OUTPUT, STANDARD_ERROR = range(3)
 
@@ -53,7 +57,7 @@ def started() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="overnight-") as folder, contextlib.ExitStack() as stack:
         address = os.path.join(folder, "fork-server")
         server = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tasks.fork_server", address],
+            [sys.executable, "-P", "-m", "overnight.tasks.workers.fork_server", address],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # One thread for libraries that make a pool of them when they are imported; a fork would lose it.
@@ -132,9 +136,9 @@ def main(address: str) -> None:
         listener.bind(address)
         listener.listen(128)
         print("listening", flush=True)
-        from tasks import console
+        from overnight.tasks.workers import user_output
 
-        console.install()  # before it imports libraries that log
+        user_output.install()  # before it imports libraries that log
         while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
             asking, _ = listener.accept()
             _, descriptors, _, _ = socket.recv_fds(asking, 1, MOST_DESCRIPTORS)

@@ -23,8 +23,8 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 from ray import cloudpickle
 
-from tasks import fork_server
-from tasks.errors import OvernightError
+from overnight.tasks.errors import OvernightError
+from overnight.tasks.workers import fork_server
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ import time
 
 import pyarrow as pa
 
-from tasks.errors import OvernightError, StorageFailed
-from tasks.passing import is_passing
-from tasks.row_work import Outcome, Work
+from overnight.tasks.errors import OvernightError, StorageFailed
+from overnight.tasks.rows.apply import Outcome, Work
+from overnight.tasks.storage.transient_errors import is_passing
 
 WAITS_SECONDS = (1, 2, 4, 8)
 

@@ -15,14 +15,15 @@ import pyarrow as pa
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tasks import forked, rows
-from tasks.errors import TooManyQuarantined
-from tasks.masking import masked
-from tasks.quarantine_limit import QuarantineLimit
-from tasks.run_directory import Run
-from tasks.run_log import RunLog
-from tasks.staging import QUARANTINE
-from tasks.suspects import Suspects
+from overnight.tasks.errors import TooManyQuarantined
+from overnight.tasks.masking import masked
+from overnight.tasks.rows import blocks
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import QUARANTINE
+from overnight.tasks.workers import forked_process
+from overnight.tasks.workers.poison_rows import Suspects
+from overnight.tasks.workers.quarantine_limit import QuarantineLimit
+from overnight.tasks.workers.run_log import RunLog
 
 DETAILS_AT_ONCE = 100  # rows whose reasons are told, of those that a block loses
 
@@ -93,23 +94,23 @@ def supervised(run: Run) -> Iterator[None]:
 
 def ask(run: Run, method: str, *arguments: Any) -> Any:
     """What the supervisor's method returns; None where there is no supervisor."""
-    if forked.is_forked():
-        return forked.ask(run, method, *arguments)
+    if forked_process.is_forked():
+        return forked_process.ask(run, method, *arguments)
     found = _supervisor(run)
     return ray.get(getattr(found, method).remote(*arguments)) if found else None
 
 
 def tell(run: Run, method: str, *arguments: Any) -> None:
     """As `ask`, without waiting for it."""
-    if forked.is_forked():
-        forked.ask(run, method, *arguments)
+    if forked_process.is_forked():
+        forked_process.ask(run, method, *arguments)
     elif found := _supervisor(run):
         getattr(found, method).remote(*arguments)
 
 
 def is_there(run: Run) -> bool:
     """Whether the run has a supervisor."""
-    return forked.is_forked() or _supervisor(run) is not None
+    return forked_process.is_forked() or _supervisor(run) is not None
 
 
 def _supervisor(run: Run) -> Any:
@@ -131,13 +132,13 @@ def _find(name: str) -> Any:
 
 def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> None:
     """Tells which rows of `block` were quarantined since `before`. Raises `TooManyQuarantined` where it is enough."""
-    states = block["__state"].to_numpy() == rows.QUARANTINED
+    states = block["__state"].to_numpy() == blocks.QUARANTINED
     if before is not None:
-        states = states & (before["__state"].to_numpy() != rows.QUARANTINED)
+        states = states & (before["__state"].to_numpy() != blocks.QUARANTINED)
     if not states.any():
         return
     new = block.filter(pa.array(states))
-    names = {name: name if name in rows.IDENTITY else f"__{name}" for name in QUARANTINE.names}
+    names = {name: name if name in blocks.IDENTITY else f"__{name}" for name in QUARANTINE.names}
     shown = new.select([name for name in names.values() if name in new.column_names])[:DETAILS_AT_ONCE].to_pylist()
     details = [{name: str(row.get(column, "")) for name, column in names.items()} for row in shown]
     if stop := ask(run, "quarantined", new["__unit"].to_pylist(), new["__row"].to_pylist(), details):

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from tasks import supervisor
-from tasks.masking import masked
-from tasks.own_lines import is_own
-from tasks.run_directory import Run
+from overnight.tasks.config.user_frames import is_own
+from overnight.tasks.masking import masked
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers import supervisor
 
 LONGEST_LINE = 1000  # characters
 LINES_A_SECOND = 100  # of a process; further ones are counted

@@ -1,6 +1,6 @@
 """Work in a process that rows may kill: a time limit on every call, and care where a worker died before.
 
-What deaths mean is `tasks/suspects.py`'s business, told through the run's supervisor. This file ends its own process
+What deaths mean is `poison_rows.py`'s business, told through the run's supervisor. This file ends its own process
 where only a new one can go on: after a row took too long, or spoilt the device.
 """
 
@@ -16,10 +16,11 @@ from functools import lru_cache
 import pyarrow as pa
 import ray
 
-from tasks import rows, supervisor
-from tasks.errors import RowError
-from tasks.run_directory import Run
-from tasks.suspects import DEATHS
+from overnight.tasks.errors import RowError
+from overnight.tasks.rows import blocks
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers import supervisor
+from overnight.tasks.workers.poison_rows import DEATHS
 
 SLACK = 10.0  # times the usual pace that the rows of a call may take, beyond the limit of one row
 GRACE_SECONDS = 5.0
@@ -39,7 +40,7 @@ class Guard:
         """`work` of `block`. careful: a worker died with these rows, so they go in pieces, and killers untried."""
         if careful and len(block) and supervisor.is_there(self._run):
             return self._carefully(block, work)
-        with _process_limited(self._seconds(int(rows.counts(block).sum()))):
+        with _process_limited(self._seconds(int(blocks.counts(block).sum()))):
             return self._timed(block, work)
 
     @contextlib.contextmanager
@@ -71,11 +72,11 @@ class Guard:
 
     def _carefully(self, block: pa.Table, work: Work) -> pa.Table:
         pieces, condemned = self.judged(block)
-        done = [(row, rows.quarantine(block[row : row + 1], error, self._stage)) for row, error in condemned.items()]
+        done = [(row, blocks.quarantine(block[row : row + 1], error, self._stage)) for row, error in condemned.items()]
         for start, stop in pieces:
-            with self.in_hand(block, start, stop), self._row_limited(int(rows.counts(block[start:stop]).sum())):
+            with self.in_hand(block, start, stop), self._row_limited(int(blocks.counts(block[start:stop]).sum())):
                 done.append((start, self._timed(block[start:stop], work)))
-        return rows.joined(table for _, table in sorted(done, key=lambda item: item[0]))
+        return blocks.joined(table for _, table in sorted(done, key=lambda item: item[0]))
 
     def judged(self, block: pa.Table) -> tuple[list[tuple[int, int]], dict[int, RowError]]:
         """Return the pieces (start, stop) in which to take a block that killed, and the killers, each with an error."""
@@ -118,7 +119,7 @@ class Guard:
     def _timed(self, block: pa.Table, work: Work) -> pa.Table:
         started = time.perf_counter()
         done = work(block)
-        self._pace = max(self._pace, (time.perf_counter() - started) / max(int(rows.counts(block).sum()), 1))
+        self._pace = max(self._pace, (time.perf_counter() - started) / max(int(blocks.counts(block).sum()), 1))
         return done
 
     def _name(self, block: pa.Table) -> Hashable:

@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from tasks.plugins import with_plugins
-from tasks.write.checks import Checks
-from tasks.write.csv import CsvSink
-from tasks.write.delta import DeltaSink
-from tasks.write.iceberg import IcebergSink
-from tasks.write.images import ImagesSink
-from tasks.write.jsonl import JsonlSink
-from tasks.write.lance import LanceSink
-from tasks.write.parquet import ParquetSink
-from tasks.write.sink import Sink
-from tasks.write.sql import SqlSink
+from overnight.tasks.config.plugins import with_plugins
+from overnight.tasks.write.checks.settings import Checks
+from overnight.tasks.write.sink import Sink
+from overnight.tasks.write.sinks.csv import CsvSink
+from overnight.tasks.write.sinks.delta import DeltaSink
+from overnight.tasks.write.sinks.iceberg import IcebergSink
+from overnight.tasks.write.sinks.images import ImagesSink
+from overnight.tasks.write.sinks.jsonl import JsonlSink
+from overnight.tasks.write.sinks.lance import LanceSink
+from overnight.tasks.write.sinks.parquet import ParquetSink
+from overnight.tasks.write.sinks.sql import SqlSink
 
 __all__ = ["AnySink", "Checks", "Sink"]
 

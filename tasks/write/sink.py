@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import Field, PositiveInt
 
-from tasks.leaf import Leaf
-from tasks.run_directory import Run
-from tasks.staging import Record
-from tasks.write.merging import Prepared
-from tasks.write.takeable import (
+from overnight.tasks.config.settings import Leaf
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import Record
+from overnight.tasks.write.merge.merge_parts import Prepared
+from overnight.tasks.write.stream.unwritable_rows import (
     refuse_broken_texts,
     refuse_overflowing_times,
     refuse_partition_column,

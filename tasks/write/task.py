@@ -22,29 +22,30 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-from tasks import fork_server, reading_order, settled, staging, supervisor
-from tasks.artifacts import artifact_key, dispensable, markdown_table
-from tasks.errors import STREAM_STAGES, CheckFailed, OvernightError, detached, explain
-from tasks.lease import LeaseLost
-from tasks.manifest import read_manifest, read_passed_over, read_schema, read_warnings
-from tasks.resources import BYTES_A_ROW, COLUMNS, SECONDS_A_ROW, TRIED, WRITES_AT_ONCE, Plan
-from tasks.run_directory import Run
-from tasks.write.audit import audit
-from tasks.write.bottleneck import Capacity, bottleneck
-from tasks.write.checks import Checks
-from tasks.write.datasink import StagingDatasink
-from tasks.write.hook import probe
-from tasks.write.known_types import columns_left_out, typed, warnings_of_left_out
-from tasks.write.progress import Streamed, described, follow, without_ends
-from tasks.write.publish import Repaired, is_under_way, prepared, publish, repair
-from tasks.write.publishable import publishable
-from tasks.write.receipt import make_receipt
-from tasks.write.refused import kept_quarantine, losing_stage, told
-from tasks.write.sink import Sink
-from tasks.write.stand_ins import stand_ins
-from tasks.write.statistics import summary
-from tasks.write.unreadable import unreadable
-from tasks.write.verdict import verdict
+from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
+from overnight.tasks.errors import STREAM_STAGES, CheckFailed, OvernightError, detached, explain
+from overnight.tasks.resources.plan import BYTES_A_ROW, COLUMNS, SECONDS_A_ROW, TRIED, WRITES_AT_ONCE, Plan
+from overnight.tasks.state import read_plan, row_ranges, staged_parts
+from overnight.tasks.state.lease import LeaseLost
+from overnight.tasks.state.manifest import read_manifest, read_passed_over, read_schema, read_warnings
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers import fork_server, supervisor
+from overnight.tasks.write.checks.column_statistics import summary
+from overnight.tasks.write.checks.failure_quarantine import kept_quarantine, losing_stage, told
+from overnight.tasks.write.checks.run_checks import verdict
+from overnight.tasks.write.checks.settings import Checks
+from overnight.tasks.write.checks.unreadable_files import unreadable
+from overnight.tasks.write.checks.user_check import probe
+from overnight.tasks.write.merge.known_types import columns_left_out, typed, warnings_of_left_out
+from overnight.tasks.write.merge.output_schema import publishable
+from overnight.tasks.write.publish.audit import audit
+from overnight.tasks.write.publish.publish import Repaired, is_under_way, prepared, publish, repair
+from overnight.tasks.write.publish.receipt import make_receipt
+from overnight.tasks.write.sink import Sink
+from overnight.tasks.write.stream.performance import Capacity, bottleneck
+from overnight.tasks.write.stream.progress import Streamed, described, follow, without_ends
+from overnight.tasks.write.stream.ray_data_stubs import stand_ins
+from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 
 __all__ = ["Repaired", "begin_writer", "is_under_way", "repair", "write"]
 
@@ -79,16 +80,16 @@ def write(
             probe(checks.python)
         # Not the paths, of which there may be millions.
         counts, inputs = read_manifest(run.manifest, ["size", "first_row", "rows"])
-        summaries = reading_order.read_summaries(run.order)
+        summaries = read_plan.read_summaries(run.order)
         streamed = _stream(run, sink, checks, counts, summaries, dataset) if summaries else Streamed()
-        records = staging.read_records(run.parts)
+        records = staged_parts.read_records(run.parts)
         columns = dataset.context.get_config(COLUMNS, None)
         known = [read_schema(run.manifest), columns and publishable(columns.empty_table()).schema]
         records = typed(records, known, run)
-        merged = settled.merge([record.ranges for record in records])
+        merged = row_ranges.merge([record.ranges for record in records])
         totals = audit(counts, merged, run)
         with prepared(run, sink, records, merged) as ready:
-            errors = staging.read_errors(run.parts, records, merged)
+            errors = staged_parts.read_errors(run.parts, records, merged)
             facts = {
                 **facts,
                 "inputs": inputs,
@@ -149,7 +150,7 @@ def _stream(
     dataset: ray.data.Dataset,
 ) -> Streamed:
     left = sum(count or 0 for count, _ in summaries) if counts["rows"].null_count == 0 else None
-    supervisor.tell(run, "allow", _quarantine_limit(run, checks, counts), reading_order.read_quarantined(run.order))
+    supervisor.tell(run, "allow", _quarantine_limit(run, checks, counts), read_plan.read_quarantined(run.order))
     if tried := dataset.context.get_config(TRIED, None):
         supervisor.report_quarantined(tried[1], None, run)
     if columns := dataset.context.get_config(COLUMNS, None):

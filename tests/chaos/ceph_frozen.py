@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from flows.server import prefect_server
+from overnight.flows.runs.local_server import prefect_server
 from tests.chaos.moments import VARIABLE, Moments, seed
 from tests.chaos.runs import finish, slow_model, started_runs, traced_rows, wait_until
 from tests.chaos.test_storage import ROWS, Bucket, Server, assert_as_undisturbed, assert_nothing_is_left_behind

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tasks import fork_server
+from overnight.tasks.workers import fork_server
 from tests.chaos.runs import (
     AGENT,
     MARK,

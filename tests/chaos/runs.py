@@ -30,9 +30,10 @@ MARK, SESSION = "CHAOS_MARK", f"session-{os.getpid()}"
 AGENT = re.compile("ray::(DashboardAgent|RuntimeEnvAgent)")
 # A dead run's lease expires after 30 s, and the flow waits about 5 s before its second attempt: here 10 s and 1 s.
 COMMAND = """
-from flows.cli import main
-import flows.attempt, tasks.lease
-flows.attempt.BACKOFF_SECONDS, tasks.lease.RENEWAL_SECONDS, tasks.lease.EXPIRY_SECONDS = 1.0, 2.0, 10.0
+from overnight.cli.main import main
+from overnight.flows.runs import attempt
+from overnight.tasks.state import lease
+attempt.BACKOFF_SECONDS, lease.RENEWAL_SECONDS, lease.EXPIRY_SECONDS = 1.0, 2.0, 10.0
 main(prog_name="overnight")
 """
 MODEL = '''
@@ -164,7 +165,7 @@ def ray_processes(title: str, process: Process | None = None) -> list[int]:
 
 def forked_processes(process: Process | None = None) -> list[int]:
     """Return the ids of the processes that were forked of a run's own fork server, or of the session's; newest last."""
-    found = marked(process.mark if process else SESSION, "tasks.fork_server")
+    found = marked(process.mark if process else SESSION, "overnight.tasks.workers.fork_server")
     there = [psutil.Process(pid) for pid in found if psutil.pid_exists(pid)]
     return [each.pid for each in sorted(there, key=psutil.Process.create_time) if each.ppid() in found]
 

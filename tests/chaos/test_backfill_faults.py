@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from flows.job import load_job
-from flows.ledger import Entry, read_ledger
+from overnight.flows.job.model import load_job
+from overnight.flows.ledger.partition_status import Entry, read_ledger
 from tests.chaos.moments import Moments
 from tests.chaos.runs import Process, Start, finish, kill_flow, wait_until
 from tests.prefect_api import ask

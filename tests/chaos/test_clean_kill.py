@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from flows.batch_inference import batch_inference
-from flows.clean import clean
-from flows.job import load_job
-from tasks.errors import CheckFailed
+from overnight.flows.batch_inference import batch_inference
+from overnight.flows.job.model import load_job
+from overnight.flows.ledger.garbage_collection import clean
+from overnight.tasks.errors import CheckFailed
 from tests.chaos.moments import Moments
 
 pytestmark = pytest.mark.chaos
@@ -43,7 +43,7 @@ def test_a_killed_clean_costs_no_staged_row(
             (old / "parts" / f"20200101T000000-aaaaaa-{n:06d}.part").write_bytes(b"x")
 
     path.write_text(yaml.safe_dump(job))
-    command = [sys.executable, "-c", "from flows.cli import main; main()", "clean", "job.yaml", "--yes"]
+    command = [sys.executable, "-c", "from overnight.cli.main import main; main()", "clean", "job.yaml", "--yes"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         left = GENERATIONS + 1 - moments.number(1, GENERATIONS // 2)
         deadline = time.monotonic() + 120

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from ray.cluster_utils import Cluster
 
-from tasks import fork_server
+from overnight.tasks.workers import fork_server
 from tests.chaos.conftest import (
     ROWS,
     TRIED_TWICE,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.automations import FOLDER, apply_automations
+from overnight.flows.deploy.automations import FOLDER, apply_automations
 from tests.chaos.conftest import (
     assert_exact,
     assert_resumed,

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 
-from tasks.errors import OvernightError
+from overnight.tasks.errors import OvernightError
 from tests.chaos.runs import wait_for
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled, published, quarantine

@@ -15,8 +15,8 @@ import yaml
 from click.testing import CliRunner
 from PIL import Image
 
-from flows.cli import main
-from tasks.lease import PartitionBusy
+from overnight.cli.main import main
+from overnight.tasks.state.lease import PartitionBusy
 from tests.chaos.conftest import newest_flow_run, parts, task_runs, wait_for_parts
 from tests.chaos.moments import Moments
 from tests.chaos.runs import (
@@ -200,7 +200,7 @@ def survive(
 
     set_pace(job_folder, 0)
     sources, settled, traced = staged_sources(job_folder), staged_rows(job_folder), traced_rows(job_folder)
-    monkeypatch.setattr("tasks.lease.EXPIRY_SECONDS", 10)
+    monkeypatch.setattr("overnight.tasks.state.lease.EXPIRY_SECONDS", 10)
     receipt = run_job(job_folder / "job.yaml")
     flow_runs.append(newest_flow_run(prefect_api)["id"])
     assert_published(receipt, job_folder)

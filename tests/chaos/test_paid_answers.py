@@ -21,7 +21,7 @@ def test_killed_processes_ask_again_only_what_was_under_way(
     run_job: RunJob, tmp_path: Path, moments: Moments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker that asks is killed, and then the process of the stream with all of the attempt's workers."""
-    monkeypatch.setattr("flows.attempt.BACKOFF_SECONDS", 1.0)
+    monkeypatch.setattr("overnight.flows.runs.attempt.BACKOFF_SECONDS", 1.0)
     (tmp_path / "in").mkdir()
     texts = [f"text {i}" for i in range(ROWS)]
     pq.write_table(pa.table({"text": texts}), tmp_path / "in/a.parquet")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tasks.write.delta import DeltaSink
-from tasks.write.parquet import ParquetSink
-from tasks.write.sink import Sink
+from overnight.tasks.write.sink import Sink
+from overnight.tasks.write.sinks.delta import DeltaSink
+from overnight.tasks.write.sinks.parquet import ParquetSink
 from tests.tasks.write.publications import numbered, publish_parts
 
 pytestmark = pytest.mark.chaos

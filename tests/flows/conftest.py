@@ -15,7 +15,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from tasks.fork_server import ADDRESS
+from overnight.tasks.workers.fork_server import ADDRESS
 from tests import warm_commands
 from tests.warm_commands import Done
 
@@ -27,7 +27,7 @@ COMMANDS_ALONE = ("init", "validate", "status", "clean", "doctor")  # need neith
 @pytest.fixture
 def run_job(prefect_api: str, ray_session: None, tmp_path: Path) -> RunJob:
     """Runs a job given as a file, or as a dict, whose file lies in the test's own folder; the receipt."""
-    from flows.batch_inference import batch_inference
+    from overnight.flows.batch_inference import batch_inference
 
     def run(job: dict[str, Any] | Path, partition: str = "", **parameters: Any) -> dict[str, Any]:
         path = job if isinstance(job, Path) else tmp_path / f"{job.get('name', 'job')}.yaml"
@@ -56,7 +56,7 @@ def overnight_process(prefect_api: str, tmp_path: Path) -> Overnight:
 
     def run(*arguments: str) -> Done:
         inherited = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", ADDRESS)}
-        command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments]
+        command = [sys.executable, "-c", "from overnight.cli.main import main; main(prog_name='overnight')", *arguments]
         return subprocess.run(
             command,
             cwd=tmp_path,

@@ -16,11 +16,11 @@ from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 
-from flows.backfill_plan import planned
-from flows.job import load_job
-from flows.ledger import Entry, read_ledger
-from tasks import lease
-from tasks.errors import JobError, OvernightError
+from overnight.flows.backfill_plan import planned
+from overnight.flows.job.model import load_job
+from overnight.flows.ledger.partition_status import Entry, read_ledger
+from overnight.tasks.errors import JobError, OvernightError
+from overnight.tasks.state import lease
 from tests.flows.conftest import Overnight
 
 FIRST, LAST = date(2026, 2, 27), date(2026, 3, 2)  # over a month's end
@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(prefect_api: str, ray_session: None, folder: Path) -> Backfill:
     """Runs a backfill of the folder's job, over all days unless it says otherwise."""
-    from flows.backfill import backfill
+    from overnight.flows.backfill import backfill
 
     def run(**options: Any) -> Any:
         days = {} if "resume" in options else {"start": FIRST, "end": LAST}
@@ -194,7 +194,7 @@ def test_the_plan_follows_the_ledger(run: Backfill, folder: Path) -> None:
 
 def test_a_partition_that_a_run_holds_is_left_to_it(folder: Path) -> None:
     held = folder / f"out/_overnight/date={DAYS[0]}"
-    from tasks.storage import Location
+    from overnight.tasks.storage.location import Location
 
     with lease.held(Location(str(held)), "somebody"):
         assert ledger(folder)[DAYS[0]].why == (f"attempt somebody on {socket.gethostname()}",)
@@ -205,7 +205,7 @@ def test_a_partition_that_a_run_holds_is_left_to_it(folder: Path) -> None:
 def test_the_flow_says_in_its_log_and_its_artifact_why_it_has_nothing_to_do(
     prefect_api: str, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from flows.backfill import backfill
+    from overnight.flows.backfill import backfill
 
     asked: dict[str, Any] = {"start": FIRST, "end": LAST, "select": ["failed"], "dry_run": True}
     assert backfill(**asked, job=str(folder / "job.yaml")) == []

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.errors import (
+from overnight.tasks.errors import (
     CheckFailed,
     ContractError,
     InputError,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.flows.conftest import RunJob, assert_quarantined, assert_settled, published, quarantine
-from tests.tasks.ingest import test_csv, test_jsonl, test_text, test_tfrecord
 from tests.tasks.ingest.conftest import Read, assert_broken
+from tests.tasks.ingest.sources import test_csv, test_jsonl, test_text, test_tfrecord
 from tests.tasks.preprocess import pdfs, sounds, test_images, videos
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tasks.errors import CheckFailed, JobError
+from overnight.tasks.errors import CheckFailed, JobError
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import Overnight, RunJob, published
 

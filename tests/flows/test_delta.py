@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from flows.attempt import describe_run, fresh_receipt
-from flows.job import Job
-from tasks.errors import CheckFailed
+from overnight.flows.job.model import Job
+from overnight.flows.runs.attempt import describe_run, fresh_receipt
+from overnight.tasks.errors import CheckFailed
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled, quarantine
 

@@ -16,9 +16,9 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.flow_engine import run_flow
 from prefect.states import Scheduled
 
-from flows.freshness import EVENT, freshness
-from tasks.run_directory import write_json
-from tasks.storage import Location
+from overnight.flows.freshness import EVENT, freshness
+from overnight.tasks.state.run import write_json
+from overnight.tasks.storage.location import Location
 from tests.chaos.conftest import ask, wait_for
 
 DEADLINE = datetime(2025, 11, 19, 6, tzinfo=UTC)

@@ -13,7 +13,7 @@ from transformers import pipeline
 from tests.flows.conftest import RunJob, assert_settled, published, quarantine
 from tests.tasks.infer.chat_models import chat_model, some_words
 from tests.tasks.infer.chat_server import MOOD, ChatServer, chat_server
-from tests.tasks.infer.test_vllm_server import llama_for_vllm
+from tests.tasks.infer.models.test_vllm import llama_for_vllm
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from onnx import TensorProto, helper
 
-from tasks.errors import JobError
+from overnight.tasks.errors import JobError
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled, published
 

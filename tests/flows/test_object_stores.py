@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tasks.storage import Location
+from overnight.tasks.storage.location import Location
 from tests.chaos.runs import Process, started_runs
 from tests.hub import DATASET, hub
 

@@ -19,12 +19,12 @@ from deltalake import write_deltalake
 from PIL import Image
 from pyiceberg.catalog import load_catalog
 
-from tasks.errors import OvernightError
+from overnight.tasks.errors import OvernightError
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_quarantined, assert_settled, published
-from tests.tasks.ingest.test_numpy import npy
-from tests.tasks.ingest.test_tfrecord import example
-from tests.tasks.ingest.test_tfrecord import file as tfrecords
+from tests.tasks.ingest.sources.test_numpy import npy
+from tests.tasks.ingest.sources.test_tfrecord import example
+from tests.tasks.ingest.sources.test_tfrecord import file as tfrecords
 from tests.tasks.preprocess import pdfs, sounds, videos
 
 FILES, ROWS_A_FILE = 4, 12

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.errors import InputError
+from overnight.tasks.errors import InputError
 from tests.flows.conftest import RunJob
 
 

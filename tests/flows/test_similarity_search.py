@@ -12,13 +12,13 @@ import yaml
 from PIL import Image
 from transformers import BertConfig, BertModel, CLIPModel
 
-from flows.similarity_search import similarity_search
-from tasks.errors import JobError, OvernightError
-from tasks.write.lance_table import INDEXED_ROWS
+from overnight.flows.similarity_search import similarity_search
+from overnight.tasks.errors import JobError, OvernightError
+from overnight.tasks.write.tables.lance import INDEXED_ROWS
 from tests.flows.by_hand import covered, image_features
 from tests.flows.conftest import Overnight, RunJob
-from tests.tasks.infer.test_query import SENTENCE, small_clip, text_features
-from tests.tasks.infer.test_text_embedding import some_texts, word_tokenizer
+from tests.tasks.infer.models.test_text_embedding import some_texts, word_tokenizer
+from tests.tasks.infer.test_query_embedding import SENTENCE, small_clip, text_features
 from tests.tasks.infer.words import WORDS
 
 DAYS = ("2026-01-02", "2026-01-03")

@@ -15,10 +15,10 @@ from PIL import Image
 from pydantic import ValidationError
 from pyiceberg.catalog.sql import SqlCatalog
 
-from flows.clean import clean
-from flows.job import Job
-from flows.ledger import read_ledger
-from tasks.storage import Location
+from overnight.flows.job.model import Job
+from overnight.flows.ledger.garbage_collection import clean
+from overnight.flows.ledger.partition_status import read_ledger
+from overnight.tasks.storage.location import Location
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled
 from tests.tasks.write.publications import read_files

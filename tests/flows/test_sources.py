@@ -14,7 +14,7 @@ import pytest
 from deltalake import write_deltalake
 from PIL import Image
 
-from tasks.errors import OvernightError
+from overnight.tasks.errors import OvernightError
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled, published, quarantine
 

@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from tasks.errors import RowError
-from tasks.preprocess.decode_audio import DecodeAudio
-from tasks.preprocess.decode_image import DecodeImage
-from tasks.preprocess.pdf_text import PdfText
-from tasks.preprocess.resize_image import ResizeImage
-from tasks.preprocess.sample_frames import SampleFrames
-from tasks.preprocess.split_text import SplitText
-from tasks.preprocess.step import PreprocessStep
+from overnight.tasks.errors import RowError
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
+from overnight.tasks.preprocess.steps.decode_image import DecodeImage
+from overnight.tasks.preprocess.steps.pdf_text import PdfText
+from overnight.tasks.preprocess.steps.resize_image import ResizeImage
+from overnight.tasks.preprocess.steps.sample_frames import SampleFrames
+from overnight.tasks.preprocess.steps.split_text import SplitText
 from tests.fuzz.mutations import Sample
 from tests.fuzz.targets import READ, REFUSED, Target, assert_own_words
 from tests.tasks.preprocess import pdfs, sounds, videos

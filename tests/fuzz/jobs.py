@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
-from flows.job import load_job
-from tasks.errors import JobError
+from overnight.flows.job.model import load_job
+from overnight.tasks.errors import JobError
 from tests.fuzz.mutations import Sample
 from tests.fuzz.targets import READ, REFUSED, Target
 

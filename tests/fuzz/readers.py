@@ -17,25 +17,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.errors import InputError
-from tasks.ingest.audio import Audio
-from tasks.ingest.csv import Csv
-from tasks.ingest.huggingface import HuggingFace
-from tasks.ingest.images import Images
-from tasks.ingest.jsonl import Jsonl
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.numpy import Numpy
-from tasks.ingest.parquet import Parquet
-from tasks.ingest.pdf import Pdf
-from tasks.ingest.source import FileSource
-from tasks.ingest.text import Text
-from tasks.ingest.tfrecord import TfRecord
-from tasks.ingest.uris import Uris
-from tasks.ingest.video import Video
-from tasks.ingest.webdataset import WebDataset
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.ingest.sources.audio import Audio
+from overnight.tasks.ingest.sources.csv import Csv
+from overnight.tasks.ingest.sources.huggingface import HuggingFace
+from overnight.tasks.ingest.sources.images import Images
+from overnight.tasks.ingest.sources.jsonl import Jsonl
+from overnight.tasks.ingest.sources.numpy import Numpy
+from overnight.tasks.ingest.sources.parquet import Parquet
+from overnight.tasks.ingest.sources.pdf import Pdf
+from overnight.tasks.ingest.sources.text import Text
+from overnight.tasks.ingest.sources.tfrecord import TfRecord
+from overnight.tasks.ingest.sources.uris import Uris
+from overnight.tasks.ingest.sources.video import Video
+from overnight.tasks.ingest.sources.webdataset import WebDataset
 from tests.fuzz.mutations import Sample
 from tests.fuzz.targets import READ, REFUSED, Target, assert_own_words, rows_of
-from tests.tasks.ingest.test_tfrecord import example, record
+from tests.tasks.ingest.sources.test_tfrecord import example, record
 
 FIRST = "0-whole"  # the name of the whole file, with the extension of the first sample
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tasks.errors import InputError
-from tasks.ingest.delta import Delta
-from tasks.ingest.iceberg import Iceberg
-from tasks.ingest.lance import Lance
-from tasks.ingest.listing import list_inputs, told
-from tasks.ingest.source import Source
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.listing.list_files import list_inputs, told
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.ingest.sources.delta import Delta
+from overnight.tasks.ingest.sources.iceberg import Iceberg
+from overnight.tasks.ingest.sources.lance import Lance
 from tests.fuzz.mutations import Sample
 from tests.fuzz.targets import READ, REFUSED, Found, Target, assert_own_words, rows_of
 

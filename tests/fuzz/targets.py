@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tasks import rows
-from tasks.ingest.source import Source
-from tasks.reading_order import PENDING
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.rows import blocks
+from overnight.tasks.state.read_plan import PENDING
 from tests.fuzz.mutations import Sample
 
 READ, REFUSED = "read", "refused"
@@ -50,13 +50,13 @@ def rows_of(source: Source, units: pa.Table, schema: pa.Schema | None = None) ->
         shown = block.select(["__unit", "__row", "__state", "row_id", "__error_message"])
         for row in shown.to_pylist():
             unit, number, state = row["__unit"], row["__row"], row["__state"]
-            if state == rows.END:
+            if state == blocks.END:
                 assert unit not in ends
                 ends[unit] = number
                 continue
             numbers[unit].append(number)
-            (good if state == rows.LIVE else bad).append(row["row_id"])
-            if state != rows.LIVE:
+            (good if state == blocks.LIVE else bad).append(row["row_id"])
+            if state != blocks.LIVE:
                 assert_own_words(row["__error_message"])
     for unit in units.to_pylist():
         count = ends[unit["unit"]] if unit["rows"] is None else unit["rows"]

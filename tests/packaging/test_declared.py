@@ -12,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tasks.extras import EXTRAS
+from overnight.tasks.config.extras import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -23,10 +23,9 @@ BROUGHT_BY_RAY = {"google.protobuf", "pandas"}
 NOTHING_OPTIONAL = """
 import importlib, pkgutil, sys
 sys.modules |= dict.fromkeys(sys.argv[1:])
-import flows, tasks
-for package in (flows, tasks):
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        importlib.import_module(module.name)
+import overnight
+for module in pkgutil.walk_packages(overnight.__path__, "overnight."):
+    importlib.import_module(module.name)
 """
 
 
@@ -48,13 +47,13 @@ def imports(path: Path) -> Iterator[str]:
             found = [node.module]
         for name in found:
             root = name.partition(".")[0]
-            if root not in sys.stdlib_module_names and root not in ("flows", "tasks"):
+            if root not in sys.stdlib_module_names and root != "overnight":
                 yield ".".join(name.split(".")[:2]) if root in SHARED_ROOTS else root
 
 
 def imported() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for path in sorted([*ROOT.glob("flows/**/*.py"), *ROOT.glob("tasks/**/*.py")]):
+    for path in sorted(path for folder in ("flows", "overnight", "tasks") for path in ROOT.glob(f"{folder}/**/*.py")):
         for module in imports(path):
             found.setdefault(module, []).append(str(path.relative_to(ROOT)))
     return found

@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tasks.extras import EXTRAS
+from overnight.tasks.config.extras import EXTRAS
 from tests.packaging.test_declared import BROUGHT_BY_RAY, ROOT
 from tests.prefect_api import ask
 
@@ -35,13 +35,13 @@ COMMAND_SECONDS = 300
 
 SHIPPED = {
     **{
-        f"flows/shipped/automations/{name}.yaml": f"deployments/automations/{name}.yaml"
+        f"overnight/flows/deploy/shipped/automations/{name}.yaml": f"deployments/automations/{name}.yaml"
         for name in ("crashed-container-starts-again", "crashed-run-starts-again", "silent-run-has-crashed")
     },
-    "flows/shipped/constraints.txt": "constraints.txt",
-    "flows/shipped/constraints-extras.txt": "constraints-extras.txt",
-    "flows/shipped/constraints-torch.txt": "constraints-torch.txt",
-    "flows/shipped/prefect.yaml": "deployments/prefect.yaml",
+    "overnight/flows/deploy/shipped/constraints.txt": "constraints.txt",
+    "overnight/flows/deploy/shipped/constraints-extras.txt": "constraints-extras.txt",
+    "overnight/flows/deploy/shipped/constraints-torch.txt": "constraints-torch.txt",
+    "overnight/flows/deploy/shipped/prefect.yaml": "deployments/prefect.yaml",
 }
 BUILD_SDIST = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
 
@@ -140,7 +140,7 @@ def until(what: Callable[[], Any], seconds: float = 120) -> Any:
 
 def test_the_wheel_has_the_files_that_commands_read(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        assert {name for name in archive.namelist() if name.startswith("flows/shipped/")} == set(SHIPPED)
+        assert set(filter(lambda name: "/shipped/" in name, archive.namelist())) == set(SHIPPED)
         for name, original in SHIPPED.items():
             assert archive.read(name) == (ROOT / original).read_bytes()
         assert any(name.endswith("dist-info/licenses/LICENSE") for name in archive.namelist())
@@ -160,7 +160,7 @@ def test_a_source_distribution_makes_the_same_wheel(wheel: Path, checkout: Path,
 @pytest.mark.timeout(900)
 def test_every_command_works_in_an_empty_folder(installed: Installed) -> None:
     here = installed.folder
-    assert str(installed.environment) in installed.run("python", "-c", "import flows; print(flows.__file__)")
+    assert str(installed.environment) in installed.run("python", "-c", "import overnight; print(overnight.__file__)")
     [version] = [line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("version")]
     assert installed.run("overnight", "--version").split()[-1] == version.split('"')[1]
 

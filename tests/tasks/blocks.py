@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from tasks.rows import with_hidden
+from overnight.tasks.rows.blocks import with_hidden
 
 
 def source_block(unit: int, first_row: int, data: pa.Table) -> pa.Table:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tasks.patient_s3 import PatientS3
-from tasks.storage import Location
+from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.s3 import PatientS3
 from tests.tasks.faulty_s3 import FaultyS3, faulty_s3
 
 

@@ -4,8 +4,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tasks.run_directory import Run
-from tasks.storage import Location
+from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import Location
 
 
 def make_run(place: Path | str, partition: str = "2026-01-02", **changes: Any) -> Run:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tasks import rows
-from tasks.infer.choice import Choice
-from tasks.resources import Plan
+from overnight.tasks.infer.autotune.worker_sizing import Choice
+from overnight.tasks.resources.plan import Plan
+from overnight.tasks.rows import blocks
 
 
 def explanation(
@@ -15,8 +15,8 @@ def explanation(
 ) -> dict[str, Any]:
     """Name -> what was chosen, and why. is_unread: the model's workers read, too."""
     costs = [
-        f"{_milliseconds(rows.seconds_a_row(sample, 'ingest'))} to read",
-        f"{_milliseconds(rows.seconds_a_row(sample, 'preprocess'))} to prepare",
+        f"{_milliseconds(blocks.seconds_a_row(sample, 'ingest'))} to read",
+        f"{_milliseconds(blocks.seconds_a_row(sample, 'preprocess'))} to prepare",
         *(f"{_cost(choice)} {choice.pool.label}" for choice in choices),
     ]
     several = len(choices) > 1

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 import psutil
 import pyarrow as pa
 
-from tasks import rows, supervisor
-from tasks.forked import Begun, Forked
-from tasks.infer.predictor import Predictor
-from tasks.infer.worker import Worker, release_memory
-from tasks.run_directory import Run
+from overnight.tasks.infer.predictor import Predictor
+from overnight.tasks.infer.worker import Worker, release_memory
+from overnight.tasks.rows import blocks
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers import supervisor
+from overnight.tasks.workers.forked_process import Begun, Forked
 
 SHORTEST_TRIAL, LONGEST_TRIAL = 0.3, 3.0  # seconds in which larger batches are tried: a hundredth of what is to do
 LARGEST_BATCH = 512
@@ -89,14 +90,14 @@ class Trying:
                 started = time.perf_counter()
                 done = worker.run(sample, careful)
                 seconds = time.perf_counter() - started
-            good, _ = rows.live_rows(sample.filter(pa.array(done["__state"].to_numpy() == rows.LIVE)))
+            good, _ = blocks.live_rows(sample.filter(pa.array(done["__state"].to_numpy() == blocks.LIVE)))
             if not len(good):
-                return Failed(rows.settled_only(done))
+                return Failed(blocks.settled_only(done))
             size, seconds = None, seconds / len(good)
             # Not where a process died at this before: it may have been of a batch too large.
             if self._predictor.finds_batch_size() and not careful and not worker.is_short_of_memory:
                 size, seconds = _best_batch(worker, good, seconds, rows_to_do)
-        columns = pa.schema([field for field in rows.live_rows(done)[0].schema if field.name in worker.made])
+        columns = pa.schema([field for field in blocks.live_rows(done)[0].schema if field.name in worker.made])
         return Trial(seconds, _own_memory(), size, columns)
 
 

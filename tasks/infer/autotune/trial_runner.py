@@ -9,13 +9,13 @@ import pyarrow as pa
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tasks import fork_server
-from tasks.errors import JobError, StageFailed, find_cause
-from tasks.forked import Begun, ProcessDied
-from tasks.infer.predictor import Predictor, imports
-from tasks.infer.trial import Failed, Trial, Trying, loaded, on_forked
-from tasks.resources import Plan, Pool
-from tasks.run_directory import Run
+from overnight.tasks.errors import JobError, StageFailed, find_cause
+from overnight.tasks.infer.autotune.trial import Failed, Trial, Trying, loaded, on_forked
+from overnight.tasks.infer.predictor import Predictor, imports
+from overnight.tasks.resources.plan import Plan, Pool
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers import fork_server
+from overnight.tasks.workers.forked_process import Begun, ProcessDied
 
 MAX_TRIES = 10  # of the sample, which may hold four rows that end the process
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tasks.cluster import read_cluster
-from tasks.infer.predictor import Predictor
-from tasks.infer.trial import Trial
-from tasks.planning import workers_in_memory
-from tasks.resources import Plan, Pool
+from overnight.tasks.infer.autotune.trial import Trial
+from overnight.tasks.infer.predictor import Predictor
+from overnight.tasks.resources.cluster import read_cluster
+from overnight.tasks.resources.plan import Plan, Pool
+from overnight.tasks.resources.planner import workers_in_memory
 
 SECONDS_A_WORKER = 10.0  # of work for which starting one more worker is worth it
 SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS = 1.0, 2.0  # which a death costs, and the last worker works alone

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tasks.errors import RowError
-from tasks.infer.conversation import Answer
-from tasks.infer.endpoint import Endpoint
-from tasks.infer.journal import Journal, key_of
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.chat.openai_client import Endpoint
+from overnight.tasks.infer.chat.response_log import Journal, key_of
+from overnight.tasks.infer.chat.settings import Answer
 
 
 class Asking:

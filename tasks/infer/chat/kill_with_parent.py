@@ -1,6 +1,6 @@
 """Run as a script: a command that ends when whoever started it does, however that ends.
 
-    python ends_with_parent.py COMMAND ...      in a process group of its own, with a pipe as standard input
+    python kill_with_parent.py COMMAND ...      in a process group of its own, with a pipe as standard input
 
 The pipe closes with the process that holds its other end, a SIGKILL included; a process that only waits for that then
 kills the whole group. It is no child of whoever started this, for Ray kills the children of a worker that ends, and

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PositiveInt, model_validator
 
-from tasks.infer import pretrained
-from tasks.infer.checkpoint import Checkpoint, Dtype, Model
-from tasks.infer.conversation import Answer, Conversation, Message
-from tasks.infer.generation import Generation
-from tasks.infer.predictor import Batch
-from tasks.infer.sampling import RowNoise
-from tasks.infer.sharding import DeviceMap, MaxMemory, refuse_unreserved
-from tasks.row_work import Outcome
+from overnight.tasks.infer.chat.settings import Answer, Conversation, Message
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype, Model
+from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, refuse_unreserved
+from overnight.tasks.infer.huggingface.generation import Generation
+from overnight.tasks.infer.huggingface.per_row_sampling import RowNoise
+from overnight.tasks.infer.predictor import Batch
+from overnight.tasks.rows.apply import Outcome
 
 if TYPE_CHECKING:
     import torch
@@ -41,10 +41,10 @@ class OwnChat(Conversation):
         return self
 
     def imports(self) -> tuple[str, ...]:
-        return pretrained.IMPORTS
+        return model_location.IMPORTS
 
     def fingerprint(self) -> dict[str, str]:
-        return pretrained.fingerprint(self.model)
+        return model_location.fingerprint(self.model)
 
     def prompts(self, template: Any, messages: Sequence[Sequence[Message]]) -> list[str]:
         """Messages in the chat template of a tokenizer or processor, as text."""

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt
 
-from tasks.infer.asking import Asking
-from tasks.infer.conversation import Conversation
-from tasks.infer.endpoint import Endpoint, Patience
-from tasks.infer.journal import Journal
-from tasks.infer.pace import Pace
-from tasks.infer.predictor import Batch, Predict
-from tasks.row_work import Outcome
-from tasks.storage import Location
+from overnight.tasks.infer.chat.concurrent_requests import Asking
+from overnight.tasks.infer.chat.openai_client import Endpoint, Patience
+from overnight.tasks.infer.chat.rate_limiter import Pace
+from overnight.tasks.infer.chat.response_log import Journal
+from overnight.tasks.infer.chat.settings import Conversation
+from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.storage.location import Location
 
 ROWS_A_CALL = 16  # few: a call ends with its slowest row, and the next one's requests are under way meanwhile
 

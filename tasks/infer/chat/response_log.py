@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from tasks.storage import Location, is_local
-from tasks.storage_errors import worded
+from overnight.tasks.storage.error_translation import worded
+from overnight.tasks.storage.location import Location, is_local
 
 SECONDS_A_FILE = 5.0
 

@@ -23,7 +23,7 @@ class ChildServer:
         self._log = tempfile.NamedTemporaryFile(prefix="overnight-server-", suffix=".log")  # noqa: SIM115 - kept open
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-I", str(Path(__file__).with_name("ends_with_parent.py"))),
+                *(sys.executable, "-I", str(Path(__file__).with_name("kill_with_parent.py"))),
                 *(part.replace("{port}", str(self.port)) for part in command),
             ],
             stdin=subprocess.PIPE,

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator
 
-from tasks.errors import RowError
-from tasks.infer.as_text import as_texts
-from tasks.infer.predictor import Batch, Predictor
-from tasks.infer.texts import filled, placeholders
-from tasks.row_work import Outcome
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.predictor import Batch, Predictor
+from overnight.tasks.infer.prompt_templates import filled, placeholders
+from overnight.tasks.infer.values_as_text import as_texts
+from overnight.tasks.rows.apply import Outcome
 
 Message = dict[str, Any]
 Schema = dict[str, Any]
@@ -63,7 +63,7 @@ class Conversation(Predictor):
     @classmethod
     def _is_a_schema(cls, schema: Schema | None) -> Schema | None:
         if schema is not None:
-            from tasks.infer.answer_schema import AnswerSchema
+            from overnight.tasks.infer.chat.structured_output import AnswerSchema
 
             AnswerSchema(schema)
         return schema
@@ -100,7 +100,7 @@ class Conversation(Predictor):
 
 
 def _structured(schema: Schema, given: Sequence[Answer | None], failed: dict[int, Exception]) -> pa.Array:
-    from tasks.infer.answer_schema import AnswerSchema
+    from overnight.tasks.infer.chat.structured_output import AnswerSchema
 
     expected = AnswerSchema(schema)
     values: list[Any] = [None] * len(given)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tasks.errors import JobError
+from overnight.tasks.errors import JobError
 
 Model = Annotated[
     str, Field(min_length=1, description="A hub name, a folder as save_pretrained writes it, or package:NAME/FOLDER.")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from pydantic import Field
 
-from tasks.extras import require_extra
-from tasks.infer.checkpoint import Checkpoint, Dtype
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
 
 if TYPE_CHECKING:
     import torch

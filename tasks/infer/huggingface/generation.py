@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.errors import RowError
-from tasks.infer.checkpoint import Checkpoint
-from tasks.infer.sampling import RowNoise
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
+from overnight.tasks.infer.huggingface.per_row_sampling import RowNoise
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tasks.errors import RowError
-from tasks.infer.checkpoint import Checkpoint
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     import torch

@@ -11,10 +11,10 @@ import os
 import re
 from pathlib import Path
 
-from tasks.errors import JobError
-from tasks.infer.checkpoint import Checkpoint
-from tasks.packages import PREFIX, folder_in_package
-from tasks.storage import expand
+from overnight.tasks.config.package_data import PREFIX, folder_in_package
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
+from overnight.tasks.storage.location import expand
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 

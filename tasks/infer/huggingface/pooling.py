@@ -12,7 +12,7 @@ those of sentence_transformers.models.Pooling. This file loads no model.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tasks.infer.checkpoint import Checkpoint
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     import torch

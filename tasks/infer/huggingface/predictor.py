@@ -1,9 +1,9 @@
 """What predictors share whose model is one that transformers saved."""
 
-from tasks.infer import pretrained
-from tasks.infer.checkpoint import Dtype, Model
-from tasks.infer.predictor import Predictor
-from tasks.infer.token_batches import BATCHES_PER_WINDOW, CPU_TOKENS, DEVICE_TOKENS
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.checkpoint import Dtype, Model
+from overnight.tasks.infer.huggingface.length_bucketing import BATCHES_PER_WINDOW, CPU_TOKENS, DEVICE_TOKENS
+from overnight.tasks.infer.predictor import Predictor
 
 
 class PretrainedPredictor(Predictor):
@@ -13,10 +13,10 @@ class PretrainedPredictor(Predictor):
     dtype: Dtype = "float32"
 
     def imports(self) -> tuple[str, ...]:
-        return pretrained.IMPORTS
+        return model_location.IMPORTS
 
     def fingerprint(self) -> dict[str, str]:
-        return pretrained.fingerprint(self.model)
+        return model_location.fingerprint(self.model)
 
 
 class TextPredictor(PretrainedPredictor):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.infer.checkpoint import Checkpoint, Dtype
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
 
 
 def embed_texts(checkpoint: Checkpoint, dtype: Dtype, texts: list[str]) -> np.ndarray:

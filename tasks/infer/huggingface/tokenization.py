@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from tasks.errors import RowError
-from tasks.infer.token_batches import Encoded
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.huggingface.length_bucketing import Encoded
 
 Tokenize = Callable[[list[str]], list[Encoded]]
 

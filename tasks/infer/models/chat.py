@@ -5,12 +5,12 @@ In and out: see conversation.py; how it draws: own_chat.py.
 
 from typing import Literal
 
-from tasks.infer import pretrained
-from tasks.infer.generation import Generation
-from tasks.infer.own_chat import OwnChat
-from tasks.infer.predictor import Batch, Predict
-from tasks.infer.sharding import on_devices
-from tasks.row_work import Outcome
+from overnight.tasks.infer.chat.local_chat import OwnChat
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.device_map import on_devices
+from overnight.tasks.infer.huggingface.generation import Generation
+from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.rows.apply import Outcome
 
 
 class Chat(OwnChat):
@@ -21,7 +21,7 @@ class Chat(OwnChat):
     def load(self) -> Predict:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        checkpoint = pretrained.find(self.model)
+        checkpoint = model_location.find(self.model)
         tokenizer = checkpoint.load(AutoTokenizer, padding_side="left")
         roles = ["user"] if self.system is None else ["system", "user"]
         self.refuse_template(checkpoint, tokenizer, [{"role": role, "content": "text"} for role in roles])

@@ -12,14 +12,14 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from tasks.errors import RowError
-from tasks.infer import pretrained
-from tasks.infer.conversation import Message
-from tasks.infer.generation import Generation
-from tasks.infer.own_chat import OwnChat
-from tasks.infer.predictor import Batch, Predict
-from tasks.infer.sharding import on_devices
-from tasks.row_work import Outcome
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.chat.local_chat import OwnChat
+from overnight.tasks.infer.chat.settings import Message
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.device_map import on_devices
+from overnight.tasks.infer.huggingface.generation import Generation
+from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.rows.apply import Outcome
 
 
 class ImageCaptioning(OwnChat):
@@ -39,7 +39,7 @@ class ImageCaptioning(OwnChat):
     def load(self) -> Predict:
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
-        checkpoint = pretrained.find(self.model)
+        checkpoint = model_location.find(self.model)
         processor = checkpoint.load(AutoProcessor)
         tokenizer = getattr(processor, "tokenizer", None)
         if tokenizer is None:

@@ -6,11 +6,11 @@ normalisation are those of the model's own files.
 
 from typing import Literal
 
-from tasks.infer import pretrained
-from tasks.infer.labels import TopK, labelled
-from tasks.infer.pixels import image_calls, image_function, placed
-from tasks.infer.predictor import Batch, Predict
-from tasks.infer.pretrained_predictor import PretrainedPredictor
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.class_labels import TopK, labelled
+from overnight.tasks.infer.huggingface.image_inputs import image_calls, image_function, placed
+from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
+from overnight.tasks.infer.predictor import Batch, Predict
 
 
 class ImageClassification(PretrainedPredictor):
@@ -29,7 +29,7 @@ class ImageClassification(PretrainedPredictor):
         from transformers import AutoModelForImageClassification
 
         device = self.torch_device()
-        checkpoint = pretrained.find(self.model)
+        checkpoint = model_location.find(self.model)
         model, _ = checkpoint.weights(AutoModelForImageClassification, self.dtype)
         model = placed(model, device)
         logits = image_function(checkpoint, device, lambda pixels: model(pixel_values=pixels.to(model.dtype)).logits)

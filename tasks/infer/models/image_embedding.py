@@ -11,11 +11,11 @@ In: `image`, uint8 H x W x 3. Out: `embedding`, float32 N x D, as the model give
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from tasks.infer import pretrained
-from tasks.infer.checkpoint import Checkpoint, Dtype
-from tasks.infer.pixels import image_calls, image_function, placed
-from tasks.infer.predictor import Batch, Predict
-from tasks.infer.pretrained_predictor import PretrainedPredictor
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
+from overnight.tasks.infer.huggingface.image_inputs import image_calls, image_function, placed
+from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
+from overnight.tasks.infer.predictor import Batch, Predict
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ class ImageEmbedding(PretrainedPredictor):
 
     def load(self) -> Predict:
         device = self.torch_device()
-        checkpoint = pretrained.find(self.model)
+        checkpoint = model_location.find(self.model)
         model, has_pooler = _vision_model(checkpoint, self.dtype)
         model = placed(model, device)
 

@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from tasks.errors import JobError
-from tasks.extras import require_extra
-from tasks.infer.accelerators import not_found
-from tasks.infer.plain_arrays import Columns, ModelFile, Outputs, by_name, in_calls, model_file
-from tasks.infer.predictor import Predict, Predictor
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.accelerators import not_found
+from overnight.tasks.infer.array_io import Columns, ModelFile, Outputs, by_name, in_calls, model_file
+from overnight.tasks.infer.predictor import Predict, Predictor
 
 
 class KerasModel(Predictor):

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from tasks.errors import RowError
-from tasks.infer import pretrained
-from tasks.infer.predictor import Batch, Predict
-from tasks.infer.pretrained_predictor import PretrainedPredictor
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
+from overnight.tasks.infer.predictor import Batch, Predict
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +45,7 @@ class ObjectDetection(PretrainedPredictor):
         from transformers import AutoImageProcessor, AutoModelForObjectDetection
 
         device = self.torch_device()
-        checkpoint = pretrained.find(self.model)
+        checkpoint = model_location.find(self.model)
         processor = checkpoint.load(AutoImageProcessor, backend="pil")
         model, _ = checkpoint.weights(AutoModelForObjectDetection, self.dtype)
         model = model.to(device)

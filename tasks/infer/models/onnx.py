@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tasks.errors import ContractError, JobError
-from tasks.extras import require_extra
-from tasks.infer.accelerators import not_found
-from tasks.infer.plain_arrays import Columns, ModelFile, Outputs, in_calls, model_file, named
-from tasks.infer.predictor import Predict, Predictor
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.errors import ContractError, JobError
+from overnight.tasks.infer.accelerators import not_found
+from overnight.tasks.infer.array_io import Columns, ModelFile, Outputs, in_calls, model_file, named
+from overnight.tasks.infer.predictor import Predict, Predictor
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 # By Ray's names, what providers run models on that do not do so on GPUs alone.

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, PositiveInt, field_validator
 
-from tasks.errors import JobError
-from tasks.infer.predictor import Predict
-from tasks.infer.requests import Requests
-from tasks.row_work import Outcome
-from tasks.storage import Location, expand
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.chat.remote_chat import Requests
+from overnight.tasks.infer.predictor import Predict
+from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.storage.location import Location, expand
 
 MILLION = 1_000_000
 

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from tasks import own_code
-from tasks.errors import JobError
-from tasks.infer.predictor import Predict, Predictor
-from tasks.targets import Target, fingerprint, import_target, made
+from overnight.tasks.config.user_code import Target, fingerprint, import_target, made
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.predictor import Predict, Predictor
+from overnight.tasks.rows import user_values
 
 
 class PythonPredictor(Predictor):
@@ -28,7 +28,7 @@ class PythonPredictor(Predictor):
     kwargs: dict[str, Any] = {}
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        return own_code.given(column)
+        return user_values.given(column)
 
     def fingerprint(self) -> dict[str, str]:
         return fingerprint(self.target, "infer")

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from tasks.errors import JobError
-from tasks.extras import require_extra
-from tasks.infer.plain_arrays import Columns, ModelFile, model_file
-from tasks.infer.predictor import Batch, Predict, Predictor
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.array_io import Columns, ModelFile, model_file
+from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 
 
 class SklearnModel(Predictor):

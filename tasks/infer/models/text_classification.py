@@ -10,13 +10,13 @@ from typing import Literal
 
 import numpy as np
 
-from tasks.infer import pretrained
-from tasks.infer.labels import TopK, labelled
-from tasks.infer.predictor import Batch, Predict
-from tasks.infer.pretrained_predictor import TextPredictor
-from tasks.infer.texts import texts
-from tasks.infer.token_batches import Encoded, by_length
-from tasks.infer.tokens import tokenize_function
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.class_labels import TopK, labelled
+from overnight.tasks.infer.huggingface.length_bucketing import Encoded, by_length
+from overnight.tasks.infer.huggingface.predictor import TextPredictor
+from overnight.tasks.infer.huggingface.tokenization import tokenize_function
+from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.prompt_templates import texts
 
 
 class TextClassification(TextPredictor):
@@ -30,7 +30,7 @@ class TextClassification(TextPredictor):
         from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
         device = self.torch_device()
-        checkpoint = pretrained.find(self.model)
+        checkpoint = model_location.find(self.model)
         tokenizer = checkpoint.load(AutoTokenizer)
         config = checkpoint.load(AutoConfig)
         tokenize = tokenize_function(tokenizer, config)

@@ -12,13 +12,13 @@ from typing import Literal
 
 import numpy as np
 
-from tasks.infer import pretrained
-from tasks.infer.pooling import pool, sentence_settings
-from tasks.infer.predictor import Batch, Predict
-from tasks.infer.pretrained_predictor import TextPredictor
-from tasks.infer.texts import texts
-from tasks.infer.token_batches import Encoded, by_length
-from tasks.infer.tokens import tokenize_function
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.length_bucketing import Encoded, by_length
+from overnight.tasks.infer.huggingface.pooling import pool, sentence_settings
+from overnight.tasks.infer.huggingface.predictor import TextPredictor
+from overnight.tasks.infer.huggingface.tokenization import tokenize_function
+from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.prompt_templates import texts
 
 
 class TextEmbedding(TextPredictor):
@@ -31,7 +31,7 @@ class TextEmbedding(TextPredictor):
         from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
 
         device = self.torch_device()
-        checkpoint = pretrained.find(self.model)
+        checkpoint = model_location.find(self.model)
         settings = sentence_settings(checkpoint)
         place = {"subfolder": settings.subfolder}
         tokenizer = checkpoint.load(AutoTokenizer, **place)

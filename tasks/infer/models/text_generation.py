@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
-from tasks.infer import pretrained
-from tasks.infer.as_text import as_texts
-from tasks.infer.generation import Generation
-from tasks.infer.predictor import Batch, Predict
-from tasks.infer.pretrained_predictor import PretrainedPredictor
-from tasks.infer.sampling import RowNoise
-from tasks.infer.sharding import DeviceMap, MaxMemory, on_devices, refuse_unreserved
-from tasks.infer.texts import filled, placeholders, texts
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, on_devices, refuse_unreserved
+from overnight.tasks.infer.huggingface.generation import Generation
+from overnight.tasks.infer.huggingface.per_row_sampling import RowNoise
+from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
+from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.prompt_templates import filled, placeholders, texts
+from overnight.tasks.infer.values_as_text import as_texts
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +68,7 @@ class TextGeneration(PretrainedPredictor):
     def load(self) -> Predict:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
-        checkpoint = pretrained.find(self.model)
+        checkpoint = model_location.find(self.model)
         is_encoder_decoder = checkpoint.load(AutoConfig).is_encoder_decoder
         tokenizer = checkpoint.load(AutoTokenizer, padding_side="right" if is_encoder_decoder else "left")
         kind = AutoModelForSeq2SeqLM if is_encoder_decoder else AutoModelForCausalLM

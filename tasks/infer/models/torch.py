@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from tasks.errors import ContractError, JobError
-from tasks.infer.plain_arrays import Columns, ModelFile, Outputs, by_name, in_calls, model_file
-from tasks.infer.predictor import Batch, Predict, Predictor
-from tasks.targets import Target, fingerprint, import_target, made
+from overnight.tasks.config.user_code import Target, fingerprint, import_target, made
+from overnight.tasks.errors import ContractError, JobError
+from overnight.tasks.infer.array_io import Columns, ModelFile, Outputs, by_name, in_calls, model_file
+from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 
 if TYPE_CHECKING:
     import torch

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from tasks.errors import ContractError, RowError
-from tasks.infer import pretrained
-from tasks.infer.checkpoint import Checkpoint
-from tasks.infer.predictor import Batch, Predict
-from tasks.infer.pretrained_predictor import PretrainedPredictor
+from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
+from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
+from overnight.tasks.infer.predictor import Batch, Predict
 
 
 class Transcription(PretrainedPredictor):
@@ -38,7 +38,7 @@ class Transcription(PretrainedPredictor):
         from transformers import AutoFeatureExtractor, AutoModelForSpeechSeq2Seq, AutoTokenizer
 
         device = self.torch_device()
-        checkpoint = pretrained.find(self.model)
+        checkpoint = model_location.find(self.model)
         extractor = checkpoint.load(AutoFeatureExtractor)
         tokenizer = checkpoint.load(AutoTokenizer)
         model, _ = checkpoint.weights(AutoModelForSpeechSeq2Seq, self.dtype)

@@ -19,15 +19,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from tasks.errors import JobError, StorageFailed
-from tasks.infer import pretrained
-from tasks.infer.accelerators import setting
-from tasks.infer.checkpoint import Checkpoint, Model
-from tasks.infer.child_server import ChildServer
-from tasks.infer.predictor import Batch, Predict
-from tasks.infer.requests import Requests
-from tasks.row_work import Outcome
-from tasks.storage import expand
+from overnight.tasks.errors import JobError, StorageFailed
+from overnight.tasks.infer.accelerators import setting
+from overnight.tasks.infer.chat.remote_chat import Requests
+from overnight.tasks.infer.chat.server_process import ChildServer
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Model
+from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.storage.location import expand
 
 SERVED = "model"  # the name by which its server knows the model
 
@@ -66,7 +66,7 @@ class VLLM(Requests):
         return self
 
     def fingerprint(self) -> dict[str, str]:
-        return pretrained.fingerprint(self.model)
+        return model_location.fingerprint(self.model)
 
     def body(self, messages: Any) -> dict[str, Any]:
         more = {"top_k": self.top_k, "chat_template_kwargs": self.chat_template_kwargs or None}
@@ -81,7 +81,7 @@ class VLLM(Requests):
                 "infer",
             )
         interpreter, key = expand(self.python) if self.python else sys.executable, secrets.token_hex(16)
-        checkpoint = pretrained.find(self.model)
+        checkpoint = model_location.find(self.model)
         try:
             server = ChildServer(self.command(interpreter, checkpoint), self._environment() | {"VLLM_API_KEY": key})
         except OSError as error:

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.errors import RowError
-from tasks.ingest.csv_types import inferred_type
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.csv_types import inferred_type
 
 # Delimiters, by how a sentence names them.
 DELIMITERS = {"a comma": ",", "a semicolon": ";", "a tab": "\t", "a bar": "|"}

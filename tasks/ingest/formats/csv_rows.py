@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pcsv
 
-from tasks.errors import RowError
-from tasks.ingest.csv_header import headers, named
-from tasks.ingest.tables import is_damage
-from tasks.ingest.text_file import MARK, Utf8File, whole_lines
-from tasks.ingest.versioned import SourceFile
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.csv_header import headers, named
+from overnight.tasks.ingest.formats.text_lines import MARK, Utf8File, whole_lines
+from overnight.tasks.ingest.reading.table_blocks import is_damage
+from overnight.tasks.ingest.versioned_file import SourceFile
 
 BLOCK_BYTES = (4 * 2**20, 64 * 2**20, 512 * 2**20)  # the reader holds a block; a row too long for one asks for the next
 DESCRIBED_ROWS = 10_000  # bad rows in a row that are told apart: a wrong delimiter makes a bad row of each

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
-from tasks.errors import RowError
-from tasks.ingest.digits import is_exact
-from tasks.ingest.text_file import MARK
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.exact_numbers import is_exact
+from overnight.tasks.ingest.formats.text_lines import MARK
 
 FIRST_ROWS = 100
 _CONVERT = pcsv.ConvertOptions()

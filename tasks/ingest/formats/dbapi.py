@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tasks.errors import InputError, OvernightError, StorageFailed
-from tasks.storage import expand
-from tasks.targets import import_target
+from overnight.tasks.config.user_code import import_target
+from overnight.tasks.errors import InputError, OvernightError, StorageFailed
+from overnight.tasks.storage.location import expand
 
 ParameterStyle = Literal["qmark", "numeric", "named", "format", "pyformat"]
 ROWS_AT_ONCE = 10_000

@@ -7,7 +7,7 @@ import gzip
 import zlib
 from typing import Any
 
-from tasks.errors import RowError
+from overnight.tasks.errors import RowError
 
 GZIP = b"\x1f\x8b"
 

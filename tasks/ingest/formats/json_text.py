@@ -14,9 +14,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks import rows
-from tasks.errors import RowError
-from tasks.ingest.digits import is_exact
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.exact_numbers import is_exact
+from overnight.tasks.rows import blocks
 
 RAISE = "raise source.max_row_bytes if a worker's memory holds several rows of that size"
 ADVICE = "write one object a line, for example with jq -c '.[]' for an array"
@@ -163,7 +163,7 @@ def _parse(line: bytes, is_long: bool) -> dict[str, Any] | RowError:
     if not isinstance(value, dict):
         advice = f"; {ADVICE}" if isinstance(value, list) else ""
         return RowError(f"expected a line that is a JSON object, found {shown}{advice}")
-    if reserved := sorted(filter(rows.is_hidden, value)):
+    if reserved := sorted(filter(blocks.is_hidden, value)):
         return RowError(f"the key {reserved[0]} is reserved; rename it in the source")
     return value
 

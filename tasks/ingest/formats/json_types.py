@@ -1,7 +1,8 @@
 """Arrow types for the values of a JSON key, and columns of them that hold every value unchanged.
 
 A column of text holds any value: strings as they are, all else as JSON. It takes values that no other type holds all.
-A number is an int, a float, or, if a 64-bit type has not all its digits, a `Decimal` (`tasks/ingest/json_text.py`).
+A number is an int, a float, or, if a 64-bit type has not all its digits, a `Decimal`
+(`tasks/ingest/formats/json_text.py`).
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from tasks.ingest.csv_types import fitting
+from overnight.tasks.ingest.formats.csv_types import fitting
 
 DEEPEST = 16
 MISFIT = (pa.ArrowException, OverflowError, orjson.JSONEncodeError)

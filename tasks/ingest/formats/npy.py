@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from tasks.errors import RowError
+from overnight.tasks.errors import RowError
 
 PIECE_BYTES = 2**24  # a length is not believed before so many bytes are there
 MOST_AXES = 64

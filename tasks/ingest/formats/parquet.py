@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.errors import RowError
-from tasks.ingest.counted import BROKEN, Judged, Part
-from tasks.ingest.parquet_counts import compare, compare_pages, count_rows, slots, values_of_lists
-from tasks.ingest.parquet_times import times_that_do_not_fit
-from tasks.ingest.parquet_types import plain
-from tasks.ingest.tables import damage_told
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.parquet_counts import compare, compare_pages, count_rows, slots, values_of_lists
+from overnight.tasks.ingest.formats.parquet_times import times_that_do_not_fit
+from overnight.tasks.ingest.formats.parquet_types import plain
+from overnight.tasks.ingest.reading.table_blocks import damage_told
+from overnight.tasks.ingest.reading.unit_rows import BROKEN, Judged, Part
 
 ROWS_AT_ONCE = 8192
 ROWS_A_BYTE = 8  # of a file; more of them are counted, for a footer can promise any number

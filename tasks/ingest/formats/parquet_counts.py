@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.errors import RowError
-from tasks.ingest.parquet_pages import values_in_pages
-from tasks.ingest.tables import damage_told
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.parquet_pages import values_in_pages
+from overnight.tasks.ingest.reading.table_blocks import damage_told
 
 COLUMNS_COMPARED = 8
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tasks.errors import RowError
+from overnight.tasks.errors import RowError
 
 IN_SECONDS = pa.timestamp("s")  # a type that Parquet has not
 NANOSECONDS_UNTIL = 9_223_372_036  # seconds from 1970 that 64 bits hold in nanoseconds

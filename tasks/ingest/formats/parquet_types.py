@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.errors import RowError
-from tasks.ingest.counted import Judged
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.reading.unit_rows import Judged
 
 FILE = b"file"  # the metadata of a joined field: a file that has it
 

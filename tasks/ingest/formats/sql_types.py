@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from tasks.errors import RowError
+from overnight.tasks.errors import RowError
 
 _MISFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 

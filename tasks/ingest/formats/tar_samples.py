@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tasks.entries import is_text
-from tasks.errors import RowError
-from tasks.ingest.source import too_large
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.source import too_large
+from overnight.tasks.storage.file_info import is_text
 
 BUFFER_BYTES = 2**20
 MOST_SPARSE_BYTES = 2**28  # the holes of a file may be of any size, in an archive of a few bytes

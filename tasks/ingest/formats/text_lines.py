@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.errors import RowError
-from tasks.ingest.packed import Packed
-from tasks.ingest.tables import is_damage
-from tasks.ingest.versioned import SourceFile
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.gzip_stream import Packed
+from overnight.tasks.ingest.reading.table_blocks import is_damage
+from overnight.tasks.ingest.versioned_file import SourceFile
 
 PIECE_BYTES = 2**20
 LINE_BYTES = 512 * 2**20  # of a line at most, which is held whole

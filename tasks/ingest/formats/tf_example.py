@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tasks.errors import RowError
-from tasks.extras import require_extra
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.errors import RowError
 
 ELEMENTS = {"bytes_list": pa.large_binary(), "float_list": pa.float32(), "int64_list": pa.int64()}
 

@@ -7,9 +7,9 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.errors import RowError
-from tasks.extras import require_extra
-from tasks.ingest.source import too_large
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.source import too_large
 
 PIECE_BYTES = 2**24  # a length is not believed before so many bytes are there
 

@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 
-from tasks import rows
-from tasks.ingest.source import Source
-from tasks.reading_order import PENDING
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.rows import blocks
+from overnight.tasks.state.read_plan import PENDING
 
 
 def limited(source: Source, units: pa.Table, limit_rows: int, partition: str = "all") -> pa.Table:
@@ -25,7 +25,7 @@ def _count(source: Source, unit: dict, schema: pa.Schema | None, enough: int) ->
     alone = pa.Table.from_pylist([unit | {"settled": None}], schema=PENDING)
     found = 0
     for block in source.read(alone, schema):
-        found += int((block["__state"].to_numpy() != rows.END).sum())
+        found += int((block["__state"].to_numpy() != blocks.END).sum())
         if found >= enough:
             return enough
     return found

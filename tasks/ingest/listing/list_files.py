@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from tasks import passed_over
-from tasks.errors import InputError, OvernightError, StorageFailed
-from tasks.ingest.source import Source
-from tasks.manifest import UNITS
-from tasks.passing import is_passing
-from tasks.storage import File
+from overnight.tasks.errors import InputError, OvernightError, StorageFailed
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.state.manifest import UNITS
+from overnight.tasks.storage import skipped_files
+from overnight.tasks.storage.location import File
+from overnight.tasks.storage.transient_errors import is_passing
 
 
 def list_inputs(source: Source, partition: str) -> list[File]:
@@ -29,7 +29,7 @@ def stream_inputs(source: Source, partition: str) -> Iterator[File]:
         yield file
     if is_empty and not source.allow_empty:
         expected = f"files ending in {', '.join(source.extensions)}" if source.extensions else "files"
-        passed = f" (passed over: {found})" if (found := passed_over.told_so_far()) else ""
+        passed = f" (passed over: {found})" if (found := skipped_files.told_so_far()) else ""
         raise InputError(
             f"source.path: expected {expected} below {source.place(partition)}, found none{passed}. "
             "Set source.allow_empty: true if an empty partition is no mistake."

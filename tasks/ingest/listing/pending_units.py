@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from tasks import reading_order, rows, settled
-from tasks.manifest import iterate_units
-from tasks.reading_order import PENDING, stream_order
-from tasks.storage import Location
+from overnight.tasks.rows import blocks
+from overnight.tasks.state import read_plan, row_ranges
+from overnight.tasks.state.manifest import iterate_units
+from overnight.tasks.state.read_plan import PENDING, stream_order
+from overnight.tasks.storage.location import Location
 
 
 def write_pending(order: Location, manifest: Location, counts: pa.Table, merged: pa.Table) -> int:
@@ -21,19 +22,19 @@ def write_pending(order: Location, manifest: Location, counts: pa.Table, merged:
     sizes, rows_left = counts["size"].to_numpy(), counts["rows"].combine_chunks()
     if len(left) < len(counts):
         sizes, rows_left = sizes[left], rows_left.take(pa.array(left))
-    settled_rows = reading_order.rows_in(skipped)
+    settled_rows = read_plan.rows_in(skipped)
     known = None if rows_left.null_count else np.subtract(rows_left.to_numpy(), settled_rows, out=settled_rows)
-    quarantined = settled.rows_in_state(merged, rows.QUARANTINED)
+    quarantined = row_ranges.rows_in_state(merged, blocks.QUARANTINED)
     tables = pending_tables(manifest, left, skipped)
-    stream_order(order, tables, reading_order.pack(sizes), sizes, known, quarantined)
+    stream_order(order, tables, read_plan.pack(sizes), sizes, known, quarantined)
     pa.default_memory_pool().release_unused()  # else the worker keeps it for its next task
     return len(left)
 
 
 def units_left(counts: pa.Table, merged: pa.Table) -> tuple[np.ndarray, pa.Array]:
     """The numbers of the units with rows that no staged part settles (int64), and what of each is settled."""
-    expected = settled.rows_of_units(counts, merged)
-    unit, start, stop = (settled.ranges_only(merged)[name].to_numpy() for name in ("unit", "start", "stop"))
+    expected = row_ranges.rows_of_units(counts, merged)
+    unit, start, stop = (row_ranges.ranges_only(merged)[name].to_numpy() for name in ("unit", "start", "stop"))
     done = np.zeros(len(counts), np.int64)
     np.add.at(done, unit, stop - start)
     is_left = (expected < 0) | (done < expected)

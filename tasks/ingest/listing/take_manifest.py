@@ -8,13 +8,13 @@ from itertools import islice
 
 import pyarrow as pa
 
-from tasks.errors import InputError
-from tasks.ingest.limit import limited
-from tasks.ingest.listing import stream_inputs, told
-from tasks.ingest.source import Source, seen_in
-from tasks.manifest import UNITS, Census, begin_manifest
-from tasks.passed_over import counting
-from tasks.storage import File, Location
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.listing.limit import limited
+from overnight.tasks.ingest.listing.list_files import stream_inputs, told
+from overnight.tasks.ingest.source import Source, seen_in
+from overnight.tasks.state.manifest import UNITS, Census, begin_manifest
+from overnight.tasks.storage.location import File, Location
+from overnight.tasks.storage.skipped_files import counting
 
 FILES_AT_ONCE = 2**12
 FIRST_UNITS = 1000  # enough to see how the files look

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from tasks.errors import InputError
-from tasks.ingest.listing import find_files
-from tasks.ingest.source import FileSource
-from tasks.ingest.wait_for import WaitFor
-from tasks.manifest import Census, census
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.listing.list_files import find_files
+from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.ingest.wait_for import WaitFor
+from overnight.tasks.state.manifest import Census, census
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 2.0, 60.0  # between two looks
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from tasks.ingest.tables import is_damage
+from overnight.tasks.ingest.reading.table_blocks import is_damage
 
 T = TypeVar("T")
 BYTES_AT_ONCE = 16 * 2**20

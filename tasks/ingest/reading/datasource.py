@@ -12,10 +12,10 @@ from ray.data import DataContext, Datasource
 from ray.data.block import BlockMetadata
 from ray.data.datasource import ReadTask
 
-from tasks.ingest.reading import read_units
-from tasks.ingest.source import Source
-from tasks.reading_order import read_block, read_summaries
-from tasks.run_directory import Run
+from overnight.tasks.ingest.reading.read_units import read_units
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.state.read_plan import read_block, read_summaries
+from overnight.tasks.state.run import Run
 
 
 class ManifestDatasource(Datasource):

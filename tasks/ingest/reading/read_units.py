@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from tasks import rows
-from tasks.errors import explain
-from tasks.guard import Guard
-from tasks.ingest.ahead import ahead
-from tasks.ingest.source import Source
-from tasks.ingest.tables import lost_unit
-from tasks.run_directory import Run
-from tasks.storage_errors import worded
-from tasks.supervisor import report_quarantined, tell
+from overnight.tasks.errors import explain
+from overnight.tasks.ingest.reading.prefetch import ahead
+from overnight.tasks.ingest.reading.table_blocks import lost_unit
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.rows import blocks
+from overnight.tasks.state.run import Run
+from overnight.tasks.storage.error_translation import worded
+from overnight.tasks.workers.supervisor import report_quarantined, tell
+from overnight.tasks.workers.watchdog import Guard
 
 
 def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | None) -> Iterator[pa.Table]:
@@ -33,9 +33,9 @@ def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | No
             fresh = _without_settled(table, settled) if settled else table
             if len(fresh):
                 states = fresh["__state"].to_numpy()
-                live = np.flatnonzero(states == rows.LIVE)
-                ends += int(np.count_nonzero(states == rows.END))
-                fresh = rows.measured(fresh, live, "ingest", seconds, fresh.nbytes)
+                live = np.flatnonzero(states == blocks.LIVE)
+                ends += int(np.count_nonzero(states == blocks.END))
+                fresh = blocks.measured(fresh, live, "ingest", seconds, fresh.nbytes)
                 report_quarantined(fresh, None, run)
                 yield fresh
             started = time.perf_counter()
@@ -58,10 +58,10 @@ def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run
             yield from lost_unit(units[place : place + 1].to_pylist()[0], error)
         for start, stop in pieces:
             with worded("read", source.place(run.partition)):
-                blocks = source.read(units[start:stop], schema)
+                tables = source.read(units[start:stop], schema)
                 while True:
                     with guard.in_hand(named, start, stop):
-                        table = next(blocks, None)
+                        table = next(tables, None)
                     if table is None:
                         break
                     yield table  # what is done with it is not in this hand
@@ -69,9 +69,9 @@ def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run
 
 def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: str) -> Iterator[pa.Table]:
     with worded("read", source.place(partition)):
-        blocks = source.read(units, schema)
+        tables = source.read(units, schema)
         # Not from a local disk: its files are in memory, mostly, and a second thread would take the CPU from the first.
-        yield from blocks if source.is_local(partition) else ahead(blocks)
+        yield from tables if source.is_local(partition) else ahead(tables)
 
 
 def _columns(table: pa.Table, *names: str) -> Iterable[tuple]:
@@ -87,5 +87,5 @@ def _without_settled(table: pa.Table, settled: dict[int, list[int]]) -> pa.Table
         # Bounds ascend in pairs, so a number lies inside a range where an odd number of bounds are at or below it.
         inside = np.searchsorted(bounds, numbers, side="right") % 2 == 1
         fresh &= ~((units == unit) & inside)
-    fresh |= table["__state"].to_numpy() == rows.END
+    fresh |= table["__state"].to_numpy() == blocks.END
     return table.filter(pa.array(fresh))

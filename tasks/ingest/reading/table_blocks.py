@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from tasks import rows
-from tasks.errors import BROKEN_OFF, InputError, OvernightError, RowError
-from tasks.ingest.versioned import SourceChanged, SourceVanished
-from tasks.passing import is_forbidden, is_full, is_passing
+from overnight.tasks.errors import BROKEN_OFF, InputError, OvernightError, RowError
+from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
+from overnight.tasks.rows import blocks
+from overnight.tasks.storage.transient_errors import is_forbidden, is_full, is_passing
 
 ROWS_AT_ONCE = 8192
 OF_ONE_FILE = frozenset(  # what the system says about a path, and not about the disk
@@ -71,11 +71,11 @@ def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
     A column that bears one of Overnight's names becomes `source_row_id` or `source_uri`. Raises `InputError` for a
     column name that is reserved or occurs twice.
     """
-    names = [f"source_{name}" if name in rows.IDENTITY else name for name in data.column_names]
+    names = [f"source_{name}" if name in blocks.IDENTITY else name for name in data.column_names]
     if len(set(names)) < len(names):
         double = sorted({name for name in names if names.count(name) > 1})
         raise InputError(f"{unit['path']}: expected each column once, found several named {', '.join(double)}.")
-    reserved = [name for name in names if rows.is_hidden(name)]
+    reserved = [name for name in names if blocks.is_hidden(name)]
     if reserved:
         raise InputError(f"{unit['path']}: the column name {reserved[0]} is reserved; rename it in the source.")
     identity = pa.table(
@@ -86,7 +86,7 @@ def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
     )
     for name, column in zip(names, data.columns, strict=True):
         identity = identity.append_column(name, column)
-    return rows.with_hidden(identity, np.full(len(numbers), unit["unit"]), numbers)
+    return blocks.with_hidden(identity, np.full(len(numbers), unit["unit"]), numbers)
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -146,13 +146,13 @@ def untrue_values(data: pa.Table) -> dict[int, Exception]:
 def bad_rows(unit: dict, numbers: list[int], errors: list[Exception]) -> pa.Table:
     """Rows of a table that could not be read, quarantined."""
     identity = {"row_id": [f"{unit['path']}#{number}" for number in numbers], "uri": [unit["uri"]] * len(numbers)}
-    return rows.quarantined_block(identity, unit["unit"], numbers, "ingest", errors)
+    return blocks.quarantined_block(identity, unit["unit"], numbers, "ingest", errors)
 
 
 def unreadable(unit: dict, error: Exception) -> Iterator[pa.Table]:
     """A file that cannot be opened is one row, and its unit ends there."""
     identity = {"row_id": [unit["path"]], "uri": [unit["uri"]]}
-    yield rows.quarantined_block(identity, unit["unit"], [0], "ingest", [error])
+    yield blocks.quarantined_block(identity, unit["unit"], [0], "ingest", [error])
     if unit["rows"] is None:
         yield end_of_unit(unit, 1)
 
@@ -169,7 +169,7 @@ def lost_unit(unit: dict, error: Exception) -> Iterator[pa.Table]:
 
 def end_of_unit(unit: dict, count: int) -> pa.Table:
     """Closes a unit whose rows were counted while reading."""
-    return rows.settled_block({}, unit["unit"], [count], rows.END)
+    return blocks.settled_block({}, unit["unit"], [count], blocks.END)
 
 
 def rest_of_unit(unit: dict, first: int, stop: int, error: Exception) -> Iterator[pa.Table]:
@@ -188,7 +188,7 @@ def end_of_text(unit: dict, count: int, damage: Exception | None) -> Iterator[pa
         yield from unreadable(unit, damage)
         return
     stop = unit["rows"] if unit["rows"] is not None else count + bool(damage)
-    reason = f"{BROKEN_OFF}: {rows.error_message(damage)}" if damage else "the file ends before this row"
+    reason = f"{BROKEN_OFF}: {blocks.error_message(damage)}" if damage else "the file ends before this row"
     is_other = isinstance(damage, SourceChanged | SourceVanished)
     yield from rest_of_unit(unit, count, stop, damage if damage and is_other else RowError(reason))
     if unit["rows"] is None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from tasks.ingest.tables import bad_rows, end_of_text, is_damage, table_block, untrue_values
+from overnight.tasks.ingest.reading.table_blocks import bad_rows, end_of_text, is_damage, table_block, untrue_values
 
 
 def uncounted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:

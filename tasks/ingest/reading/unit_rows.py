@@ -10,10 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tasks.errors import RowError
-from tasks.ingest.tables import bad_rows, is_damage, rest_of_unit, table_block, unreadable, untrue_values
-from tasks.manifest import UNITS
-from tasks.storage import File
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.reading.table_blocks import (
+    bad_rows,
+    is_damage,
+    rest_of_unit,
+    table_block,
+    unreadable,
+    untrue_values,
+)
+from overnight.tasks.state.manifest import UNITS
+from overnight.tasks.storage.location import File
 
 FILES_AT_ONCE = 16
 BROKEN = -1  # as row_group: nobody could tell the file's parts, so the file is one row

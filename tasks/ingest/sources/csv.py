@@ -14,15 +14,15 @@ import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, Field
 
-from tasks.errors import InputError, RowError
-from tasks.ingest.csv_header import doubts, other_delimiter, refusal
-from tasks.ingest.csv_rows import CsvFile
-from tasks.ingest.csv_types import changes, convert, inferred_type, known_types
-from tasks.ingest.listing import file_units
-from tasks.ingest.source import FileSource
-from tasks.ingest.tables import ROWS_AT_ONCE, bad_rows, end_of_text, is_damage, table_block
-from tasks.manifest import with_warnings
-from tasks.storage import File
+from overnight.tasks.errors import InputError, RowError
+from overnight.tasks.ingest.formats.csv_header import doubts, other_delimiter, refusal
+from overnight.tasks.ingest.formats.csv_rows import CsvFile
+from overnight.tasks.ingest.formats.csv_types import changes, convert, inferred_type, known_types
+from overnight.tasks.ingest.listing.list_files import file_units
+from overnight.tasks.ingest.reading.table_blocks import ROWS_AT_ONCE, bad_rows, end_of_text, is_damage, table_block
+from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.state.manifest import with_warnings
+from overnight.tasks.storage.location import File
 
 SAMPLE_FILES = 8
 

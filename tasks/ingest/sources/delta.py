@@ -14,15 +14,15 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pydantic import Field, NonNegativeInt
 
-from tasks.errors import InputError
-from tasks.extras import require_extra
-from tasks.ingest.counted import Judged, Part, counted_rows, counted_units
-from tasks.ingest.parquet_file import open_parquet, row_groups, rows_of
-from tasks.ingest.source import FileSource
-from tasks.ingest.tables import as_schema, chosen_columns
-from tasks.ingest.versioned import SourceFile
-from tasks.object_store import object_store_uri, storage_options
-from tasks.storage import File, Location, expand
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.formats.parquet import open_parquet, row_groups, rows_of
+from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns
+from overnight.tasks.ingest.reading.unit_rows import Judged, Part, counted_rows, counted_units
+from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.ingest.versioned_file import SourceFile
+from overnight.tasks.storage.location import File, Location, expand
+from overnight.tasks.storage.object_store import object_store_uri, storage_options
 
 REFUSED = {"columnMapping": "columns that have other names in the files", "variantType": "columns of type variant"}
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from tasks.errors import RowError
-from tasks.ingest.listing import file_units
-from tasks.ingest.source import FileSource
-from tasks.ingest.tables import as_schema, damage_told, is_damage, plain_type
-from tasks.ingest.uncounted import uncounted_rows
-from tasks.passed_over import pass_over
-from tasks.storage import File
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.listing.list_files import file_units
+from overnight.tasks.ingest.reading.table_blocks import as_schema, damage_told, is_damage, plain_type
+from overnight.tasks.ingest.reading.uncounted_rows import uncounted_rows
+from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.storage.location import File
+from overnight.tasks.storage.skipped_files import pass_over
 
 ROWS_AT_ONCE, SAMPLE_FILES = 8192, 8
 END = b"\xff\xff\xff\xff\0\0\0\0"  # https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format

@@ -12,15 +12,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field
 
-from tasks.errors import InputError, RowError
-from tasks.extras import require_extra
-from tasks.ingest.counted import counted_rows
-from tasks.ingest.listing import file_units
-from tasks.ingest.source import Source
-from tasks.ingest.tables import as_schema, chosen_columns, is_damage
-from tasks.ingest.uncounted import uncounted_rows
-from tasks.ingest.versioned import SourceFile
-from tasks.storage import File, expand
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.errors import InputError, RowError
+from overnight.tasks.ingest.listing.list_files import file_units
+from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns, is_damage
+from overnight.tasks.ingest.reading.uncounted_rows import uncounted_rows
+from overnight.tasks.ingest.reading.unit_rows import counted_rows
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.ingest.versioned_file import SourceFile
+from overnight.tasks.storage.location import File, expand
 
 
 class Iceberg(Source):

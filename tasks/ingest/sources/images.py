@@ -5,7 +5,7 @@ The preprocess room decodes `image`; here nothing is known about what the bytes 
 
 from typing import ClassVar, Literal
 
-from tasks.ingest.whole_files import WholeFiles
+from overnight.tasks.ingest.sources.whole_files import WholeFiles
 
 
 class Images(WholeFiles):

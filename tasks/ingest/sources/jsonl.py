@@ -14,16 +14,16 @@ import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, Field
 
-from tasks.errors import InputError, RowError
-from tasks.ingest.chunks import BYTES_AT_ONCE, chunk, size_of
-from tasks.ingest.csv_types import known_types
-from tasks.ingest.json_text import parsed, values
-from tasks.ingest.json_types import column_as, column_of, inferred_type
-from tasks.ingest.listing import file_units
-from tasks.ingest.source import GIB, FileSource, MaxRowBytes
-from tasks.ingest.tables import bad_rows, end_of_text, table_block
-from tasks.ingest.text_file import pieces_of
-from tasks.storage import File
+from overnight.tasks.errors import InputError, RowError
+from overnight.tasks.ingest.formats.csv_types import known_types
+from overnight.tasks.ingest.formats.json_text import parsed, values
+from overnight.tasks.ingest.formats.json_types import column_as, column_of, inferred_type
+from overnight.tasks.ingest.formats.text_lines import pieces_of
+from overnight.tasks.ingest.listing.list_files import file_units
+from overnight.tasks.ingest.reading.chunks import BYTES_AT_ONCE, chunk, size_of
+from overnight.tasks.ingest.reading.table_blocks import bad_rows, end_of_text, table_block
+from overnight.tasks.ingest.source import GIB, FileSource, MaxRowBytes
+from overnight.tasks.storage.location import File
 
 ROWS_AT_ONCE = 4096
 SAMPLE_ROWS, SAMPLE_FILES = 1000, 8

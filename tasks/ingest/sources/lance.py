@@ -13,14 +13,14 @@ from typing import Annotated, Any, Literal, Self
 import pyarrow as pa
 from pydantic import Field, PositiveInt
 
-from tasks.errors import InputError, RowError
-from tasks.extras import require_extra
-from tasks.ingest.counted import Part, counted_rows, counted_units
-from tasks.ingest.source import FileSource
-from tasks.ingest.tables import as_schema, chosen_columns, panics_told
-from tasks.ingest.versioned import SourceFile
-from tasks.object_store import object_store_uri, storage_options
-from tasks.storage import File
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.errors import InputError, RowError
+from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns, panics_told
+from overnight.tasks.ingest.reading.unit_rows import Part, counted_rows, counted_units
+from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.ingest.versioned_file import SourceFile
+from overnight.tasks.storage.location import File
+from overnight.tasks.storage.object_store import object_store_uri, storage_options
 
 ROWS_AT_ONCE = 8192
 DATA = "/data/"  # what lies between a table's place and its files

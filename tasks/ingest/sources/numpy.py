@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from tasks.arrays import to_arrow
-from tasks.errors import RowError
-from tasks.ingest.array_file import Header, read_header, read_rows
-from tasks.ingest.counted import Judged, Part, counted_rows, counted_units
-from tasks.ingest.source import FileSource
-from tasks.ingest.tables import is_damage
-from tasks.storage import File
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.npy import Header, read_header, read_rows
+from overnight.tasks.ingest.reading.table_blocks import is_damage
+from overnight.tasks.ingest.reading.unit_rows import Judged, Part, counted_rows, counted_units
+from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.rows.tensors import to_arrow
+from overnight.tasks.storage.location import File
 
 PART_BYTES = 32 * 2**20
 ROWS_AT_ONCE, BYTES_AT_ONCE = 8192, 16 * 2**20

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from tasks.errors import RowError
-from tasks.ingest.counted import FILES_AT_ONCE, Judged, Part, counted_rows, counted_units
-from tasks.ingest.parquet_file import open_parquet, row_groups, rows_of
-from tasks.ingest.parquet_types import conform, joined, plain_schema
-from tasks.ingest.source import FileSource, with_seen
-from tasks.ingest.tables import is_damage
-from tasks.storage import File
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.parquet import open_parquet, row_groups, rows_of
+from overnight.tasks.ingest.formats.parquet_types import conform, joined, plain_schema
+from overnight.tasks.ingest.reading.table_blocks import is_damage
+from overnight.tasks.ingest.reading.unit_rows import FILES_AT_ONCE, Judged, Part, counted_rows, counted_units
+from overnight.tasks.ingest.source import FileSource, with_seen
+from overnight.tasks.storage.location import File
 
 SAMPLE_FILES = 100
 

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from tasks.ingest.whole_files import WholeFiles
+from overnight.tasks.ingest.sources.whole_files import WholeFiles
 
 
 class Pdf(WholeFiles):

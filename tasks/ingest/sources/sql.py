@@ -16,17 +16,17 @@ import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, Field, PositiveInt, field_validator
 
-from tasks import rows
-from tasks.errors import InputError
-from tasks.ingest.csv_types import known_types
-from tasks.ingest.listing import file_units
-from tasks.ingest.source import Source
-from tasks.ingest.sql_query import Database, ParameterStyle
-from tasks.ingest.sql_types import column_of, inferred
-from tasks.ingest.tables import table_block
-from tasks.ingest.versioned import SourceChanged, SourceVanished
-from tasks.storage import File
-from tasks.targets import Target
+from overnight.tasks.config.user_code import Target
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.formats.csv_types import known_types
+from overnight.tasks.ingest.formats.dbapi import Database, ParameterStyle
+from overnight.tasks.ingest.formats.sql_types import column_of, inferred
+from overnight.tasks.ingest.listing.list_files import file_units
+from overnight.tasks.ingest.reading.table_blocks import table_block
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
+from overnight.tasks.rows import blocks
+from overnight.tasks.storage.location import File
 
 BYTES_A_ROW = 1024  # nobody knows; blocks of the reading order are packed by it
 SAMPLE_UNITS = 4
@@ -184,7 +184,7 @@ class Sql(Source):
         if errors:
             places = sorted(errors)
             identity: dict[str, list[Any]] = {"row_id": [str(keys[n]) for n in places], "uri": [None] * len(places)}
-            yield rows.quarantined_block(identity, unit["unit"], places, "ingest", [errors[n] for n in places])
+            yield blocks.quarantined_block(identity, unit["unit"], places, "ingest", [errors[n] for n in places])
 
     def _vanished(self, key: Any) -> Exception:
         return self._lost(SourceVanished, f"expected the row with {self.key} {key}, as listed, found none any more")

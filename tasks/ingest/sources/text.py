@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyarrow as pa
 from pydantic import Field, field_validator
 
-from tasks.errors import RowError
-from tasks.ingest.whole_files import WholeFiles
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.sources.whole_files import WholeFiles
 
 NO_CHARACTER_SETS = ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape")
 

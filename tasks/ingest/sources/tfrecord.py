@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from tasks.errors import RowError
-from tasks.ingest.chunks import chunk, size_of
-from tasks.ingest.listing import file_units
-from tasks.ingest.packed import unpacked
-from tasks.ingest.source import GIB, FileSource, MaxRowBytes
-from tasks.ingest.tables import bad_rows, end_of_text, is_damage, table_block
-from tasks.ingest.tf_example import ELEMENTS, features_of
-from tasks.ingest.tf_records import records
-from tasks.storage import File
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.gzip_stream import unpacked
+from overnight.tasks.ingest.formats.tf_example import ELEMENTS, features_of
+from overnight.tasks.ingest.formats.tfrecord import records
+from overnight.tasks.ingest.listing.list_files import file_units
+from overnight.tasks.ingest.reading.chunks import chunk, size_of
+from overnight.tasks.ingest.reading.table_blocks import bad_rows, end_of_text, is_damage, table_block
+from overnight.tasks.ingest.source import GIB, FileSource, MaxRowBytes
+from overnight.tasks.storage.location import File
 
 ROWS_AT_ONCE = 2048
 SAMPLE_ROWS, SAMPLE_FILES = 1000, 8

@@ -5,16 +5,16 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tasks import rows
-from tasks.errors import InputError
-from tasks.ingest.csv import Csv
-from tasks.ingest.jsonl import Jsonl
-from tasks.ingest.parquet import Parquet
-from tasks.ingest.source import FileSource
-from tasks.ingest.tables import is_damage
-from tasks.ingest.text_file import whole_lines
-from tasks.ingest.versioned import SourceFile
-from tasks.storage import File
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.formats.text_lines import whole_lines
+from overnight.tasks.ingest.reading.table_blocks import is_damage
+from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.ingest.sources.csv import Csv
+from overnight.tasks.ingest.sources.jsonl import Jsonl
+from overnight.tasks.ingest.sources.parquet import Parquet
+from overnight.tasks.ingest.versioned_file import SourceFile
+from overnight.tasks.rows import blocks
+from overnight.tasks.storage.location import File
 
 TEXT = (".txt", ".txt.gz")
 TABLES: tuple[type[FileSource], ...] = (Parquet, Csv, Jsonl)
@@ -30,18 +30,18 @@ def listed(file: File, uri_column: str, keep: list[str], anonymous: bool) -> Ite
         return
     source = next(kind(path=file.uri, anonymous=anonymous) for kind in TABLES if _is_of(file, kind))
     units = source.units([file])
-    column = f"source_{uri_column}" if uri_column in rows.IDENTITY else uri_column
+    column = f"source_{uri_column}" if uri_column in blocks.IDENTITY else uri_column
     for block in source.read(units, source.common_schema(units)):
         missing = sorted({column, *keep} - set(block.column_names))
-        if missing and (block["__state"].to_numpy() == rows.LIVE).any():
-            there = ", ".join(rows.visible(block).drop_columns(list(rows.IDENTITY)).column_names)
+        if missing and (block["__state"].to_numpy() == blocks.LIVE).any():
+            there = ", ".join(blocks.visible(block).drop_columns(list(blocks.IDENTITY)).column_names)
             raise InputError(f"{file.uri}: expected a column {missing[0].removeprefix('source_')}, found {there}.")
         for row in block.to_pylist():
-            if row["__state"] == rows.QUARANTINED:
+            if row["__state"] == blocks.QUARANTINED:
                 yield row["row_id"], "", {"error": row["__error_message"]}
-            elif row["__state"] == rows.LIVE and not isinstance(row[column], str):
+            elif row["__state"] == blocks.LIVE and not isinstance(row[column], str):
                 yield row["row_id"], "", {"error": f"column {uri_column}: expected a URI, found {row[column]!r:.80}"}
-            elif row["__state"] == rows.LIVE:
+            elif row["__state"] == blocks.LIVE:
                 yield row["row_id"], _absolute(row[column], file), {name: row[name] for name in keep}
 
 
@@ -52,7 +52,7 @@ def _lines(file: File, anonymous: bool) -> Iterator[str]:
     except Exception as error:
         if not is_damage(error):
             raise
-        raise InputError(f"{file.uri}: cannot read the list: {rows.error_message(error)}") from error
+        raise InputError(f"{file.uri}: cannot read the list: {blocks.error_message(error)}") from error
 
 
 def _is_of(file: File, kind: type[FileSource]) -> bool:

@@ -15,15 +15,15 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from tasks.errors import JobError, OvernightError, RowError, StorageFailed
-from tasks.ingest.json_types import column_of, inferred_type
-from tasks.ingest.tables import is_damage
-from tasks.ingest.text import decoded
-from tasks.ingest.uri_lists import EXTENSIONS, listed
-from tasks.ingest.versioned import SourceFile, read_whole
-from tasks.ingest.whole_files import WholeFiles
-from tasks.passing import is_passing
-from tasks.storage import File, protocol_of
+from overnight.tasks.errors import JobError, OvernightError, RowError, StorageFailed
+from overnight.tasks.ingest.formats.json_types import column_of, inferred_type
+from overnight.tasks.ingest.reading.table_blocks import is_damage
+from overnight.tasks.ingest.sources.text import decoded
+from overnight.tasks.ingest.sources.uri_lists import EXTENSIONS, listed
+from overnight.tasks.ingest.sources.whole_files import WholeFiles
+from overnight.tasks.ingest.versioned_file import SourceFile, read_whole
+from overnight.tasks.storage.location import File, protocol_of
+from overnight.tasks.storage.transient_errors import is_passing
 
 BYTES_A_FILE = 100_000  # nobody knows; blocks of the reading order are packed by it
 TRIES, FIRST_PAUSE_SECONDS = 4, 0.5

@@ -2,8 +2,8 @@
 
 from typing import ClassVar, Literal
 
-from tasks.ingest.source import GIB, MaxFileBytes
-from tasks.ingest.whole_files import WholeFiles
+from overnight.tasks.ingest.source import GIB, MaxFileBytes
+from overnight.tasks.ingest.sources.whole_files import WholeFiles
 
 
 class Video(WholeFiles):

@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from tasks.errors import RowError
-from tasks.ingest.chunks import chunk
-from tasks.ingest.listing import file_units
-from tasks.ingest.packed import unpacked
-from tasks.ingest.source import GIB, FileSource, MaxRowBytes
-from tasks.ingest.tables import bad_rows, end_of_text, is_damage, table_block
-from tasks.ingest.tar_samples import Sample, samples
-from tasks.storage import File
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.gzip_stream import unpacked
+from overnight.tasks.ingest.formats.tar_samples import Sample, samples
+from overnight.tasks.ingest.listing.list_files import file_units
+from overnight.tasks.ingest.reading.chunks import chunk
+from overnight.tasks.ingest.reading.table_blocks import bad_rows, end_of_text, is_damage, table_block
+from overnight.tasks.ingest.source import GIB, FileSource, MaxRowBytes
+from overnight.tasks.storage.location import File
 
 ROWS_AT_ONCE = 1024
 SAMPLE_ROWS, SAMPLE_FILES = 100, 4

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from tasks import rows
-from tasks.errors import RowError
-from tasks.ingest.listing import file_units
-from tasks.ingest.source import GIB, FileSource, MaxFileBytes, too_large
-from tasks.ingest.tables import is_damage
-from tasks.ingest.versioned import read_whole
-from tasks.storage import File
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.listing.list_files import file_units
+from overnight.tasks.ingest.reading.table_blocks import is_damage
+from overnight.tasks.ingest.source import GIB, FileSource, MaxFileBytes, too_large
+from overnight.tasks.ingest.versioned_file import read_whole
+from overnight.tasks.rows import blocks
+from overnight.tasks.storage.location import File
 
 FILES_AT_ONCE = 128
 BYTES_AT_ONCE = 16 * 2**20
@@ -89,10 +89,10 @@ class WholeFiles(FileSource):
                     **{name: column.take(pa.array(good)) for name, column in more.items()},
                 }
             )
-            yield rows.with_hidden(table, numbers[good], np.zeros(len(good), np.int64))
+            yield blocks.with_hidden(table, numbers[good], np.zeros(len(good), np.int64))
         for i in bad:
             identity = {"row_id": [paths[i]], "uri": [uris[i]]}
-            yield rows.quarantined_block(identity, int(numbers[i]), [0], "ingest", [values[i]])
+            yield blocks.quarantined_block(identity, int(numbers[i]), [0], "ingest", [values[i]])
 
     def _all(self, units: pa.Table) -> list[bytes | Exception]:
         """`contents`, with an error in the place of a file that is too large; it is not read where that is known."""

@@ -12,8 +12,8 @@ import math
 import numpy as np
 import pyarrow as pa
 
-from tasks.preprocess.covering import covering_size
-from tasks.preprocess.decode_image import ORIENTATION, decode_image
+from overnight.tasks.preprocess.images.covering import covering_size
+from overnight.tasks.preprocess.steps.decode_image import ORIENTATION, decode_image
 
 JPEG_START = b"\xff\xd8\xff"
 EXIF_START = b"Exif\x00\x00"

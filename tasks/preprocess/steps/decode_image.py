@@ -17,10 +17,10 @@ import pyarrow as pa
 from pyarrow import types
 from pydantic import Field, PositiveInt
 
-from tasks import arrays, row_work
-from tasks.errors import ContractError, RowError
-from tasks.extras import require_extra
-from tasks.preprocess.step import PreprocessStep
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.rows import apply, tensors
 
 # Without the formats that Pillow hands to other programs (EPS) or recognises without a signature.
 FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "ICO", "JPEG", "JPEG2000", "PNG", "PPM", "QOI", "TIFF", "WEBP")
@@ -38,18 +38,18 @@ class DecodeImage(PreprocessStep):
     column: Annotated[str, Field(description="The column with the encoded images.")] = "image"
     max_image_pixels: MaxImagePixels = MAX_IMAGE_PIXELS
 
-    def build(self) -> row_work.Work:
+    def build(self) -> apply.Work:
         allow_pixels(self.max_image_pixels)
 
-        def decode(table: pa.Table) -> row_work.Outcome:
+        def decode(table: pa.Table) -> apply.Outcome:
             if self.column not in table.column_names:
                 raise ContractError(
                     f"decode_image: expected a column {self.column!r}, found {', '.join(table.column_names)}.",
                     "preprocess",
                 )
             encoded = table[self.column]
-            if encoded.type == arrays.TENSOR:
-                return row_work.Outcome()
+            if encoded.type == tensors.TENSOR:
+                return apply.Outcome()
             if not types.is_binary(encoded.type) and not types.is_large_binary(encoded.type):
                 raise ContractError(
                     f"decode_image: expected encoded images (binary) in column {self.column!r}, found {encoded.type}.",
@@ -62,7 +62,7 @@ class DecodeImage(PreprocessStep):
                     images[row] = decode_image(value.as_buffer(), self.max_image_pixels)
                 except RowError as error:
                     failed[row] = error
-            return row_work.Outcome({self.column: _column(images)}, failed=failed)
+            return apply.Outcome({self.column: _column(images)}, failed=failed)
 
         return decode
 
@@ -174,9 +174,9 @@ def _upright(image: Any) -> Any:
     return image if turn is None else image.transpose(turn)
 
 
-def _column(images: list[np.ndarray | None]) -> arrays.Column:
+def _column(images: list[np.ndarray | None]) -> tensors.Column:
     if all(image is None for image in images):
-        return pa.nulls(len(images), arrays.TENSOR)
+        return pa.nulls(len(images), tensors.TENSOR)
     if len({None if image is None else image.shape for image in images}) == 1:
         return np.stack(images)  # type: ignore[arg-type]
     return images

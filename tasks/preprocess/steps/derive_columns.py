@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field, field_validator
 
-from tasks.expression import Expression
-from tasks.preprocess.step import PreprocessStep
-from tasks.row_work import Outcome, Work
-from tasks.rows import IDENTITY
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.rows.apply import Outcome, Work
+from overnight.tasks.rows.blocks import IDENTITY
+from overnight.tasks.rows.expressions.parser import Expression
 
 
 class DeriveColumns(PreprocessStep):

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field, field_validator
 
-from tasks.expression import Expression
-from tasks.preprocess.step import PreprocessStep
-from tasks.row_work import Outcome, Work
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.rows.apply import Outcome, Work
+from overnight.tasks.rows.expressions.parser import Expression
 
 
 class FilterRows(PreprocessStep):

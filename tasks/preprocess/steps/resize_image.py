@@ -16,13 +16,13 @@ import pyarrow as pa
 from pyarrow import types
 from pydantic import Field, PositiveInt, model_validator
 
-from tasks import arrays, row_work
-from tasks.errors import ContractError, RowError
-from tasks.extras import require_extra
-from tasks.preprocess.covering import covering_size
-from tasks.preprocess.decode_image import MAX_IMAGE_PIXELS, MaxImagePixels, allow_pixels, decode_image
-from tasks.preprocess.fast_decode import decode_scaled
-from tasks.preprocess.step import PreprocessStep
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.preprocess.images.covering import covering_size
+from overnight.tasks.preprocess.images.scaled_jpeg import decode_scaled
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.preprocess.steps.decode_image import MAX_IMAGE_PIXELS, MaxImagePixels, allow_pixels, decode_image
+from overnight.tasks.rows import apply, tensors
 
 # A strip whose scaled size is so many times its crop is cropped while it is scaled: 1 x 100,000 pixels would become
 # 15 GB. Elsewhere cropping afterwards is kept, since Pillow rounds between its two passes and orders them by size.
@@ -55,7 +55,7 @@ class ResizeImage(PreprocessStep):
             raise ValueError("resample: decode: fast has a filter of its own. Leave one of them out")
         return self
 
-    def build(self) -> row_work.Work:
+    def build(self) -> apply.Work:
         height, width = self.size if isinstance(self.size, tuple) else (self.size, self.size)
         allow_pixels(self.max_image_pixels)
         if self.decode == "fast":
@@ -73,18 +73,18 @@ class ResizeImage(PreprocessStep):
                 )
             return of_array(decode_image(encoded.as_buffer(), self.max_image_pixels))
 
-        def resize(table: pa.Table) -> row_work.Outcome:
+        def resize(table: pa.Table) -> apply.Outcome:
             images = self._images(table)
-            is_decoded = images.type == arrays.TENSOR
+            is_decoded = images.type == tensors.TENSOR
             resized = np.zeros((len(table), height, width, 3), np.uint8)
             failed: dict[int, Exception] = {}
             one: Callable[[Any], np.ndarray] = of_array if is_decoded else of_file
-            for row, image in enumerate(arrays.to_numpy(images) if is_decoded else images):
+            for row, image in enumerate(tensors.to_numpy(images) if is_decoded else images):
                 try:
                     resized[row] = one(image)
                 except RowError as error:
                     failed[row] = error
-            return row_work.Outcome({self.column: resized}, failed=failed)
+            return apply.Outcome({self.column: resized}, failed=failed)
 
         return resize
 
@@ -95,7 +95,7 @@ class ResizeImage(PreprocessStep):
             )
         found = table[self.column]
         is_file = types.is_binary(found.type) or types.is_large_binary(found.type)
-        if found.type != arrays.TENSOR and not is_file:
+        if found.type != tensors.TENSOR and not is_file:
             raise ContractError(
                 f"resize_image: expected images, decoded or as files, in column {self.column!r}, found {found.type}.",
                 "preprocess",

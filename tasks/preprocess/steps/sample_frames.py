@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from tasks import row_work
-from tasks.errors import RowError
-from tasks.preprocess.files import Made, made_of_each
-from tasks.preprocess.media import load_av, opened, refuse_cut
-from tasks.preprocess.step import PreprocessStep
+from overnight.tasks.errors import RowError
+from overnight.tasks.preprocess.ffmpeg import load_av, opened, refuse_cut
+from overnight.tasks.preprocess.file_rows import Made, made_of_each
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.rows import apply
 
 EXPECTED = "sample_frames: expected a video file"
 COLUMNS = pa.schema([("image", pa.null()), ("frame", pa.int64()), ("seconds", pa.float64())])
@@ -45,10 +45,10 @@ class SampleFrames(PreprocessStep):
             raise ValueError("expected either every_seconds or frames_per_second")
         return self
 
-    def build(self) -> row_work.Work:
+    def build(self) -> apply.Work:
         av = load_av("sample_frames")
 
-        def sample(table: pa.Table) -> row_work.Outcome:
+        def sample(table: pa.Table) -> apply.Outcome:
             return made_of_each(table, self.column, EXPECTED, COLUMNS, lambda content: self._frames(av, content))
 
         return sample

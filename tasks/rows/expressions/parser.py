@@ -31,9 +31,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks import functions
-from tasks.errors import ContractError, RowError
-from tasks.functions import FUNCTIONS
+from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.rows.expressions import functions
+from overnight.tasks.rows.expressions.functions import FUNCTIONS
 
 CHOICES = {"if_else": "if_else(condition, a, b)", "coalesce": "coalesce(a, b, ...)", "col": "col('column name')"}
 OPERATORS: dict[type[ast.operator], tuple[str, Callable[[pa.Array, pa.Array], pa.Array]]] = {

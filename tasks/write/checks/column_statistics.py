@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks import rows
+from overnight.tasks.rows import blocks
 
 MOST_CLASSES, CLASS_BYTES = 1000, 64  # ImageNet's labels fit
 FIGURES = ("min", "max", "mean", "standard_deviation")
@@ -36,7 +36,7 @@ Columns = dict[str, Record]
 
 def describe(table: pa.Table) -> Columns:
     """A record for each column but the row's identity."""
-    return {name: _record(table[name]) for name in table.column_names if name not in rows.IDENTITY}
+    return {name: _record(table[name]) for name in table.column_names if name not in blocks.IDENTITY}
 
 
 def combine(parts: Iterable[Columns]) -> Columns:

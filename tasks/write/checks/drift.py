@@ -8,8 +8,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.write.checks import Checks
-from tasks.write.statistics import CLASS_BYTES, MOST_CLASSES, Record
+from overnight.tasks.write.checks.column_statistics import CLASS_BYTES, MOST_CLASSES, Record
+from overnight.tasks.write.checks.settings import Checks
 
 ROUNDING = 1e-9
 

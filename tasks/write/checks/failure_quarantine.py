@@ -6,8 +6,9 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks import lease, settled, staging, supervisor
-from tasks.run_directory import Run
+from overnight.tasks.state import lease, row_ranges, staged_parts
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers import supervisor
 
 REASONS_TOLD = 5
 LONGEST_REASON = 200  # characters
@@ -17,16 +18,16 @@ def kept_quarantine(run: Run) -> pa.Table:
     """What was quarantined so far (schema `staging.QUARANTINE`), after it was written; empty if that fails."""
     try:
         lease.check(run.ledger, run.token)
-        records = staging.read_records(run.parts)
-        staged = staging.read_errors(run.parts, records, settled.merge([record.ranges for record in records]))
-        told = pa.Table.from_pylist(supervisor.ask(run, "details") or [], schema=staging.QUARANTINE)
+        records = staged_parts.read_records(run.parts)
+        staged = staged_parts.read_errors(run.parts, records, row_ranges.merge([record.ranges for record in records]))
+        told = pa.Table.from_pylist(supervisor.ask(run, "details") or [], schema=staged_parts.QUARANTINE)
         found = pa.concat_tables([staged, told.filter(pc.invert(pc.is_in(told["row_id"], staged["row_id"])))])
         if len(found):
-            run.failure_quarantine.write_bytes(staging.parquet_bytes(found, "zstd"))
+            run.failure_quarantine.write_bytes(staged_parts.parquet_bytes(found, "zstd"))
         return found
     except Exception as error:  # it must not hide why the run failed
         logging.getLogger(__name__).warning("the quarantine of the failed run is not kept: %s", error)
-        return staging.QUARANTINE.empty_table()
+        return staged_parts.QUARANTINE.empty_table()
 
 
 def losing_stage(errors: pa.Table) -> str:

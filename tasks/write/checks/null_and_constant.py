@@ -3,8 +3,8 @@
 import difflib
 from collections.abc import Iterator
 
-from tasks.write.checks import Checks, fraction_of
-from tasks.write.statistics import Columns
+from overnight.tasks.write.checks.column_statistics import Columns
+from overnight.tasks.write.checks.settings import Checks, fraction_of
 
 
 def unknown(checks: Checks, columns: Columns) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.run_directory import Run, published_files, read_json
+from overnight.tasks.state.run import Run, published_files, read_json
 
 LOOK_BACK = 31
 

@@ -7,15 +7,15 @@ lets the job's own check look at the rows. Nothing has changed yet when it fails
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tasks.errors import CheckFailed
-from tasks.run_directory import Run
-from tasks.storage import Location
-from tasks.write.checks import Checks, fraction_of
-from tasks.write.column_checks import constants, nulls, unknown, warnings
-from tasks.write.drift import compare
-from tasks.write.hook import ask
-from tasks.write.previous import previous_receipt
-from tasks.write.unreadable import told
+from overnight.tasks.errors import CheckFailed
+from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.checks.drift import compare
+from overnight.tasks.write.checks.null_and_constant import constants, nulls, unknown, warnings
+from overnight.tasks.write.checks.previous_receipt import previous_receipt
+from overnight.tasks.write.checks.settings import Checks, fraction_of
+from overnight.tasks.write.checks.unreadable_files import told
+from overnight.tasks.write.checks.user_check import ask
 
 
 def verdict(

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from tasks.leaf import Leaf
-from tasks.targets import Target
+from overnight.tasks.config.settings import Leaf
+from overnight.tasks.config.user_code import Target
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 

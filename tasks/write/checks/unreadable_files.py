@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.errors import BROKEN_OFF
-from tasks.manifest import read_manifest
-from tasks.storage import Location
+from overnight.tasks.errors import BROKEN_OFF
+from overnight.tasks.state.manifest import read_manifest
+from overnight.tasks.storage.location import Location
 
 
 def unreadable(errors: pa.Table, counts: pa.Table, manifest: Location, rows: int) -> dict[str, Any] | None:

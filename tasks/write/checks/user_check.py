@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.dataset
 import ray
 
-from tasks import console
-from tasks.errors import OvernightError
-from tasks.run_directory import Run
-from tasks.storage import Location
-from tasks.targets import described, import_target
+from overnight.tasks.config.user_code import described, import_target
+from overnight.tasks.errors import OvernightError
+from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import Location
+from overnight.tasks.workers import user_output
 
 
 def probe(target: str) -> None:
@@ -57,7 +57,7 @@ def run(
 ) -> list[str]:
     """What the function finds wrong with `files`, in sentences; nothing if all is well. of: as for `ask`."""
     try:
-        with console.collected(of, f"write {target}") if of else contextlib.nullcontext():
+        with user_output.collected(of, f"write {target}") if of else contextlib.nullcontext():
             function = import_target(target, "write")
             answer = function(receipt, previous, _dataset(files))
     except OvernightError:

@@ -11,13 +11,13 @@ from dataclasses import replace
 import pyarrow as pa
 from pyarrow import types
 
-from tasks.errors import ContractError
-from tasks.run_directory import Run
-from tasks.staging import Record
-from tasks.write.merging import Prepared, published_schema
-from tasks.write.previous import other_schemas
-from tasks.write.publishable import unified
-from tasks.write.statistics import Columns, describe
+from overnight.tasks.errors import ContractError
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import Record
+from overnight.tasks.write.checks.column_statistics import Columns, describe
+from overnight.tasks.write.checks.previous_receipt import other_schemas
+from overnight.tasks.write.merge.merge_parts import Prepared, published_schema
+from overnight.tasks.write.merge.output_schema import unified
 
 
 def typed(records: list[Record], known: Iterable[pa.Schema | None], run: Run) -> list[Record]:

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import ray
 
-from tasks import rows
-from tasks.run_directory import Run
-from tasks.settled import inside
-from tasks.staging import PART, Record
-from tasks.storage import Location
-from tasks.write.publishable import common_schema, conform
-from tasks.write.statistics import Columns, combine, describe
+from overnight.tasks.rows import blocks
+from overnight.tasks.state.row_ranges import inside
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import PART, Record
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.checks.column_statistics import Columns, combine, describe
+from overnight.tasks.write.merge.output_schema import common_schema, conform
 
 ROW_GROUP_BYTES = 64 * 2**20
 # Takes rows and the name of their file without an ending; gives what the file is to hold of them.
@@ -107,7 +107,7 @@ def merge(
 
 def _groups(records: list[Record], merged: pa.Table, target_bytes: int) -> list[list[tuple[str, pa.Table]]]:
     """Parts with the ranges to take from each, in groups of about `target_bytes`."""
-    live = merged.filter(pa.array(merged["state"].to_numpy() == rows.LIVE))
+    live = merged.filter(pa.array(merged["state"].to_numpy() == blocks.LIVE))
     live = live.take(np.argsort(live["part"].to_numpy(), kind="stable"))
     bounds = np.searchsorted(live["part"].to_numpy(), np.arange(len(records) + 1))
     groups: list[list[tuple[str, pa.Table]]] = []

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.arrays import TENSOR, to_numpy
-from tasks.errors import ContractError
-from tasks.write.json_values import json_texts
+from overnight.tasks.errors import ContractError
+from overnight.tasks.rows.tensors import TENSOR, to_numpy
+from overnight.tasks.write.merge.json_values import json_texts
 
 VALUES_A_CHUNK = 2**30
 JSON_TEXT = {b"overnight": b"json"}  # marks a staged column of nested values that are JSON text

@@ -2,10 +2,10 @@
 
 import pyarrow as pa
 
-from tasks.errors import CheckFailed
-from tasks.manifest import read_units
-from tasks.run_directory import Run
-from tasks.settled import Totals, count
+from overnight.tasks.errors import CheckFailed
+from overnight.tasks.state.manifest import read_units
+from overnight.tasks.state.row_ranges import Totals, count
+from overnight.tasks.state.run import Run
 
 
 def audit(counts: pa.Table, merged: pa.Table, run: Run) -> Totals:

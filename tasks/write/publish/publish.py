@@ -13,13 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from tasks import lease, staging
-from tasks.errors import CheckFailed, ContractError
-from tasks.run_directory import Run, published_files, read_json, write_json
-from tasks.staging import Record
-from tasks.storage_errors import worded
-from tasks.write.merging import Prepared
-from tasks.write.sink import Sink
+from overnight.tasks.errors import CheckFailed, ContractError
+from overnight.tasks.state import lease, staged_parts
+from overnight.tasks.state.run import Run, published_files, read_json, write_json
+from overnight.tasks.state.staged_parts import Record
+from overnight.tasks.storage.error_translation import worded
+from overnight.tasks.write.merge.merge_parts import Prepared
+from overnight.tasks.write.sink import Sink
 
 PUBLISHING = "publishing.json"
 
@@ -63,7 +63,7 @@ def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: di
     """
     files = published_files(receipt)
     old = sorted(set(published_files(read_json(run.ledger / "receipt.json"))) - set(files))
-    (run.home / "quarantine").write_bytes(staging.parquet_bytes(errors, "zstd"))
+    (run.home / "quarantine").write_bytes(staged_parts.parquet_bytes(errors, "zstd"))
     try:
         lease.check(run.ledger, run.token)
     except lease.LeaseLost:

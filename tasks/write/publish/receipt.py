@@ -11,11 +11,11 @@ from datetime import datetime
 from importlib import metadata
 from typing import Any
 
-from tasks import rows
-from tasks.errors import STAGES
-from tasks.run_directory import FORMAT_VERSION, Run, now
-from tasks.settled import Totals
-from tasks.staging import Measures, Record
+from overnight.tasks.errors import STAGES
+from overnight.tasks.rows import blocks
+from overnight.tasks.state.row_ranges import Totals
+from overnight.tasks.state.run import FORMAT_VERSION, Run, now
+from overnight.tasks.state.staged_parts import Measures, Record
 
 PACKAGES = ("overnight", "prefect", "prefect-ray", "ray", "pyarrow", "torch", "transformers", "numpy")
 
@@ -84,7 +84,7 @@ def versions() -> dict[str, str]:
 
 
 def _source_rows(record: Record) -> int:
-    ranged = record.ranges["state"].to_numpy() != rows.END
+    ranged = record.ranges["state"].to_numpy() != blocks.END
     return int((record.ranges["stop"].to_numpy() - record.ranges["start"].to_numpy())[ranged].sum())
 
 

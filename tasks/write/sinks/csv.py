@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.csv
 from pyarrow import types
 
-from tasks.write.json_values import json_texts, plain
-from tasks.write.takeable import refuse_far_times
-from tasks.write.text_files import TextFiles
+from overnight.tasks.write.merge.json_values import json_texts, plain
+from overnight.tasks.write.sinks.text_files import TextFiles
+from overnight.tasks.write.stream.unwritable_rows import refuse_far_times
 
 
 class CsvSink(TextFiles):

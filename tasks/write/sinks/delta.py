@@ -15,15 +15,15 @@ from typing import Literal
 
 import pyarrow as pa
 
-from tasks.errors import CheckFailed
-from tasks.run_directory import Run
-from tasks.staging import Record
-from tasks.storage import Location
-from tasks.write import delta_table
-from tasks.write.delta_types import delta_schema, fitted
-from tasks.write.merging import Prepared, merge, published_schema
-from tasks.write.sink import DirectorySink, ParquetCompression, as_paths, file_prefix
-from tasks.write.takeable import refuse_same_but_for_case
+from overnight.tasks.errors import CheckFailed
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import Record
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
+from overnight.tasks.write.sink import DirectorySink, ParquetCompression, as_paths, file_prefix
+from overnight.tasks.write.stream.unwritable_rows import refuse_same_but_for_case
+from overnight.tasks.write.tables import delta
+from overnight.tasks.write.tables.delta_types import delta_schema, fitted
 
 
 class DeltaSink(DirectorySink):
@@ -38,45 +38,45 @@ class DeltaSink(DirectorySink):
 
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
         super().refuse_columns(run, schema)
-        refuse_same_but_for_case([*delta_table.partition_columns(run), *schema.names], "a Delta table")
+        refuse_same_but_for_case([*delta.partition_columns(run), *schema.names], "a Delta table")
         delta_schema(schema)
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
-        table = delta_table.open_table(run.sink)
+        table = delta.open_table(run.sink)
         if table is None:
             return [path for path in as_paths(run, run.target.names()) if path.rsplit("/", 1)[-1][0] not in "_."]
-        found, expected = table.metadata().partition_columns, delta_table.partition_columns(run)
+        found, expected = table.metadata().partition_columns, delta.partition_columns(run)
         if found != expected:
             raise CheckFailed(
                 f"{run.sink}: expected a Delta table partitioned by {expected or 'nothing'}, found one by "
                 f"{found or 'nothing'}. Set sink.partition_column, or choose another sink.path."
             )
-        unknown = set(delta_table.partition_files(table, run)) - known
+        unknown = set(delta.partition_files(table, run)) - known
         return sorted(unknown - _compacted(run.sink, table.version(), unknown))
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         """Into the table's own directory, where readers of the table ignore what no commit names."""
         schema = delta_schema(published_schema(records))
-        table = delta_table.open_table(run.sink)
+        table = delta.open_table(run.sink)
         if table and run.partition_directory:
-            schema = fitted(schema, delta_table.columns(table))
+            schema = fitted(schema, delta.columns(table))
         return merge(
             run.parts, records, merged, schema, run.target, file_prefix(run), "", self.compression,
             self.target_file_size,
         )  # fmt: skip
 
     def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        delta_table.commit(run, prepared.files, prepared.schema)
+        delta.commit(run, prepared.files, prepared.schema)
 
     def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
-        return delta_table.fence(run)
+        return delta.fence(run)
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
         """Earlier versions of the table need what was replaced."""
 
     def discard(self, run: Run) -> None:
-        table = delta_table.open_table(run.sink)
-        if table and delta_table.has_committed(table, run):
+        table = delta.open_table(run.sink)
+        if table and delta.has_committed(table, run):
             return
         for name in run.target.names():
             if name.startswith(file_prefix(run)):

@@ -15,12 +15,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tasks.run_directory import Run
-from tasks.staging import PART
-from tasks.storage import Location, is_local
-from tasks.write import exchange
-from tasks.write.merging import Prepared
-from tasks.write.sink import DirectorySink, as_names, as_paths, file_prefix
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import PART
+from overnight.tasks.storage.location import Location, is_local
+from overnight.tasks.write.merge.merge_parts import Prepared
+from overnight.tasks.write.sink import DirectorySink, as_names, as_paths, file_prefix
+from overnight.tasks.write.sinks import directory_swap
 
 TABLES = frozenset({"_delta_log", "_versions"})  # in the directory of a Delta, of a Lance table
 
@@ -37,7 +37,7 @@ class HiveFiles(DirectorySink):
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         """Also a whole table of another kind: its earlier versions need files that this sink would remove."""
-        names = [name for name in run.target.names() if not exchange.is_hidden(name)]
+        names = [name for name in run.target.names() if not directory_swap.is_hidden(name)]
         table = sorted(TABLES.intersection(run.sink.names()))
         return table + [path for path in as_paths(run, names) if path not in known]
 
@@ -54,9 +54,9 @@ class HiveFiles(DirectorySink):
         source, target = _place(run), os.path.realpath(target)
         for name in names:
             os.rename(f"{source}/{name}{PART}", f"{source}/{name}")
-        if run.partition_directory or (source == _sibling(run) and exchange.can_swap(source)):
-            exchange.exchange(source, target)
-            exchange.restore(source, target, _is_ours(run, old))
+        if run.partition_directory or (source == _sibling(run) and directory_swap.can_swap(source)):
+            directory_swap.exchange(source, target)
+            directory_swap.restore(source, target, _is_ours(run, old))
             return
         for name in names:
             os.rename(f"{source}/{name}", f"{target}/{name}")
@@ -64,7 +64,7 @@ class HiveFiles(DirectorySink):
     def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
         if is_local(run.target.open_filesystem()[0]):
             for place in _places(run):
-                exchange.withdraw(place, _target(run), _is_ours(run, old))
+                directory_swap.withdraw(place, _target(run), _is_ours(run, old))
         there = set(run.target.names())
         return there.issuperset(as_names(files)) and bool(files or there.isdisjoint(as_names(old)))
 
@@ -110,7 +110,7 @@ def make_place(run: Run) -> Location:
         return _inside(run)
     if not run.partition_directory:
         os.makedirs(_target(run), exist_ok=True)
-        place = _sibling(run) if exchange.can_move(_sibling(run), _target(run)) else _places(run)[-1]
+        place = _sibling(run) if directory_swap.can_move(_sibling(run), _target(run)) else _places(run)[-1]
     else:
         place = _places(run)[0]
     os.makedirs(place, exist_ok=True)
@@ -126,7 +126,7 @@ def _remove_places(run: Run, old: list[str]) -> None:
         _inside(run).remove()
         return
     for place in _places(run):
-        exchange.remove(place, _is_ours(run, old))
+        directory_swap.remove(place, _is_ours(run, old))
 
 
 def _is_ours(run: Run, old: list[str]) -> Callable[[str], bool]:

@@ -18,15 +18,15 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from tasks.run_directory import Run
-from tasks.staging import Record
-from tasks.write import iceberg_table
-from tasks.write.database import DatabaseUrl, told
-from tasks.write.delta_types import fitted
-from tasks.write.merging import Prepared, merge, published_schema
-from tasks.write.parquet import ParquetSink
-from tasks.write.sink import DirectorySink, ParquetCompression, Sink, as_paths, file_prefix
-from tasks.write.takeable import refuse_far_times
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import Record
+from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
+from overnight.tasks.write.sink import DirectorySink, ParquetCompression, Sink, as_paths, file_prefix
+from overnight.tasks.write.sinks.parquet import ParquetSink
+from overnight.tasks.write.stream.unwritable_rows import refuse_far_times
+from overnight.tasks.write.tables import iceberg
+from overnight.tasks.write.tables.database import DatabaseUrl, told
+from overnight.tasks.write.tables.delta_types import fitted
 
 
 class IcebergSink(DirectorySink):
@@ -47,7 +47,7 @@ class IcebergSink(DirectorySink):
 
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
         super().refuse_columns(run, schema)
-        iceberg_table.iceberg_schema(schema)
+        iceberg.iceberg_schema(schema)
 
     def take(self, table: pa.Table) -> None:
         super().take(table)
@@ -58,16 +58,16 @@ class IcebergSink(DirectorySink):
             table = self._opened().open(run)
         if table is None:
             return [path for path in as_paths(run, run.target.names()) if path.rsplit("/", 1)[-1][0] not in "_."]
-        iceberg_table.refuse_other_layout(table, run)
-        return sorted(set(iceberg_table.partition_files(table, run)) - known)
+        iceberg.refuse_other_layout(table, run)
+        return sorted(set(iceberg.partition_files(table, run)) - known)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         """Into the table's own directory, where readers of the table ignore what no snapshot names."""
-        schema = iceberg_table.iceberg_schema(published_schema(records))
+        schema = iceberg.iceberg_schema(published_schema(records))
         with told(self.shown(run)):
             table = self._opened().open(run)
         if table:
-            schema = fitted(schema, iceberg_table.columns(table, run))
+            schema = fitted(schema, iceberg.columns(table, run))
         day = pa.scalar(date.fromisoformat(run.partition)) if run.partition_directory else None
         return merge(
             run.parts, records, merged, schema, run.target, file_prefix(run), "", self.compression,
@@ -76,11 +76,11 @@ class IcebergSink(DirectorySink):
 
     def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         with told(self.shown(run)):
-            iceberg_table.commit(self._opened(), run, prepared.files, prepared.schema)
+            iceberg.commit(self._opened(), run, prepared.files, prepared.schema)
 
     def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
         with told(self.shown(run)):
-            return iceberg_table.fence(self._opened(), run)
+            return iceberg.fence(self._opened(), run)
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
         """Earlier snapshots of the table need what was replaced."""
@@ -88,17 +88,17 @@ class IcebergSink(DirectorySink):
     def version(self, run: Run) -> dict[str, Any]:
         with told(self.shown(run)):
             table = self._opened().open(run)
-        snapshot = iceberg_table.committed(table, run) if table else None
+        snapshot = iceberg.committed(table, run) if table else None
         return {"table_version": snapshot} if snapshot else {}
 
     def discard(self, run: Run) -> None:
         with told(self.shown(run)):
             table = self._opened().open(run)
-        if table and iceberg_table.committed(table, run):
+        if table and iceberg.committed(table, run):
             return
         for name in run.target.names():
             if name.startswith(file_prefix(run)):
                 (run.target / name).remove()
 
-    def _opened(self) -> iceberg_table.Opened:
-        return iceberg_table.Opened(self.catalog, self.catalog_name, self.table)
+    def _opened(self) -> iceberg.Opened:
+        return iceberg.Opened(self.catalog, self.catalog_name, self.table)

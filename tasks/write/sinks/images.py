@@ -20,14 +20,14 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from tasks.errors import ContractError, RowError
-from tasks.run_directory import Run
-from tasks.staging import PART, Record
-from tasks.storage import Location
-from tasks.write.hive_files import HiveFiles, make_place
-from tasks.write.known_types import of_known_types
-from tasks.write.merging import Prepared, merge, published_schema
-from tasks.write.sink import ParquetCompression, as_paths, file_prefix
+from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import PART, Record
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.merge.known_types import of_known_types
+from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
+from overnight.tasks.write.sink import ParquetCompression, as_paths, file_prefix
+from overnight.tasks.write.sinks.hive_files import HiveFiles, make_place
 
 if TYPE_CHECKING:
     from PIL import Image

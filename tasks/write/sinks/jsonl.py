@@ -9,9 +9,9 @@ from typing import BinaryIO, Literal
 
 import pyarrow as pa
 
-from tasks.write.json_values import json_lines
-from tasks.write.takeable import refuse_far_times
-from tasks.write.text_files import TextFiles
+from overnight.tasks.write.merge.json_values import json_lines
+from overnight.tasks.write.sinks.text_files import TextFiles
+from overnight.tasks.write.stream.unwritable_rows import refuse_far_times
 
 
 class JsonlSink(TextFiles):

@@ -19,19 +19,19 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from tasks.run_directory import Run
-from tasks.staging import PART, Record
-from tasks.write import lance_table
-from tasks.write.merging import Prepared, merge, merged_rows, published_schema
-from tasks.write.sink import DirectorySink, as_paths, file_prefix
-from tasks.write.takeable import refuse_names
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import PART, Record
+from overnight.tasks.write.merge.merge_parts import Prepared, merge, merged_rows, published_schema
+from overnight.tasks.write.sink import DirectorySink, as_paths, file_prefix
+from overnight.tasks.write.stream.unwritable_rows import refuse_names
+from overnight.tasks.write.tables import lance
 
 
 @dataclass(frozen=True)
 class PreparedFragments(Prepared):
     """Rows that lie in the table's directory already, in fragments that no version names yet."""
 
-    fragments: list[lance_table.Fragment]
+    fragments: list[lance.Fragment]
 
 
 class LanceSink(DirectorySink):
@@ -47,49 +47,49 @@ class LanceSink(DirectorySink):
 
     def published(self, run: Run, prepared: Prepared) -> list[str]:
         assert isinstance(prepared, PreparedFragments)
-        return lance_table.data_files(prepared.fragments)
+        return lance.data_files(prepared.fragments)
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
-        table = lance_table.open_table(run.sink)
+        table = lance.open_table(run.sink)
         if table is None:
             return [path for path in as_paths(run, run.target.names()) if path.rsplit("/", 1)[-1][0] not in "_."]
-        lance_table.refuse_other_layout(table, run)
-        return [] if known else lance_table.partition_files(table, run)
+        lance.refuse_other_layout(table, run)
+        return [] if known else lance.partition_files(table, run)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         """Into the table's own directory, where readers of the table ignore what no version names."""
-        schema = lance_table.fitted_schema(lance_table.open_table(run.sink), run, published_schema(records))
+        schema = lance.fitted_schema(lance.open_table(run.sink), run, published_schema(records))
         if self.index:
-            lance_table.refuse_no_vectors(schema, self.index)
+            lance.refuse_no_vectors(schema, self.index)
         day = pa.scalar(date.fromisoformat(run.partition)) if run.partition_directory else None
         ready = merge(
             run.parts, records, merged, schema, merged_rows(run), file_prefix(run), PART, "zstd",
             self.target_file_size, None, {run.partition_column: day} if day else {},
         )  # fmt: skip
-        lance_table.complete(run, schema)
-        fragments = lance_table.write_fragments(run.sink, ready.files)
+        lance.complete(run, schema)
+        fragments = lance.write_fragments(run.sink, ready.files)
         return PreparedFragments(ready.files, ready.schema, fragments)
 
     def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         assert isinstance(prepared, PreparedFragments)
-        lance_table.commit(run, prepared.fragments)
+        lance.commit(run, prepared.fragments)
 
     def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
-        return lance_table.fence(run)
+        return lance.fence(run)
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
         """Earlier versions of the table need what was replaced."""
         if self.index:
-            lance_table.bring_index_up_to_date(run.sink, self.index, self.metric)
+            lance.bring_index_up_to_date(run.sink, self.index, self.metric)
 
     def version(self, run: Run) -> dict[str, Any]:
-        table = lance_table.open_table(run.sink)
-        found = lance_table.committed(table, run) if table else None
+        table = lance.open_table(run.sink)
+        found = lance.committed(table, run) if table else None
         return {"table_version": found} if found else {}
 
     def discard(self, run: Run) -> None:
-        table = lance_table.open_table(run.sink)
-        if not (table and lance_table.committed(table, run)):
-            for path in lance_table.written_files(merged_rows(run)):
+        table = lance.open_table(run.sink)
+        if not (table and lance.committed(table, run)):
+            for path in lance.written_files(merged_rows(run)):
                 (run.sink / path).remove()
         merged_rows(run).remove()

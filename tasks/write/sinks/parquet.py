@@ -4,12 +4,12 @@ from typing import Literal
 
 import pyarrow as pa
 
-from tasks.run_directory import Run
-from tasks.staging import PART, Record
-from tasks.write.hive_files import HiveFiles, make_place
-from tasks.write.known_types import of_known_types
-from tasks.write.merging import Prepared, merge, published_schema
-from tasks.write.sink import ParquetCompression, file_prefix
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import PART, Record
+from overnight.tasks.write.merge.known_types import of_known_types
+from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
+from overnight.tasks.write.sink import ParquetCompression, file_prefix
+from overnight.tasks.write.sinks.hive_files import HiveFiles, make_place
 
 
 class ParquetSink(HiveFiles):

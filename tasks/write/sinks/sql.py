@@ -20,16 +20,21 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from tasks.masking import masked
-from tasks.run_directory import Run
-from tasks.staging import PART, Record
-from tasks.write import sql_table
-from tasks.write.database import DatabaseUrl, told
-from tasks.write.merging import Prepared, merge, merged_rows, published_schema
-from tasks.write.parquet import ParquetSink
-from tasks.write.sink import Sink, file_prefix
-from tasks.write.sql_types import sql_columns
-from tasks.write.takeable import refuse_far_times, refuse_names, refuse_null_characters, refuse_same_but_for_case
+from overnight.tasks.masking import masked
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import PART, Record
+from overnight.tasks.write.merge.merge_parts import Prepared, merge, merged_rows, published_schema
+from overnight.tasks.write.sink import Sink, file_prefix
+from overnight.tasks.write.sinks.parquet import ParquetSink
+from overnight.tasks.write.stream.unwritable_rows import (
+    refuse_far_times,
+    refuse_names,
+    refuse_null_characters,
+    refuse_same_but_for_case,
+)
+from overnight.tasks.write.tables import sql
+from overnight.tasks.write.tables.database import DatabaseUrl, told
+from overnight.tasks.write.tables.sql_types import sql_columns
 
 FILE_BYTES = 128 * 2**20
 UNFIT = r"""["'`:\x00-\x1f]"""  # in a name: quotes, and what SQLAlchemy takes for a parameter
@@ -70,7 +75,7 @@ class SqlSink(Sink):
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         with told(self.shown(run)):
-            sql_table.refuse_foreign_rows(self._table(run))
+            sql.refuse_foreign_rows(self._table(run))
         return []
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
@@ -79,24 +84,24 @@ class SqlSink(Sink):
             FILE_BYTES,
         )  # fmt: skip
         with told(self.shown(run)):
-            sql_table.load(self._table(run), ready.files, ready.schema)
+            sql.load(self._table(run), ready.files, ready.schema)
         return ready
 
     def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         with told(self.shown(run)):
-            sql_table.replace_partition(self._table(run), prepared.schema, prepared.rows)
+            sql.replace_partition(self._table(run), prepared.schema, prepared.rows)
 
     def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
         with told(self.shown(run)):
-            return sql_table.has_committed(self._table(run))
+            return sql.has_committed(self._table(run))
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
         with told(self.shown(run)):
-            sql_table.drop_loaded(self._table(run))
+            sql.drop_loaded(self._table(run))
 
     def discard(self, run: Run) -> None:
         merged_rows(run).remove()
         self.finish(run, [], [])
 
-    def _table(self, run: Run) -> sql_table.Target:
-        return sql_table.Target(self.url, self.table, run)
+    def _table(self, run: Run) -> sql.Target:
+        return sql.Target(self.url, self.table, run)

@@ -8,11 +8,11 @@ from typing import Annotated, BinaryIO, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from tasks.run_directory import Run
-from tasks.staging import PART, Record
-from tasks.write.hive_files import HiveFiles, make_place
-from tasks.write.merging import Form, Prepared, merge, merged_rows, published_schema
-from tasks.write.sink import file_prefix
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import PART, Record
+from overnight.tasks.write.merge.merge_parts import Form, Prepared, merge, merged_rows, published_schema
+from overnight.tasks.write.sink import file_prefix
+from overnight.tasks.write.sinks.hive_files import HiveFiles, make_place
 
 ENDINGS = {"none": "", "gzip": ".gz", "zstd": ".zst"}
 Writer = Callable[[BinaryIO, pa.Schema], AbstractContextManager[Callable[[pa.Table], None]]]

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.resources import WRITES_AT_ONCE
+from overnight.tasks.resources.plan import WRITES_AT_ONCE
 
 READING, DECODING, MODEL, WRITING, START = "reading", "preprocessing", "the model", "writing", "start-up"
 ENOUGH = 0.5  # of its capacity: what demands less bounds nothing

@@ -17,7 +17,7 @@ import ray.data
 from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ray.data._internal.stats import Timer
 
-from tasks.errors import StageFailed
+from overnight.tasks.errors import StageFailed
 
 OPERATORS = {
     "ingest": ("Ingest", "PreparingWorker"),

@@ -16,12 +16,24 @@ from ray.data import Datasink
 from ray.data.block import Block
 from ray.data.datasource import WriteResult
 
-from tasks import rows, settled, staging, supervisor
-from tasks.errors import STREAM_STAGES, ContractError
-from tasks.run_directory import Run
-from tasks.write.publishable import publishable
-from tasks.write.sink import Sink
-from tasks.write.takeable import unfit_rows
+from overnight.tasks.errors import STREAM_STAGES, ContractError
+from overnight.tasks.rows.blocks import (
+    END,
+    IDENTITY,
+    LIVE,
+    MEASURED_STAGES,
+    QUARANTINED,
+    joined,
+    left_out,
+    live_rows,
+    with_errors,
+)
+from overnight.tasks.state import row_ranges, staged_parts
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers import supervisor
+from overnight.tasks.write.merge.output_schema import publishable
+from overnight.tasks.write.sink import Sink
+from overnight.tasks.write.stream.unwritable_rows import unfit_rows
 
 ANY_SINK = Sink()
 
@@ -61,18 +73,18 @@ class StagingDatasink(Datasink[Staged]):
     def _write(self, blocks: Iterable[Block], part: str) -> dict[str, int]:
         """Source rows by the stage that they reached."""
         try:
-            block = rows.joined(blocks).combine_chunks()
+            block = joined(blocks).combine_chunks()
         except pa.ArrowException as error:
             raise ContractError(f"rows of one column differ in type: {error}. Return one type.", "write") from error
         if not len(block):
             return Staged().rows
-        live, places = rows.live_rows(block)
+        live, places = live_rows(block)
         table = publishable(live)
         if len(table):  # rows that ended before a step have none of its columns
             self._sink.refuse_columns(self._run, table.schema)
         if unfit := unfit_rows(table, self._sink.take):
             errors = {int(places[row]): unfit[row] for row in sorted(unfit, reverse=True)}
-            before, block = block, rows.with_errors(block, errors, "write")
+            before, block = block, with_errors(block, errors, "write")
             supervisor.report_quarantined(block, before, self._run)
             good = ~np.isin(places, list(errors))
             table, places = table.filter(pa.array(good)), places[good]
@@ -80,33 +92,33 @@ class StagingDatasink(Datasink[Staged]):
         for name in ("__unit", "__row"):
             table = table.append_column(name, block[name].take(places))
         measures = _measures(block, table)
-        staging.write_part(
+        staged_parts.write_part(
             self._run.parts,
             part,
             table,
-            _errors(block.filter(pa.array(states == rows.QUARANTINED))),
-            settled.ranges_of(block),
+            _errors(block.filter(pa.array(states == QUARANTINED))),
+            row_ranges.ranges_of(block),
             measures,
             self._compression,
-            rows.left_out(block),
+            left_out(block),
         )
-        reached = {stage: int(measures[stage]["rows"]) for stage in rows.MEASURED_STAGES}
-        return reached | {"write": int(np.count_nonzero(states == rows.LIVE))}
+        reached = {stage: int(measures[stage]["rows"]) for stage in MEASURED_STAGES}
+        return reached | {"write": int(np.count_nonzero(states == LIVE))}
 
 
 def _errors(quarantined: pa.Table) -> pa.Table:
     columns = []
-    for name in staging.DETAILS.names:
-        source = name if name in (*rows.IDENTITY, "__unit", "__row") else f"__{name}"
+    for name in staged_parts.DETAILS.names:
+        source = name if name in (*IDENTITY, "__unit", "__row") else f"__{name}"
         missing = pa.nulls(len(quarantined), pa.string())
         columns.append(quarantined[source] if source in quarantined.column_names else missing)
-    return pa.table(columns, schema=staging.DETAILS)
+    return pa.table(columns, schema=staged_parts.DETAILS)
 
 
-def _measures(block: pa.Table, table: pa.Table) -> staging.Measures:
-    reached = {"ingest": pa.array(block["__state"].to_numpy() != rows.END)}
+def _measures(block: pa.Table, table: pa.Table) -> staged_parts.Measures:
+    reached = {"ingest": pa.array(block["__state"].to_numpy() != END)}
     measures = {}
-    for stage in rows.MEASURED_STAGES:
+    for stage in MEASURED_STAGES:
         seconds, size = block[f"__{stage}_seconds"], block[f"__{stage}_bytes"]
         count = pc.sum(reached[stage]).as_py() if stage in reached else len(block) - seconds.null_count
         measures[stage] = {

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from tasks.errors import ContractError, OvernightError, RowError
-from tasks.run_directory import Run
-from tasks.write.json_values import plain
+from overnight.tasks.errors import ContractError, OvernightError, RowError
+from overnight.tasks.state.run import Run
+from overnight.tasks.write.merge.json_values import plain
 
 
 def unfit_rows(table: pa.Table, take: Callable[[pa.Table], None]) -> dict[int, Exception]:

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, Field
 
-from tasks.errors import ContractError, JobError, OvernightError, StorageFailed
-from tasks.extras import missing
-from tasks.storage import expand
+from overnight.tasks.config.extras import missing
+from overnight.tasks.errors import ContractError, JobError, OvernightError, StorageFailed
+from overnight.tasks.storage.location import expand
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -59,7 +59,7 @@ def engine(url: str) -> "Engine":
     """Without a pool: a publish opens a few connections in all. Raises `JobError` for a URL that cannot work."""
     import sqlalchemy as sa
 
-    from tasks.write.json_values import dump
+    from overnight.tasks.write.merge.json_values import dump
 
     try:
         made = sa.create_engine(

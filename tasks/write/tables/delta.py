@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tasks import lease
-from tasks.errors import CheckFailed
-from tasks.extras import require_extra
-from tasks.object_store import object_store_uri, storage_options
-from tasks.run_directory import Run
-from tasks.storage import Location
-from tasks.write.delta_types import delta_schema, fitted
-from tasks.write.merging import MergedFile
-from tasks.write.sink import as_paths
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.errors import CheckFailed
+from overnight.tasks.state import lease
+from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.object_store import object_store_uri, storage_options
+from overnight.tasks.write.merge.merge_parts import MergedFile
+from overnight.tasks.write.sink import as_paths
+from overnight.tasks.write.tables.delta_types import delta_schema, fitted
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema

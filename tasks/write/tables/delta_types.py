@@ -21,8 +21,8 @@ Intervals, unions and longer decimals are refused. What Parquet can hold and Del
 import pyarrow as pa
 from pyarrow import types
 
-from tasks.errors import ContractError
-from tasks.write.publishable import unified
+from overnight.tasks.errors import ContractError
+from overnight.tasks.write.merge.output_schema import unified
 
 NEAREST = {
     pa.uint8(): pa.int16(),

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tasks import lease
-from tasks.errors import CheckFailed
-from tasks.extras import require_extra
-from tasks.run_directory import Run
-from tasks.storage import is_local
-from tasks.write.database import expanded
-from tasks.write.delta_types import delta_schema, fitted
-from tasks.write.merging import MergedFile
-from tasks.write.sink import as_paths
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.errors import CheckFailed
+from overnight.tasks.state import lease
+from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import is_local
+from overnight.tasks.write.merge.merge_parts import MergedFile
+from overnight.tasks.write.sink import as_paths
+from overnight.tasks.write.tables.database import expanded
+from overnight.tasks.write.tables.delta_types import delta_schema, fitted
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog

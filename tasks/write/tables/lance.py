@@ -21,14 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import ray
 
-from tasks import lease
-from tasks.errors import CheckFailed, ContractError
-from tasks.extras import require_extra
-from tasks.object_store import object_store_uri, storage_options
-from tasks.run_directory import Run
-from tasks.storage import Location
-from tasks.write.delta_types import fitted
-from tasks.write.merging import MergedFile
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.errors import CheckFailed, ContractError
+from overnight.tasks.state import lease
+from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.object_store import object_store_uri, storage_options
+from overnight.tasks.write.merge.merge_parts import MergedFile
+from overnight.tasks.write.tables.delta_types import fitted
 
 if TYPE_CHECKING:
     from lance import LanceDataset

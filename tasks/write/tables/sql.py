@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks import lease
-from tasks.errors import CheckFailed, JobError
-from tasks.run_directory import Run
-from tasks.write.database import SECONDS_TO_WAIT, engine
-from tasks.write.merging import MergedFile
-from tasks.write.sql_types import sql_columns, sql_rows
+from overnight.tasks.errors import CheckFailed, JobError
+from overnight.tasks.state import lease
+from overnight.tasks.state.run import Run
+from overnight.tasks.write.merge.merge_parts import MergedFile
+from overnight.tasks.write.tables.database import SECONDS_TO_WAIT, engine
+from overnight.tasks.write.tables.sql_types import sql_columns, sql_rows
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from tasks.errors import ContractError
-from tasks.write.json_values import plain, values
+from overnight.tasks.errors import ContractError
+from overnight.tasks.write.merge.json_values import plain, values
 
 if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine

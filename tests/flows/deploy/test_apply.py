@@ -14,18 +14,18 @@ from prefect.events.schemas.automations import EventTrigger
 from prefect.server.events.schemas.automations import EventTrigger as ServersTrigger
 from prefect.server.events.schemas.events import ReceivedEvent
 
-from flows.automations import apply_automations, read_automations
-from flows.deploy import HEARTBEAT_SECONDS, _deployments
-from flows.deploy import deploy as deploy_here
-from flows.job import load_job
-from flows.prefect_file import PrefectFile
-from flows.schedules import NotDeployed, at_deadline
-from tasks.errors import JobError
+from overnight.flows.deploy.apply import HEARTBEAT_SECONDS, _deployments
+from overnight.flows.deploy.apply import deploy as deploy_here
+from overnight.flows.deploy.automations import apply_automations, read_automations
+from overnight.flows.deploy.deployments import NotDeployed, at_deadline
+from overnight.flows.deploy.prefect_yaml import PrefectFile
+from overnight.flows.job.model import load_job
+from overnight.tasks.errors import JobError
 from tests.flows.conftest import Overnight
 from tests.prefect_api import ask
 
 Deploy = Callable[..., list[dict[str, Any]]]
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 JOB = {
     "name": "small",
     "source": {"kind": "parquet", "path": "/in/date={partition}"},

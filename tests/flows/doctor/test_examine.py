@@ -14,15 +14,15 @@ import pytest
 import yaml
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
-from flows.deploy import deploy
-from flows.doctor import Check, Finding, run_checks
-from flows.doctor_place import check_environment, check_storage, check_versions
-from flows.doctor_prefect import check_prefect
-from flows.doctor_ray import check_ray, judge
-from flows.job import load_job
-from tasks.patient_s3 import PatientS3
+from overnight.flows.deploy.apply import deploy
+from overnight.flows.doctor.environment import check_environment, check_storage, check_versions
+from overnight.flows.doctor.examine import Check, Finding, run_checks
+from overnight.flows.doctor.prefect_server import check_prefect
+from overnight.flows.doctor.ray_cluster import check_ray, judge
+from overnight.flows.job.model import load_job
+from overnight.tasks.storage.s3 import PatientS3
 from tests.flows.conftest import Overnight
-from tests.flows.test_deploy import POOL, project, remove_all
+from tests.flows.deploy.test_apply import POOL, project, remove_all
 from tests.prefect_api import ask
 from tests.tasks.faulty_s3 import FaultyS3, faulty_s3
 
@@ -239,7 +239,7 @@ def test_installed_packages_are_those_that_are_tested(tmp_path: Path, monkeypatc
     assert levels(list(check_versions())) == {"versions": "ok"}
     (tmp_path / "constraints.txt").write_text("ray==1.0 \\\n    --hash=sha256:0\nprefect==3.9.1\n")
     (tmp_path / "constraints-torch.txt").write_text("torch==1.5\n")
-    monkeypatch.setattr("flows.doctor_place.CONSTRAINTS", tmp_path / "constraints.txt")
+    monkeypatch.setattr("overnight.flows.doctor.environment.CONSTRAINTS", tmp_path / "constraints.txt")
     [found] = check_versions()
     assert (found.level, "(tested: 1.0)" in found.found, "(tested: 1.5)" in found.found) == ("warning", True, True)
     assert "`pip install prefect==3.9.1 ray==1.0 torch==1.5`" in found.advice
@@ -247,7 +247,7 @@ def test_installed_packages_are_those_that_are_tested(tmp_path: Path, monkeypatc
 
 def test_a_ray_that_nobody_answers_for_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
-    monkeypatch.setattr("flows.doctor_ray.RAY_SECONDS", 8.0)
+    monkeypatch.setattr("overnight.flows.doctor.ray_cluster.RAY_SECONDS", 8.0)
     [found] = check_ray()
     assert found.level == "wrong"
     assert "the cluster at 127.0.0.1:9" in found.found

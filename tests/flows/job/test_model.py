@@ -7,11 +7,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from flows.job import Job, job_schema, load_job, read_job, relative_paths
-from flows.strict_yaml import parse_yaml
-from tasks.errors import JobError
+from overnight.flows.job.model import Job, job_schema, load_job, read_job, relative_paths
+from overnight.flows.job.yaml_loader import parse_yaml
+from overnight.tasks.errors import JobError
 
-SHIPPED = sorted((Path(__file__).parents[2] / "deployments" / "jobs").glob("*.yaml"))
+SHIPPED = sorted((Path(__file__).parents[3] / "deployments" / "jobs").glob("*.yaml"))
 SMALL = """
 name: doggos
 source: {kind: images, path: "s3://bucket/raw/date={partition}/"}

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from flows.attempt import describe_run, refuse_foreign_files
-from flows.clean import clean
-from flows.job import Job, load_job
-from tasks.errors import CheckFailed
-from tasks.removable import list_sizes, removable
-from tasks.run_directory import Run, read_json, unfinished_generation, write_json
-from tasks.storage import Location
+from overnight.flows.job.model import Job, load_job
+from overnight.flows.ledger.garbage_collection import clean
+from overnight.flows.runs.attempt import describe_run, refuse_foreign_files
+from overnight.tasks.errors import CheckFailed
+from overnight.tasks.state.garbage import list_sizes, removable
+from overnight.tasks.state.run import Run, read_json, unfinished_generation, write_json
+from overnight.tasks.storage.location import Location
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import Overnight, RunJob
 
@@ -181,7 +181,7 @@ def test_as_many_receipts_stay_as_were_asked_for(job: Job, run: Run) -> None:
 def test_a_partition_that_a_live_run_holds_is_left_alone(
     job: Job, place: Location, run: Run, lived_in: dict[str, str]
 ) -> None:
-    code = "import sys, tasks.lease as l, tasks.storage as s\n"
+    code = "import sys, overnight.tasks.state.lease as l, overnight.tasks.storage.location as s\n"
     code += "with l.held(s.Location(sys.argv[1]), 'a live run'): print('held', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", code, run.ledger.template]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from flows.attempt import describe_run, fresh_receipt, opened
-from flows.job import Job
-from flows.ledger import Entry, read_ledger
-from tasks import lease
-from tasks.errors import JobError, LedgerBroken, OvernightError
-from tasks.storage import Location
+from overnight.flows.job.model import Job
+from overnight.flows.ledger.partition_status import Entry, read_ledger
+from overnight.flows.runs.attempt import describe_run, fresh_receipt, opened
+from overnight.tasks.errors import JobError, LedgerBroken, OvernightError
+from overnight.tasks.state import lease
+from overnight.tasks.storage.location import Location
 from tests.conftest import WORKER_PATH
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -30,8 +30,8 @@ STEP = "def half(batch):\n    return {'half': batch['x'] / 2}\n"
 MODEL_FILE, STEP_FILE = WORKER_PATH / "ledger_test_model.py", WORKER_PATH / "ledger_test_step.py"
 HOLD = """
 import sys, time
-from tasks import lease
-from tasks.storage import Location
+from overnight.tasks.state import lease
+from overnight.tasks.storage.location import Location
 with lease.held(Location(sys.argv[1]), sys.argv[2]):
     print("held", flush=True)
     time.sleep(600)
@@ -77,7 +77,7 @@ class Place:
         return Job.model_validate(self.settings(**changes))
 
     def run(self, partition: str, changes: dict[str, Any] | None = None, **parameters: Any) -> dict[str, Any]:
-        from flows.batch_inference import batch_inference
+        from overnight.flows.batch_inference import batch_inference
 
         path = self.folder / "numbers.yaml"
         path.write_text(yaml.safe_dump(self.settings(**(changes or {}))))

@@ -21,8 +21,8 @@ from prefect.states import (
     Scheduled,
 )
 
-from flows.attempt import bury_publisher, is_publisher_dead
-from flows.crashes import crashes_in_a_row, end_dead_run, was_cancelled
+from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead
+from overnight.flows.runs.crash_recovery import crashes_in_a_row, end_dead_run, was_cancelled
 from tests.tasks.runs import make_run
 
 
@@ -92,7 +92,7 @@ def test_a_run_whose_process_died_when_it_had_published_is_completed_by_the_next
     def dead() -> None: ...
 
     run = make_run(tmp_path)
-    code = "import os, sys, tasks.lease as l, tasks.storage as s\n"
+    code = "import os, sys, overnight.tasks.state.lease as l, overnight.tasks.storage.location as s\n"
     code += "lease = l.held(s.Location(sys.argv[1]), 'dead', sys.argv[2])\nlease.__enter__()\nos._exit(0)"
     with get_client(sync_client=True) as client:
         flow_run = client.create_flow_run(dead, state=state)

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from prefect import flow
 
-from flows.gpu_limit import LIMIT, gpus_held
+from overnight.flows.runs.gpu_slots import LIMIT, gpus_held
 from tests.prefect_api import ask
 
 Hold = Callable[[int], subprocess.Popen[str]]
@@ -24,7 +24,7 @@ HOLDER = """
 import signal
 import sys
 from prefect import flow
-from flows.gpu_limit import gpus_held
+from overnight.flows.runs.gpu_slots import gpus_held
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts the tests may ignore it
 
@@ -39,7 +39,7 @@ hold()
 RUN = """
 import json
 import ray
-from flows.batch_inference import batch_inference
+from overnight.flows.batch_inference import batch_inference
 
 ray.init("local", num_cpus=2, num_gpus=3, include_dashboard=False, log_to_driver=False, namespace="prefect")
 print(json.dumps(batch_inference(job="job.yaml")))

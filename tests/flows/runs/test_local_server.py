@@ -1,7 +1,7 @@
 import pytest
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
-from flows.server import prefect_server, ui_address
+from overnight.flows.runs.local_server import prefect_server, ui_address
 
 
 def test_a_person_is_sent_to_the_api_s_host_or_to_the_address_that_is_configured(monkeypatch: pytest.MonkeyPatch):

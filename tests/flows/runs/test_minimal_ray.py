@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CODE = """
     import contextlib
     import psutil
     import ray
-    from flows.lean_ray import lean
+    from overnight.flows.runs.minimal_ray import lean
 
     def services():
         below = psutil.Process().children(recursive=True)

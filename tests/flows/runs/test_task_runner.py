@@ -12,8 +12,8 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.settings import PREFECT_API_KEY, PREFECT_API_URL, temporary_settings
 
-from flows.runner import OvernightTaskRunner
-from tasks.errors import OvernightError
+from overnight.flows.runs.task_runner import OvernightTaskRunner
+from overnight.tasks.errors import OvernightError
 
 
 @task(cache_policy=NO_CACHE)
@@ -64,7 +64,7 @@ def test_sigterm_still_reaches_prefect_after_ray_has_started(prefect_api: str, t
         textwrap.dedent(
             """
             import signal
-            from flows.runner import OvernightTaskRunner
+            from overnight.flows.runs.task_runner import OvernightTaskRunner
 
             def handler(*_): ...
 

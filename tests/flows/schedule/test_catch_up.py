@@ -17,10 +17,10 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.flow_engine import run_flow
 from prefect.states import Scheduled
 
-from flows.batch_inference import batch_inference
-from flows.catch_up import LATE, missing, picked_up_at, why_skipped
-from flows.fires import fires
-from flows.job import Job
+from overnight.flows.batch_inference import batch_inference
+from overnight.flows.job.model import Job
+from overnight.flows.schedule.catch_up import LATE, missing, picked_up_at, why_skipped
+from overnight.flows.schedule.cron import fires
 
 
 def job(cron: str = "30 2 * * *", **schedule: Any) -> Job:

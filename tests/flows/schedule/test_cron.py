@@ -5,8 +5,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from flows.fires import fires, last_fire
-from flows.job import Schedule
+from overnight.flows.job.model import Schedule
+from overnight.flows.schedule.cron import fires, last_fire
 
 
 def utc(text: str) -> datetime:

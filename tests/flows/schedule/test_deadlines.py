@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from flows.deadlines import due_at, due_by
-from flows.job import Job
-from tasks.errors import JobError
+from overnight.flows.job.model import Job
+from overnight.flows.schedule.deadlines import due_at, due_by
+from overnight.tasks.errors import JobError
 
 
 def job(cron: str = "30 2 * * *", **schedule: Any) -> Job:

@@ -20,14 +20,14 @@ from prefect.flow_engine import run_flow
 from prefect.logging import disable_run_logger
 from prefect.states import Scheduled
 
-from flows.attempt import describe_run
-from flows.batch_inference import batch_inference
-from flows.job import Job
-from flows.lookback import changed_days
-from tasks.errors import InputError
-from tasks.ingest.task import stream_inputs
-from tasks.manifest import digest
-from tasks.run_directory import write_json
+from overnight.flows.batch_inference import batch_inference
+from overnight.flows.job.model import Job
+from overnight.flows.runs.attempt import describe_run
+from overnight.flows.schedule.lookback import changed_days
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.task import stream_inputs
+from overnight.tasks.state.manifest import digest
+from overnight.tasks.state.run import write_json
 from tests.flows.conftest import RunJob
 
 NIGHT = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=12)  # no other is due for hours

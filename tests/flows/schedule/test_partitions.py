@@ -7,10 +7,10 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
-from flows.fires import fires
-from flows.job import Job
-from flows.partitions import resolve_partition
-from tasks.errors import JobError
+from overnight.flows.job.model import Job
+from overnight.flows.schedule.cron import fires
+from overnight.flows.schedule.partitions import resolve_partition
+from overnight.tasks.errors import JobError
 
 
 def job(path: str = "s3://b/{partition}", **schedule) -> Job:

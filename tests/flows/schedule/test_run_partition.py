@@ -15,7 +15,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.flow_engine import run_flow
 from prefect.states import AwaitingConcurrencySlot, AwaitingRetry, Pending, Scheduled
 
-from flows.batch_inference import batch_inference
+from overnight.flows.batch_inference import batch_inference
 
 SCHEDULED = datetime(2025, 11, 19, 23, 30, tzinfo=UTC)  # in Berlin it is the 20th
 

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from flows.beginning import MODELS, WORK, Answers, create, find_source, source_kinds, works_for
-from flows.interview import answered
-from flows.job import load_job
-from flows.prefect_file import deployable
-from tasks.errors import JobError
+from overnight.cli.init_prompts import answered
+from overnight.cli.init_templates import MODELS, WORK, Answers, create, find_source, source_kinds, works_for
+from overnight.flows.deploy.prefect_yaml import deployable
+from overnight.flows.job.model import load_job
+from overnight.tasks.errors import JobError
 from tests.flows.conftest import Overnight
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from flows.cli import main
+from overnight.cli.main import main
 from tests.flows.conftest import Overnight
 
 JOB = {"name": "pictures", "checks": {"max_quarantined": 0.0}}
@@ -111,7 +111,7 @@ def test_validate_accepts_a_good_file_and_prints_the_schema(overnight: Overnight
 
 
 def test_the_shipped_schema_is_the_current_one(overnight: Overnight) -> None:
-    shipped = Path(__file__).parents[2] / "deployments/jobs/job.schema.json"
+    shipped = Path(__file__).parents[3] / "deployments/jobs/job.schema.json"
     assert json.loads(shipped.read_text()) == json.loads(overnight("validate", "--schema").stdout)
 
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_deployed_is_refused_before_a_server_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("flows.server.prefect_server", lambda: pytest.fail("a server was started"))
+    monkeypatch.setattr("overnight.flows.runs.local_server.prefect_server", lambda: pytest.fail("a server was started"))
     job = {"name": "it", "source": {"kind": "csv", "path": "/in"}, "sink": {"kind": "csv", "path": "out"}}
     Path("job.yaml").write_text(yaml.safe_dump(job))
     done = CliRunner().invoke(main, arguments)

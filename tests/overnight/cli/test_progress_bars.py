@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from flows.job import Job
-from flows.terminal import progress, show_matches, show_receipt
+from overnight.cli.progress_bars import progress, show_matches, show_receipt
+from overnight.flows.job.model import Job
 from tests.prefect_api import ask
 
 
@@ -55,8 +55,8 @@ def test_the_files_of_a_sample_are_named_where_they_lie_and_what_was_passed_over
 def test_without_a_terminal_lines_say_which_task_runs_and_how_far_the_rows_are(
     prefect_api: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("flows.terminal.SECONDS_BETWEEN_LOOKS", 0.1)
-    monkeypatch.setattr("flows.terminal.SECONDS_BETWEEN_LINES", 0.2)
+    monkeypatch.setattr("overnight.cli.progress_bars.SECONDS_BETWEEN_LOOKS", 0.1)
+    monkeypatch.setattr("overnight.cli.progress_bars.SECONDS_BETWEEN_LINES", 0.2)
     flow = ask(prefect_api, "/flows/", {"name": "test-terminal"})["id"]
     run = ask(prefect_api, "/flow_runs/", {"flow_id": flow})["id"]
     shown = ""

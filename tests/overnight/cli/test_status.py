@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from flows import calendar
-from flows.ledger import STATUSES, Entry, Status
-from flows.partition_artifacts import calendar_markdown, partitions_shown
-from flows.status import show_status
-from tasks.errors import OvernightError
+from overnight.cli.status import show_status
+from overnight.flows.ledger import calendar_view
+from overnight.flows.ledger.artifacts import calendar_markdown, partitions_shown
+from overnight.flows.ledger.partition_status import STATUSES, Entry, Status
+from overnight.tasks.errors import OvernightError
 from tests.flows.conftest import RunJob
 from tests.prefect_api import ask
 
@@ -116,7 +116,7 @@ def test_the_calendar_in_markdown_has_a_table_a_month_with_the_weekdays_right() 
 
 
 def test_every_status_is_counted() -> None:
-    assert calendar.count([entry("all", "stale")]) == {**dict.fromkeys(STATUSES, 0), "stale": 1}
+    assert calendar_view.count([entry("all", "stale")]) == {**dict.fromkeys(STATUSES, 0), "stale": 1}
 
 
 def artifact(api: str, key: str) -> Any:

@@ -12,28 +12,28 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from tasks.errors import JobError, RowError
-from tasks.extras import EXTRAS
-from tasks.infer.keras_model import KerasModel
-from tasks.infer.onnx_model import OnnxModel
-from tasks.infer.sharding import on_devices
-from tasks.infer.sklearn_model import SklearnModel
-from tasks.ingest.delta import Delta
-from tasks.ingest.iceberg import Iceberg
-from tasks.ingest.lance import Lance
-from tasks.ingest.tf_example import features_of
-from tasks.ingest.tf_records import records
-from tasks.ingest.uris import Uris
-from tasks.preprocess.decode_audio import DecodeAudio
-from tasks.preprocess.decode_image import MAX_IMAGE_PIXELS, allow_pixels, decode_image
-from tasks.preprocess.pdf_text import PdfText
-from tasks.preprocess.resize_image import ResizeImage
-from tasks.preprocess.sample_frames import SampleFrames
-from tasks.search.published import newest_version
-from tasks.storage import Location
-from tasks.write import delta_table, lance_table
-from tasks.write.database import engine
-from tasks.write.iceberg_table import Opened
+from overnight.tasks.config.extras import EXTRAS
+from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.infer.huggingface.device_map import on_devices
+from overnight.tasks.infer.models.keras import KerasModel
+from overnight.tasks.infer.models.onnx import OnnxModel
+from overnight.tasks.infer.models.sklearn import SklearnModel
+from overnight.tasks.ingest.formats.tf_example import features_of
+from overnight.tasks.ingest.formats.tfrecord import records
+from overnight.tasks.ingest.sources.delta import Delta
+from overnight.tasks.ingest.sources.iceberg import Iceberg
+from overnight.tasks.ingest.sources.lance import Lance
+from overnight.tasks.ingest.sources.uris import Uris
+from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
+from overnight.tasks.preprocess.steps.decode_image import MAX_IMAGE_PIXELS, allow_pixels, decode_image
+from overnight.tasks.preprocess.steps.pdf_text import PdfText
+from overnight.tasks.preprocess.steps.resize_image import ResizeImage
+from overnight.tasks.preprocess.steps.sample_frames import SampleFrames
+from overnight.tasks.search.published_rows import newest_version
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.tables import delta, lance
+from overnight.tasks.write.tables.database import engine
+from overnight.tasks.write.tables.iceberg import Opened
 
 FILE = __file__  # a file that is there; the libraries are missing before anything reads it
 
@@ -62,7 +62,7 @@ CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("av", "decode_audio", "preprocess", lambda _: DecodeAudio(sampling_rate=8000).build()),
     ("av", "sample_frames", "preprocess", lambda _: SampleFrames(every_seconds=1).build()),
     ("cv2", "resize_image, decode: fast", "preprocess", lambda _: ResizeImage(size=8, decode="fast").build()),
-    ("deltalake", "sink.kind: delta", "write", lambda here: delta_table.open_table(Location(str(here)))),
+    ("deltalake", "sink.kind: delta", "write", lambda here: delta.open_table(Location(str(here)))),
     ("deltalake", "source.kind: delta", "ingest", lambda here: list(Delta(path=str(here)).files("all"))),
     ("gcsfs", "gcs://", "plan", lambda _: Location("gcs://bucket/in").open_filesystem()),
     ("google.protobuf", "tfrecord", "ingest", lambda _: features_of(b"")),
@@ -70,7 +70,7 @@ CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("jax", "backend: jax", "infer", lambda _: KerasModel(file=FILE, columns=["x"], backend="jax").load()),
     ("joblib", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),
     ("keras", "kind: keras", "infer", lambda _: KerasModel(file=FILE, columns=["x"]).load()),
-    ("lance", "sink.kind: lance", "write", lambda here: lance_table.open_table(Location(str(here)))),
+    ("lance", "sink.kind: lance", "write", lambda here: lance.open_table(Location(str(here)))),
     ("lance", "source.kind: lance", "ingest", lambda here: list(Lance(path=str(here)).files("all"))),
     ("lance", "search", "plan", lambda here: newest_version(Location(str(here)))),
     ("onnxruntime", "kind: onnx", "infer", lambda _: OnnxModel(file=FILE, columns=["x"]).load()),

@@ -15,10 +15,10 @@ import yaml
 from PIL import Image
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tasks.leaf import Leaf
-from tasks.plugins import with_plugins
+from overnight.tasks.config.plugins import with_plugins
+from overnight.tasks.config.settings import Leaf
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LEAVES = '''
 """Four leaves of a room each."""
 from typing import Annotated, Any, Literal
@@ -26,11 +26,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from tasks import row_work, rows
-from tasks.infer.predictor import Predict, Predictor
-from tasks.ingest.jsonl import Jsonl
-from tasks.preprocess.step import PreprocessStep
-from tasks.write.parquet import ParquetSink
+from overnight.tasks.rows import apply as row_work
+from overnight.tasks.rows import blocks as rows
+from overnight.tasks.infer.predictor import Predict, Predictor
+from overnight.tasks.ingest.sources.jsonl import Jsonl
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.write.sinks.parquet import ParquetSink
 
 
 class Records(Jsonl):
@@ -98,7 +99,7 @@ def installed(tmp_path: Path) -> Path:
 
 def overnight(folder: Path, site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-c", "from flows.cli import main; main(prog_name='overnight')", *arguments]
+    command = [sys.executable, "-c", "from overnight.cli.main import main; main(prog_name='overnight')", *arguments]
     return subprocess.run(
         command,
         cwd=folder,
@@ -141,7 +142,7 @@ def test_a_plugin_that_cannot_be_used_costs_only_the_jobs_that_name_it(installed
         "inference.0: the plug-in wrong_name of the package more-leaves cannot be used: expected kind: "
         'Literal["wrong_name"] = "wrong_name" in more_leaves:Lengths, found \'lengths\'.',
         "inference.1: the plug-in no_leaf of the package more-leaves cannot be used: expected more_leaves:LEAVES to "
-        "inherit from tasks.infer.predictor.Predictor, found 4.",
+        "inherit from overnight.tasks.infer.predictor.Predictor, found 4.",
         "inference.2: the plug-in room of the package more-leaves cannot be used: expected more_leaves:Shout to",
         "more-leaves: its plug-in for kind: resize_image is left out: that is built in",
     ):
@@ -198,7 +199,7 @@ def test_a_kind_that_two_packages_bring_is_refused_and_names_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (
-        "from typing import Literal\nfrom tasks.leaf import Leaf\n\nclass Twice(Leaf):\n"
+        "from typing import Literal\nfrom overnight.tasks.config.settings import Leaf\n\nclass Twice(Leaf):\n"
         "    kind: Literal['twice'] = 'twice'\n"
     )
     for package in ("first_package", "second_package"):

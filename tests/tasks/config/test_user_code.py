@@ -1,12 +1,14 @@
 import hashlib
 import os
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
-from tasks.errors import JobError
-from tasks.targets import fingerprint, import_target
+from overnight.tasks.config.user_code import fingerprint, import_target
+from overnight.tasks.errors import JobError
 
 
 @pytest.fixture
@@ -45,6 +47,23 @@ def test_the_working_directory_comes_after_installed_packages(project):
     assert sys.path[-1] == os.getcwd()
     assert sys.path.count(os.getcwd()) == 1
     assert "" not in sys.path
+
+
+def test_modules_of_the_user_s_own_may_be_called_tasks_and_flows(tmp_path: Path):
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "tasks.py").write_text("class Model: name = 'mine'")
+    (tmp_path / "flows/steps.py").write_text("def clean(): return 'mine'")
+    code = """
+        from overnight.cli.main import main
+        from overnight.flows.batch_inference import batch_inference
+        from overnight.tasks.config.user_code import import_target
+
+        print(import_target("tasks:Model", "infer").name, import_target("flows.steps:clean", "preprocess")())
+    """
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, cwd=tmp_path, env=alone, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "mine mine\n", done.stderr
 
 
 def test_a_missing_name_lists_what_is_near(project):

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-import flows
-from tasks import own_lines, rows
-from tasks.errors import RowError
+import overnight
+from overnight.tasks.config import user_frames
+from overnight.tasks.errors import RowError
+from overnight.tasks.rows import blocks
 
 STEPS = """import json
 
@@ -41,29 +42,29 @@ def raised_by(work: Callable[[], Any]) -> BaseException:
 def test_the_place_is_the_innermost_line_that_is_no_library_s(steps: dict[str, Any]) -> None:
     error = raised_by(lambda: steps["clean"]("{"))
     assert isinstance(error, json.JSONDecodeError)
-    assert rows.error_message(error).endswith("(char 1) (steps.py:4, in clean)")
-    assert own_lines.quoted(error) == "\n  steps.py:4, in clean: return json.loads(text)"
+    assert blocks.error_message(error).endswith("(char 1) (steps.py:4, in clean)")
+    assert user_frames.quoted(error) == "\n  steps.py:4, in clean: return json.loads(text)"
 
 
 def test_the_place_ends_the_first_line_of_a_reason(steps: dict[str, Any]) -> None:
-    told = rows.error_message(raised_by(steps["two_lines"]))  # type: ignore[arg-type]
+    told = blocks.error_message(raised_by(steps["two_lines"]))  # type: ignore[arg-type]
     assert told == "first (steps.py:10, in two_lines)\nsecond"
 
 
 def test_a_row_error_has_the_place_of_its_cause_once(steps: dict[str, Any]) -> None:
     error = RowError("the code called sys.exit(3)")
     error.__cause__ = raised_by(steps["leave"])
-    told = rows.error_message(error)
+    told = blocks.error_message(error)
     assert told == "the code called sys.exit(3) (steps.py:7, in leave)"
     again = RowError(f"a#1: {told} (1 of 2 rows)")
     again.__cause__ = error.__cause__
-    assert rows.error_message(again) == f"a#1: {told} (1 of 2 rows)"
+    assert blocks.error_message(again) == f"a#1: {told} (1 of 2 rows)"
 
 
 def test_an_error_of_libraries_alone_has_no_place() -> None:
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads("{")
-    told = rows.error_message(caught.value.with_traceback(caught.tb.tb_next))
+    told = blocks.error_message(caught.value.with_traceback(caught.tb.tb_next))
     assert told.endswith("(char 1)")
 
 
@@ -75,9 +76,9 @@ def test_an_error_of_libraries_alone_has_no_place() -> None:
         ("<frozen importlib._bootstrap>", False),
         ("<string>", False),
         (json.__file__, False),
-        (rows.__file__, False),
-        (flows.__file__, False),
+        (blocks.__file__, False),
+        (overnight.__file__, False),
     ],
 )
 def test_own_code_is_no_part_of_overnight_of_python_or_of_a_package(file: str, is_own: bool) -> None:
-    assert own_lines.is_own(file) == is_own
+    assert user_frames.is_own(file) == is_own

@@ -14,17 +14,17 @@ import pytest
 import torch
 from ray._private.accelerators import get_all_accelerator_resource_names
 
-from tasks.errors import JobError
-from tasks.infer import accelerators
-from tasks.infer.kinds import AnyPredictor
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer import accelerators
+from overnight.tasks.infer.kinds import AnyPredictor
 from tests.tasks.infer.chat_models import chat_model
 from tests.tasks.infer.detectors import write_detector
+from tests.tasks.infer.models.test_image_captioning import llava
+from tests.tasks.infer.models.test_image_classification import MODELS, saved
+from tests.tasks.infer.models.test_text_classification import bert
+from tests.tasks.infer.models.test_text_classification import saved as saved_text_model
 from tests.tasks.infer.speech import write_whisper
-from tests.tasks.infer.test_image_captioning import llava
-from tests.tasks.infer.test_image_classification import MODELS, saved
-from tests.tasks.infer.test_query import small_clip
-from tests.tasks.infer.test_text_classification import bert
-from tests.tasks.infer.test_text_classification import saved as saved_text_model
+from tests.tasks.infer.test_query_embedding import small_clip
 
 IMAGES = {"image": np.zeros((2, 40, 40, 3), np.uint8)}
 TEXTS = {"text": np.array(["the old cat", "sea"], object)}
@@ -122,4 +122,4 @@ def test_nothing_names_one_makers_devices() -> None:
     """Errors of devices apart, whose words are their makers'."""
     for room in ("flows", "tasks"):
         for path in (Path(__file__).parents[3] / room).rglob("*.py"):
-            assert "cuda" not in path.read_text().lower() or path.name == "faults.py", path
+            assert "cuda" not in path.read_text().lower() or path.name == "device_errors.py", path

@@ -15,13 +15,13 @@ from transformers import (
     ViTModel,
 )
 
-from tasks.errors import JobError
-from tasks.infer.image_classification import ImageClassification
-from tasks.infer.image_embedding import ImageEmbedding
-from tasks.infer.query import embed_image, embed_text, embedder
-from tasks.infer.text_embedding import TextEmbedding
-from tests.tasks.infer.test_image_embedding import TOWER, VISION, some_images
-from tests.tasks.infer.test_text_embedding import MINILM, word_tokenizer
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.models.image_classification import ImageClassification
+from overnight.tasks.infer.models.image_embedding import ImageEmbedding
+from overnight.tasks.infer.models.text_embedding import TextEmbedding
+from overnight.tasks.infer.query_embedding import embed_image, embed_text, embedder
+from tests.tasks.infer.models.test_image_embedding import TOWER, VISION, some_images
+from tests.tasks.infer.models.test_text_embedding import MINILM, word_tokenizer
 from tests.tasks.infer.words import WORDS
 
 SENTENCE = "two old dogs run past the red house"

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from tasks.infer import shared_clock
-from tasks.infer.shared_clock import SharedClock
+from overnight.tasks.infer import shared_clock
+from overnight.tasks.infer.shared_clock import SharedClock
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from tasks.errors import RowError
-from tasks.infer.text_generation import TextGeneration
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.models.text_generation import TextGeneration
 from tests.tasks.infer.chat_models import VOCABULARY, chat_tokenizer, some_words
 
 TEXTS = some_words(8)

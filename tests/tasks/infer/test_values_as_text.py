@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks import row_work
-from tasks.arrays import to_arrow
-from tasks.errors import RowError
-from tasks.infer.as_text import as_texts
-from tasks.infer.openai_endpoint import OpenAI
-from tasks.infer.text_generation import TextGeneration
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.models.openai import OpenAI
+from overnight.tasks.infer.models.text_generation import TextGeneration
+from overnight.tasks.infer.values_as_text import as_texts
+from overnight.tasks.rows import apply
+from overnight.tasks.rows.tensors import to_arrow
 from tests.tasks.blocks import source_block
 
 NOON = datetime.datetime(2024, 2, 29, 12)
@@ -68,10 +68,10 @@ def test_a_row_of_a_batch_with_nulls_is_asked_with_its_own_whole_number() -> Non
     def asked(batch: dict[str, np.ndarray]) -> dict[str, Any]:
         return {"asked": [messages[0]["content"] for messages in model.messages(batch)]}
 
-    def work(live: pa.Table) -> row_work.Outcome:
-        return row_work.outcome_of(asked, live, "infer", "model", model.given)
+    def work(live: pa.Table) -> apply.Outcome:
+        return apply.outcome_of(asked, live, "infer", "model", model.given)
 
-    done = row_work.apply(source_block(0, 0, rows), "infer", work)
+    done = apply.apply(source_block(0, 0, rows), "infer", work)
     assert done["asked"].to_pylist() == ["1 of 3", None]
     assert done["__error_message"][1].as_py() == "qty: expected a value for the user, found none."
 

@@ -12,16 +12,17 @@ import pytest
 import ray
 from pydantic import ValidationError
 
-from tasks import fork_server, row_work, rows
-from tasks.errors import ContractError
-from tasks.infer.predictor import Batch, Predict, Predictor
-from tasks.infer.task import columns_read, strategy
-from tasks.infer.text_embedding import TextEmbedding
-from tasks.infer.trial import Trying
-from tasks.infer.worker import ForkedPreparingWorker, PreparingWorker, Worker, drop_heavy
-from tasks.preprocess.derive_columns import DeriveColumns
-from tasks.preprocess.run_steps import run_steps
-from tasks.resources import Pool
+from overnight.tasks.errors import ContractError
+from overnight.tasks.infer.autotune.trial import Trying
+from overnight.tasks.infer.models.text_embedding import TextEmbedding
+from overnight.tasks.infer.predictor import Batch, Predict, Predictor
+from overnight.tasks.infer.task import columns_read, strategy
+from overnight.tasks.infer.worker import ForkedPreparingWorker, PreparingWorker, Worker, drop_heavy
+from overnight.tasks.preprocess.run_steps import run_steps
+from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
+from overnight.tasks.resources.plan import Pool
+from overnight.tasks.rows import apply, blocks
+from overnight.tasks.workers import fork_server
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
@@ -68,18 +69,18 @@ def test_rows_that_a_worker_prepares_come_in_batches_all_the_same(tmp_path: Path
     worker = PreparingWorker(prepare, predictor=Counting(batch_size=4), run=run, **settings)
     made = list(worker(block(10)))
     assert counts(made) == [4] * 8 + [2] * 2
-    assert rows.joined(made)["sum"].to_pylist() == [10 * x + 1 for x in range(10)]
-    assert rows.joined(made)["__row"].to_pylist() == list(range(10))
+    assert blocks.joined(made)["sum"].to_pylist() == [10 * x + 1 for x in range(10)]
+    assert blocks.joined(made)["__row"].to_pylist() == list(range(10))
 
 
 @pytest.mark.parametrize(("most", "pieces"), [(1, 3), (2**20, 1)])
 def test_results_are_handed_on_together_while_they_are_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, pieces: int
 ) -> None:
-    monkeypatch.setattr("tasks.infer.worker.BYTES_AT_ONCE", most)
+    monkeypatch.setattr("overnight.tasks.infer.worker.BYTES_AT_ONCE", most)
     made = list(Worker(Counting(batch_size=4), make_run(tmp_path), "", True, [], [])(block(10)))
     assert len(made) == pieces
-    assert rows.joined(made)["__row"].to_pylist() == list(range(10))
+    assert blocks.joined(made)["__row"].to_pylist() == list(range(10))
 
 
 def test_a_forked_worker_gives_what_one_gives_that_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +96,7 @@ def test_a_forked_worker_gives_what_one_gives_that_is_not(tmp_path: Path, monkey
         here = PreparingWorker(prepare, keep=[], **settings)
         for count in (10, 3):
             [there], [expected] = forked(block(count)), here(block(count))
-            assert rows.visible(there).equals(rows.visible(expected))
+            assert blocks.visible(there).equals(blocks.visible(expected))
         with pytest.raises(ContractError, match="needs a column 'x'"):
             list(forked(block(2).drop_columns("x")))
 
@@ -123,13 +124,19 @@ def test_what_models_behind_do_not_read_goes_as_soon_as_a_model_is_done_with_it(
     assert (columns_read([]), columns_read([texts]), columns_read([texts, Counting()])) == ([], ["text", "label"], None)
     table = block(2)
     for name in ("image", "sound"):
-        table = rows.with_column(table, name, pa.array([b"a", b"b"]))
+        table = blocks.with_column(table, name, pa.array([b"a", b"b"]))
     worker = Worker(Counting(batch_size=4), make_run(tmp_path), "first_", True, [], ["sound"])
-    assert list(rows.visible(next(worker(table))).column_names) == ["row_id", "x", "sound", "first_count", "first_sum"]
+    assert list(blocks.visible(next(worker(table))).column_names) == [
+        "row_id",
+        "x",
+        "sound",
+        "first_count",
+        "first_sum",
+    ]
 
 
 def test_bytes_of_a_table_are_published_and_those_that_are_files_are_left_out_by_name(tmp_path: Path) -> None:
-    table = rows.with_column(block(2), "photo", pa.array([b"a", None]))
+    table = blocks.with_column(block(2), "photo", pa.array([b"a", None]))
     for without_a_model in (True, False):
 
         def done(without_a_model: bool = without_a_model, **settings: bool) -> pa.Table:
@@ -137,10 +144,10 @@ def test_bytes_of_a_table_are_published_and_those_that_are_files_are_left_out_by
                 return drop_heavy(table, [], **settings)
             return next(Worker(Counting(batch_size=4), make_run(tmp_path), "", True, [], [], **settings)(table))
 
-        assert "photo" not in rows.visible(done()).column_names
-        assert rows.left_out(done()) == ["photo"]
+        assert "photo" not in blocks.visible(done()).column_names
+        assert blocks.left_out(done()) == ["photo"]
         stays = done(bytes_stay=True)
-        assert (rows.visible(stays)["photo"].to_pylist(), rows.left_out(stays)) == ([b"a", None], [])
+        assert (blocks.visible(stays)["photo"].to_pylist(), blocks.left_out(stays)) == ([b"a", None], [])
 
 
 class Meeting(Predictor):
@@ -203,18 +210,18 @@ def test_a_worker_that_was_started_again_makes_one_call_at_a_time(
         return [found for tables in made for table in tables for found in table["met"].to_pylist()]
 
     assert all(met(Worker(predictor=Meeting(), run=run, **settings)))
-    monkeypatch.setattr("tasks.infer.worker.was_restarted", lambda: True)
+    monkeypatch.setattr("overnight.tasks.infer.worker.was_restarted", lambda: True)
     assert not any(met(Worker(predictor=Meeting(), run=run, **settings)))
 
 
 def test_where_a_condition_holds_the_model_runs_elsewhere_is_null(tmp_path: Path) -> None:
     worker = Worker(Counting(batch_size=4, where="x % 3 == 0"), make_run(tmp_path), "heavy_", True, [], [])
-    made = rows.joined(worker(block(40)))
+    made = blocks.joined(worker(block(40)))
     assert made["__row"].to_pylist() == list(range(40))
     assert made["heavy_sum"].to_pylist() == [x + 1 if x % 3 == 0 else None for x in range(40)]
     # 14 rows of 40, which are in hand 32 at a time: calls of 4, not of the one or two that four rows hold
     assert [count for count in made["heavy_count"].to_pylist() if count] == [4] * 8 + [3] * 3 + [3] * 3
-    assert made["__state"].to_pylist() == [rows.LIVE] * 40
+    assert made["__state"].to_pylist() == [blocks.LIVE] * 40
 
 
 def test_where_no_row_is_the_models_its_columns_are_null_in_the_types_of_the_trial(tmp_path: Path) -> None:
@@ -253,10 +260,10 @@ class Knowing(Predictor):
     def load(self) -> Predict:
         asked: list[int] = []
 
-        def predict(batch: Batch) -> row_work.Outcome:
+        def predict(batch: Batch) -> apply.Outcome:
             asked.extend(batch["x"].tolist())
             odd = {row: ValueError(f"{x} is odd") for row, x in enumerate(batch["x"]) if x % 2}
-            return row_work.Outcome({"seen": [len(asked)] * len(batch["x"])}, failed=odd)
+            return apply.Outcome({"seen": [len(asked)] * len(batch["x"])}, failed=odd)
 
         return predict
 
@@ -266,9 +273,9 @@ def test_rows_that_a_model_knows_to_have_failed_cost_no_other_row_a_second_call(
     tmp_path: Path, where: str | None
 ) -> None:
     worker = Worker(Knowing(batch_size=4, where=where), make_run(tmp_path), "", True, [], [])
-    done = rows.joined(worker(block(12)))
+    done = blocks.joined(worker(block(12)))
     failed = [x for x in range(12) if x % 2 and (where is None or x >= 5)]
     states = done["__state"].to_pylist()
-    assert [row for row, state in enumerate(states) if state == rows.QUARANTINED] == failed
+    assert [row for row, state in enumerate(states) if state == blocks.QUARANTINED] == failed
     assert [done["__error_message"][x].as_py() for x in failed] == [f"{x} is odd" for x in failed]
     assert max(seen for seen in done["seen"].to_pylist() if seen) == (12 if where is None else 7)

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tasks import rows
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.source import Source
-from tasks.reading_order import PENDING
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.rows import blocks
+from overnight.tasks.state.read_plan import PENDING
 
 
 @dataclass
@@ -37,14 +37,14 @@ def read_all(source: Source, units: pa.Table | None = None, schema: pa.Schema | 
     pending = units.append_column("settled", pa.nulls(len(units), pa.list_(pa.int64()))).cast(PENDING)
     found, numbers, ends = Read(), defaultdict(list), {}
     for block in source.read(pending, schema):
-        for row, shown in zip(block.to_pylist(), rows.visible(block).to_pylist(), strict=True):
+        for row, shown in zip(block.to_pylist(), blocks.visible(block).to_pylist(), strict=True):
             unit, number, state = row["__unit"], row["__row"], row["__state"]
-            if state == rows.END:
+            if state == blocks.END:
                 assert unit not in ends
                 ends[unit] = number
                 continue
             numbers[unit].append(number)
-            if state == rows.LIVE:
+            if state == blocks.LIVE:
                 found.good[row["row_id"]] = shown
             else:
                 assert row["__stage"] == "ingest"

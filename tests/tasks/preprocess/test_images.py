@@ -9,11 +9,11 @@ import pytest
 from PIL import Image, ImageFile
 from pydantic import ValidationError
 
-from tasks import arrays, row_work, rows
-from tasks.errors import ContractError
-from tasks.preprocess.decode_image import MAX_IMAGE_PIXELS, DecodeImage, allow_pixels
-from tasks.preprocess.fast_decode import decode_scaled
-from tasks.preprocess.resize_image import ResizeImage
+from overnight.tasks.errors import ContractError
+from overnight.tasks.preprocess.images.scaled_jpeg import decode_scaled
+from overnight.tasks.preprocess.steps.decode_image import MAX_IMAGE_PIXELS, DecodeImage, allow_pixels
+from overnight.tasks.preprocess.steps.resize_image import ResizeImage
+from overnight.tasks.rows import apply, blocks, tensors
 from tests.tasks.blocks import source_block
 
 BINARY = pa.large_binary()
@@ -32,37 +32,37 @@ def encode(image: np.ndarray | Image.Image, kind: str = "PNG", **settings) -> by
 
 
 def block_of(values: list, kind: pa.DataType | None = BINARY) -> pa.Table:
-    column = pa.array(values, kind) if kind else arrays.to_arrow(values)
+    column = pa.array(values, kind) if kind else tensors.to_arrow(values)
     names = [f"{i}.png" for i in range(len(values))]
     return source_block(0, 0, pa.table({"row_id": names, "image": column}))
 
 
 def decode(*encoded: bytes | None, **settings) -> pa.Table:
-    return row_work.apply(block_of(list(encoded)), "preprocess", DecodeImage(**settings).build())
+    return apply.apply(block_of(list(encoded)), "preprocess", DecodeImage(**settings).build())
 
 
 def decoded(encoded: bytes) -> np.ndarray:
     block = decode(encoded)
     assert block["__error_message"].to_pylist() == [None]
-    return arrays.to_numpy(block["image"])[0]
+    return tensors.to_numpy(block["image"])[0]
 
 
 def reason(block: pa.Table, row: int = 0) -> str:
-    assert block["__state"][row].as_py() == rows.QUARANTINED
+    assert block["__state"][row].as_py() == blocks.QUARANTINED
     return block["__error_message"][row].as_py()
 
 
 def test_images_of_one_size_come_out_stacked_and_equal_to_pillows():
     images = [smooth(20, 30) for _ in range(3)]
     block = decode(*[encode(image) for image in images])
-    result = arrays.to_numpy(block["image"])
+    result = tensors.to_numpy(block["image"])
     assert result.dtype == np.uint8
     assert np.array_equal(result, np.stack(images))
 
 
 def test_images_of_several_sizes_keep_theirs():
     images = [smooth(20, 30), smooth(5, 6), smooth(20, 30)]
-    result = arrays.to_numpy(decode(*[encode(image) for image in images])["image"])
+    result = tensors.to_numpy(decode(*[encode(image) for image in images])["image"])
     assert [image.shape for image in result] == [(20, 30, 3), (5, 6, 3), (20, 30, 3)]
     assert all(np.array_equal(a, b) for a, b in zip(result, images, strict=True))
 
@@ -157,9 +157,9 @@ def test_a_broken_image_costs_only_its_row(name):
     data, expected = broken()[name]
     good = smooth(8, 8)
     block = decode(encode(good), data, encode(good), max_image_pixels=1_000_000)
-    assert block["__state"].to_pylist() == [rows.LIVE, rows.QUARANTINED, rows.LIVE]
+    assert block["__state"].to_pylist() == [blocks.LIVE, blocks.QUARANTINED, blocks.LIVE]
     assert expected in reason(block, 1)
-    assert np.array_equal(arrays.to_numpy(block["image"])[2], good)
+    assert np.array_equal(tensors.to_numpy(block["image"])[2], good)
 
 
 def test_a_decompression_bomb_is_refused_before_it_is_decoded():
@@ -178,8 +178,8 @@ def test_no_truncation_yields_other_pixels(kind):
     encoded = encode(smooth(40, 40), kind)
     whole = decoded(encoded)
     block = decode(*[encoded[:length] for length in range(1, len(encoded), max(1, len(encoded) // 60))], encoded)
-    for state, image in zip(block["__state"].to_pylist(), arrays.to_numpy(block["image"]), strict=True):
-        assert state == rows.QUARANTINED or np.array_equal(image, whole)
+    for state, image in zip(block["__state"].to_pylist(), tensors.to_numpy(block["image"]), strict=True):
+        assert state == blocks.QUARANTINED or np.array_equal(image, whole)
 
 
 def test_truncated_images_stay_errors_where_a_library_allows_them(monkeypatch):
@@ -189,14 +189,14 @@ def test_truncated_images_stay_errors_where_a_library_allows_them(monkeypatch):
 
 
 def test_a_block_in_which_all_rows_fail_joins_one_in_which_none_does():
-    joined = rows.joined([decode(b"", b"x"), decode(encode(smooth(4, 5), "PNG"))])
-    assert joined["__state"].to_pylist() == [rows.QUARANTINED, rows.QUARANTINED, rows.LIVE]
-    assert joined.schema.field("image").type == arrays.TENSOR
+    joined = blocks.joined([decode(b"", b"x"), decode(encode(smooth(4, 5), "PNG"))])
+    assert joined["__state"].to_pylist() == [blocks.QUARANTINED, blocks.QUARANTINED, blocks.LIVE]
+    assert joined.schema.field("image").type == tensors.TENSOR
 
 
 def test_decoded_rows_pass_untouched():
     block = block_of([smooth(4, 5), smooth(6, 7)], None)
-    again = row_work.apply(block, "preprocess", DecodeImage().build())
+    again = apply.apply(block, "preprocess", DecodeImage().build())
     assert again["image"].equals(block["image"])
 
 
@@ -204,17 +204,17 @@ def test_a_missing_or_unfit_column_is_the_settings_fault_not_the_rows():
     with pytest.raises(ContractError, match=r"expected a column 'photo', found row_id, image"):
         decode(b"", column="photo")
     with pytest.raises(ContractError, match=r"found string"):
-        row_work.apply(block_of(["a"], pa.string()), "preprocess", DecodeImage().build())
+        apply.apply(block_of(["a"], pa.string()), "preprocess", DecodeImage().build())
     with pytest.raises(ContractError, match=r"decoded or as files, in column 'image', found string"):
-        row_work.apply(block_of(["a"], pa.string()), "preprocess", ResizeImage(size=4).build())
+        apply.apply(block_of(["a"], pa.string()), "preprocess", ResizeImage(size=4).build())
     with pytest.raises(ContractError, match=r"decode: fast expects image files .*, found decoded images"):
-        row_work.apply(block_of([smooth(8, 8)], None), "preprocess", ResizeImage(size=4, decode="fast").build())
+        apply.apply(block_of([smooth(8, 8)], None), "preprocess", ResizeImage(size=4, decode="fast").build())
 
 
 def resize(*images: np.ndarray, **settings) -> np.ndarray:
-    block = row_work.apply(block_of(list(images), None), "preprocess", ResizeImage(**settings).build())
+    block = apply.apply(block_of(list(images), None), "preprocess", ResizeImage(**settings).build())
     assert block["__error_message"].null_count == len(block)
-    return arrays.to_numpy(block["image"])
+    return tensors.to_numpy(block["image"])
 
 
 @pytest.mark.parametrize("shape", [(50, 80), (81, 50), (10, 10), (7, 300), (224, 224), (64, 33)])
@@ -250,26 +250,26 @@ def test_a_long_strip_is_cropped_while_it_is_scaled():
 
 def test_a_row_that_is_no_rgb_image_fails_alone():
     images = [smooth(8, 8), np.zeros((8, 8), np.uint8), np.zeros((8, 8, 3), np.float32)]
-    block = row_work.apply(block_of(images, None), "preprocess", ResizeImage(size=4).build())
+    block = apply.apply(block_of(images, None), "preprocess", ResizeImage(size=4).build())
     assert "found uint8 8 x 8" in reason(block, 1)
     assert "found float32 8 x 8 x 3" in reason(block, 2)
-    assert block["__state"][0].as_py() == rows.LIVE
+    assert block["__state"][0].as_py() == blocks.LIVE
 
 
 def from_files(*encoded: bytes | None, **settings) -> pa.Table:
-    return row_work.apply(block_of(list(encoded)), "preprocess", ResizeImage(**settings).build())
+    return apply.apply(block_of(list(encoded)), "preprocess", ResizeImage(**settings).build())
 
 
 def test_files_are_decoded_on_the_way_and_a_broken_one_fails_alone():
     files = [encode(smooth(50, 80)), b"", encode(smooth(40, 40), "JPEG"), encode(smooth(60, 60), "JPEG")[:-300]]
     for how in ("exact", "fast"):
         block = from_files(*files, size=32, decode=how)
-        assert block["__state"].to_pylist() == [rows.LIVE, rows.QUARANTINED, rows.LIVE, rows.QUARANTINED]
+        assert block["__state"].to_pylist() == [blocks.LIVE, blocks.QUARANTINED, blocks.LIVE, blocks.QUARANTINED]
         assert "the file is empty" in reason(block, 1)
         assert "expected a whole JPEG image of 60 x 60" in reason(block, 3)
-    at_once = arrays.to_numpy(from_files(files[0], files[2], size=32)["image"])
-    apart = row_work.apply(decode(files[0], files[2]), "preprocess", ResizeImage(size=32).build())
-    assert np.array_equal(at_once, arrays.to_numpy(apart["image"]))
+    at_once = tensors.to_numpy(from_files(files[0], files[2], size=32)["image"])
+    apart = apply.apply(decode(files[0], files[2]), "preprocess", ResizeImage(size=32).build())
+    assert np.array_equal(at_once, tensors.to_numpy(apart["image"]))
     assert "max_image_pixels = 99 pixels" in reason(from_files(files[2], size=32, decode="fast", max_image_pixels=99))
 
 
@@ -280,7 +280,7 @@ def test_fast_decoding_shows_the_same_picture(orientation, shape):
     exif[0x0112] = orientation
     file = encode(smooth(*shape), "JPEG", quality=95, exif=exif)
     fast, exact = (
-        arrays.to_numpy(from_files(file, size=(64, 96), decode=how)["image"]).astype(int) for how in ("fast", "exact")
+        tensors.to_numpy(from_files(file, size=(64, 96), decode=how)["image"]).astype(int) for how in ("fast", "exact")
     )
     assert np.abs(fast - exact).mean() < 2
     assert fast.shape == (1, 64, 96, 3)
@@ -304,14 +304,14 @@ def test_fast_decoding_takes_every_format(kind):
     allow_pixels(MAX_IMAGE_PIXELS)  # registers HEIF with Pillow, here to write one
     encoded = file.get(kind, lambda: encode(image, kind))()
     fast, exact = (
-        arrays.to_numpy(from_files(encoded, size=48, decode=how)["image"]).astype(int) for how in ("fast", "exact")
+        tensors.to_numpy(from_files(encoded, size=48, decode=how)["image"]).astype(int) for how in ("fast", "exact")
     )
     assert np.abs(fast - exact).mean() < 3
 
 
 def test_fast_decoding_changes_what_a_model_sees_by_little(shared_data):
     photos = [path.read_bytes() for path in sorted((shared_data / "photos").rglob("*.jpg"))]
-    fast, exact = (arrays.to_numpy(from_files(*photos, size=224, decode=how)["image"]) for how in ("fast", "exact"))
+    fast, exact = (tensors.to_numpy(from_files(*photos, size=224, decode=how)["image"]) for how in ("fast", "exact"))
     assert np.abs(fast.astype(int) - exact).mean() < 3  # of 255; the largest difference is in fine texture
 
 

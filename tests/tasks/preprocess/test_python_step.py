@@ -4,9 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks import row_work, rows
-from tasks.errors import ContractError, JobError
-from tasks.preprocess.python import PythonStep
+from overnight.tasks.errors import ContractError, JobError
+from overnight.tasks.preprocess.steps.python import PythonStep
+from overnight.tasks.rows import apply as row_work
+from overnight.tasks.rows import blocks
 from tests.tasks.blocks import source_block
 
 MODULE = """
@@ -91,7 +92,7 @@ def test_a_function_gets_the_batch_and_kwargs_and_other_columns_stay():
 
 def test_a_row_that_raises_costs_only_itself():
     result = apply("fails_on_three")
-    assert result["__state"].to_pylist() == [rows.LIVE, rows.LIVE, rows.QUARANTINED, rows.LIVE]
+    assert result["__state"].to_pylist() == [blocks.LIVE, blocks.LIVE, blocks.QUARANTINED, blocks.LIVE]
     assert result["__error_type"][2].as_py() == "ValueError"
     assert result["__error_message"][2].as_py() == "three is no number (my_steps.py:26, in fails_on_three)"
 
@@ -103,13 +104,13 @@ def exploded(target: str, *explode: str) -> pa.Table:
 
 def test_a_step_makes_a_row_of_each_entry_of_the_lists_that_it_returns():
     done = exploded("letters", "letter", "place")
-    assert done["__state"].to_pylist() == [rows.LIVE, rows.FILTERED, rows.LIVE, rows.LIVE]
+    assert done["__state"].to_pylist() == [blocks.LIVE, blocks.FILTERED, blocks.LIVE, blocks.LIVE]
     names = ["a#0", "c#0", "c#1", "d#0", "d#1", "d#2"]
-    assert rows.live_rows(done)[0].to_pylist() == [
+    assert blocks.live_rows(done)[0].to_pylist() == [
         {"row_id": name, "x": x, "t": t, "letter": t, "place": int(name[-1]), "first": t}
         for name, x, t in zip(names, [1, 3, 3, None, None, None], "prrsss", strict=True)
     ]
-    assert rows.live_rows(exploded("three_each", "letter"))[0]["letter"].to_pylist() == ["x", "y", "z"] * 4
+    assert blocks.live_rows(exploded("three_each", "letter"))[0]["letter"].to_pylist() == ["x", "y", "z"] * 4
 
 
 @pytest.mark.parametrize(

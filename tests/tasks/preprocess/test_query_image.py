@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tasks.errors import JobError
-from tasks.preprocess.decode_image import DecodeImage
-from tasks.preprocess.derive_columns import DeriveColumns
-from tasks.preprocess.filter_rows import FilterRows
-from tasks.preprocess.query import query_image, readable_image
-from tasks.preprocess.resize_image import ResizeImage, resize_image
+from overnight.tasks.errors import JobError
+from overnight.tasks.preprocess.query_image import query_image, readable_image
+from overnight.tasks.preprocess.steps.decode_image import DecodeImage
+from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
+from overnight.tasks.preprocess.steps.filter_rows import FilterRows
+from overnight.tasks.preprocess.steps.resize_image import ResizeImage, resize_image
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
 

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks import row_work, rows
-from tasks.preprocess.run_steps import run_steps, try_first_rows
-from tasks.preprocess.step import PreprocessStep
-from tasks.reading_order import PENDING, write_order
+from overnight.tasks.preprocess.run_steps import run_steps, try_first_rows
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.rows import apply, blocks
+from overnight.tasks.state.read_plan import PENDING, write_order
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
@@ -21,10 +21,10 @@ class Noting(PreprocessStep):
 
     kind: Literal["noting"] = "noting"
 
-    def build(self) -> row_work.Work:
-        def note(table: pa.Table) -> row_work.Outcome:
+    def build(self) -> apply.Work:
+        def note(table: pa.Table) -> apply.Outcome:
             empty = [row for row, file in enumerate(table["file"].to_pylist()) if file == b""]
-            return row_work.Outcome({"given": [len(table)] * len(table)}, failed={row: ValueError() for row in empty})
+            return apply.Outcome({"given": [len(table)] * len(table)}, failed={row: ValueError() for row in empty})
 
         return note
 
@@ -73,13 +73,13 @@ def test_what_a_sample_s_rows_cost_to_read_is_measured_warm(tmp_path: Path) -> N
 
     def read(units: pa.Table) -> Iterator[pa.Table]:
         block = source_block(0, 0, pa.table({"row_id": [f"a#{i}" for i in range(8)]}))
-        yield rows.measured(block, np.arange(8), "ingest", starts.pop() if starts else 0.008, 0)
+        yield blocks.measured(block, np.arange(8), "ingest", starts.pop() if starts else 0.008, 0)
 
     sample = try_first_rows(read, (), run, 8)
-    assert rows.seconds_a_row(sample, "ingest") == pytest.approx(0.001)
+    assert blocks.seconds_a_row(sample, "ingest") == pytest.approx(0.001)
 
 
 def test_a_piece_whose_rows_all_fail_is_handed_on_with_the_others(tmp_path: Path) -> None:
     [joined] = made_of([b"x", b"", b"x"], tmp_path, OneAtATime())
-    assert joined["__state"].to_pylist() == [rows.LIVE, rows.QUARANTINED, rows.LIVE]
+    assert joined["__state"].to_pylist() == [blocks.LIVE, blocks.QUARANTINED, blocks.LIVE]
     assert joined["given"].to_pylist() == [1, None, 1]

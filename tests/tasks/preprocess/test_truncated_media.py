@@ -6,9 +6,9 @@ import av
 import numpy as np
 import pytest
 
-from tasks.errors import RowError
-from tasks.preprocess import cut_off
-from tasks.preprocess.media import opened
+from overnight.tasks.errors import RowError
+from overnight.tasks.preprocess import truncated_media
+from overnight.tasks.preprocess.ffmpeg import opened
 from tests.tasks.preprocess.sounds import compressed, tone, wav
 from tests.tasks.preprocess.videos import RATE, picture, video
 
@@ -67,7 +67,7 @@ def compressed_as(codec: str, container: str, options: dict[str, str]) -> bytes:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_whole_file_lacks_nothing(name: str) -> None:
-    assert cut_off.what_is_missing(FILES[name]()) == ""
+    assert truncated_media.what_is_missing(FILES[name]()) == ""
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.97, 0.999])
@@ -85,20 +85,20 @@ def test_a_file_that_breaks_off_says_so_itself(name: str, share: float) -> None:
 def test_wherever_a_file_breaks_off_nothing_but_a_reason_comes_of_it(name: str) -> None:
     content = FILES[name]()
     for stop in (*range(64), *range(64, len(content), len(content) // 97)):
-        assert isinstance(cut_off.what_is_missing(content[:stop]), str)
+        assert isinstance(truncated_media.what_is_missing(content[:stop]), str)
 
 
 @pytest.mark.parametrize("size", [0, 2**32 - 1])
 def test_a_size_that_a_stream_did_not_know_says_nothing(size: int) -> None:
     whole = wav(tone(1.0))
-    assert cut_off.what_is_missing(whole[:4] + size.to_bytes(4, "little") + whole[8:-99]) == ""
+    assert truncated_media.what_is_missing(whole[:4] + size.to_bytes(4, "little") + whole[8:-99]) == ""
     au = compressed("pcm_s16be", "au")
-    assert cut_off.what_is_missing(au[:8] + size.to_bytes(4, "big") + au[12:-99]) == ""
+    assert truncated_media.what_is_missing(au[:8] + size.to_bytes(4, "big") + au[12:-99]) == ""
 
 
 def test_what_follows_a_whole_file_does_not_matter() -> None:
     for name in ("mp4", "mkv", "wav", "opus", "caf", "mp3"):
-        assert cut_off.what_is_missing(FILES[name]() + bytes(100)) == "", name
+        assert truncated_media.what_is_missing(FILES[name]() + bytes(100)) == "", name
 
 
 def test_an_mp3_whose_encoder_counts_its_tags_too_is_whole() -> None:
@@ -107,9 +107,12 @@ def test_an_mp3_whose_encoder_counts_its_tags_too_is_whole() -> None:
     frames = mp3[mp3.index(b"\xff", 10) :]
     place = frames.index(b"Lavf")
     other = tag + frames[:place] + b"mine" + frames[place + 4 :]
-    assert cut_off.what_is_missing(tag + frames) == ""
+    assert truncated_media.what_is_missing(tag + frames) == ""
     size = other.index(b"Info" if b"Info" in other else b"Xing") + 12
     counted = other[:size] + len(other).to_bytes(4, "big") + other[size + 4 :]
-    assert cut_off.what_is_missing(counted) == ""
-    assert cut_off.what_is_missing(counted[:-300]) == f"found {len(counted) - 300} bytes of {len(counted)}"
-    assert cut_off.what_is_missing((tag + frames)[:-1]) == f"found {len(tag + frames) - 1} bytes of {len(tag + frames)}"
+    assert truncated_media.what_is_missing(counted) == ""
+    assert truncated_media.what_is_missing(counted[:-300]) == f"found {len(counted) - 300} bytes of {len(counted)}"
+    assert (
+        truncated_media.what_is_missing((tag + frames)[:-1])
+        == f"found {len(tag + frames) - 1} bytes of {len(tag + frames)}"
+    )

@@ -1,6 +1,6 @@
 """Room on nodes."""
 
-from tasks.placement import Room
+from overnight.tasks.resources.bin_packing import Room
 
 
 def test_a_worker_needs_all_it_needs_on_one_node():

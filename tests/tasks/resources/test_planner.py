@@ -1,7 +1,7 @@
 """The plan, for clusters that nobody here has.
 
-The two rules of `tasks/planning.py`: the workers' CPUs and one Ray task of every kind fit into the cluster together;
-and a Ray task that reserves nothing has its number limited instead.
+The two rules of `tasks/resources/planner.py`: the workers' CPUs and one Ray task of every kind fit into the cluster
+together; and a Ray task that reserves nothing has its number limited instead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tasks.errors import PlanError
-from tasks.placement import Room
-from tasks.planning import make_plan, workers_in_memory
-from tasks.resources import Plan
+from overnight.tasks.errors import PlanError
+from overnight.tasks.resources.bin_packing import Room
+from overnight.tasks.resources.plan import Plan
+from overnight.tasks.resources.planner import make_plan, workers_in_memory
 
 Node = Mapping[str, float]
 

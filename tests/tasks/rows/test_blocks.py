@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks import arrays, row_work, rows
-from tasks.errors import ContractError, JobError, RowError
+from overnight.tasks.errors import ContractError, JobError, RowError
+from overnight.tasks.rows import apply, blocks, tensors
 from tests.tasks.blocks import source_block
 
 
@@ -27,26 +27,26 @@ def states(found: pa.Table) -> list[int]:
 
 def test_small_blocks_are_handed_on_together_and_no_more_than_it_takes():
     pieces = (pa.table({"x": np.arange(2)}) for _ in range(7))
-    assert [len(piece) for piece in rows.of_bytes(pieces, 3 * 16)] == [6, 6, 2]
+    assert [len(piece) for piece in blocks.of_bytes(pieces, 3 * 16)] == [6, 6, 2]
 
 
-def failing_on(bad: set[int]) -> row_work.Work:
+def failing_on(bad: set[int]) -> apply.Work:
     """Doubles x, and fails for any batch that holds one of `bad`."""
 
-    def work(live: pa.Table) -> row_work.Outcome:
+    def work(live: pa.Table) -> apply.Outcome:
         values = live["x"].to_numpy()
         if bad & set(values.tolist()):
             raise ValueError(f"no {sorted(bad & set(values.tolist()))[0]}")
-        return row_work.Outcome({"y": values * 2})
+        return apply.Outcome({"y": values * 2})
 
     return work
 
 
 @given(st.sets(st.integers(0, 39)), st.integers(1, 40))
 def test_of_a_failing_batch_exactly_the_culprits_are_quarantined(bad: set[int], count: int):
-    done = row_work.apply(block(count), "infer", failing_on(bad))
+    done = apply.apply(block(count), "infer", failing_on(bad))
     culprits = {i for i in range(count) if i in bad}
-    assert {i for i, state in enumerate(states(done)) if state == rows.QUARANTINED} == culprits
+    assert {i for i, state in enumerate(states(done)) if state == blocks.QUARANTINED} == culprits
     expected = [None if i in culprits else 2 * i for i in range(count)]
     assert done["y"].to_pylist() == expected if "y" in done.column_names else set(expected) == {None}
     told = {done["__error_message"][i].as_py().partition(" (test_rows.py:")[0] for i in culprits}
@@ -56,65 +56,65 @@ def test_of_a_failing_batch_exactly_the_culprits_are_quarantined(bad: set[int], 
 
 
 def test_what_a_step_refuses_or_drops_is_marked_and_later_steps_see_only_the_rest():
-    def first(live: pa.Table) -> row_work.Outcome:
+    def first(live: pa.Table) -> apply.Outcome:
         keep = np.array([number != 1 for number in live["x"].to_pylist()])
-        return row_work.Outcome({"y": live["x"]}, keep=keep, failed={2: RowError("not this one")})
+        return apply.Outcome({"y": live["x"]}, keep=keep, failed={2: RowError("not this one")})
 
-    done = row_work.apply(block(4), "preprocess", first)
-    assert states(done) == [rows.LIVE, rows.FILTERED, rows.QUARANTINED, rows.LIVE]
+    done = apply.apply(block(4), "preprocess", first)
+    assert states(done) == [blocks.LIVE, blocks.FILTERED, blocks.QUARANTINED, blocks.LIVE]
     seen = []
-    done = row_work.apply(
-        done, "infer", lambda live: seen.append(live["x"].to_pylist()) or row_work.Outcome({"z": live["x"]})
+    done = apply.apply(
+        done, "infer", lambda live: seen.append(live["x"].to_pylist()) or apply.Outcome({"z": live["x"]})
     )
     assert seen == [[0, 3]]
     assert done["z"].to_pylist() == [0, None, None, 3]
     assert done["__infer_seconds"].is_null().to_pylist() == [False, True, True, False]
-    done = row_work.apply(done, "infer", lambda live: row_work.Outcome(keep=np.array([False, True])))
-    assert states(done) == [rows.FILTERED, rows.FILTERED, rows.QUARANTINED, rows.LIVE]
+    done = apply.apply(done, "infer", lambda live: apply.Outcome(keep=np.array([False, True])))
+    assert states(done) == [blocks.FILTERED, blocks.FILTERED, blocks.QUARANTINED, blocks.LIVE]
 
 
 def test_the_work_never_sees_hidden_columns_nor_changes_who_a_row_is():
     seen: list[str] = []
 
-    def work(live: pa.Table) -> row_work.Outcome:
+    def work(live: pa.Table) -> apply.Outcome:
         seen.extend(live.column_names)
-        return row_work.Outcome({"row_id": ["mine"] * len(live), "uri": ["mine"] * len(live)})
+        return apply.Outcome({"row_id": ["mine"] * len(live), "uri": ["mine"] * len(live)})
 
-    done = row_work.apply(block(2), "infer", work)
+    done = apply.apply(block(2), "infer", work)
     assert seen == ["row_id", "x"]
     assert done["row_id"].to_pylist() == ["r0", "r1"]
     assert "uri" not in done.column_names
 
 
 def test_what_is_not_a_row_s_fault_propagates():
-    def broken(live: pa.Table) -> row_work.Outcome:
+    def broken(live: pa.Table) -> apply.Outcome:
         raise JobError("no licence")
 
     with pytest.raises(JobError):
-        row_work.apply(block(3), "infer", broken)
+        apply.apply(block(3), "infer", broken)
 
 
 def test_a_block_without_live_rows_is_left_alone():
-    done = row_work.apply(block(2), "infer", failing_on({0, 1}))
-    assert row_work.apply(done, "infer", failing_on({0, 1})).equals(done.combine_chunks())
-    assert states(rows.settled_block({}, 3, [7], rows.END)) == [rows.END]
+    done = apply.apply(block(2), "infer", failing_on({0, 1}))
+    assert apply.apply(done, "infer", failing_on({0, 1})).equals(done.combine_chunks())
+    assert states(blocks.settled_block({}, 3, [7], blocks.END)) == [blocks.END]
 
 
 def test_seconds_are_shared_out_over_the_rows_that_were_worked_on():
-    done = rows.measured(block(4), np.array([0, 2]), "infer", 3.0, 8)
-    done = rows.measured(done, np.array([2]), "infer", 1.0, 2)
+    done = blocks.measured(block(4), np.array([0, 2]), "infer", 3.0, 8)
+    done = blocks.measured(done, np.array([2]), "infer", 1.0, 2)
     assert done["__infer_seconds"].to_pylist() == [1.5, None, 2.5, None]
     assert done["__infer_bytes"].to_pylist() == [4.0, None, 6.0, None]
 
 
 def test_messages_are_never_empty_nor_endless_nor_beyond_utf8():
-    assert rows.error_message(ValueError()) == "ValueError"
-    assert len(rows.error_message(ValueError("x" * 10_000))) == rows.MESSAGE_LIMIT
+    assert blocks.error_message(ValueError()) == "ValueError"
+    assert len(blocks.error_message(ValueError("x" * 10_000))) == blocks.MESSAGE_LIMIT
     with pytest.raises(UnicodeDecodeError) as raised:
         b"caf\xe9 au lait".decode()
-    told = rows.error_message(raised.value.with_traceback(None))
+    told = blocks.error_message(raised.value.with_traceback(None))
     assert told == "expected text in utf-8, found b'\\xe9 au lait' at byte 3: invalid continuation byte"
-    pa.array([rows.error_message(ValueError("caf\udce9"))], pa.string())
+    pa.array([blocks.error_message(ValueError("caf\udce9"))], pa.string())
 
 
 ARRAYS = [
@@ -130,19 +130,19 @@ ARRAYS = [
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype}{array.shape}")
 def test_stacked_arrays_cross_unchanged_whole_and_in_slices(array: np.ndarray):
-    column = pa.chunked_array([arrays.to_arrow(array)])
+    column = pa.chunked_array([tensors.to_arrow(array)])
     for found, expected in ((column, array), (column.slice(1), array[1:])):
-        back = arrays.to_numpy(found)
+        back = tensors.to_numpy(found)
         np.testing.assert_array_equal(back, expected)
         assert back.dtype == array.dtype.newbyteorder("=")
 
 
 def test_arrays_of_unlike_shapes_and_missing_ones_cross_as_objects():
     values = [np.zeros((2, 3), np.uint8), None, np.ones((1, 5, 2))]
-    back = arrays.to_numpy(pa.chunked_array([arrays.to_arrow(values)]))
+    back = tensors.to_numpy(pa.chunked_array([tensors.to_arrow(values)]))
     assert back[1] is None
     assert (back[0].shape, back[2].shape, back[2].dtype) == ((2, 3), (1, 5, 2), np.float64)
-    assert arrays.to_arrow([None, None]).null_count == 2
+    assert tensors.to_arrow([None, None]).null_count == 2
 
 
 @pytest.mark.parametrize(
@@ -163,11 +163,11 @@ def test_arrays_of_unlike_shapes_and_missing_ones_cross_as_objects():
     ],
 )
 def test_whatever_a_predictor_returns_becomes_plain_values(given_values: Any, expected: list):
-    assert arrays.to_arrow(given_values).to_pylist() == expected
+    assert tensors.to_arrow(given_values).to_pylist() == expected
 
 
 def test_a_list_of_tensors_is_a_list_of_arrays():
-    back = arrays.to_numpy(pa.chunked_array([arrays.to_arrow([torch.ones(2), torch.zeros(2)])]))
+    back = tensors.to_numpy(pa.chunked_array([tensors.to_arrow([torch.ones(2), torch.zeros(2)])]))
     np.testing.assert_array_equal(back, [[1, 1], [0, 0]])
 
 
@@ -183,13 +183,13 @@ SOURCE_COLUMNS = {
     "money": pa.array([decimal.Decimal("1.50"), None, None], pa.decimal128(9, 2)),
     "nan": pa.array([float("nan"), None, 0.0]),
     "bytes": pa.array([b"\xff", None, b""]),
-    "image": arrays.to_arrow([np.zeros((2, 2), np.uint8), np.zeros((1, 2), np.uint8), None]),
+    "image": tensors.to_arrow([np.zeros((2, 2), np.uint8), np.zeros((1, 2), np.uint8), None]),
 }
 
 
 @pytest.mark.parametrize("name", SOURCE_COLUMNS)
 def test_a_column_handed_back_as_it_came_keeps_its_type(name: str):
-    assert row_work.call(lambda batch: batch, pa.table({name: SOURCE_COLUMNS[name]}), "infer", "model") == {}
+    assert apply.call(lambda batch: batch, pa.table({name: SOURCE_COLUMNS[name]}), "infer", "model") == {}
 
 
 def test_a_column_changed_in_place_is_seen_to_be_changed():
@@ -201,12 +201,12 @@ def test_a_column_changed_in_place_is_seen_to_be_changed():
         batch["even"][1][0] = 7
         return batch
 
-    found = row_work.call(change, table, "infer", "model")
+    found = apply.call(change, table, "infer", "model")
     assert found["image"][0][0, 0] == 9
     assert found["text"][0] == "z"
     assert found["even"][1].tolist() == [7, 4]
     assert table["text"][0].as_py() == "a"
-    assert arrays.to_numpy(table["image"])[0][0, 0] == 0
+    assert tensors.to_numpy(table["image"])[0][0, 0] == 0
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_column_changed_in_place_is_seen_to_be_changed():
 )
 def test_a_broken_contract_is_told_in_the_user_s_words(returned: Any, message: str):
     with pytest.raises(ContractError, match=message):
-        row_work.call(lambda batch: returned, pa.table({"x": [1, 2, 3]}), "infer", "model")
+        apply.call(lambda batch: returned, pa.table({"x": [1, 2, 3]}), "infer", "model")
 
 
 @pytest.mark.parametrize("values", [[[1, 2], [[3]]], [{"a": 1}, [1]], ["a", 1]])
@@ -231,10 +231,10 @@ def test_rows_whose_values_have_no_type_in_common_are_refused_by_column(values: 
     with pytest.raises(
         ContractError, match=r"column 'y': expected values of one type, found .* Return one type, or JSON"
     ):
-        row_work.apply(block, "infer", lambda live: row_work.Outcome({"y": next(places)}))
+        apply.apply(block, "infer", lambda live: apply.Outcome({"y": next(places)}))
 
 
 def test_a_row_whose_list_is_of_no_type_is_quarantined_with_its_column():
     block = source_block(0, 0, pa.table({"row_id": ["a"]}))
-    done = row_work.apply(block, "infer", lambda live: row_work.Outcome({"y": [[1, "a"]]}))
+    done = apply.apply(block, "infer", lambda live: apply.Outcome({"y": [[1, "a"]]}))
     assert done["__error_message"][0].as_py().startswith("column 'y': expected values of one type, found others")

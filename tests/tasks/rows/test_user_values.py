@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tasks import arrays, own_code, row_work
+from overnight.tasks.rows import apply, tensors, user_values
 
 BERLIN = pa.timestamp("us", "Europe/Berlin")
 JULY, JANUARY = datetime.datetime(2024, 7, 1), datetime.datetime(2024, 1, 1)
@@ -39,7 +39,7 @@ COLUMNS = {
     "lists": pa.array([[1, None], None, []], pa.list_(pa.int64())),
     "words": pa.array([["a", None], None, []]),
     "records": pa.array([{"a": 1, "b": ["x"]}, None, {"a": None, "b": []}]),
-    "tensors": arrays.to_arrow([np.zeros((2, 2), np.uint8), None, np.ones((1, 2), np.uint8)]),
+    "tensors": tensors.to_arrow([np.zeros((2, 2), np.uint8), None, np.ones((1, 2), np.uint8)]),
 }
 
 
@@ -49,7 +49,7 @@ def _in_utc(value: np.datetime64) -> datetime.datetime | None:
 
 def returned(function: Any, name: str) -> Any:
     column = COLUMNS[name]
-    return row_work.call(function, pa.table({"column": column}), "infer", "model").get("column")
+    return apply.call(function, pa.table({"column": column}), "infer", "model").get("column")
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -69,24 +69,24 @@ def test_a_column_that_comes_back_as_a_list_or_a_copy_is_what_went_in(name: str)
 
 @pytest.mark.parametrize("name", ["integers", "small", "zoned", "no times", "texts", "money", "bools", "nanoseconds"])
 def test_a_copy_under_another_name_has_the_same_values(name: str) -> None:
-    found = row_work.call(lambda batch: {"copy": batch["column"]}, pa.table({"column": COLUMNS[name]}), "infer", "m")
-    copied = arrays.to_arrow(found["copy"])
+    found = apply.call(lambda batch: {"copy": batch["column"]}, pa.table({"column": COLUMNS[name]}), "infer", "m")
+    copied = tensors.to_arrow(found["copy"])
     assert copied.cast(COLUMNS[name].type).equals(COLUMNS[name])
 
 
 def test_integers_with_nulls_and_times_with_a_zone_are_given_exactly() -> None:
-    assert own_code.given(pa.chunked_array([COLUMNS["integers"]])).tolist() == [9007199254740993, None, 7]
-    assert [str(value) for value in own_code.given(pa.chunked_array([COLUMNS["zoned"]]))] == [
+    assert user_values.given(pa.chunked_array([COLUMNS["integers"]])).tolist() == [9007199254740993, None, 7]
+    assert [str(value) for value in user_values.given(pa.chunked_array([COLUMNS["zoned"]]))] == [
         "2024-07-01 02:00:00+02:00",
         "None",
         "2024-01-01 01:00:00+01:00",
     ]
-    assert own_code.given(pa.chunked_array([COLUMNS["whole"]])).dtype == np.uint64
+    assert user_values.given(pa.chunked_array([COLUMNS["whole"]])).dtype == np.uint64
 
 
 def test_a_time_that_python_cannot_hold_is_given_as_numpy_has_it() -> None:
     far = pa.chunked_array([pa.array([2**60], pa.timestamp("s", "UTC"))])
-    assert own_code.given(far).dtype == np.dtype("datetime64[s]")
+    assert user_values.given(far).dtype == np.dtype("datetime64[s]")
 
 
 @pytest.mark.parametrize(
@@ -102,23 +102,23 @@ def test_a_time_that_python_cannot_hold_is_given_as_numpy_has_it() -> None:
     ],
 )  # fmt: skip
 def test_a_changed_value_is_kept_and_the_others_of_its_column_with_it(name: str, change: Any, expected: Any) -> None:
-    found = arrays.to_arrow(returned(lambda batch: {"column": [change(value) for value in batch["column"]]}, name))
+    found = tensors.to_arrow(returned(lambda batch: {"column": [change(value) for value in batch["column"]]}, name))
     assert found.equals(expected), found
 
 
 def test_a_number_that_became_a_float_is_a_change() -> None:
     found = returned(lambda batch: {"column": batch["column"].astype(float)}, "whole")
-    assert arrays.to_arrow(found).type == pa.float64()
+    assert tensors.to_arrow(found).type == pa.float64()
 
 
 def test_values_of_pandas_keep_nanoseconds_zones_and_nulls() -> None:
     nullable = pd.Series([9007199254740993, None], dtype="Int64")
-    assert arrays.to_arrow(nullable).equals(pa.array([9007199254740993, None], pa.int64()))
+    assert tensors.to_arrow(nullable).equals(pa.array([9007199254740993, None], pa.int64()))
     times = [pd.Timestamp(1, unit="ns", tz="UTC"), pd.NaT]
-    assert arrays.to_arrow(times).equals(pa.array([1, None], pa.timestamp("ns", "UTC")))
-    assert arrays.to_arrow([1, pd.NA]).equals(pa.array([1, None]))
+    assert tensors.to_arrow(times).equals(pa.array([1, None], pa.timestamp("ns", "UTC")))
+    assert tensors.to_arrow([1, pd.NA]).equals(pa.array([1, None]))
 
 
 def test_numpy_times_in_a_list_may_be_null() -> None:
     spans = [None, np.timedelta64(0, "s"), np.timedelta64("NaT", "s")]
-    assert arrays.to_arrow(spans).equals(pa.array([None, 0, None], pa.duration("s")))
+    assert tensors.to_arrow(spans).equals(pa.array([None, 0, None], pa.duration("s")))

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks.errors import ContractError
-from tasks.search.indexed import index_groups, nearest_indexed
-from tasks.search.nearest import nearest
-from tasks.search.published import LanceRows, newest_version
-from tasks.search.shown import described
-from tasks.search.task import scan
-from tasks.storage import Location
+from overnight.tasks.errors import ContractError
+from overnight.tasks.search.ann import index_groups, nearest_indexed
+from overnight.tasks.search.knn import nearest
+from overnight.tasks.search.published_rows import LanceRows, newest_version
+from overnight.tasks.search.result_columns import described
+from overnight.tasks.search.task import scan
+from overnight.tasks.storage.location import Location
 
 WIDTH, ROWS = 16, 2000
 DAYS = ("2026-01-01", "2026-01-02")

@@ -5,7 +5,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from tasks.search.sheet import COLUMNS, GREY, MARGIN, TEXT_HEIGHT, TILE, Tile, draw_sheet
+from overnight.tasks.search.contact_sheet import COLUMNS, GREY, MARGIN, TEXT_HEIGHT, TILE, Tile, draw_sheet
 
 
 def colour(red: int, green: int, blue: int) -> np.ndarray:

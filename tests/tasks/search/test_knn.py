@@ -7,12 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.errors import ContractError
-from tasks.search import nearest as scan
-from tasks.search.nearest import nearest
-from tasks.search.published import ParquetRows
-from tasks.search.shown import described
-from tasks.storage import Location
+from overnight.tasks.errors import ContractError
+from overnight.tasks.search import knn as scan
+from overnight.tasks.search.knn import nearest
+from overnight.tasks.search.published_rows import ParquetRows
+from overnight.tasks.search.result_columns import described
+from overnight.tasks.storage.location import Location
 
 WIDTH = 24
 

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks.reading_order import PENDING, pack
-from tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles, ShuffleRows
+from overnight.tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles, ShuffleRows
+from overnight.tasks.state.read_plan import PENDING, pack
 
 SHUFFLES = [NoShuffle, ShuffleFiles, ShuffleBlocks, ShuffleRows]
 

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks import reading_order
-from tasks.reading_order import PENDING, pack, read_order, read_quarantined, read_summaries, write_order
-from tasks.shuffle import reorder as reordering
-from tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles
-from tasks.shuffle.reorder import reorder
-from tasks.storage import Location
+from overnight.tasks.shuffle import reorder as reordering
+from overnight.tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles
+from overnight.tasks.shuffle.reorder import reorder
+from overnight.tasks.state import read_plan
+from overnight.tasks.state.read_plan import PENDING, pack, read_order, read_quarantined, read_summaries, write_order
+from overnight.tasks.storage.location import Location
 
 
 def units(count: int, is_known: bool = True) -> pa.Table:
@@ -63,5 +63,5 @@ def test_blocks_do_not_depend_on_how_many_units_are_packed_at_once(monkeypatch: 
     whole = pack(sizes)
     assert len(np.unique(whole)) > 1000
     for count in (1, 999, 5000):
-        monkeypatch.setattr(reading_order, "UNITS_AT_ONCE", count)
+        monkeypatch.setattr(read_plan, "UNITS_AT_ONCE", count)
         assert pack(sizes).tolist() == whole.tolist()

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tasks import reading_order
-from tasks.shuffle.order import ShuffleFiles
-from tasks.shuffle.task import shuffle
+from overnight.tasks.shuffle.order import ShuffleFiles
+from overnight.tasks.shuffle.task import shuffle
+from overnight.tasks.state import read_plan
 from tests.tasks.runs import make_run
 
 
@@ -17,13 +17,13 @@ def test_an_order_is_shuffled_and_still_tells_what_was_quarantined_before(tmp_pa
     constant: dict[str, Any] = {"uri": "u", "size": 2**20, "version": "v", "first_row": 0, "rows": 1}
     pending = pa.Table.from_pylist(
         [constant | {"unit": n, "path": f"{n}", "row_group": None, "settled": None} for n in range(count)],
-        schema=reading_order.PENDING,
+        schema=read_plan.PENDING,
     )
-    reading_order.write_order(run.order, pending, np.arange(count) // 10, quarantined=5)
+    read_plan.write_order(run.order, pending, np.arange(count) // 10, quarantined=5)
     dataset: Any = object()
     plan: Any = None
     assert shuffle.fn(run, ShuffleFiles(seed=1), plan, dataset) is dataset
-    shuffled = reading_order.read_order(run.order)["unit"].to_pylist()
+    shuffled = read_plan.read_order(run.order)["unit"].to_pylist()
     assert sorted(shuffled) == list(range(count))
     assert shuffled != list(range(count))
-    assert reading_order.read_quarantined(run.order) == 5
+    assert read_plan.read_quarantined(run.order) == 5

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tasks import lease
-from tasks.storage import Location
+from overnight.tasks.state import lease
+from overnight.tasks.storage.location import Location
 
 
 @pytest.fixture(params=["disk", "s3"])
@@ -65,7 +65,7 @@ def test_of_many_that_try_at_once_one_succeeds(ledger: Location) -> None:
 
 
 def test_the_lease_of_a_process_that_is_gone_is_taken_at_once(ledger: Location) -> None:
-    code = "import os, sys, tasks.lease as l, tasks.storage as s\n"
+    code = "import os, sys, overnight.tasks.state.lease as l, overnight.tasks.storage.location as s\n"
     code += "lease = l.held(s.Location(sys.argv[1]), 'dead', 'run 1')\n"  # kept, else it is given back
     code += "lease.__enter__()\nos._exit(0)"
     subprocess.run([sys.executable, "-c", code, ledger.template], check=True, timeout=60)

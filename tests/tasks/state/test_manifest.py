@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tasks.manifest import UNITS, read_manifest, read_schema, write_manifest
-from tasks.storage import Location
+from overnight.tasks.state.manifest import UNITS, read_manifest, read_schema, write_manifest
+from overnight.tasks.storage.location import Location
 
 
 @pytest.mark.parametrize("schema", [None, pa.schema([("x", pa.int64()), ("tags", pa.list_(pa.string()))])])

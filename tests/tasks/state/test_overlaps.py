@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.overlaps import cut, first_cover
+from overnight.tasks.state.overlaps import cut, first_cover
 
 ranges = st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(1, 40))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tasks.reading_order import (
+from overnight.tasks.state.read_plan import (
     MAXIMUM_BLOCKS,
     MINIMUM_BLOCKS,
     PENDING,
@@ -18,7 +18,7 @@ from tasks.reading_order import (
     read_summaries,
     write_order,
 )
-from tasks.storage import Location
+from overnight.tasks.storage.location import Location
 
 sizes = st.lists(st.one_of(st.integers(0, 10), st.integers(0, 50 * 2**20)), max_size=200)
 

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks import rows, settled
-from tasks.manifest import UNITS
+from overnight.tasks.rows import blocks
+from overnight.tasks.state import row_ranges
+from overnight.tasks.state.manifest import UNITS
 
 UNIT_ROWS = 30
-STATES = [rows.LIVE, rows.FILTERED, rows.QUARANTINED]
+STATES = [blocks.LIVE, blocks.FILTERED, blocks.QUARANTINED]
 
 
 def table(*ranges: tuple[int, int, int, int]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(settled.RANGES.names, r, strict=True)) for r in ranges], settled.RANGES)
+    return pa.Table.from_pylist([dict(zip(row_ranges.RANGES.names, r, strict=True)) for r in ranges], row_ranges.RANGES)
 
 
 def manifest(*counts: int | None, first: int = 0) -> pa.Table:
@@ -28,7 +29,7 @@ def manifest(*counts: int | None, first: int = 0) -> pa.Table:
 def block(found: list[tuple[int, int, int]]) -> pa.Table:
     """A block with these (unit, row, state), as the stream has them."""
     units, numbers, states = (list(values) for values in zip(*found, strict=True)) if found else ([], [], [])
-    plain = rows.with_hidden(pa.table({"row_id": [""] * len(found)}), np.array(units, np.int64), np.array(numbers))
+    plain = blocks.with_hidden(pa.table({"row_id": [""] * len(found)}), np.array(units, np.int64), np.array(numbers))
     return plain.set_column(plain.column_names.index("__state"), "__state", pa.array(states, pa.int8()))
 
 
@@ -38,7 +39,7 @@ def expand(ranges: pa.Table) -> list[tuple[int, int, int, int]]:
     return [
         (unit, number, state, part)
         for unit, start, stop, state, part in zip(*columns, strict=True)
-        if state != rows.END
+        if state != blocks.END
         for number in range(start, stop)
     ]
 
@@ -55,15 +56,15 @@ def test_ranges_name_every_row_once_whatever_their_order(found: dict, draw):
     first = {}
     for unit, number, state in listed:
         first.setdefault((unit, number), state)
-    ranges = settled.merge([settled.ranges_of(block(listed))])
+    ranges = row_ranges.merge([row_ranges.ranges_of(block(listed))])
     assert {(unit, number): state for unit, number, state, _ in expand(ranges)} == first
     assert len(expand(ranges)) == len(first)
 
 
 @given(st.lists(part_rows, max_size=6))
 def test_of_overlapping_parts_the_first_wins_row_by_row(parts: list[dict]):
-    merged = settled.merge(
-        [settled.ranges_of(block([(*place, state) for place, state in part.items()])) for part in parts]
+    merged = row_ranges.merge(
+        [row_ranges.ranges_of(block([(*place, state) for place, state in part.items()])) for part in parts]
     )
     naive: dict[tuple[int, int], tuple[int, int]] = {}
     for index, part in enumerate(parts):
@@ -88,17 +89,17 @@ def test_whole_units_and_long_runs_staged_again_count_once(parts: list[list], en
             found.update({(unit, row): state for row in range(start, start + length)})
         for place, state in found.items():
             naive.setdefault(place, (state, index))
-        ended = [(unit, count, rows.END) for unit, count in ends.items()]  # each part says it, like a task run again
-        tables.append(settled.ranges_of(block([*((*place, state) for place, state in found.items()), *ended])))
-    merged = settled.merge(tables)
+        ended = [(unit, count, blocks.END) for unit, count in ends.items()]  # each part says it, like a task run again
+        tables.append(row_ranges.ranges_of(block([*((*place, state) for place, state in found.items()), *ended])))
+    merged = row_ranges.merge(tables)
     rows_found = {(unit, number): (state, part) for unit, number, state, part in expand(merged)}
     assert rows_found == naive
     assert len(expand(merged)) == len(naive)
-    ranged = settled.ranges_only(merged)
-    assert rows.END not in ranged["state"].to_pylist()
-    assert len(merged) - len(ranged) == merged["state"].to_pylist().count(rows.END)
+    ranged = row_ranges.ranges_only(merged)
+    assert blocks.END not in ranged["state"].to_pylist()
+    assert len(merged) - len(ranged) == merged["state"].to_pylist().count(blocks.END)
     for state in STATES:
-        assert settled.rows_in_state(merged, state) == sum(found == state for found, _ in naive.values())
+        assert row_ranges.rows_in_state(merged, state) == sum(found == state for found, _ in naive.values())
 
 
 @given(
@@ -106,9 +107,9 @@ def test_whole_units_and_long_runs_staged_again_count_once(parts: list[list], en
 )
 def test_counts_agree_with_a_set_of_rows(parts: list[dict], expected: list[int | None], ended: dict):
     ends = {unit: number for unit, number in ended if expected[unit] is None}
-    tables = [settled.ranges_of(block([(*place, state) for place, state in part.items()])) for part in parts]
-    tables.append(settled.ranges_of(block([(unit, number, rows.END) for unit, number in ends.items()])))
-    totals = settled.count(manifest(*expected), settled.merge(tables))
+    tables = [row_ranges.ranges_of(block([(*place, state) for place, state in part.items()])) for part in parts]
+    tables.append(row_ranges.ranges_of(block([(unit, number, blocks.END) for unit, number in ends.items()])))
+    totals = row_ranges.count(manifest(*expected), row_ranges.merge(tables))
 
     naive: dict[tuple[int, int], int] = {}
     for part in parts:
@@ -126,54 +127,56 @@ def test_counts_agree_with_a_set_of_rows(parts: list[dict], expected: list[int |
 
 
 def test_a_gap_is_not_made_up_for_by_a_row_that_the_unit_has_not():
-    totals = settled.count(manifest(10), settled.merge([table((0, 0, 9, rows.LIVE), (0, 10, 11, rows.LIVE))]))
+    totals = row_ranges.count(manifest(10), row_ranges.merge([table((0, 0, 9, blocks.LIVE), (0, 10, 11, blocks.LIVE))]))
     assert totals.unsettled_units.tolist() == [0]
     assert totals.doubled_units.tolist() == [0]
 
 
 def test_rows_of_a_row_group_are_counted_from_where_it_begins():
     units = manifest(10, first=100)
-    assert not len(settled.count(units, settled.merge([table((0, 100, 110, rows.LIVE))])).unsettled_units)
-    assert settled.count(units, settled.merge([table((0, 0, 10, rows.LIVE))])).unsettled_units.tolist() == [0]
+    assert not len(row_ranges.count(units, row_ranges.merge([table((0, 100, 110, blocks.LIVE))])).unsettled_units)
+    assert row_ranges.count(units, row_ranges.merge([table((0, 0, 10, blocks.LIVE))])).unsettled_units.tolist() == [0]
 
 
 def test_rows_settled_twice_are_told():
-    doubled = table((0, 0, 10, rows.LIVE), (0, 3, 4, rows.FILTERED)).append_column("part", pa.array([0, 1], pa.int32()))
-    assert settled.count(manifest(10), doubled).doubled_units.tolist() == [0]
+    doubled = table((0, 0, 10, blocks.LIVE), (0, 3, 4, blocks.FILTERED)).append_column(
+        "part", pa.array([0, 1], pa.int32())
+    )
+    assert row_ranges.count(manifest(10), doubled).doubled_units.tolist() == [0]
 
 
 def test_an_end_gives_the_rows_of_a_unit_that_nobody_counted_and_none_leaves_it_open():
-    merged = settled.merge(
-        [table((0, 0, 3, rows.LIVE), (0, 0, 3, rows.END), (1, 0, 5, rows.LIVE), (2, 0, 0, rows.END))]
+    merged = row_ranges.merge(
+        [table((0, 0, 3, blocks.LIVE), (0, 0, 3, blocks.END), (1, 0, 5, blocks.LIVE), (2, 0, 0, blocks.END))]
     )
     units = manifest(None, None, None, 4)
-    assert settled.rows_of_units(units, merged).tolist() == [3, -1, 0, 4]
-    assert settled.count(units, merged).unsettled_units.tolist() == [1, 3]
+    assert row_ranges.rows_of_units(units, merged).tolist() == [3, -1, 0, 4]
+    assert row_ranges.count(units, merged).unsettled_units.tolist() == [1, 3]
 
 
 def test_a_unit_s_end_does_not_stand_for_its_rows():
-    merged = settled.merge([table((0, 0, 3, rows.LIVE), (0, 0, 3, rows.END))])
-    assert merged["state"].to_pylist() == [rows.END, rows.LIVE]
+    merged = row_ranges.merge([table((0, 0, 3, blocks.LIVE), (0, 0, 3, blocks.END))])
+    assert merged["state"].to_pylist() == [blocks.END, blocks.LIVE]
 
 
 def test_nothing_staged_settles_nothing():
-    merged = settled.merge([])
-    assert settled.count(manifest(2, None), merged).unsettled_units.tolist() == [0, 1]
-    assert settled.count(manifest(), merged).rows == 0
-    assert settled.merge([settled.ranges_of(block([]))]).num_rows == 0
+    merged = row_ranges.merge([])
+    assert row_ranges.count(manifest(2, None), merged).unsettled_units.tolist() == [0, 1]
+    assert row_ranges.count(manifest(), merged).rows == 0
+    assert row_ranges.merge([row_ranges.ranges_of(block([]))]).num_rows == 0
 
 
 @given(part_rows)
 def test_a_record_survives_the_footer(found: dict):
-    ranges = settled.ranges_of(block([(*place, state) for place, state in found.items()]))
-    assert settled.decode(settled.encode(ranges)).equals(ranges)
+    ranges = row_ranges.ranges_of(block([(*place, state) for place, state in found.items()]))
+    assert row_ranges.decode(row_ranges.encode(ranges)).equals(ranges)
 
 
 @given(part_rows, part_rows)
 def test_inside_agrees_with_a_set_of_rows(found: dict, asked: dict):
-    ranges = settled.ranges_of(block([(*place, state) for place, state in found.items()]))
+    ranges = row_ranges.ranges_of(block([(*place, state) for place, state in found.items()]))
     places = np.array(list(asked), np.int64).reshape(-1, 2)
-    inside = settled.inside(places[:, 0], places[:, 1], ranges)
+    inside = row_ranges.inside(places[:, 0], places[:, 1], ranges)
     assert inside.tolist() == [place in found for place in asked]
 
 
@@ -181,11 +184,11 @@ def test_inside_agrees_with_a_set_of_rows(found: dict, asked: dict):
 def test_many_ranges_of_one_unit_are_merged_in_seconds(overlapping: bool):
     # As a filter leaves them that drops every second row of one large CSV file.
     numbers = np.arange(200_000)
-    states = np.where(numbers % 2, rows.LIVE, rows.FILTERED).astype(np.int8)
-    ranges = pa.table([np.zeros_like(numbers), numbers, numbers + 1, states], schema=settled.RANGES)
+    states = np.where(numbers % 2, blocks.LIVE, blocks.FILTERED).astype(np.int8)
+    ranges = pa.table([np.zeros_like(numbers), numbers, numbers + 1, states], schema=row_ranges.RANGES)
     parts = [ranges, ranges.slice(100_000)] if overlapping else [ranges]
     started = time.perf_counter()
-    merged = settled.merge([*parts, table((0, 0, 200_000, rows.END))])
+    merged = row_ranges.merge([*parts, table((0, 0, 200_000, blocks.END))])
     assert time.perf_counter() - started < 20
     assert len(merged) == 200_001
-    assert not len(settled.count(manifest(None), merged).unsettled_units)
+    assert not len(row_ranges.count(manifest(None), merged).unsettled_units)

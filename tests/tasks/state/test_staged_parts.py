@@ -4,10 +4,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks import rows, settled, staging
-from tasks.storage import Location
+from overnight.tasks.rows import blocks
+from overnight.tasks.state import row_ranges, staged_parts
+from overnight.tasks.storage.location import Location
 
-MEASURES: staging.Measures = {"infer": {"seconds": 1.5, "rows": 3, "bytes": 10}}
+MEASURES: staged_parts.Measures = {"infer": {"seconds": 1.5, "rows": 3, "bytes": 10}}
 
 
 def stage(parts: Location, name: str, live: list[int], bad: dict[int, str]) -> None:
@@ -18,16 +19,16 @@ def stage(parts: Location, name: str, live: list[int], bad: dict[int, str]) -> N
             [f"a#{n}" for n in bad], ["u"] * len(bad), ["infer"] * len(bad), ["ValueError"] * len(bad),
             list(bad.values()), [0] * len(bad), list(bad),
         ],
-        schema=staging.DETAILS,
+        schema=staged_parts.DETAILS,
     )  # fmt: skip
-    ranges = [(n, n + 1, rows.LIVE) for n in live] + [(n, n + 1, rows.QUARANTINED) for n in bad]
+    ranges = [(n, n + 1, blocks.LIVE) for n in live] + [(n, n + 1, blocks.QUARANTINED) for n in bad]
     columns = [[0] * len(ranges), *([r[i] for r in ranges] for i in range(3))]
-    staging.write_part(parts, name, table, details, pa.table(columns, schema=settled.RANGES), MEASURES, "zstd")
+    staged_parts.write_part(parts, name, table, details, pa.table(columns, schema=row_ranges.RANGES), MEASURES, "zstd")
 
 
 def read_errors(parts: Location) -> pa.Table:
-    records = staging.read_records(parts)
-    return staging.read_errors(parts, records, settled.merge([record.ranges for record in records]))
+    records = staged_parts.read_records(parts)
+    return staged_parts.read_errors(parts, records, row_ranges.merge([record.ranges for record in records]))
 
 
 @pytest.fixture
@@ -37,22 +38,22 @@ def parts(tmp_path) -> Location:
 
 def test_a_record_is_what_was_written(parts: Location):
     stage(parts, "20260101T000000-aaaaaa-000001", [0, 1], {2: "bad"})
-    (record,) = staging.read_records(parts)
+    (record,) = staged_parts.read_records(parts)
     assert (record.name, record.attempt) == ("20260101T000000-aaaaaa-000001", "20260101T000000-aaaaaa")
     assert record.rows == 2
     assert record.stages == MEASURES
-    assert record.ranges["state"].to_pylist() == [rows.LIVE, rows.LIVE, rows.QUARANTINED]
+    assert record.ranges["state"].to_pylist() == [blocks.LIVE, blocks.LIVE, blocks.QUARANTINED]
     assert record.schema.names == ["x", "__unit", "__row"]
-    assert record.size == next(file.size for file in parts.files((staging.PART,)))
+    assert record.size == next(file.size for file in parts.files((staged_parts.PART,)))
 
 
 def test_a_footer_of_any_length_is_read_whole(parts: Location):
     numbers = pa.array([n * n * 7919 % 10**12 for n in range(30_000)], pa.int64())
-    columns = {"unit": numbers, "start": [0] * 30_000, "stop": [1] * 30_000, "state": [rows.LIVE] * 30_000}
-    ranges, nothing = pa.table(columns, schema=settled.RANGES), staging.DETAILS.empty_table()
-    assert len(settled.encode(ranges)) > 2 * staging.TAIL_BYTES
-    staging.write_part(parts, "a-1", pa.table({"x": [1]}), nothing, ranges, MEASURES, "zstd")
-    (record,) = staging.read_records(parts)
+    columns = {"unit": numbers, "start": [0] * 30_000, "stop": [1] * 30_000, "state": [blocks.LIVE] * 30_000}
+    ranges, nothing = pa.table(columns, schema=row_ranges.RANGES), staged_parts.DETAILS.empty_table()
+    assert len(row_ranges.encode(ranges)) > 2 * staged_parts.TAIL_BYTES
+    staged_parts.write_part(parts, "a-1", pa.table({"x": [1]}), nothing, ranges, MEASURES, "zstd")
+    (record,) = staged_parts.read_records(parts)
     assert record.ranges.equals(ranges)
     assert record.schema.names == ["x"]
 
@@ -67,8 +68,8 @@ def test_records_come_by_name_and_nothing_unfinished_is_among_them(parts: Locati
         stage(parts, name, [0], {1: "bad"})
     (parts / "a-3.errors").write_bytes(b"torn")
     (parts / "a-4.part.0123.tmp").write_bytes(b"torn")
-    assert [record.name for record in staging.read_records(parts)] == ["a-1", "a-2", "b-1"]
-    assert staging.read_records(parts / "nowhere") == []
+    assert [record.name for record in staged_parts.read_records(parts)] == ["a-1", "a-2", "b-1"]
+    assert staged_parts.read_records(parts / "nowhere") == []
 
 
 def test_details_without_their_part_do_not_count(parts: Location):
@@ -76,7 +77,7 @@ def test_details_without_their_part_do_not_count(parts: Location):
     stage(parts, "a-2", [0], {2: "does not"})
     (parts / "a-2.part").remove()
     errors = read_errors(parts)
-    assert errors.schema == staging.QUARANTINE
+    assert errors.schema == staged_parts.QUARANTINE
     assert errors["error_message"].to_pylist() == ["counts"]
 
 
@@ -88,19 +89,19 @@ def test_of_a_row_that_parts_settle_differently_only_the_first_part_s_word_stand
         "a#2": "first",
         "a#3": "own",
     }
-    totals = settled.merge([record.ranges for record in staging.read_records(parts)])
-    assert len(errors) == (totals["state"].to_numpy() == rows.QUARANTINED).sum()
+    totals = row_ranges.merge([record.ranges for record in staged_parts.read_records(parts)])
+    assert len(errors) == (totals["state"].to_numpy() == blocks.QUARANTINED).sum()
 
 
 def test_no_errors_are_an_empty_table(parts: Location):
     stage(parts, "a-1", [0], {})
-    assert read_errors(parts).equals(staging.QUARANTINE.empty_table())
+    assert read_errors(parts).equals(staged_parts.QUARANTINE.empty_table())
 
 
 def test_a_part_of_another_format_is_refused(parts: Location):
     stage(parts, "a-1", [0], {})
     path = f"{parts.uri}/a-1.part"
     table = pq.read_table(path)
-    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, staging.VERSION_KEY: b"999"}), path)
+    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, staged_parts.VERSION_KEY: b"999"}), path)
     with pytest.raises(ValueError, match=r"expected format version .* found b'999'"):
-        staging.read_records(parts)
+        staged_parts.read_records(parts)

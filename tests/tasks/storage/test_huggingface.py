@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from tasks.errors import InputError
-from tasks.ingest.jsonl import Jsonl
-from tasks.ingest.listing import list_inputs
-from tasks.manifest import digest
-from tasks.storage import Location
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.sources.jsonl import Jsonl
+from overnight.tasks.state.manifest import digest
+from overnight.tasks.storage.location import Location
 from tests.hub import DATASET, hub
 from tests.tasks.ingest.conftest import read_all
 

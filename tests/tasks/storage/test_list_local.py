@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from tasks import local_listing
-from tasks.entries import entry_of
-from tasks.local_listing import local_entries
+from overnight.tasks.storage import list_local
+from overnight.tasks.storage.file_info import entry_of
+from overnight.tasks.storage.list_local import local_entries
 
 NAMES = ["a", "a.b", "a b", "a-b", "a0", "ab", "b", "ü", "~", "[x]", "é", "\U0001f600", ".h", "_u", "A"]
 
@@ -24,7 +24,7 @@ def simple_way(root: str) -> list:
 def test_a_walk_meets_what_a_sorted_list_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, names_at_once: int
 ):
-    monkeypatch.setattr(local_listing, "NAMES_AT_ONCE", names_at_once)
+    monkeypatch.setattr(list_local, "NAMES_AT_ONCE", names_at_once)
     source = random.Random(seed)
     for _ in range(60):
         path = tmp_path.joinpath(*(source.choice(NAMES) for _ in range(source.choice([1, 1, 2, 3, 4]))))

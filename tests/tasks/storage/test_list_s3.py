@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tasks import s3_answers, s3_listing
-from tasks.errors import InputError
-from tasks.patient_s3 import PatientS3
-from tasks.s3_listing import s3_entries
-from tasks.storage import Location
+from overnight.tasks.errors import InputError
+from overnight.tasks.storage import list_s3, s3_list_parser
+from overnight.tasks.storage.list_s3 import s3_entries
+from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.s3 import PatientS3
 from tests.tasks.faulty_s3 import faulty_s3
 
 NAMES = ["a", "a.b", "a b", "a%20b", "a+b", "a-b", "a0", "ab", "b", "ü", "~", "[x]", "é", "\U0001f600"]
@@ -52,10 +52,10 @@ def one_by_one(s3: Any, bucket: str, prefix: str) -> list[tuple[str, int, str, f
 def test_ranges_side_by_side_find_what_one_request_after_another_finds(
     s3: Any, monkeypatch: pytest.MonkeyPatch, page: int, few: int, deepest: int
 ):
-    monkeypatch.setattr(s3_listing, "KEYS_A_PAGE", page)
-    monkeypatch.setattr(s3_listing, "KEYS_A_RANGE", 20)
-    monkeypatch.setattr(s3_listing, "FEW", few)
-    monkeypatch.setattr(s3_listing, "DEEPEST", deepest)
+    monkeypatch.setattr(list_s3, "KEYS_A_PAGE", page)
+    monkeypatch.setattr(list_s3, "KEYS_A_RANGE", 20)
+    monkeypatch.setattr(list_s3, "FEW", few)
+    monkeypatch.setattr(list_s3, "DEEPEST", deepest)
     bucket = bucket_of(s3, nested(page + few, 150))
     for prefix in ("in", "in/a", "in/a/b", ""):
         root = f"{bucket}/{prefix}".rstrip("/")
@@ -89,8 +89,8 @@ def test_few_objects_cost_one_request(s3: Any, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("taken", [1, 40])
 def test_who_stops_taking_ends_the_listing(s3: Any, monkeypatch: pytest.MonkeyPatch, taken: int):
-    monkeypatch.setattr(s3_listing, "KEYS_A_PAGE", 5)
-    monkeypatch.setattr(s3_listing, "PAGES_AHEAD", 1)
+    monkeypatch.setattr(list_s3, "KEYS_A_PAGE", 5)
+    monkeypatch.setattr(list_s3, "PAGES_AHEAD", 1)
     bucket = bucket_of(s3, {f"in/{number % 12}/{number}" for number in range(300)})
     files: Any = Location(f"s3://{bucket}/in").files()
     for _ in range(taken):
@@ -103,7 +103,7 @@ def test_who_stops_taking_ends_the_listing(s3: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_error_in_the_midst_of_a_listing_is_raised_not_swallowed(s3: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(s3_listing, "KEYS_A_PAGE", 15)  # one for all folders, two for each
+    monkeypatch.setattr(list_s3, "KEYS_A_PAGE", 15)  # one for all folders, two for each
     bucket = bucket_of(s3, {f"in/{number % 12:02d}/{number}" for number in range(200)})
     with faulty_s3(os.environ["AWS_ENDPOINT_URL"]) as store:
         monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
@@ -149,8 +149,8 @@ def test_a_page_with_another_number_of_keys_than_the_store_counts_is_refused(
 
 def test_objects_that_are_lost_between_the_answer_and_its_parsing_are_missed(s3: Any, monkeypatch: pytest.MonkeyPatch):
     bucket = bucket_of(s3, {f"in/{number}" for number in range(5)})
-    monkeypatch.setattr(s3_answers, "FIELDS", ())
-    monkeypatch.setattr(s3_answers, "_fields", lambda *_: {})
+    monkeypatch.setattr(s3_list_parser, "FIELDS", ())
+    monkeypatch.setattr(s3_list_parser, "_fields", lambda *_: {})
 
     def lost(customized_response_dict: dict[str, Any], **_: Any) -> None:
         customized_response_dict.pop("Contents", None)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tasks.errors import JobError
-from tasks.storage import Location, expand
+from overnight.tasks.errors import JobError
+from overnight.tasks.storage.location import Location, expand
 
 ODD_NAMES = ["plain", "a b", "a#b", "a?b", "a::b", "[x]", "a*b", "ü", "a%20b", "~a"]
 

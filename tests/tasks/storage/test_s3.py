@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tasks.errors import InputError, StorageFailed, StorageRefused
-from tasks.ingest.images import Images
-from tasks.ingest.listing import list_inputs
-from tasks.patient_s3 import PatientS3
-from tasks.storage import Location, open_filesystem
+from overnight.tasks.errors import InputError, StorageFailed, StorageRefused
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.sources.images import Images
+from overnight.tasks.storage.location import Location, open_filesystem
+from overnight.tasks.storage.s3 import PatientS3
 from tests.tasks.faulty_s3 import FaultyS3
 from tests.tasks.ingest.conftest import read_all
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tasks import quick_s3
-from tasks.ingest.versioned import SourceFile, read_whole
-from tasks.quick_s3 import QuickGets
-from tasks.storage import Location, open_filesystem
+from overnight.tasks.ingest.versioned_file import SourceFile, read_whole
+from overnight.tasks.storage import s3_fast_get
+from overnight.tasks.storage.location import Location, open_filesystem
+from overnight.tasks.storage.s3_fast_get import QuickGets
 from tests.tasks.faulty_s3 import FaultyS3
 
 
@@ -89,9 +89,9 @@ def test_after_a_failure_it_rests(
     (place / "a").write_bytes(b"a")
     files = listed(place)
     now = [1000.0]
-    monkeypatch.setattr(quick_s3.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(s3_fast_get.time, "monotonic", lambda: now[0])
     store.faults[:] = ["fail"]
-    for wait in (0, quick_s3.REST_SECONDS - 1, 2):
+    for wait in (0, s3_fast_get.REST_SECONDS - 1, 2):
         now[0] += wait
         assert read_whole(files) == [b"a"]
     assert [found for _, found in got] == [None, None, b"a"]
@@ -102,7 +102,7 @@ def test_settings_that_it_does_not_understand_are_left_to_s3fs(
     store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place / "a").write_bytes(b"a")
-    monkeypatch.setattr(quick_s3, "S3Store", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(s3_fast_get, "S3Store", lambda *_, **__: 1 / 0)
     assert read_whole(listed(place)) == [b"a"]
 
 

@@ -10,10 +10,10 @@ import pytest
 from botocore import exceptions as boto
 from s3fs.errors import translate_boto_error
 
-from tasks.errors import StorageFailed, StorageRefused
-from tasks.passing import is_forbidden, is_full, is_passing
-from tasks.storage import Location
-from tasks.storage_errors import worded
+from overnight.tasks.errors import StorageFailed, StorageRefused
+from overnight.tasks.storage.error_translation import worded
+from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.transient_errors import is_forbidden, is_full, is_passing
 
 
 def answer(status: int, code: str) -> Exception:
@@ -100,7 +100,6 @@ def test_a_place_where_nobody_may_write_is_named():
 
 
 def test_errors_are_told_apart_without_any_library_of_a_store():
-    code = (
-        "import sys, tasks.passing, tasks.storage_errors; assert not {'s3fs', 'botocore', 'fsspec'} & set(sys.modules)"
-    )
+    modules = "overnight.tasks.storage.transient_errors, overnight.tasks.storage.error_translation"
+    code = f"import sys, {modules}; assert not {{'s3fs', 'botocore', 'fsspec'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -17,12 +17,12 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from tasks import fork_server
-from tasks.errors import ContractError
-from tasks.forked import Begun, Forked, ProcessDied, ask, in_process_of_its_own
+from overnight.tasks.errors import ContractError
+from overnight.tasks.workers import fork_server
+from overnight.tasks.workers.forked_process import Begun, Forked, ProcessDied, ask, in_process_of_its_own
 from tests.chaos.runs import wait_for
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class Unpicklable(Exception):
@@ -146,9 +146,9 @@ def test_it_may_ask_its_caller(thing: Forked) -> None:
 
 CALLER = """
     import os, sys, time
-    from tasks import fork_server
-    from tasks.forked import Forked, ending_together
-    from tests.tasks.test_fork_server import Thing, answer, one
+    from overnight.tasks.workers import fork_server
+    from overnight.tasks.workers.forked_process import Forked, ending_together
+    from tests.tasks.workers.test_fork_server import Thing, answer, one
 
     with fork_server.started():
         thing = Forked(Thing, answer)
@@ -222,7 +222,7 @@ def test_what_has_begun_is_used_by_the_first_who_wants_it(server: None) -> None:
 
 USER = """
     import pickle, sys
-    from tasks.forked import Forked
+    from overnight.tasks.workers.forked_process import Forked
 
     list(Forked(pickle.loads(bytes.fromhex(sys.argv[1])), print).call("sleeps", sys.argv[2]))
 """

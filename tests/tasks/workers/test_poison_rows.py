@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.suspects import DEATHS, PIECES, UNEXPLAINED, Suspects
+from overnight.tasks.workers.poison_rows import DEATHS, PIECES, UNEXPLAINED, Suspects
 
 
 def run_until_done(suspects: Suspects, count: int, killers: set[int], certain: bool = False) -> tuple[set[int], int]:

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from tasks import patiently as module
-from tasks import row_work, rows
-from tasks.errors import StorageFailed
-from tasks.patiently import patiently
+from overnight.tasks.errors import StorageFailed
+from overnight.tasks.rows import apply, blocks
+from overnight.tasks.workers import retry as module
+from overnight.tasks.workers.retry import patiently
 from tests.tasks.blocks import source_block
 
 
@@ -24,21 +24,21 @@ def block(count: int) -> pa.Table:
     return source_block(0, 0, pa.table({"row_id": [f"r{i}" for i in range(count)], "x": range(count)}))
 
 
-def service(fails: Callable[[int, list[int]], Exception | None]) -> tuple[row_work.Work, list[list[int]]]:
+def service(fails: Callable[[int, list[int]], Exception | None]) -> tuple[apply.Work, list[list[int]]]:
     calls: list[list[int]] = []
 
-    def work(live: pa.Table) -> row_work.Outcome:
+    def work(live: pa.Table) -> apply.Outcome:
         calls.append(live["x"].to_pylist())
         if error := fails(len(calls), calls[-1]):
             raise error
-        return row_work.Outcome({"y": live["x"]})
+        return apply.Outcome({"y": live["x"]})
 
     return patiently(work, "infer"), calls
 
 
 def test_a_service_that_comes_back_costs_only_waiting(waits: list[float]):
     work, calls = service(lambda number, _: ConnectionResetError("reset") if number < 4 else None)
-    done = row_work.apply(block(5), "infer", work)
+    done = apply.apply(block(5), "infer", work)
     assert done["y"].to_pylist() == [0, 1, 2, 3, 4]
     assert (len(calls), len(waits)) == (4, 3)
 
@@ -46,27 +46,27 @@ def test_a_service_that_comes_back_costs_only_waiting(waits: list[float]):
 def test_a_service_that_stays_away_blames_no_row(waits: list[float]):
     work, _ = service(lambda *_: TimeoutError("no answer"))
     with pytest.raises(StorageFailed, match="none of 5 rows got through in 5 tries: TimeoutError: no answer") as caught:
-        row_work.apply(block(5), "infer", work)
+        apply.apply(block(5), "infer", work)
     assert caught.value.stage == "infer"
     assert len(waits) == len(module.WAITS_SECONDS)
 
 
 def test_one_row_that_never_gets_through_is_found_without_waiting_for_each_half(waits: list[float]):
     work, _ = service(lambda _, values: ConnectionError("unreachable") if 3 in values else None)
-    done = row_work.apply(block(8), "infer", work)
-    assert [row for row, state in enumerate(done["__state"].to_pylist()) if state == rows.QUARANTINED] == [3]
+    done = apply.apply(block(8), "infer", work)
+    assert [row for row, state in enumerate(done["__state"].to_pylist()) if state == blocks.QUARANTINED] == [3]
     assert done["__error_message"][3].as_py().startswith("unreachable (test_patiently.py:")
     assert len(waits) == len(module.WAITS_SECONDS)
 
 
 def test_a_row_alone_that_never_gets_through_is_blamed_in_the_end():
     work, calls = service(lambda *_: ConnectionError("unreachable"))
-    done = row_work.apply(block(1), "infer", work)
-    assert done["__state"].to_pylist() == [rows.QUARANTINED]
+    done = apply.apply(block(1), "infer", work)
+    assert done["__state"].to_pylist() == [blocks.QUARANTINED]
     assert len(calls) == 1 + len(module.WAITS_SECONDS)
 
 
 def test_an_error_that_will_not_pass_is_not_waited_for(waits: list[float]):
     work, _ = service(lambda _, values: ValueError("bad") if 3 in values else None)
-    assert row_work.apply(block(8), "infer", work)["__state"].to_pylist().count(rows.QUARANTINED) == 1
+    assert apply.apply(block(8), "infer", work)["__state"].to_pylist().count(blocks.QUARANTINED) == 1
     assert not waits

@@ -1,6 +1,6 @@
 """The run's log keeps its first and last lines, and says how many it leaves out."""
 
-from tasks.run_log import FIRST_LINES, LAST_LINES, RunLog
+from overnight.tasks.workers.run_log import FIRST_LINES, LAST_LINES, RunLog
 
 
 def test_a_log_keeps_its_first_and_last_lines_and_counts_those_between() -> None:

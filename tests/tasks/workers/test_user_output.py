@@ -9,14 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tasks import console, fork_server
-from tasks.forked import in_process_of_its_own
+from overnight.tasks.workers import fork_server, user_output
+from overnight.tasks.workers.forked_process import in_process_of_its_own
 from tests.tasks.runs import make_run
 
 BEGINNING = """
     import json, logging, sys, threading, time, warnings
     from pathlib import Path
-    from tasks import console, supervisor
+    from overnight.tasks.workers import user_output as console
+    from overnight.tasks.workers import supervisor
     from tests.tasks.runs import make_run
 
     told = []
@@ -31,7 +32,7 @@ END = """
 def told_by(folder: Path, code: str) -> list[str]:
     """Return the collected lines of a process that runs `code`, each from its source on, without the worker."""
     (folder / "own.py").write_text(textwrap.dedent(BEGINNING) + textwrap.dedent(code) + textwrap.dedent(END))
-    environment_paths = [str(Path(__file__).resolve().parents[2])]
+    environment_paths = [str(Path(__file__).resolve().parents[3])]
     command = [sys.executable, "-c", f"import sys; sys.path[:0] = {environment_paths}; import runpy; "
                "runpy.run_path('own.py', run_name='own')"]  # fmt: skip
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -139,7 +140,7 @@ def test_threads_that_user_code_starts_are_heard(tmp_path: Path) -> None:
 
 
 def says_something(run: Any) -> None:
-    with console.collected(run, "infer m:M"):
+    with user_output.collected(run, "infer m:M"):
         print("printed")
         logging.getLogger("tests").info("logged")
 

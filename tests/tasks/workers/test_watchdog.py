@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 import ray
 
-from tasks.infer.python import PythonPredictor
-from tasks.infer.trial import Trying
-from tasks.preprocess.python import PythonStep
-from tasks.preprocess.run_steps import try_steps
-from tasks.supervisor import incidents, supervised
+from overnight.tasks.infer.autotune.trial import Trying
+from overnight.tasks.infer.models.python import PythonPredictor
+from overnight.tasks.preprocess.run_steps import try_steps
+from overnight.tasks.preprocess.steps.python import PythonStep
+from overnight.tasks.workers.supervisor import incidents, supervised
 from tests.conftest import WORKER_PATH
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
@@ -83,7 +83,7 @@ def test_a_death_at_the_sample_is_counted(tmp_path: Path, attempt: Try) -> None:
 
 TWO_THREADS = """
     import threading, time
-    from tasks.guard import _process_limited
+    from overnight.tasks.workers.watchdog import _process_limited
 
     def call(seconds):
         with _process_limited(60):

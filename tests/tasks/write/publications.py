@@ -13,27 +13,27 @@ import pyarrow.json
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from tasks import lease, settled, staging
-from tasks.run_directory import Run
-from tasks.storage import Location
-from tasks.write import iceberg_table, lance_table
-from tasks.write.csv import CsvSink
-from tasks.write.database import engine
-from tasks.write.delta import DeltaSink
-from tasks.write.delta_table import open_table
-from tasks.write.iceberg import IcebergSink
-from tasks.write.images import ImagesSink
-from tasks.write.jsonl import JsonlSink
-from tasks.write.lance import LanceSink
-from tasks.write.merging import Prepared
-from tasks.write.parquet import ParquetSink
-from tasks.write.publish import prepared, publish
-from tasks.write.sink import Sink
-from tasks.write.sql import SqlSink
+from overnight.tasks.state import lease, row_ranges, staged_parts
+from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.merge.merge_parts import Prepared
+from overnight.tasks.write.publish.publish import prepared, publish
+from overnight.tasks.write.sink import Sink
+from overnight.tasks.write.sinks.csv import CsvSink
+from overnight.tasks.write.sinks.delta import DeltaSink
+from overnight.tasks.write.sinks.iceberg import IcebergSink
+from overnight.tasks.write.sinks.images import ImagesSink
+from overnight.tasks.write.sinks.jsonl import JsonlSink
+from overnight.tasks.write.sinks.lance import LanceSink
+from overnight.tasks.write.sinks.parquet import ParquetSink
+from overnight.tasks.write.sinks.sql import SqlSink
+from overnight.tasks.write.tables import iceberg, lance
+from overnight.tasks.write.tables.database import engine
+from overnight.tasks.write.tables.delta import open_table
 from tests.tasks.runs import make_run
 
 POSTGRESQL = "postgresql+psycopg://${PGUSER}:${PGPASSWORD}@${PGHOST}:${PGPORT}/postgres"  # of the fixture postgres
-NO_ERRORS = staging.QUARANTINE.empty_table()
+NO_ERRORS = staged_parts.QUARANTINE.empty_table()
 
 
 def numbered(place: Path | str, number: int, partition: str = "2026-01-02", **changes: Any) -> Run:
@@ -58,20 +58,20 @@ def stage(run: Run, *parts: dict[str, Any]) -> None:
         for name, numbers in (("__unit", [0] * len(rows)), ("__row", list(rows))):
             table = table.append_column(name, pa.array(numbers, pa.int64()))
         ranges = [{"unit": 0, "start": rows.start, "stop": rows.stop, "state": 0}] if rows else []
-        staging.write_part(
+        staged_parts.write_part(
             run.parts,
             f"{run.attempt}-{number:06d}",
             table,
-            staging.DETAILS.empty_table(),
-            pa.Table.from_pylist(ranges, settled.RANGES),
+            staged_parts.DETAILS.empty_table(),
+            pa.Table.from_pylist(ranges, row_ranges.RANGES),
             {},
             "zstd",
         )
 
 
-def records_of(run: Run) -> tuple[list[staging.Record], pa.Table]:
-    records = staging.read_records(run.parts)
-    return records, settled.merge([record.ranges for record in records])
+def records_of(run: Run) -> tuple[list[staged_parts.Record], pa.Table]:
+    records = staged_parts.read_records(run.parts)
+    return records, row_ranges.merge([record.ranges for record in records])
 
 
 def receipt_of(run: Run, sink: Sink, ready: Prepared) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def seen_in_database(run: Run, sink: SqlSink) -> list[int]:
 
 
 def seen_in_iceberg(run: Run, sink: IcebergSink) -> list[int]:
-    table = iceberg_table.Opened(sink.catalog, "default", sink.table).catalog()
+    table = iceberg.Opened(sink.catalog, "default", sink.table).catalog()
     if not table.table_exists(sink.table):
         return []
     found = table.load_table(sink.table).scan().to_arrow()
@@ -155,7 +155,7 @@ def visible(run: Run, sink: Sink) -> list[int]:
     if isinstance(sink, IcebergSink):
         return seen_in_iceberg(run, sink)
     if isinstance(sink, LanceSink):
-        rows = table.to_table().to_pylist() if (table := lance_table.open_table(run.sink)) else []
+        rows = table.to_table().to_pylist() if (table := lance.open_table(run.sink)) else []
         return sorted(row["x"] for row in rows if not run.partition_directory or str(row["date"]) == run.partition)
     if not isinstance(sink, DeltaSink):
         names = [name for name in run.target.names() if name[0] not in "_." and not name.endswith(".images")]

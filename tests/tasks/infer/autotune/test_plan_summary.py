@@ -7,19 +7,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks import rows
-from tasks.infer.choice import Choice
-from tasks.infer.explanation import explanation
-from tasks.infer.python import PythonPredictor
-from tasks.infer.text_embedding import TextEmbedding
-from tasks.infer.trial import Trial
-from tasks.planning import make_plan
+from overnight.tasks.infer.autotune.plan_summary import explanation
+from overnight.tasks.infer.autotune.trial import Trial
+from overnight.tasks.infer.autotune.worker_sizing import Choice
+from overnight.tasks.infer.models.python import PythonPredictor
+from overnight.tasks.infer.models.text_embedding import TextEmbedding
+from overnight.tasks.resources.planner import make_plan
+from overnight.tasks.rows import blocks
 from tests.tasks.blocks import source_block
 
 
 def test_it_says_what_a_row_costs_where_it_is_prepared_and_what_a_worker_gets() -> None:
     sample = source_block(0, 0, pa.table({"row_id": ["a", "b"], "x": [1, 2]}))
-    sample = rows.measured(sample, np.arange(2), "preprocess", 0.004, 0)
+    sample = blocks.measured(sample, np.arange(2), "preprocess", 0.004, 0)
     written = PythonPredictor(target="my_models:Digits")
     plan = make_plan([written], [{"CPU": 4}], {})
     [pool] = plan.pools

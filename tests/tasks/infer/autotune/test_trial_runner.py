@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 import ray
 
-from tasks import fork_server
-from tasks.errors import ContractError, JobError, StageFailed
-from tasks.forked import Begun
-from tasks.infer import trials
-from tasks.infer.predictor import Batch, Predict, Predictor
-from tasks.infer.trial import Failed, Trial, Trying, loaded
-from tasks.infer.trials import begin_trials, tried
-from tasks.resources import Plan, Pool
+from overnight.tasks.errors import ContractError, JobError, StageFailed
+from overnight.tasks.infer.autotune import trial_runner
+from overnight.tasks.infer.autotune.trial import Failed, Trial, Trying, loaded
+from overnight.tasks.infer.autotune.trial_runner import begin_trials, tried
+from overnight.tasks.infer.predictor import Batch, Predict, Predictor
+from overnight.tasks.resources.plan import Plan, Pool
+from overnight.tasks.workers import fork_server
+from overnight.tasks.workers.forked_process import Begun
 from tests.chaos.runs import wait_for
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
@@ -92,10 +92,10 @@ def test_a_process_that_ends_is_followed_by_another(tmp_path: Path, marks: Path)
 
 
 def test_a_model_whose_process_always_ends_is_told_of(tmp_path: Path, marks: Path) -> None:
-    ended = f"inference fragile: its process ended {trials.MAX_TRIES} times while 8 rows were tried"
+    ended = f"inference fragile: its process ended {trial_runner.MAX_TRIES} times while 8 rows were tried"
     with pytest.raises(StageFailed, match=ended):
         try_it(tmp_path, Fragile(marks=str(marks), deaths=100))
-    assert len(marks.read_text().split()) == trials.MAX_TRIES
+    assert len(marks.read_text().split()) == trial_runner.MAX_TRIES
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_trouble_of_the_cluster_is_not_the_models(tmp_path: Path, marks: Path, m
     def lost(*_: Any) -> None:
         raise ray.exceptions.RaySystemError("the node is gone")
 
-    monkeypatch.setattr(trials, "_tried_by_ray", lost)
+    monkeypatch.setattr(trial_runner, "_tried_by_ray", lost)
     with pytest.raises(ray.exceptions.RaySystemError, match="the node is gone"):
         try_it(tmp_path, Fragile(marks=str(marks)), begun=object())
 

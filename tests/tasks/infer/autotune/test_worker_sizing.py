@@ -5,9 +5,9 @@ import math
 import pyarrow as pa
 import pytest
 
-from tasks.infer.choice import Choice, Work, rows_a_block, rows_a_task, stream_seconds_a_row
-from tasks.infer.trial import Trial
-from tasks.resources import Pool
+from overnight.tasks.infer.autotune.trial import Trial
+from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, rows_a_block, rows_a_task, stream_seconds_a_row
+from overnight.tasks.resources.plan import Pool
 from tests.tasks.infer.test_worker import Counting
 
 

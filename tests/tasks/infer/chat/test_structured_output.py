@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tasks.errors import RowError
-from tasks.infer.answer_schema import AnswerSchema
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.chat.structured_output import AnswerSchema
 
 REVIEW: dict[str, Any] = {
     "type": "object",

@@ -18,7 +18,7 @@ FILES = {
 }
 FIND = """
 import sys
-from tasks.infer import pretrained
+from overnight.tasks.infer.huggingface import model_location as pretrained
 checkpoint = pretrained.find(sys.argv[1])
 print(checkpoint.settings_file("modules.json"), checkpoint.settings_file("1_Pooling/config.json"))
 print(checkpoint.revision, sorted(path.name for path in checkpoint.folder.iterdir()))

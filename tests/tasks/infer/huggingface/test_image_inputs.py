@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tasks.infer.pixels import _planes
+from overnight.tasks.infer.huggingface.image_inputs import _planes
 
 
 def test_planes_hold_the_pixels_of_each_channel_to_the_last_bit() -> None:

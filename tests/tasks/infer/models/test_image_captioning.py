@@ -18,8 +18,8 @@ from transformers import (
     LlavaProcessor,
 )
 
-from tasks.errors import JobError, RowError
-from tasks.infer.image_captioning import ImageCaptioning
+from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.infer.models.image_captioning import ImageCaptioning
 from tests.tasks.infer.chat_models import VOCABULARY, chat_model, chat_tokenizer
 
 TEMPLATE = (

@@ -19,8 +19,8 @@ from transformers import (
     ViTModel,
 )
 
-from tasks.errors import JobError, RowError
-from tasks.infer.image_classification import ImageClassification
+from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.infer.models.image_classification import ImageClassification
 
 LABELS = dict(enumerate(["cat", "dog", "fox", "owl", "yak"]))
 VIT = {

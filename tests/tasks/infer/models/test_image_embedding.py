@@ -21,7 +21,7 @@ from transformers import (
     ViTModel,
 )
 
-from tasks.infer.image_embedding import ImageEmbedding
+from overnight.tasks.infer.models.image_embedding import ImageEmbedding
 
 TOWER = {"hidden_size": 32, "intermediate_size": 37, "num_attention_heads": 4, "num_hidden_layers": 2}
 VISION = TOWER | {"image_size": 32, "patch_size": 8}

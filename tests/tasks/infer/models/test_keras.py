@@ -13,8 +13,8 @@ import keras
 import numpy as np
 import pytest
 
-from tasks.errors import JobError
-from tasks.infer.keras_model import KerasModel
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.models.keras import KerasModel
 
 X = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
 WEIGHT = np.arange(9, dtype=np.float32)
@@ -74,7 +74,7 @@ def test_a_process_has_one_backend(saved: Path) -> None:
 ON_JAX = """
 import sys
 import numpy as np
-from tasks.infer.keras_model import KerasModel
+from overnight.tasks.infer.models.keras import KerasModel
 
 folder = sys.argv[1]
 model = KerasModel(file=f"{folder}/named.keras", columns=["x", "weight"], backend="jax")

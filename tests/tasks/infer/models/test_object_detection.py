@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks.errors import RowError
-from tasks.infer.object_detection import ObjectDetection
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.models.object_detection import ObjectDetection
 from tests.tasks.infer.detectors import LABELS, assert_same, detected, write_detector
 
 

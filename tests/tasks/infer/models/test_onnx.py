@@ -9,8 +9,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from tasks.errors import ContractError, JobError
-from tasks.infer.onnx_model import OnnxModel
+from overnight.tasks.errors import ContractError, JobError
+from overnight.tasks.infer.models.onnx import OnnxModel
 
 X = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
 MATRIX = np.random.default_rng(1).normal(size=(4, 2)).astype(np.float32)

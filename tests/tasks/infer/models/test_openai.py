@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tasks.errors import JobError, StorageFailed, StorageRefused
-from tasks.infer import endpoint
-from tasks.infer.openai_endpoint import OpenAI
-from tasks.storage import Location
+from overnight.tasks.errors import JobError, StorageFailed, StorageRefused
+from overnight.tasks.infer.chat import openai_client
+from overnight.tasks.infer.models.openai import OpenAI
+from overnight.tasks.storage.location import Location
 from tests.tasks.infer.chat_server import MOOD, ChatServer, chat_server, completion
 
 LIMITED = (429, "Rate limit reached", {"Retry-After": "0.5"})
@@ -28,7 +28,7 @@ FAILED = (500, "The server had an error", {})
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "FIRST_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(openai_client, "FIRST_WAIT_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -293,10 +293,10 @@ def test_answers_are_kept_on_an_object_store_too(s3: Any, server: ChatServer) ->
 
 KILLED = """
 import sys
-from tasks.storage import Location
-from tests.tasks.infer.test_openai_endpoint import batch_of
-from tasks.infer import endpoint
-from tasks.infer.openai_endpoint import OpenAI
+from overnight.tasks.storage.location import Location
+from tests.tasks.infer.models.test_openai import batch_of
+from overnight.tasks.infer.chat import openai_client as endpoint
+from overnight.tasks.infer.models.openai import OpenAI
 
 model = OpenAI(model="small", user="{text}", system="be {tone}", base_url=sys.argv[1], requests_at_once=4)
 found = model.load_with(Location(sys.argv[2]))(batch_of([str(i) for i in range(200)]))

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tasks.errors import JobError
-from tasks.infer.python import PythonPredictor
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.models.python import PythonPredictor
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from tasks import rows
-from tasks.errors import JobError
-from tasks.infer.sklearn_model import SklearnModel
-from tasks.infer.worker import Worker
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.models.sklearn import SklearnModel
+from overnight.tasks.infer.worker import Worker
+from overnight.tasks.rows import blocks
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
@@ -69,8 +69,8 @@ def test_a_row_that_it_cannot_take_costs_that_row(pipeline: tuple[Any, str], tmp
     table["city"] = ["Rome", "Oslo", "Rome", "Atlantis", "Rome"]
     block = source_block(0, 0, pa.table({"row_id": list("abcde"), **pa.Table.from_pandas(table).to_pydict()}))
     model = SklearnModel(file=pipeline[1], columns=["age", "income", "city"])
-    done = rows.joined(Worker(model, make_run(tmp_path), "", True, [], [])(block))
-    states = [rows.LIVE, rows.LIVE, rows.QUARANTINED, rows.QUARANTINED, rows.LIVE]
+    done = blocks.joined(Worker(model, make_run(tmp_path), "", True, [], [])(block))
+    states = [blocks.LIVE, blocks.LIVE, blocks.QUARANTINED, blocks.QUARANTINED, blocks.LIVE]
     assert done["__state"].to_pylist() == states
     assert "NaN" in done["__error_message"][2].as_py()
     assert "Atlantis" in done["__error_message"][3].as_py()

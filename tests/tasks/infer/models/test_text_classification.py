@@ -15,12 +15,12 @@ from transformers import (
     pipeline,
 )
 
-from tasks import rows
-from tasks.errors import JobError, RowError
-from tasks.infer.text_classification import TextClassification
-from tasks.infer.worker import Worker
+from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.infer.models.text_classification import TextClassification
+from overnight.tasks.infer.worker import Worker
+from overnight.tasks.rows import blocks
 from tests.tasks.blocks import source_block
-from tests.tasks.infer.test_text_embedding import some_texts, word_tokenizer
+from tests.tasks.infer.models.test_text_embedding import some_texts, word_tokenizer
 from tests.tasks.infer.words import WORDS
 from tests.tasks.runs import make_run
 
@@ -107,11 +107,11 @@ def test_rows_without_text_are_quarantined_and_the_others_labelled(model: Path, 
     values = ["the cat sat", None, "two old dogs run", ""]
     table = source_block(0, 0, pa.table({"row_id": list("abcd"), "body": values}))
     predictor = TextClassification(model=str(model), text_column="body", top_k=2)
-    done = rows.joined(Worker(predictor, make_run(tmp_path), "", True, [], [])(table))
+    done = blocks.joined(Worker(predictor, make_run(tmp_path), "", True, [], [])(table))
     states = dict(zip(done["row_id"].to_pylist(), done["__state"].to_pylist(), strict=True))
-    assert states["a"] == states["c"] == rows.LIVE
-    assert states["b"] == rows.QUARANTINED
-    assert done.filter(pa.array(np.array(done["__state"]) == rows.LIVE))["top_labels"].null_count == 0
+    assert states["a"] == states["c"] == blocks.LIVE
+    assert states["b"] == blocks.QUARANTINED
+    assert done.filter(pa.array(np.array(done["__state"]) == blocks.LIVE))["top_labels"].null_count == 0
 
 
 def test_a_model_that_was_not_trained_to_classify_is_refused(tmp_path: Path) -> None:

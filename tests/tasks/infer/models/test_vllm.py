@@ -24,10 +24,10 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from tasks.errors import JobError
-from tasks.infer import pretrained
-from tasks.infer.child_server import ChildServer
-from tasks.infer.vllm_server import VLLM
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.chat.server_process import ChildServer
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.models.vllm import VLLM
 from tests.tasks.infer.chat_models import TEMPLATE, chat_model, chat_tokenizer, some_words
 from tests.tasks.infer.chat_server import MOOD
 
@@ -41,7 +41,7 @@ def test_settings_reach_the_engine_by_the_names_of_its_command_line(tmp_path: Pa
         model=str(folder), user="{text}", num_gpus=4, tensor_parallel_size=2, pipeline_parallel_size=2,
         engine_settings=engine | {"revision": None},
     )  # fmt: skip
-    command = model.command("python", pretrained.find(model.model))
+    command = model.command("python", model_location.find(model.model))
     given = " ".join(command)
     assert given.startswith("python -m vllm.entrypoints.openai.api_server --host 127.0.0.1 --port {port} ")
     assert f"--model {folder} " in given
@@ -101,7 +101,7 @@ def listens(port: int) -> bool:
 
 STARTS = """
 import os, sys, time
-from tasks.infer.child_server import ChildServer
+from overnight.tasks.infer.chat.server_process import ChildServer
 
 server = ChildServer(sys.argv[1:], os.environ)
 print(server.wait("/", 30), server.port, flush=True)

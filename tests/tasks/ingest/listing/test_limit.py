@@ -9,20 +9,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.ingest.csv import Csv
-from tasks.ingest.images import Images
-from tasks.ingest.jsonl import Jsonl
-from tasks.ingest.limit import limited
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.numpy import Numpy
-from tasks.ingest.parquet import Parquet
-from tasks.ingest.source import Source
-from tasks.ingest.tfrecord import TfRecord
-from tasks.ingest.webdataset import WebDataset
+from overnight.tasks.ingest.listing.limit import limited
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.ingest.sources.csv import Csv
+from overnight.tasks.ingest.sources.images import Images
+from overnight.tasks.ingest.sources.jsonl import Jsonl
+from overnight.tasks.ingest.sources.numpy import Numpy
+from overnight.tasks.ingest.sources.parquet import Parquet
+from overnight.tasks.ingest.sources.tfrecord import TfRecord
+from overnight.tasks.ingest.sources.webdataset import WebDataset
 from tests.tasks.ingest.conftest import read_all
-from tests.tasks.ingest.test_numpy import npy, npz
-from tests.tasks.ingest.test_tfrecord import TEN, file
-from tests.tasks.ingest.test_webdataset import pairs, tar
+from tests.tasks.ingest.sources.test_numpy import npy, npz
+from tests.tasks.ingest.sources.test_tfrecord import TEN, file
+from tests.tasks.ingest.sources.test_webdataset import pairs, tar
 
 
 def parquet(count: int) -> bytes:

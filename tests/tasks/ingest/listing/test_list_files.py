@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tasks import passed_over
-from tasks.errors import InputError, JobError
-from tasks.ingest.csv import Csv
-from tasks.ingest.listing import list_inputs
+from overnight.tasks.errors import InputError, JobError
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.sources.csv import Csv
+from overnight.tasks.storage import skipped_files
 
 
 def write(folder: Path, *names: str) -> None:
@@ -84,7 +84,7 @@ def test_what_is_passed_over_is_counted_and_named(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "gone.csv").symlink_to("nowhere")
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.csv")).write_bytes(b"x")
-    with passed_over.counting() as passed:
+    with skipped_files.counting() as passed:
         assert [file.path for file in list_inputs(Csv(path=str(tmp_path)), "all")] == ["a.csv"]
     assert passed.found == {
         "name that begins with _ or .": {"files": 2, "names": [".tmp/b.csv", "_SUCCESS"]},
@@ -93,7 +93,7 @@ def test_what_is_passed_over_is_counted_and_named(tmp_path):
         "link to nothing": {"files": 1, "names": ["gone.csv"]},
         "FIFO": {"files": 1, "names": ["pipe.csv"]},
     }
-    assert passed_over.told(passed.found) == (
+    assert skipped_files.told(passed.found) == (
         "12 files; FIFO: pipe.csv; link to nothing: gone.csv; name that begins with _ or .: .tmp/b.csv, _SUCCESS; "
         "name that is no UTF-8: caf\\xe9.csv; unknown extension: 0.txt, 1.txt, 2.txt, 3.txt, 4.txt and 2 more"
     )
@@ -101,5 +101,5 @@ def test_what_is_passed_over_is_counted_and_named(tmp_path):
 
 def test_where_nothing_is_left_the_error_names_what_was_passed_over(tmp_path):
     write(tmp_path, "a.txt")
-    with passed_over.counting(), pytest.raises(InputError, match=r"found none \(passed over: 1 file; .*a\.txt\)\."):
+    with skipped_files.counting(), pytest.raises(InputError, match=r"found none \(passed over: 1 file; .*a\.txt\)\."):
         list_inputs(Csv(path=str(tmp_path)), "all")

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks import rows, settled
-from tasks.ingest.pending import leftovers, pending_tables, units_left
-from tasks.manifest import UNITS, read_manifest
-from tasks.reading_order import PENDING
-from tasks.storage import Location
+from overnight.tasks.ingest.listing.pending_units import leftovers, pending_tables, units_left
+from overnight.tasks.rows import blocks
+from overnight.tasks.state import row_ranges
+from overnight.tasks.state.manifest import UNITS, read_manifest
+from overnight.tasks.state.read_plan import PENDING
+from overnight.tasks.storage.location import Location
 
 UNIT_COUNT, UNIT_ROWS, FIRST_ROW = 7, 12, 100
-STATES = [rows.LIVE, rows.FILTERED, rows.QUARANTINED]
+STATES = [blocks.LIVE, blocks.FILTERED, blocks.QUARANTINED]
 
 part_rows = st.dictionaries(
     st.tuples(st.integers(0, UNIT_COUNT - 1), st.integers(0, UNIT_ROWS - 1)), st.sampled_from(STATES), max_size=80
@@ -30,9 +31,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ranges(part: dict[tuple[int, int], int], ends: dict[int, int]) -> pa.Table:
     found = [(unit, row + FIRST_ROW, state) for (unit, row), state in part.items()]
-    found += [(unit, count, rows.END) for unit, count in ends.items()]
+    found += [(unit, count, blocks.END) for unit, count in ends.items()]
     columns = np.array(found, np.int64).reshape(-1, 3).T
-    return settled.ranges_of(pa.table(list(columns), names=["__unit", "__row", "__state"]))
+    return row_ranges.ranges_of(pa.table(list(columns), names=["__unit", "__row", "__state"]))
 
 
 @given(
@@ -57,7 +58,7 @@ def test_what_is_left_and_what_is_skipped_add_up_to_the_manifest(
     pq.write_table(units.replace_schema_metadata({"inputs": "d"}), manifest.uri, row_group_size=3)
     read, _ = read_manifest(manifest, ["first_row", "rows"])
     assert read.column_names == ["first_row", "rows"]
-    merged = settled.merge([*(ranges(part, {}) for part in parts), ranges({}, ends)])
+    merged = row_ranges.merge([*(ranges(part, {}) for part in parts), ranges({}, ends)])
     pending = pa.concat_tables([PENDING.empty_table(), *pending_tables(manifest, *units_left(read, merged))])
 
     done = {place for part in parts for place in part}

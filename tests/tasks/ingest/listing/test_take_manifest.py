@@ -8,18 +8,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tasks.errors import InputError
-from tasks.ingest import taking
-from tasks.ingest.csv import Csv
-from tasks.ingest.limit import limited
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.source import Source
-from tasks.ingest.taking import take_manifest
-from tasks.manifest import UNITS, digest, read_manifest, read_passed_over, read_schema, write_manifest
-from tasks.storage import File, Location
-from tests.tasks.ingest.test_limit import SOURCES
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.listing import take_manifest as taking
+from overnight.tasks.ingest.listing.limit import limited
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.listing.take_manifest import take_manifest
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.ingest.sources.csv import Csv
+from overnight.tasks.state.manifest import UNITS, digest, read_manifest, read_passed_over, read_schema, write_manifest
+from overnight.tasks.storage.location import File, Location
+from tests.tasks.ingest.listing.test_limit import SOURCES
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.mark.parametrize("kind", SOURCES)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tasks.errors import InputError
-from tasks.ingest.arrival import Quiet, wait_for_arrival
-from tasks.ingest.csv import Csv
-from tasks.ingest.wait_for import WaitFor
-from tasks.manifest import census
-from tasks.storage import File
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.listing.wait_for_inputs import Quiet, wait_for_arrival
+from overnight.tasks.ingest.sources.csv import Csv
+from overnight.tasks.ingest.wait_for import WaitFor
+from overnight.tasks.state.manifest import census
+from overnight.tasks.storage.location import File
 
 SHORT = 0.01  # minutes
 

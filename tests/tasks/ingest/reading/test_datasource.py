@@ -8,15 +8,16 @@ import pyarrow as pa
 import pytest
 import ray.data
 
-from tasks import reading_order, rows
-from tasks.errors import StageFailed
-from tasks.ingest.csv import Csv
-from tasks.ingest.datasource import ManifestDatasource
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.reading import read_units
-from tasks.ingest.source import Source
-from tasks.run_directory import Run
-from tasks.supervisor import Supervisor
+from overnight.tasks.errors import StageFailed
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.reading.datasource import ManifestDatasource
+from overnight.tasks.ingest.reading.read_units import read_units
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.ingest.sources.csv import Csv
+from overnight.tasks.rows import blocks as rows
+from overnight.tasks.state import read_plan
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers.supervisor import Supervisor
 from tests.tasks.runs import make_run
 
 
@@ -25,8 +26,8 @@ def lay_out(folder: Path, source: Source, settled: dict[int, list[int]], blocks:
     run = make_run(folder)
     units = source.units(list_inputs(source, "all"))
     skipped = pa.array([settled.get(unit) for unit in range(len(units))], pa.list_(pa.int64()))
-    pending = units.append_column("settled", skipped).cast(reading_order.PENDING)
-    reading_order.write_order(run.order, pending, np.arange(len(units)) * blocks // len(units))
+    pending = units.append_column("settled", skipped).cast(read_plan.PENDING)
+    read_plan.write_order(run.order, pending, np.arange(len(units)) * blocks // len(units))
     return run, units
 
 
@@ -57,10 +58,12 @@ def test_the_supervisor_is_told_once_of_every_mark_of_a_file_s_end(
     tmp_path: Path, source: Csv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = Supervisor()
-    monkeypatch.setattr("tasks.ingest.reading.tell", lambda _, method, *told: getattr(known, method)(*told))
+    monkeypatch.setattr(
+        "overnight.tasks.ingest.reading.read_units.tell", lambda _, method, *told: getattr(known, method)(*told)
+    )
     run, units = lay_out(tmp_path, source, {}, blocks=4)
     for block in (0, 1, 2, 3, 3):  # a Ray task may run again
-        list(read_units(reading_order.read_block(run.order, block), source, run, source.common_schema(units)))
+        list(read_units(read_plan.read_block(run.order, block), source, run, source.common_schema(units)))
     assert known.ends(run.attempt) == 10
     assert known.ends("another attempt") == 0
 
@@ -68,7 +71,7 @@ def test_the_supervisor_is_told_once_of_every_mark_of_a_file_s_end(
 def test_settled_rows_are_left_out_and_ends_are_not(tmp_path: Path, source: Csv):
     settled = {0: [0, 100], 1: [0, 5, 5, 6, 90, 100], 2: [3, 4]}
     run, units = lay_out(tmp_path, source, settled, blocks=1)
-    blocks = list(read_units(reading_order.read_block(run.order, 0), source, run, source.common_schema(units)))
+    blocks = list(read_units(read_plan.read_block(run.order, 0), source, run, source.common_schema(units)))
     found = pa.concat_tables(blocks, promote_options="permissive")
     ranged = found.filter(pa.array(found["__state"].to_numpy() != rows.END))
     numbers = {
@@ -92,7 +95,7 @@ def test_what_nobody_foresaw_fails_the_stage_by_its_name(tmp_path: Path):
     source = Broken(path=str(tmp_path / "in"))
     run, _ = lay_out(tmp_path, source, {}, blocks=1)
     with pytest.raises(StageFailed, match=r"OSError.*input/output error") as caught:
-        list(read_units(reading_order.read_block(run.order, 0), source, run, None))
+        list(read_units(read_plan.read_block(run.order, 0), source, run, None))
     assert caught.value.stage == "ingest"
 
 
@@ -108,11 +111,11 @@ def test_a_read_task_carries_its_place_and_not_the_list_of_units(tmp_path: Path)
         "settled": pa.array(np.arange(20 * count) % 20 * 50).cast(pa.int64()),
     }  # fmt: skip
     columns["settled"] = pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32) * 20, columns["settled"])
-    pending = pa.table(columns).cast(reading_order.PENDING)
-    reading_order.write_order(run.order, pending, reading_order.pack(pending["size"].to_numpy()))
+    pending = pa.table(columns).cast(read_plan.PENDING)
+    read_plan.write_order(run.order, pending, read_plan.pack(pending["size"].to_numpy()))
     tasks = ManifestDatasource(source, run, None).get_read_tasks(1)
-    assert len(tasks) == reading_order.MAXIMUM_BLOCKS
+    assert len(tasks) == read_plan.MAXIMUM_BLOCKS
     assert max(len(cloudpickle.dumps(task)) for task in tasks[:: len(tasks) // 20]) < 5000
-    blocks = [reading_order.read_block(run.order, block) for block in (0, len(tasks) - 1)]
+    blocks = [read_plan.read_block(run.order, block) for block in (0, len(tasks) - 1)]
     assert (blocks[0]["unit"][0].as_py(), blocks[1]["unit"][-1].as_py()) == (0, count - 1)
     assert all(len(block) < 2 * count / len(tasks) for block in blocks)

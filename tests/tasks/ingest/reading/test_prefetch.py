@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tasks.ingest.ahead import ahead
+from overnight.tasks.ingest.reading.prefetch import ahead
 
 
 def test_the_next_item_is_made_while_the_caller_has_one() -> None:

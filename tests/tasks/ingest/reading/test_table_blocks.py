@@ -18,17 +18,17 @@ import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import NoRegionError, ParamValidationError
 
-from tasks.errors import InputError, RowError, StorageFailed
-from tasks.ingest.counted import counted_rows
-from tasks.ingest.csv import Csv
-from tasks.ingest.images import Images
-from tasks.ingest.jsonl import Jsonl
-from tasks.ingest.parquet import Parquet
-from tasks.ingest.source import Source
-from tasks.ingest.tables import damage_told, is_damage, panics_told
-from tasks.manifest import UNITS
-from tasks.patient_s3 import PatientS3
-from tasks.reading_order import PENDING
+from overnight.tasks.errors import InputError, RowError, StorageFailed
+from overnight.tasks.ingest.reading.table_blocks import damage_told, is_damage, panics_told
+from overnight.tasks.ingest.reading.unit_rows import counted_rows
+from overnight.tasks.ingest.source import Source
+from overnight.tasks.ingest.sources.csv import Csv
+from overnight.tasks.ingest.sources.images import Images
+from overnight.tasks.ingest.sources.jsonl import Jsonl
+from overnight.tasks.ingest.sources.parquet import Parquet
+from overnight.tasks.state.manifest import UNITS
+from overnight.tasks.state.read_plan import PENDING
+from overnight.tasks.storage.s3 import PatientS3
 
 
 @pytest.fixture

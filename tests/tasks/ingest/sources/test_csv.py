@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tasks.errors import InputError
-from tasks.ingest.csv import Csv
-from tasks.ingest.listing import list_inputs
-from tasks.manifest import read_warnings, write_manifest
-from tasks.storage import Location
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.sources.csv import Csv
+from overnight.tasks.state.manifest import read_warnings, write_manifest
+from overnight.tasks.storage.location import Location
 from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
 
 Reader = Callable[..., Read]
@@ -260,7 +260,7 @@ def test_a_row_longer_than_the_reader_s_block_is_read_whole(read: Reader):
 
 
 def test_a_line_that_is_too_long_to_be_held_ends_its_file_alone(read: Reader, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tasks.ingest.text_file.LINE_BYTES", 3 * 2**20)
+    monkeypatch.setattr("overnight.tasks.ingest.formats.text_lines.LINE_BYTES", 3 * 2**20)
     found = read(Csv, {"a.csv": b"a\n1\n" + b"x" * (5 * 2**20) + b"\n2\n", "b.csv": b"a\n3\n"})
     assert found.column("a") == [1, 3]
     assert "expected a line of at most 3,145,728 bytes, found 5,242,88" in found.bad["a.csv#1"]

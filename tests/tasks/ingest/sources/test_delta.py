@@ -15,13 +15,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
 
-from tasks.errors import InputError
-from tasks.ingest.delta import Delta
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.taking import take_manifest
-from tasks.manifest import digest, read_manifest, read_schema, read_snapshot
-from tasks.object_store import storage_options
-from tasks.storage import Location
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.listing.take_manifest import take_manifest
+from overnight.tasks.ingest.sources.delta import Delta
+from overnight.tasks.state.manifest import digest, read_manifest, read_schema, read_snapshot
+from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.object_store import storage_options
 from tests.tasks.ingest.conftest import RESIZED, Read, overwritten, read_all, rewritten
 
 DAYS = [date(2026, 1, 1), date(2026, 1, 2)]

@@ -10,7 +10,7 @@ import datasets
 import pyarrow as pa
 from datasets import Array2D, ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
 
-from tasks.ingest.huggingface import HuggingFace
+from overnight.tasks.ingest.sources.huggingface import HuggingFace
 from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
 
 datasets.disable_progress_bars()

@@ -15,12 +15,12 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestCo
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
-from tasks.errors import InputError
-from tasks.ingest.iceberg import Iceberg
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.taking import take_manifest
-from tasks.manifest import digest, read_manifest, read_snapshot
-from tasks.storage import Location
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.listing.take_manifest import take_manifest
+from overnight.tasks.ingest.sources.iceberg import Iceberg
+from overnight.tasks.state.manifest import digest, read_manifest, read_snapshot
+from overnight.tasks.storage.location import Location
 from tests.tasks.ingest.conftest import RESIZED, Read, overwritten, read_all, rewritten
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("day", pa.date32()), ("v", pa.list_(pa.float32()))])

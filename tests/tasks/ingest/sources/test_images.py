@@ -4,8 +4,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from tasks.ingest.images import Images
-from tasks.ingest.listing import list_inputs
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.sources.images import Images
 from tests.tasks.ingest.conftest import Read, read_all
 
 ODD_NAMES = [

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tasks.errors import InputError
-from tasks.ingest import text_file
-from tasks.ingest.csv import Csv
-from tasks.ingest.jsonl import Jsonl
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.formats import text_lines
+from overnight.tasks.ingest.sources.csv import Csv
+from overnight.tasks.ingest.sources.jsonl import Jsonl
 from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
 
 Reader = Callable[..., Read]
@@ -195,8 +195,8 @@ def test_an_object_over_several_lines_is_a_row_whatever_its_size_and_its_last_li
 
 @pytest.mark.parametrize("name", ["bomb.jsonl", "bomb.csv"])
 def test_a_packed_line_without_an_end_is_not_held_whole(read: Reader, name: str, monkeypatch: pytest.MonkeyPatch):
-    most = 3 * text_file.PIECE_BYTES
-    monkeypatch.setattr(text_file, "LINE_BYTES", most)
+    most = 3 * text_lines.PIECE_BYTES
+    monkeypatch.setattr(text_lines, "LINE_BYTES", most)
     packed = {f"{name}.gz": gzip.compress(b"x" * (2**28)), f"a.{name}": b'{"a": 1}\n{"a": 2}\n'}
     tracemalloc.start()
     found = read(Jsonl, packed, max_row_bytes=most) if "jsonl" in name else read(Csv, packed)

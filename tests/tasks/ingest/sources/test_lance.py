@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks.errors import InputError
-from tasks.ingest.lance import Lance
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.taking import take_manifest
-from tasks.manifest import read_manifest, read_snapshot
-from tasks.object_store import storage_options
-from tasks.storage import File, Location
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.listing.take_manifest import take_manifest
+from overnight.tasks.ingest.sources.lance import Lance
+from overnight.tasks.state.manifest import read_manifest, read_snapshot
+from overnight.tasks.storage.location import File, Location
+from overnight.tasks.storage.object_store import storage_options
 from tests.tasks.ingest.conftest import RESIZED, Read, overwritten, read_all, rewritten
 
 VECTORS = np.arange(20, dtype=np.float32).reshape(10, 2)

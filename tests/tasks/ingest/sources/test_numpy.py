@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks.arrays import to_numpy
-from tasks.ingest import numpy as numpy_source
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.numpy import Numpy
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.sources import numpy as numpy_source
+from overnight.tasks.ingest.sources.numpy import Numpy
+from overnight.tasks.rows.tensors import to_numpy
 from tests.tasks.ingest.conftest import Read, overwritten, read_all
 
 Reader = Callable[..., Read]

@@ -19,17 +19,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import feather
 
-from tasks import rows
-from tasks.errors import InputError
-from tasks.ingest import parquet, taking
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.parquet import Parquet
-from tasks.ingest.parquet_counts import slots
-from tasks.ingest.parquet_pages import values_in_pages
-from tasks.ingest.parquet_types import plain_kind
-from tasks.manifest import read_schema
-from tasks.storage import Location
-from tasks.write.publishable import common_schema, conform
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.formats.parquet_counts import slots
+from overnight.tasks.ingest.formats.parquet_pages import values_in_pages
+from overnight.tasks.ingest.formats.parquet_types import plain_kind
+from overnight.tasks.ingest.listing import take_manifest
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.sources import parquet
+from overnight.tasks.ingest.sources.parquet import Parquet
+from overnight.tasks.rows import blocks as rows
+from overnight.tasks.state.manifest import read_schema
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.merge.output_schema import common_schema, conform
 from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
 
 Reader = Callable[..., Read]
@@ -467,12 +468,12 @@ def test_a_column_first_met_late_has_the_type_that_the_first_file_with_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet, "SAMPLE_FILES", 2)
-    monkeypatch.setattr(taking, "FILES_AT_ONCE", 2)
+    monkeypatch.setattr(take_manifest, "FILES_AT_ONCE", 2)
     late = [{}, {}, {}, {"y": pa.array([3], pa.int32())}, {"y": ["x"]}, {"y": [2**40]}]
     for i, columns in enumerate(late):
         (tmp_path / f"{i}.parquet").write_bytes(file({"x": [i], **columns}))
     source, place = Parquet(path=str(tmp_path)), Location(str(tmp_path / "manifest"))
-    taking.take_manifest(place, source, "all")
+    take_manifest.take_manifest(place, source, "all")
     units, schema = source.units(list_inputs(source, "all")), read_schema(place)
     assert schema is not None
     assert schema.field("y").type == pa.int64()

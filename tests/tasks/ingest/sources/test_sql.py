@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from tasks.errors import InputError, StorageFailed
-from tasks.ingest.limit import limited
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.sql import Sql
-from tasks.ingest.sql_query import bound
-from tasks.manifest import digest
+from overnight.tasks.errors import InputError, StorageFailed
+from overnight.tasks.ingest.formats.dbapi import bound
+from overnight.tasks.ingest.listing.limit import limited
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.sources.sql import Sql
+from overnight.tasks.state.manifest import digest
 from tests.tasks.ingest.conftest import Read, read_all
 
 DAY, NEXT = "2026-01-01", "2026-01-02"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from pydantic import ValidationError
 
-from tasks.ingest.text import Text
+from overnight.tasks.ingest.sources.text import Text
 from tests.tasks.ingest.conftest import Read, assert_broken
 
 

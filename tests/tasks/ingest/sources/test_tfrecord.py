@@ -8,8 +8,8 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from tasks.ingest import tfrecord
-from tasks.ingest.tfrecord import TfRecord
+from overnight.tasks.ingest.sources import tfrecord
+from overnight.tasks.ingest.sources.tfrecord import TfRecord
 from tests.tasks.ingest.conftest import Read, assert_broken, overwritten
 
 Reader = Callable[..., Read]

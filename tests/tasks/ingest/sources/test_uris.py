@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from tasks import passed_over
-from tasks.errors import InputError, StorageFailed
-from tasks.ingest import uris
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.text import Text
-from tasks.ingest.uris import Uris
-from tasks.manifest import digest
+from overnight.tasks.errors import InputError, StorageFailed
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.sources import uris
+from overnight.tasks.ingest.sources.text import Text
+from overnight.tasks.ingest.sources.uris import Uris
+from overnight.tasks.state.manifest import digest
+from overnight.tasks.storage import skipped_files
 from tests.tasks.ingest.conftest import Read, read_all
 
 
@@ -177,7 +177,7 @@ def test_an_answer_without_a_length_is_taken_as_it_is(tmp_path: Path, web: Any) 
 
 
 def test_a_file_of_a_web_server_that_tells_no_length_is_no_input(web: Any) -> None:
-    with passed_over.counting() as passed, pytest.raises(InputError, match="whose length the server does not tell"):
+    with skipped_files.counting() as passed, pytest.raises(InputError, match="whose length the server does not tell"):
         list_inputs(Text(path=f"{web[0]}/unmeasured"), "all")
     assert passed.found == {"file whose length the server does not tell": {"files": 1, "names": ["unmeasured"]}}
 

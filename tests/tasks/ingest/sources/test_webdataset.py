@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.ingest import webdataset
-from tasks.ingest.webdataset import WebDataset
+from overnight.tasks.ingest.sources import webdataset
+from overnight.tasks.ingest.sources.webdataset import WebDataset
 from tests.tasks.ingest.conftest import Read, assert_broken, overwritten
 
 Reader = Callable[..., Read]

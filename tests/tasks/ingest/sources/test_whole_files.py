@@ -6,15 +6,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tasks.errors import InputError
-from tasks.ingest.audio import Audio
-from tasks.ingest.images import Images
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.pdf import Pdf
-from tasks.ingest.text import Text
-from tasks.ingest.uris import Uris
-from tasks.ingest.video import Video
-from tasks.ingest.whole_files import WholeFiles
+from overnight.tasks.errors import InputError
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.sources.audio import Audio
+from overnight.tasks.ingest.sources.images import Images
+from overnight.tasks.ingest.sources.pdf import Pdf
+from overnight.tasks.ingest.sources.text import Text
+from overnight.tasks.ingest.sources.uris import Uris
+from overnight.tasks.ingest.sources.video import Video
+from overnight.tasks.ingest.sources.whole_files import WholeFiles
 from tests.tasks.ingest.conftest import Read, read_all
 
 KINDS = [(Audio, "audio", ".wav"), (Audio, "audio", ".MP3"), (Video, "video", ".mp4"), (Pdf, "pdf", ".pdf")]

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from tasks import arrays, row_work, rows
-from tasks.preprocess.decode_audio import DecodeAudio
+from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
+from overnight.tasks.rows import apply, blocks, tensors
 from tests.tasks.blocks import source_block
 from tests.tasks.preprocess.sounds import PLAYLIST, WHOLE, aiff_of_gsm, broken, compressed, plain, tone, wav
 
@@ -20,13 +20,13 @@ def files(contents: dict[str, bytes], column: str = "audio") -> pa.Table:
 
 
 def made(block: pa.Table) -> list[dict]:
-    table, _ = rows.live_rows(block)
-    audio = arrays.to_numpy(table["audio"])
+    table, _ = blocks.live_rows(block)
+    audio = tensors.to_numpy(table["audio"])
     return [{**row, "audio": one} for row, one in zip(table.drop_columns("audio").to_pylist(), audio, strict=True)]
 
 
 def decoded(contents: dict[str, bytes], **settings) -> list[dict]:
-    return made(row_work.apply(files(contents), "preprocess", DecodeAudio(**settings).build()))
+    return made(apply.apply(files(contents), "preprocess", DecodeAudio(**settings).build()))
 
 
 def test_samples_come_out_as_they_went_in() -> None:
@@ -84,7 +84,7 @@ def test_chunks_are_the_file_in_pieces_with_their_seconds() -> None:
 def test_each_broken_file_is_quarantined_alone_with_its_reason(settings: dict) -> None:
     bad = broken()
     block = files({"first": WHOLE, **{name: content for name, (content, _) in bad.items()}, "last": WHOLE})
-    done = row_work.apply(block, "preprocess", DecodeAudio(max_seconds=5, **settings).build())
+    done = apply.apply(block, "preprocess", DecodeAudio(max_seconds=5, **settings).build())
     assert {row["row_id"].split("#")[0] for row in made(done)} == {"first", "last"}
     assert len(made(done)) == (6 if settings else 2)
     reasons = dict(zip(done["row_id"].to_pylist(), done["__error_message"].to_pylist(), strict=True))
@@ -97,8 +97,8 @@ def test_no_file_sends_the_decoder_to_another_one(tmp_path: Path, monkeypatch: p
     (tmp_path / "secret.wav").write_bytes(WHOLE)
     monkeypatch.chdir(tmp_path)
     block = files({"list": PLAYLIST % b"secret.wav", "good": WHOLE})
-    done = row_work.apply(block, "preprocess", DecodeAudio().build())
-    assert done["__state"].to_pylist() == [rows.QUARANTINED, rows.LIVE]
+    done = apply.apply(block, "preprocess", DecodeAudio().build())
+    assert done["__state"].to_pylist() == [blocks.QUARANTINED, blocks.LIVE]
 
 
 def test_settings_that_fit_no_chunk_are_refused() -> None:
@@ -133,6 +133,6 @@ def test_a_title_that_is_no_utf8_costs_nothing() -> None:
 
 def test_a_sampling_rate_that_no_recording_has_is_refused_before_it_is_converted() -> None:
     content = WHOLE[:24] + (100_000_007).to_bytes(4, "little") + WHOLE[28:]
-    done = row_work.apply(files({"a.wav": content}), "preprocess", DecodeAudio().build())
+    done = apply.apply(files({"a.wav": content}), "preprocess", DecodeAudio().build())
     [reason] = done["__error_message"].to_pylist()
     assert "at most 3,000,000 samples a second, found one of 100,000,007" in reason

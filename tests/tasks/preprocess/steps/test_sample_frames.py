@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from tasks import arrays, row_work, rows
-from tasks.preprocess.resize_image import ResizeImage
-from tasks.preprocess.sample_frames import SampleFrames
+from overnight.tasks.preprocess.steps.resize_image import ResizeImage
+from overnight.tasks.preprocess.steps.sample_frames import SampleFrames
+from overnight.tasks.rows import apply, blocks, tensors
 from tests.tasks.blocks import source_block
 from tests.tasks.preprocess.videos import broken, plain, turned, video
 
@@ -20,13 +20,13 @@ def files(contents: dict[str, bytes]) -> pa.Table:
 
 
 def made(block: pa.Table) -> list[dict]:
-    table, _ = rows.live_rows(block)
-    images = arrays.to_numpy(table["image"])
+    table, _ = blocks.live_rows(block)
+    images = tensors.to_numpy(table["image"])
     return [{**row, "image": one} for row, one in zip(table.drop_columns("image").to_pylist(), images, strict=True)]
 
 
 def sampled(contents: dict[str, bytes], **settings) -> list[dict]:
-    return made(row_work.apply(files(contents), "preprocess", SampleFrames(**settings).build()))
+    return made(apply.apply(files(contents), "preprocess", SampleFrames(**settings).build()))
 
 
 @pytest.mark.parametrize(("container", "codec"), [("mp4", "mpeg4"), ("matroska", "mpeg4"), ("webm", "libvpx")])
@@ -59,8 +59,8 @@ def test_frames_stand_upright_and_fit_the_longest_side() -> None:
 
 
 def test_frames_are_images_for_the_steps_that_follow() -> None:
-    done = row_work.apply(files({"a": video(20), "b": video(10)}), "preprocess", SampleFrames(every_seconds=1).build())
-    done = row_work.apply(done, "preprocess", ResizeImage(size=16).build())
+    done = apply.apply(files({"a": video(20), "b": video(10)}), "preprocess", SampleFrames(every_seconds=1).build())
+    done = apply.apply(done, "preprocess", ResizeImage(size=16).build())
     assert [(row["row_id"], row["image"].shape) for row in made(done)] == [
         *(("a#0", (16, 16, 3)), ("a#10", (16, 16, 3)), ("b#0", (16, 16, 3))),
     ]
@@ -69,7 +69,7 @@ def test_frames_are_images_for_the_steps_that_follow() -> None:
 def test_each_broken_file_is_quarantined_alone_with_its_reason() -> None:
     bad = broken()
     block = files({"first": video(30), **{name: content for name, (content, _) in bad.items()}, "last": video(30)})
-    done = row_work.apply(block, "preprocess", SampleFrames(every_seconds=0.5, max_frames=10).build())
+    done = apply.apply(block, "preprocess", SampleFrames(every_seconds=0.5, max_frames=10).build())
     assert [row["row_id"].split("#")[0] for row in made(done)] == ["first"] * 6 + ["last"] * 6
     reasons = dict(zip(done["row_id"].to_pylist(), done["__error_message"].to_pylist(), strict=True))
     for name, (_, reason) in bad.items():

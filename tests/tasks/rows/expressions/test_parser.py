@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tasks import row_work, rows
-from tasks.errors import ContractError
-from tasks.expression import Expression
-from tasks.preprocess.derive_columns import DeriveColumns
-from tasks.preprocess.filter_rows import FilterRows
+from overnight.tasks.errors import ContractError
+from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
+from overnight.tasks.preprocess.steps.filter_rows import FilterRows
+from overnight.tasks.rows import apply, blocks
+from overnight.tasks.rows.expressions.parser import Expression
 from tests.tasks.blocks import source_block
 
 TABLE = pa.table(
@@ -156,14 +156,14 @@ conditions = st.recursive(
 def test_every_row_is_what_python_computes_and_fails_where_python_fails(expression, cells):
     """Python's `and` and `or` stop early too, so a row fails here exactly when it fails there."""
     x, y, z = zip(*cells, strict=True)
-    result = row_work.apply(
+    result = apply.apply(
         block(pa.table({"x": x, "y": y, "z": z})), "preprocess", DeriveColumns(columns={"out": expression}).build()
     )
     for row, cell in enumerate(cells):
         try:
             expected = eval(expression, {"abs": abs}, dict(zip("xyz", cell, strict=True)))
         except ZeroDivisionError:
-            assert result["__state"][row].as_py() == rows.QUARANTINED
+            assert result["__state"][row].as_py() == blocks.QUARANTINED
             assert "divide by zero" in result["__error_message"][row].as_py()
             continue
         assert result["__error_message"][row].as_py() is None
@@ -171,8 +171,8 @@ def test_every_row_is_what_python_computes_and_fails_where_python_fails(expressi
 
 
 def test_a_condition_keeps_true_and_drops_false_and_null():
-    kept = row_work.apply(block(TABLE), "preprocess", FilterRows(expression="i > -100 and b").build())
-    assert kept["__state"].to_pylist() == [rows.LIVE, rows.FILTERED, rows.FILTERED, rows.FILTERED]
+    kept = apply.apply(block(TABLE), "preprocess", FilterRows(expression="i > -100 and b").build())
+    assert kept["__state"].to_pylist() == [blocks.LIVE, blocks.FILTERED, blocks.FILTERED, blocks.FILTERED]
 
 
 def test_a_guard_protects_what_stands_behind_it():
@@ -200,15 +200,15 @@ def test_a_value_that_cannot_be_computed_costs_only_its_row(expression, failing,
     table = pa.table(
         {"t": ["abc", "1", "2", "3.5"], "n": [2, 0, -1, 4], "x": [math.nan, math.inf, 1.0, 2.0]},
     )
-    result = row_work.apply(block(table), "preprocess", DeriveColumns(columns={"out": expression}).build())
-    assert [i for i, state in enumerate(result["__state"].to_pylist()) if state == rows.QUARANTINED] == failing
+    result = apply.apply(block(table), "preprocess", DeriveColumns(columns={"out": expression}).build())
+    assert [i for i, state in enumerate(result["__state"].to_pylist()) if state == blocks.QUARANTINED] == failing
     assert message in result["__error_message"][failing[0]].as_py()
     assert expression in result["__error_message"][failing[0]].as_py()
 
 
 def test_later_columns_see_the_earlier_ones_and_may_replace():
     derive = DeriveColumns(columns={"i": "coalesce(i, 0) + 1", "twice": "i * 2", "t": "length(t)"})
-    result = row_work.apply(block(TABLE), "preprocess", derive.build())
+    result = apply.apply(block(TABLE), "preprocess", derive.build())
     assert result["i"].to_pylist() == [8, -6, 1, 1]
     assert result["twice"].to_pylist() == [16, -12, 2, 2]
     assert result["t"].to_pylist() == [9, 5, 0, None]
@@ -279,6 +279,6 @@ def test_columns_that_name_rows_cannot_be_derived(name):
 )
 def test_columns_and_types_that_do_not_fit_stop_the_run_instead_of_costing_rows(expression, message):
     with pytest.raises(ContractError, match=message) as caught:
-        row_work.apply(block(TABLE), "preprocess", FilterRows(expression=expression).build())
+        apply.apply(block(TABLE), "preprocess", FilterRows(expression=expression).build())
     assert caught.value.stage == "preprocess"
     assert expression in str(caught.value)

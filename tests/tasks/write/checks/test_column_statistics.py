@@ -14,9 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.arrays import to_arrow
-from tasks.write.publishable import publishable
-from tasks.write.statistics import CLASS_BYTES, MOST_CLASSES, Columns, Record, combine, describe, summary
+from overnight.tasks.rows.tensors import to_arrow
+from overnight.tasks.write.checks.column_statistics import (
+    CLASS_BYTES,
+    MOST_CLASSES,
+    Columns,
+    Record,
+    combine,
+    describe,
+    summary,
+)
+from overnight.tasks.write.merge.output_schema import publishable
 
 FLOATS = st.floats(-1e100, 1e100, width=64) | st.sampled_from([math.nan, math.inf, -math.inf, 0.1, -0.0, 1.0])
 SMALL = st.floats(width=32, allow_nan=False) | st.sampled_from([math.nan, 1.0])

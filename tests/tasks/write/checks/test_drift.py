@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.run_directory import Run, write_json
-from tasks.storage import Location
-from tasks.write.checks import Checks
-from tasks.write.drift import Drifts, compare, mean_shift, share_distance
-from tasks.write.previous import LOOK_BACK, previous_receipt
-from tasks.write.statistics import Record, describe, summary
+from overnight.tasks.state.run import Run, write_json
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.checks.column_statistics import Record, describe, summary
+from overnight.tasks.write.checks.drift import Drifts, compare, mean_shift, share_distance
+from overnight.tasks.write.checks.previous_receipt import LOOK_BACK, previous_receipt
+from overnight.tasks.write.checks.settings import Checks
 from tests.tasks.runs import make_run
 
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks import supervisor
-from tasks.staging import QUARANTINE
-from tasks.write.refused import kept_quarantine, losing_stage, told
+from overnight.tasks.state.staged_parts import QUARANTINE
+from overnight.tasks.workers import supervisor
+from overnight.tasks.write.checks.failure_quarantine import kept_quarantine, losing_stage, told
 from tests.tasks.runs import make_run
 from tests.tasks.write.publications import numbered, publish_parts, sink_of
 
@@ -20,7 +20,7 @@ def details(name: str, reason: str = "expected more") -> dict[str, str]:
 
 def test_what_was_told_of_is_kept_though_no_part_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path)
-    monkeypatch.setattr("tasks.lease.check", lambda ledger, token: None)
+    monkeypatch.setattr("overnight.tasks.state.lease.check", lambda ledger, token: None)
     monkeypatch.setattr(supervisor, "ask", lambda run, method: [details("a"), details("b")])
     found = kept_quarantine(run)
     assert found["row_id"].to_pylist() == ["a", "b"]

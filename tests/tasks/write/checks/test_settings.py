@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from tasks.arrays import to_arrow
-from tasks.errors import CheckFailed
-from tasks.write.checks import Checks
-from tasks.write.column_checks import constants, nulls, unknown, warnings
-from tasks.write.publishable import publishable
-from tasks.write.statistics import Columns, describe, summary
-from tasks.write.verdict import counts, verdict
+from overnight.tasks.errors import CheckFailed
+from overnight.tasks.rows.tensors import to_arrow
+from overnight.tasks.write.checks.column_statistics import Columns, describe, summary
+from overnight.tasks.write.checks.null_and_constant import constants, nulls, unknown, warnings
+from overnight.tasks.write.checks.run_checks import counts, verdict
+from overnight.tasks.write.checks.settings import Checks
+from overnight.tasks.write.merge.output_schema import publishable
 from tests.tasks.runs import make_run
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tasks.staging import QUARANTINE
-from tasks.storage import Location
-from tasks.write.checks import Checks
-from tasks.write.unreadable import unreadable
-from tasks.write.verdict import counts
+from overnight.tasks.state.staged_parts import QUARANTINE
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.checks.run_checks import counts
+from overnight.tasks.write.checks.settings import Checks
+from overnight.tasks.write.checks.unreadable_files import unreadable
 
 HERE = Location("/nowhere")
 
@@ -26,7 +26,10 @@ def quarantine(*rows: tuple[str, str, str]) -> pa.Table:
 def units(monkeypatch: pytest.MonkeyPatch) -> Any:
     def of(sizes: dict[str, int], rows: list[int | None]) -> pa.Table:
         table = pa.table({"path": list(sizes), "size": list(sizes.values()), "rows": pa.array(rows, pa.int64())})
-        monkeypatch.setattr("tasks.write.unreadable.read_manifest", lambda place, names: (table.select(names), ""))
+        monkeypatch.setattr(
+            "overnight.tasks.write.checks.unreadable_files.read_manifest",
+            lambda place, names: (table.select(names), ""),
+        )
         return table
 
     return of

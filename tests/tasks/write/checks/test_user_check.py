@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.errors import JobError
-from tasks.storage import Location
-from tasks.write.hook import ask as ask_ray
-from tasks.write.hook import run
+from overnight.tasks.errors import JobError
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.checks.user_check import ask as ask_ray
+from overnight.tasks.write.checks.user_check import run
 from tests.conftest import WORKER_PATH
 
 CODE = """

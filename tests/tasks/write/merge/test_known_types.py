@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.run_directory import Run, write_json
-from tasks.write.checks import Checks
-from tasks.write.column_checks import nulls, unknown
-from tasks.write.known_types import columns_left_out, typed, warnings_of_left_out
-from tasks.write.publish import prepared, publish
-from tasks.write.statistics import summary
+from overnight.tasks.state.run import Run, write_json
+from overnight.tasks.write.checks.column_statistics import summary
+from overnight.tasks.write.checks.null_and_constant import nulls, unknown
+from overnight.tasks.write.checks.settings import Checks
+from overnight.tasks.write.merge.known_types import columns_left_out, typed, warnings_of_left_out
+from overnight.tasks.write.publish.publish import prepared, publish
 from tests.tasks.write.publications import NO_ERRORS, holding, numbered, receipt_of, records_of, sink_of, stage
 
 NULL, TEXTS = pa.nulls(2), ["late", "r"]

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.arrays import to_arrow
-from tasks.errors import ContractError
-from tasks.write import publishable as module
-from tasks.write.publishable import common_schema, conform, publishable
+from overnight.tasks.errors import ContractError
+from overnight.tasks.rows.tensors import to_arrow
+from overnight.tasks.write.merge import output_schema as module
+from overnight.tasks.write.merge.output_schema import common_schema, conform, publishable
 
 F32 = pa.float32()
 

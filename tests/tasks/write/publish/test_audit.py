@@ -5,10 +5,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tasks import rows, settled
-from tasks.errors import CheckFailed
-from tasks.manifest import UNITS, write_manifest
-from tasks.write.audit import audit
+from overnight.tasks.errors import CheckFailed
+from overnight.tasks.rows import blocks
+from overnight.tasks.state import row_ranges
+from overnight.tasks.state.manifest import UNITS, write_manifest
+from overnight.tasks.write.publish.audit import audit
 from tests.tasks.runs import make_run
 
 
@@ -19,12 +20,16 @@ def units(*counts: int | None) -> pa.Table:
 
 
 def merged(*ranges: tuple[int, int, int, int]) -> pa.Table:
-    table = pa.Table.from_pylist([dict(zip(settled.RANGES.names, r, strict=True)) for r in ranges], settled.RANGES)
-    return settled.merge([table])
+    table = pa.Table.from_pylist(
+        [dict(zip(row_ranges.RANGES.names, r, strict=True)) for r in ranges], row_ranges.RANGES
+    )
+    return row_ranges.merge([table])
 
 
 def test_totals_of_a_partition_that_is_whole(tmp_path: Path):
-    found = merged((0, 0, 5, rows.LIVE), (0, 5, 7, rows.FILTERED), (1, 0, 1, rows.QUARANTINED), (1, 0, 1, rows.END))
+    found = merged(
+        (0, 0, 5, blocks.LIVE), (0, 5, 7, blocks.FILTERED), (1, 0, 1, blocks.QUARANTINED), (1, 0, 1, blocks.END)
+    )
     totals = audit(units(7, None), found, make_run(tmp_path))
     assert (totals.rows, totals.written, totals.filtered, totals.quarantined) == (8, 5, 2, 1)
 
@@ -34,13 +39,13 @@ def test_totals_of_a_partition_that_is_whole(tmp_path: Path):
     [
         (
             [5, 5],
-            [(0, 0, 5, rows.LIVE), (1, 0, 4, rows.LIVE)],
+            [(0, 0, 5, blocks.LIVE), (1, 0, 4, blocks.LIVE)],
             r"1 units are not settled, the first in 1\.csv.*in /.*/parts",
         ),
         ([5], [], r"not settled, the first in 0\.csv"),
-        ([None], [(0, 0, 5, rows.LIVE)], "not settled"),
-        ([5], [(0, 0, 6, rows.LIVE)], "settled more than once"),
-        ([5], [(0, 0, 4, rows.LIVE), (0, 7, 8, rows.LIVE)], "not settled"),
+        ([None], [(0, 0, 5, blocks.LIVE)], "not settled"),
+        ([5], [(0, 0, 6, blocks.LIVE)], "settled more than once"),
+        ([5], [(0, 0, 4, blocks.LIVE), (0, 7, 8, blocks.LIVE)], "not settled"),
     ],
 )
 def test_what_is_not_settled_exactly_once_is_refused(tmp_path: Path, counts: list, found: list, message: str):

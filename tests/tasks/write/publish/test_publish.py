@@ -19,19 +19,19 @@ from lance import LanceDataset
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy.schema import CreateSchema
 
-from tasks import staging
-from tasks.errors import CheckFailed
-from tasks.lease import LeaseLost
-from tasks.run_directory import Run, read_json, write_json
-from tasks.write import exchange
-from tasks.write.database import engine
-from tasks.write.delta import DeltaSink
-from tasks.write.iceberg import IcebergSink
-from tasks.write.lance import LanceSink
-from tasks.write.parquet import ParquetSink
-from tasks.write.publish import is_under_way, prepared, publish, repair
-from tasks.write.sink import Sink
-from tasks.write.sql import SqlSink
+from overnight.tasks.errors import CheckFailed
+from overnight.tasks.state import staged_parts
+from overnight.tasks.state.lease import LeaseLost
+from overnight.tasks.state.run import Run, read_json, write_json
+from overnight.tasks.write.publish.publish import is_under_way, prepared, publish, repair
+from overnight.tasks.write.sink import Sink
+from overnight.tasks.write.sinks import directory_swap
+from overnight.tasks.write.sinks.delta import DeltaSink
+from overnight.tasks.write.sinks.iceberg import IcebergSink
+from overnight.tasks.write.sinks.lance import LanceSink
+from overnight.tasks.write.sinks.parquet import ParquetSink
+from overnight.tasks.write.sinks.sql import SqlSink
+from overnight.tasks.write.tables.database import engine
 from tests.tasks.runs import make_run
 from tests.tasks.write.publications import (
     NO_ERRORS,
@@ -57,9 +57,9 @@ import os, pickle, signal, sys
 
 import deltalake, lance, pyiceberg.catalog.sql, s3fs, sqlalchemy
 
-from tasks.storage import Location
-from tasks.write import exchange
-from tasks.write.publish import publish, repair
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.sinks import directory_swap as exchange
+from overnight.tasks.write.publish.publish import publish, repair
 
 count = 0
 
@@ -197,7 +197,7 @@ def assert_put_right(run: Run, sink: Sink) -> None:
     if said is not None:
         assert (said.receipt is not None) == (now == NEW)
     assert repair(run, sink) is None
-    assert len(staging.read_records(run.parts)) == (0 if now == NEW else 2)
+    assert len(staged_parts.read_records(run.parts)) == (0 if now == NEW else 2)
     assert not [name for place in (run.sink, run.sink.parent) for name in place.names() if "publishing" in name]
     if not isinstance(sink, TABLES):
         assert {name for name in run.target.names() if name[0] not in "_."} == {
@@ -307,7 +307,7 @@ def test_a_zombie_cannot_publish_and_leaves_nothing(kind: str, ray_session: None
     ("kind", "moment"),
     [
         ("parquet", (ParquetSink, "switch")),
-        ("parquet", (exchange, "exchange")),
+        ("parquet", (directory_swap, "exchange")),
         ("delta", (DeltaSink, "switch")),
         ("delta", (DeltaTable, "create_write_transaction")),
         ("iceberg", (IcebergSink, "switch")),
@@ -341,7 +341,7 @@ def test_a_switch_that_was_paused_while_its_publish_was_taken_back_changes_nothi
     assert repaired[0].receipt is None
     assert visible(zombie, sink) == OLD
     assert seen_by_followers(zombie, sink) == OLD
-    assert len(staging.read_records(zombie.parts)) == 1
+    assert len(staged_parts.read_records(zombie.parts)) == 1
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "delta", "iceberg", "lance", "sql"])
@@ -365,7 +365,7 @@ def test_what_a_check_refuses_is_removed_and_its_staging_kept(
     after = sorted(path for path in tmp_path.rglob("*") if "_overnight" not in path.parts)
     assert [path for path in after if path.is_file()] == [path for path in before if path.is_file()]
     assert visible(again, sink) == OLD
-    assert len(staging.read_records(again.parts)) == 1
+    assert len(staged_parts.read_records(again.parts)) == 1
     assert repair(again, sink) is None
 
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tasks.errors import CheckFailed, ContractError
-from tasks.storage import Location
-from tasks.write.delta import DeltaSink
+from overnight.tasks.errors import CheckFailed, ContractError
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.sinks.delta import DeltaSink
 from tests.tasks.runs import make_run
 from tests.tasks.write.publications import numbered, publish_parts
 
@@ -154,8 +154,8 @@ import os, sys
 
 import pyarrow.parquet as pq
 
-from tasks.write import delta_table
-from tasks.write.merging import MergedFile
+from overnight.tasks.write.tables import delta as delta_table
+from overnight.tasks.write.merge.merge_parts import MergedFile
 from tests.tasks.write.publications import holding, numbered
 
 go, start = os.pipe()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.write import exchange
+from overnight.tasks.write.sinks import directory_swap
 
 
 @pytest.fixture
@@ -25,52 +25,52 @@ def is_ours(name: str) -> bool:
 def test_what_is_hidden_is_reached_at_every_instant_and_ends_as_the_same_directory(pair: tuple[str, str]):
     new, target = pair
     inode = os.stat(f"{target}/_state").st_ino
-    exchange.exchange(new, target)
+    directory_swap.exchange(new, target)
     assert Path(target, "_state/ledger").read_text() == "ledger"
     assert os.listdir(target) != ["_state"]
-    exchange.restore(new, target, is_ours)
+    directory_swap.restore(new, target, is_ours)
     assert not os.path.islink(f"{target}/_state")
     assert os.stat(f"{target}/_state").st_ino == inode
     assert sorted(os.listdir(target)) == ["_state", "ours-1", "theirs"]
-    exchange.remove(new, is_ours)
+    directory_swap.remove(new, is_ours)
     assert not os.path.exists(new)
 
 
 def test_restoring_twice_or_before_the_exchange_changes_nothing(pair: tuple[str, str]):
     new, target = pair
-    exchange.restore(new, target, is_ours)
+    directory_swap.restore(new, target, is_ours)
     assert sorted(os.listdir(target)) == ["_state", "ours-0", "theirs"]
     assert os.listdir(new) == ["ours-1"]
-    exchange.exchange(new, target)
+    directory_swap.exchange(new, target)
     for _ in range(2):
-        exchange.restore(new, target, is_ours)
+        directory_swap.restore(new, target, is_ours)
         assert sorted(os.listdir(target)) == ["_state", "ours-1", "theirs"]
 
 
 def test_after_a_withdrawal_nothing_can_be_exchanged_any_more(pair: tuple[str, str]):
     new, target = pair
-    exchange.withdraw(new, target, is_ours)
+    directory_swap.withdraw(new, target, is_ours)
     with pytest.raises(FileNotFoundError):
-        exchange.exchange(new, target)
+        directory_swap.exchange(new, target)
     assert sorted(os.listdir(target)) == ["_state", "ours-0", "theirs"]
-    exchange.remove(new, is_ours)
+    directory_swap.remove(new, is_ours)
     assert sorted(os.listdir(os.path.dirname(new))) == ["target"]
 
 
 def test_a_name_that_is_there_again_is_not_overwritten_and_not_lost(pair: tuple[str, str]):
     new, target = pair
-    exchange.exchange(new, target)
+    directory_swap.exchange(new, target)
     Path(target, "theirs").write_text("newer")
-    exchange.restore(new, target, is_ours)
-    exchange.remove(new, is_ours)
+    directory_swap.restore(new, target, is_ours)
+    directory_swap.remove(new, is_ours)
     assert (Path(target, "theirs").read_text(), Path(new, "theirs").read_text()) == ("newer", "theirs")
 
 
 @pytest.mark.parametrize("done", [1, 2])
 def test_renames_that_were_cut_off_where_nothing_can_be_swapped_are_put_right(pair: tuple[str, str], done: int):
     new, target = pair
-    os.rename(target, new + exchange.FORMER)
+    os.rename(target, new + directory_swap.FORMER)
     if done == 2:
         os.rename(new, target)
-    exchange.restore(new, target, is_ours)
+    directory_swap.restore(new, target, is_ours)
     assert sorted(os.listdir(target)) == ["_state", f"ours-{done - 1}", "theirs"]

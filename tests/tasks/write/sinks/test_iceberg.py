@@ -14,9 +14,9 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from tasks.errors import CheckFailed, ContractError
-from tasks.run_directory import read_json
-from tasks.write.iceberg import IcebergSink
+from overnight.tasks.errors import CheckFailed, ContractError
+from overnight.tasks.state.run import read_json
+from overnight.tasks.write.sinks.iceberg import IcebergSink
 from tests.tasks.runs import make_run
 from tests.tasks.write.publications import numbered, publish_parts
 

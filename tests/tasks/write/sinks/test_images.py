@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from tasks.arrays import to_arrow
-from tasks.errors import ContractError
-from tasks.run_directory import Run
-from tasks.write.images import ImagesSink, file_paths
-from tasks.write.publishable import publishable
+from overnight.tasks.errors import ContractError
+from overnight.tasks.rows.tensors import to_arrow
+from overnight.tasks.state.run import Run
+from overnight.tasks.write.merge.output_schema import publishable
+from overnight.tasks.write.sinks.images import ImagesSink, file_paths
 from tests.tasks.write.publications import numbered, publish_parts
 
 SINK = ImagesSink(path="-", grace_seconds=0, target_file_size=1)

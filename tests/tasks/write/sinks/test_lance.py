@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks.errors import CheckFailed, ContractError
-from tasks.run_directory import read_json
-from tasks.write import lance_table
-from tasks.write.lance import LanceSink
+from overnight.tasks.errors import CheckFailed, ContractError
+from overnight.tasks.state.run import read_json
+from overnight.tasks.write.sinks.lance import LanceSink
+from overnight.tasks.write.tables import lance as lance_table
 from tests.tasks.write.publications import numbered, publish_parts
 
 SINK = LanceSink(path="-")

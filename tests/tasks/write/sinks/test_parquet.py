@@ -17,14 +17,15 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from tasks import rows, settled, staging
-from tasks.run_directory import Run
-from tasks.write import exchange
-from tasks.write.parquet import ParquetSink
-from tasks.write.sink import as_names, as_paths
+from overnight.tasks.rows import blocks
+from overnight.tasks.state import row_ranges, staged_parts
+from overnight.tasks.state.run import Run
+from overnight.tasks.write.sink import as_names, as_paths
+from overnight.tasks.write.sinks import directory_swap
+from overnight.tasks.write.sinks.parquet import ParquetSink
 from tests.tasks.runs import make_run
 
-MEASURES: staging.Measures = {}
+MEASURES: staged_parts.Measures = {}
 
 
 def stage(run: Run, name: str, numbers: list[int], value: str, pad: int = 0, **columns: Any) -> None:
@@ -39,16 +40,16 @@ def stage(run: Run, name: str, numbers: list[int], value: str, pad: int = 0, **c
             "__row": pa.array(numbers, pa.int64()),
         }
     )
-    ranges = settled.ranges_of(
-        rows.with_hidden(pa.table({"x": numbers}), np.zeros(len(numbers), int), np.array(numbers))
+    ranges = row_ranges.ranges_of(
+        blocks.with_hidden(pa.table({"x": numbers}), np.zeros(len(numbers), int), np.array(numbers))
     )
-    staging.write_part(run.parts, name, table, staging.DETAILS.empty_table(), ranges, MEASURES, "zstd")
+    staged_parts.write_part(run.parts, name, table, staged_parts.DETAILS.empty_table(), ranges, MEASURES, "zstd")
 
 
 def publish(run: Run, sink: ParquetSink, old: list[str]) -> tuple[list[str], int]:
     """The published files, which replace the `old`, as paths below the sink; all their rows."""
-    records = staging.read_records(run.parts)
-    ready = sink.prepare(run, records, settled.merge([record.ranges for record in records]))
+    records = staged_parts.read_records(run.parts)
+    ready = sink.prepare(run, records, row_ranges.merge([record.ranges for record in records]))
     files = as_paths(run, [file.name for file in ready.files])
     sink.switch(run, ready, old)
     sink.finish(run, files, old)
@@ -178,7 +179,7 @@ def test_where_nothing_can_be_exchanged_files_are_renamed(
         raise OSError(errno.EINVAL, "no such flag on this filesystem")
 
     sink, old = ParquetSink(path=str(tmp_path / "out")), []
-    monkeypatch.setattr(exchange, "swap", refuse)
+    monkeypatch.setattr(directory_swap, "swap", refuse)
     for number in range(2):
         run = make_run(tmp_path, partition, generation=f"g{number}")
         stage(run, "attempt-000000", list(range(number + 1)), f"round {number}")
@@ -193,7 +194,7 @@ def test_the_partition_all_is_published_below_a_directory_where_nothing_can_be_m
     tmp_path: Path, ray_session: None, monkeypatch: pytest.MonkeyPatch
 ):
     """As where sink.path is a mount point: there is no place beside it from which a rename leads into it."""
-    monkeypatch.setattr(exchange, "can_move", lambda directory, target: False)
+    monkeypatch.setattr(directory_swap, "can_move", lambda directory, target: False)
     sink, old = ParquetSink(path=str(tmp_path / "out")), []
     for number in range(2):
         run = make_run(tmp_path, "all", generation=f"g{number}")
@@ -205,13 +206,13 @@ def test_the_partition_all_is_published_below_a_directory_where_nothing_can_be_m
 
 def test_whether_a_directory_can_move_is_found_out_by_moving_one(tmp_path: Path):
     (tmp_path / "target").mkdir()
-    assert exchange.can_move(f"{tmp_path}/.beside", f"{tmp_path}/target")
-    assert not exchange.can_move(f"{tmp_path}/missing/.beside", f"{tmp_path}/target")
+    assert directory_swap.can_move(f"{tmp_path}/.beside", f"{tmp_path}/target")
+    assert not directory_swap.can_move(f"{tmp_path}/missing/.beside", f"{tmp_path}/target")
     other = next((mount for mount in ("/dev/shm", "/run") if os.stat(mount).st_dev != os.stat(tmp_path).st_dev), None)
     if other and os.access(other, os.W_OK):
         elsewhere = tempfile.mkdtemp(dir=other)
         try:
-            assert not exchange.can_move(f"{elsewhere}/.beside", f"{tmp_path}/target")
+            assert not directory_swap.can_move(f"{elsewhere}/.beside", f"{tmp_path}/target")
             assert os.listdir(elsewhere) == []
         finally:
             os.rmdir(elsewhere)

@@ -14,10 +14,10 @@ import pytest
 import sqlalchemy as sa
 from pydantic import ValidationError
 
-from tasks.errors import CheckFailed, ContractError, JobError, StorageFailed
-from tasks.lease import LeaseLost
-from tasks.write.database import engine
-from tasks.write.sql import SqlSink
+from overnight.tasks.errors import CheckFailed, ContractError, JobError, StorageFailed
+from overnight.tasks.state.lease import LeaseLost
+from overnight.tasks.write.sinks.sql import SqlSink
+from overnight.tasks.write.tables.database import engine
 from tests.postgres import PASSWORD
 from tests.tasks.write.publications import holding, numbered, publish_parts, records_of, stage
 
@@ -169,13 +169,13 @@ def test_a_publish_that_froze_in_its_transaction_is_waited_for_and_loses_its_loc
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server ends the transaction; nothing of it is there, and the next run goes on."""
-    from tasks.write import sql_table
+    from overnight.tasks.write.tables import sql
 
-    monkeypatch.setattr(sql_table, "SECONDS_TO_WAIT", 1)
+    monkeypatch.setattr(sql, "SECONDS_TO_WAIT", 1)
     run = numbered(tmp_path, 1)
-    target = sql_table.Target(database, "results", run)
-    with pytest.raises(sa.exc.DBAPIError), sql_table.transaction(target) as frozen:  # noqa: PT012
-        sql_table.last_publish(frozen, target)
+    target = sql.Target(database, "results", run)
+    with pytest.raises(sa.exc.DBAPIError), sql.transaction(target) as frozen:  # noqa: PT012
+        sql.last_publish(frozen, target)
         publish_parts(numbered(tmp_path, 2), sink_at(database), {"x": [1]})
         frozen.execute(sa.text("SELECT 1"))
     assert ask(database, "SELECT x FROM results") == [(1,)]
@@ -224,7 +224,7 @@ def test_a_lost_answer_to_the_commit_is_not_committed_twice(database: str, tmp_p
 def test_who_takes_over_in_the_middle_of_a_commit_waits_for_its_end_and_sees_it(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tasks import lease
+    from overnight.tasks.state import lease
 
     sink, run = sink_at(database), numbered(tmp_path, 2)
     publish_parts(numbered(tmp_path, 1), sink, {"x": [1]})

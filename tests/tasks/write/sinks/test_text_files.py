@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks.write.csv import CsvSink
-from tasks.write.jsonl import JsonlSink
+from overnight.tasks.write.sinks.csv import CsvSink
+from overnight.tasks.write.sinks.jsonl import JsonlSink
 from tests.tasks.write.publications import numbered, publish_parts, read_files
 
 VECTORS = pa.FixedSizeListArray.from_arrays(pa.array(np.array([0.5, 0.25, 1, 2, 3, 4], np.float32)), 2)

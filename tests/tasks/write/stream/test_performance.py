@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.write.bottleneck import Capacity, bottleneck
+from overnight.tasks.write.stream.performance import Capacity, bottleneck
 
 
 def stages(

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import ray.data
 from ray.data import Datasink
 
-from tasks.write.progress import described, follow, without_ends
+from overnight.tasks.write.stream.progress import described, follow, without_ends
 
 
 class Ingest(Datasink[None]):

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 CODE = """
     import contextlib
     import json
     import ray
     from ray.util import list_named_actors
-    from tasks.write.stand_ins import stand_ins
+    from overnight.tasks.write.stream.ray_data_stubs import stand_ins
 
     class Twice:
         def __call__(self, batch):

@@ -10,15 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 import ray.data
 
-from tasks import arrays, row_work, rows, settled, staging
-from tasks.errors import ContractError, RowError
-from tasks.ingest.csv import Csv
-from tasks.ingest.listing import list_inputs
-from tasks.ingest.reading import read_units
-from tasks.reading_order import PENDING, read_block, write_order
-from tasks.resources import BYTES_A_ROW, SECONDS_A_ROW
-from tasks.write.datasink import StagingDatasink
-from tasks.write.task import _rows_per_part
+from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.reading.read_units import read_units
+from overnight.tasks.ingest.sources.csv import Csv
+from overnight.tasks.resources.plan import BYTES_A_ROW, SECONDS_A_ROW
+from overnight.tasks.rows import apply, tensors
+from overnight.tasks.rows import blocks as rows
+from overnight.tasks.state import row_ranges, staged_parts
+from overnight.tasks.state.read_plan import PENDING, read_block, write_order
+from overnight.tasks.write.stream.staging_datasink import StagingDatasink
+from overnight.tasks.write.task import _rows_per_part
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
@@ -33,10 +35,10 @@ def bad(unit: int, number: int) -> pa.Table:
     return rows.quarantined_block(identity, unit, [number], "ingest", [RowError("bad")])
 
 
-def write(tmp_path: Path, blocks: list[pa.Table], task: int = 0, **run: Any) -> staging.Record:
+def write(tmp_path: Path, blocks: list[pa.Table], task: int = 0, **run: Any) -> staged_parts.Record:
     target = make_run(tmp_path, **run)
     StagingDatasink(target, "zstd", 10).write(blocks, SimpleNamespace(task_idx=task))
-    record = staging.read_records(target.parts)[-1]
+    record = staged_parts.read_records(target.parts)[-1]
     lengths = [1 if r["state"] == rows.END else r["stop"] - r["start"] for r in record.ranges.to_pylist()]
     assert sum(lengths) == sum(map(len, blocks))
     return record
@@ -50,10 +52,10 @@ def test_a_part_tells_which_columns_of_its_rows_are_not_published(tmp_path: Path
 
 
 def test_every_row_is_settled_as_it_ended_and_only_live_rows_are_written(tmp_path: Path):
-    done = row_work.apply(
+    done = apply.apply(
         block(0, 0, 4, x=[1, 2, 3, 4]),
         "preprocess",
-        lambda live: row_work.Outcome(keep=np.array([True, False, True, True]), failed={3: ValueError("no")}),
+        lambda live: apply.Outcome(keep=np.array([True, False, True, True]), failed={3: ValueError("no")}),
     )
     end = rows.settled_block({}, 0, [5], rows.END)
     staged = StagingDatasink(make_run(tmp_path / "other"), "zstd", 10).write(
@@ -75,7 +77,7 @@ def test_every_row_is_settled_as_it_ended_and_only_live_rows_are_written(tmp_pat
             {"row_id": "0.csv#2", "x": 3, "__row": 2},
         ]
     assert record.left_out == ()
-    errors = staging.read_errors(parts, [record], settled.merge([record.ranges])).to_pylist()
+    errors = staged_parts.read_errors(parts, [record], row_ranges.merge([record.ranges])).to_pylist()
     assert [(e["row_id"], e["stage"], e["error_type"], e["error_message"]) for e in errors] == [
         ("0.csv#3", "preprocess", "ValueError", "no"),
         ("0.csv#4", "ingest", "RowError", "bad"),
@@ -92,15 +94,15 @@ def test_blocks_of_unlike_columns_and_shapes_are_one_part(tmp_path: Path):
     record = write(
         tmp_path,
         [
-            block(0, 0, 2, e=arrays.to_arrow(np.ones((2, 2), np.float32)), only=["a", "b"]),
-            block(1, 0, 1, e=arrays.to_arrow([None])),
-            block(2, 0, 1, e=arrays.to_arrow(np.ones((1, 3), np.float32))),
+            block(0, 0, 2, e=tensors.to_arrow(np.ones((2, 2), np.float32)), only=["a", "b"]),
+            block(1, 0, 1, e=tensors.to_arrow([None])),
+            block(2, 0, 1, e=tensors.to_arrow(np.ones((1, 3), np.float32))),
             bad(3, 0),
         ],
     )
     assert record.rows == 4
     assert record.schema.field("e").type == pa.list_(pa.float32())
-    assert len(settled.merge([record.ranges])) == 4
+    assert len(row_ranges.merge([record.ranges])) == 4
 
 
 def test_a_part_may_hold_no_row_at_all(tmp_path: Path):
@@ -111,7 +113,7 @@ def test_a_part_may_hold_no_row_at_all(tmp_path: Path):
 def test_a_call_repeated_for_the_same_blocks_replaces_its_part(tmp_path: Path):
     for _ in range(2):
         write(tmp_path, [block(0, 0, 3), bad(0, 3)], task=7)
-    assert len(staging.read_records(make_run(tmp_path).parts)) == 1
+    assert len(staged_parts.read_records(make_run(tmp_path).parts)) == 1
 
 
 def test_a_column_named_like_the_partition_is_refused_unless_there_is_none(tmp_path: Path):
@@ -138,9 +140,9 @@ def test_a_stream_through_ray_settles_every_row_of_real_files(tmp_path: Path, ra
     schema = source.common_schema(units)
     tables = [table for part in range(4) for table in read_units(read_block(run.order, part), source, run, schema)]
     ray.data.from_arrow(tables).write_datasink(StagingDatasink(run, "zstd", 120), ray_remote_args={"num_cpus": 0})
-    records = staging.read_records(run.parts)
+    records = staged_parts.read_records(run.parts)
     assert len(records) > 1
-    totals = settled.count(units, settled.merge([record.ranges for record in records]))
+    totals = row_ranges.count(units, row_ranges.merge([record.ranges for record in records]))
     assert (totals.rows, totals.written, totals.quarantined) == (400, 392, 8)
     assert not len(totals.unsettled_units)
     assert not len(totals.doubled_units)

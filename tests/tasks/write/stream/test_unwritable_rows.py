@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks import rows, settled, staging
-from tasks.errors import ContractError
-from tasks.write.datasink import StagingDatasink
-from tasks.write.publishable import publishable
-from tasks.write.sink import Sink
-from tasks.write.sql import SqlSink
+from overnight.tasks.errors import ContractError
+from overnight.tasks.rows import blocks
+from overnight.tasks.state import row_ranges, staged_parts
+from overnight.tasks.write.merge.output_schema import publishable
+from overnight.tasks.write.sink import Sink
+from overnight.tasks.write.sinks.sql import SqlSink
+from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 from tests.tasks.blocks import source_block
 from tests.tasks.write.publications import (
     columns_of,
@@ -73,12 +74,12 @@ def test_a_row_that_a_sink_cannot_take_is_quarantined_and_the_others_are_publish
     table = pa.table({"row_id": ["a#0", "a#1", "a#2"], **columns_of(kind, [0, 1, 2]), **columns})
     StagingDatasink(run, "zstd", 10, sink).write([source_block(0, 0, table)], SimpleNamespace(task_idx=0))
     records, merged = records_of(run)
-    assert [range_["state"] for range_ in merged.to_pylist()] == [rows.LIVE, rows.QUARANTINED, rows.LIVE]
-    [error] = staging.read_errors(run.parts, records, merged).to_pylist()
+    assert [range_["state"] for range_ in merged.to_pylist()] == [blocks.LIVE, blocks.QUARANTINED, blocks.LIVE]
+    [error] = staged_parts.read_errors(run.parts, records, merged).to_pylist()
     assert error["stage"] == "write"
     assert error["error_message"].startswith(reason) or reason in error["error_message"]
-    with holding(run) as held, prepared(held, sink, records, settled.merge([r.ranges for r in records])) as ready:
-        publish(held, sink, ready, staging.read_errors(run.parts, records, merged), receipt_of(run, sink, ready))
+    with holding(run) as held, prepared(held, sink, records, row_ranges.merge([r.ranges for r in records])) as ready:
+        publish(held, sink, ready, staged_parts.read_errors(run.parts, records, merged), receipt_of(run, sink, ready))
         assert ready.rows == 2
 
 
@@ -139,10 +140,10 @@ def test_a_source_row_is_quarantined_with_all_that_was_made_of_it(tmp_path: Path
     made = pa.table({"row_id": ["a#0.0", "a#0.1", "a#1.0"], **TEXT})
     run = numbered(tmp_path, 1)
     StagingDatasink(run, "zstd", 10, Sink()).write(
-        [rows.with_outputs(block, made, np.array([0, 0, 1]))], SimpleNamespace(task_idx=0)
+        [blocks.with_outputs(block, made, np.array([0, 0, 1]))], SimpleNamespace(task_idx=0)
     )
     records, merged = records_of(run)
-    assert [range_["state"] for range_ in merged.to_pylist()] == [rows.QUARANTINED, rows.LIVE]
+    assert [range_["state"] for range_ in merged.to_pylist()] == [blocks.QUARANTINED, blocks.LIVE]
     with (run.parts / f"{records[0].name}.part").open() as file:
         assert pq.read_table(file)["row_id"].to_pylist() == ["a#1.0"]
 

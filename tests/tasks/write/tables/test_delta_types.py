@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tasks.errors import ContractError
-from tasks.write.delta import DeltaSink
-from tasks.write.delta_types import delta_schema, fitted
+from overnight.tasks.errors import ContractError
+from overnight.tasks.write.sinks.delta import DeltaSink
+from overnight.tasks.write.tables.delta_types import delta_schema, fitted
 from tests.tasks.write.publications import numbered, publish_parts
 
 MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)

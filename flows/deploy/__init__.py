@@ -1,0 +1,1 @@
+"""Deployments, work pools and automations on a Prefect server."""

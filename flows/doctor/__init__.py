@@ -1,0 +1,1 @@
+"""`overnight doctor`: what is missing for tonight's run."""

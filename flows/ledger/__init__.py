@@ -1,0 +1,1 @@
+"""What is known of each partition: done, missing, failed, stale."""

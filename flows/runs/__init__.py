@@ -1,0 +1,1 @@
+"""What holds one run together: attempts, crashes, cancellation, GPU slots, the task runner."""

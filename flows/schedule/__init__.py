@@ -1,0 +1,1 @@
+"""Which partition a run is for, and when it is due."""

@@ -1,0 +1,1 @@
+"""Overnight: offline batch inference that people trust to run while they sleep."""

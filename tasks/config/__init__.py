@@ -1,0 +1,1 @@
+"""What a job file may say in general: settings, plugins, user code, extras."""

@@ -1,0 +1,1 @@
+"""Chat models: requests, rates, structured output, and servers of our own."""

@@ -1,0 +1,1 @@
+"""What the Hugging Face models share: checkpoints, tokenization, image inputs, pooling."""

@@ -1,0 +1,1 @@
+"""File formats: what one file holds, with exact values and clear errors."""

@@ -1,0 +1,1 @@
+"""From a path to the manifest: listing, waiting for inputs, limits."""

@@ -1,0 +1,1 @@
+"""From the manifest to blocks of rows."""

@@ -1,0 +1,1 @@
+"""The kinds of step, one file a kind."""

@@ -1,0 +1,1 @@
+"""What the cluster has and who gets it: the plan, the planner, bin packing."""

@@ -1,0 +1,1 @@
+"""The block: hidden columns, row states, tensors, and how a function is applied to rows."""

@@ -1,0 +1,1 @@
+"""Worker processes and their failures: fork server, watchdog, poison rows, retry, supervisor."""

@@ -1,0 +1,1 @@
+"""From staged parts to the rows and types that are published."""

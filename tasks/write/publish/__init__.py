@@ -1,0 +1,1 @@
+"""The atomic publish, its audit and its receipt."""

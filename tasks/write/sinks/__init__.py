@@ -1,0 +1,1 @@
+"""The kinds of sink, one file a kind."""

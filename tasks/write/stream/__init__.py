@@ -1,0 +1,1 @@
+"""The stream of blocks as it is staged: parts, progress, performance."""

@@ -1,0 +1,1 @@
+"""Tables that a sink commits to: Delta, Iceberg, Lance, SQL."""
