@@ -181,7 +181,7 @@ def vision_model(folder: Path, shape: dict[str, int], size: int, patch: int) -> 
 
 IMAGES = (
     System("overnight-fast", "images_overnight", ("fast",), "near", "Overnight, decode: fast"),
-    System("overnight-apart", "images_overnight", ("fast", "apart"), "near", "Overnight, fast, prepare: apart"),
+    System("overnight-apart", "images_overnight", ("fast", "separate"), "near", "Overnight, fast, placement: separate"),
     System("overnight", "images_overnight", (), "exact", "Overnight, exact decoding"),
     System("ray-tutorial", "images_ray_tutorial", (), "exact", "Ray's tutorial as published"),
     System("ray", "images_ray", (), "fast", "Ray Data by hand, decode in the actors"),

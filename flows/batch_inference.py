@@ -113,7 +113,9 @@ def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
         rows = _done("shuffle", shuffle.submit(run, job.shuffle, plan, rows))
         rows = _done("preprocess", preprocess.submit(run, job.steps, plan, rows))
         sink = sink_of(job, run)
-        rows = _done("infer", infer.submit(run, job.inference, sink.keep, sink.rows_per_part, plan, trials, rows))
+        rows = _done(
+            "infer", infer.submit(run, job.inference, sink.keep_columns, sink.rows_per_part, plan, trials, rows)
+        )
         facts = {"settings": job.settings()}
         written = write.submit(run, sink, job.checks, job.source.allow_empty, plan, facts, rows)
         receipt = _done("write", written)

@@ -16,7 +16,7 @@ if __name__ == "__main__":
         resize["decode"] = sys.argv[3]
     model = {"kind": "image_embedding", "model": told["model"], **told.get("overnight_model", {})}
     if len(sys.argv) > 4:
-        model["prepare"] = sys.argv[4]
+        model["placement"] = sys.argv[4]
     run(
         out,
         {

@@ -27,14 +27,15 @@ from overnight.tasks.write.kinds import AnySink, Checks
 
 # How the work is spread and stored, never what comes out; everything else makes another generation.
 WORKER_SETTINGS = {
-    *("batch_size", "workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources", "prepare"),
-    *("device_map", "max_memory", "api_key_env", "requests_at_once", "requests_per_minute", "tokens_per_minute"),
-    *("timeout_seconds", "patience_seconds", "max_tries"),
+    *("batch_size", "workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources", "placement"),
+    *("device_map", "max_memory", "api_key_env", "max_concurrent_requests", "requests_per_minute", "tokens_per_minute"),
+    *("timeout_seconds", "retry_timeout_seconds", "max_tries"),
     *("price_per_million_input_tokens", "price_per_million_output_tokens"),
     *("python", "tensor_parallel_size", "pipeline_parallel_size", "start_timeout_seconds"),
 }
 SOURCE_ACCESS = {"anonymous", "allow_empty", "on_changed", "wait_for"}
-SINK_CONTENT = {"partition_column", "keep", "table"}
+SINK_CONTENT = {"partition_column", "keep_columns", "table"}
+RECORDED_AS = {"keep_columns": "keep"}  # in fingerprints and receipts, which a new name of a setting does not change
 PATHS = (("source", "path"), ("sink", "path"), ("state",))
 
 
@@ -220,12 +221,13 @@ class Job(Leaf):
     def result_settings(self) -> dict[str, Any]:
         """The settings that change results, as JSON values, without defaults: a setting that is new changes nothing."""
         without = WORKER_SETTINGS if len(self.inference) > 1 else WORKER_SETTINGS | {"name"}
+        sink = _changed(self.sink, set(type(self.sink).model_fields) - SINK_CONTENT)
         return {
             "source": _changed(self.source, SOURCE_ACCESS),
             "shuffle": _changed(self.shuffle),
             "preprocess": [_changed(step) for step in self.steps],
             "inference": [_changed(model, without) for model in self.inference],
-            "sink": _changed(self.sink, set(type(self.sink).model_fields) - SINK_CONTENT),
+            "sink": {RECORDED_AS.get(name, name): value for name, value in sink.items()},
         }
 
 

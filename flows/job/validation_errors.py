@@ -69,7 +69,10 @@ def _line(problem: Mapping[str, Any], place: _Place) -> str:
     if kind == "missing" and not place.in_alternative:
         return f"{place}: is missing; expected {_expected(place.node, place.root)}"
     if kind == "extra_forbidden":
-        known = list(place.parent.get("properties", {}))
+        known = place.parent.get("properties", {})
+        for name, node in known.items():
+            if _plain(node, place.root).get("formerly") == place.path[-1]:
+                return f"{place}: is called {name} now; expected {_expected(node, place.root)}"
         section = ".".join(place.path[:-1]) or "the job file"
         return f"{place}: unknown key{nearest(place.path[-1], known)}; the keys of {section} are {', '.join(known)}"
     if kind == "union_tag_not_found":

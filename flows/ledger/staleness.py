@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from overnight.flows.job.model import Job
+from overnight.flows.job.model import RECORDED_AS, Job
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.task import list_inputs, stream_inputs
 from overnight.tasks.state.manifest import digest, read_manifest
@@ -18,6 +18,7 @@ from overnight.tasks.storage.location import File
 SHOWN = 3
 LONG, BEFORE = 60, 20  # characters of a value that are shown, and those of them before the first that changed
 ABSENT = "not set"
+RENAMED = {f"sink.{recorded}": f"sink.{name}" for name, recorded in RECORDED_AS.items()}
 
 
 def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
@@ -67,7 +68,7 @@ def _changes(then: Mapping[str, str], files: list[File]) -> Iterator[str]:
 
 
 def _differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
-    """`sink.keep: [] -> ["image"]` for every value that differs. A step or a model is called by its name or kind."""
+    """`sink.table: a -> b` for every value that differs. A step or a model is called by its name or kind."""
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         for name in {**then, **now}:
             yield from _differences(then.get(name, ABSENT), now.get(name, ABSENT), f"{key}.{name}" if key else name)
@@ -82,7 +83,7 @@ def _differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
         before, after = (value if isinstance(value, str) else json.dumps(value) for value in (then, now))
         shorter = min(len(before), len(after))
         same = next((number for number in range(shorter) if before[number] != after[number]), shorter)
-        yield f"{key}: {_brief(before, same)} -> {_brief(after, same)}"
+        yield f"{RENAMED.get(key, key)}: {_brief(before, same)} -> {_brief(after, same)}"
 
 
 def _are_leaves(value: Any) -> bool:

@@ -256,7 +256,7 @@ def doctor(job_path: Path | None, as_json: bool) -> None:
     """Look at all that a run needs, and say what to do: server, worker, queues, Ray, GPU, versions, storage."""
     from overnight.flows.job.model import load_job
 
-    os.environ.setdefault("OVERNIGHT_STORAGE_PATIENCE", "5")  # seconds: a person waits
+    os.environ.setdefault("OVERNIGHT_STORAGE_RETRY_SECONDS", "5")  # seconds: a person waits
     with told_in_words():
         job = load_job(job_path) if job_path else None
     from overnight.cli.progress_bars import show_findings

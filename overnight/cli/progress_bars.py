@@ -173,7 +173,7 @@ def show_receipt(receipt: dict[str, Any], job: Job) -> None:
     if passed := skipped_files.told(receipt.get("passed_over", {})):
         console.print(f"  passed over: {passed}", markup=False)
     if left_out := receipt.get("left_out"):
-        console.print(f"  columns left out: {', '.join(left_out)} (see sink.keep)", markup=False)
+        console.print(f"  columns left out: {', '.join(left_out)} (see sink.keep_columns)", markup=False)
     for warning in receipt.get("warnings", []):
         console.print(f"  warning: {warning}", markup=False)
     if receipt.get("logs"):

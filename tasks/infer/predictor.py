@@ -62,12 +62,13 @@ class Predictor(Leaf):
             "columns there are, those of the models before it too; the others get null."
         ),
     ] = None
-    prepare: Annotated[
-        Literal["auto", "apart", "beside"],
+    placement: Annotated[
+        Literal["auto", "separate", "colocated"],
         Field(
-            description="Where rows are preprocessed: in Ray tasks of their own (apart), or in the model's workers, of "
-            "which there is then one a CPU (beside). auto: beside for the only model of a job, if it is to run on CPUs "
-            "and reserves nothing."
+            description="Where rows are preprocessed: in Ray tasks of their own (separate), or in the model's workers, "
+            "of which there is then one a CPU (colocated). auto: colocated for the only model of a job, if it is to run "
+            "on CPUs and reserves nothing.",
+            json_schema_extra={"formerly": "prepare"},
         ),
     ] = "auto"
 
@@ -85,10 +86,10 @@ class Predictor(Leaf):
         return self
 
     @model_validator(mode="after")
-    def _beside_has_a_worker_a_cpu(self) -> "Predictor":
+    def _colocated_has_a_worker_a_cpu(self) -> "Predictor":
         reserves = ("workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources")
-        if self.prepare == "beside" and (asked := [name for name in reserves if getattr(self, name)]):
-            raise ValueError(f"prepare: beside gives every CPU a worker. Leave out {', '.join(asked)}")
+        if self.placement == "colocated" and (asked := [name for name in reserves if getattr(self, name)]):
+            raise ValueError(f"placement: colocated gives every CPU a worker. Leave out {', '.join(asked)}")
         return self
 
     def inputs(self) -> list[str] | None:

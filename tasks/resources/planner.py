@@ -6,8 +6,8 @@ together; and a Ray task that reserves nothing has its number limited instead. R
 operator, writes and Prefect's tasks reserve nothing.
 
 The only model of a job, on CPUs and without reservations of its own, gets a worker a CPU, and its workers prepare their
-own rows (`prepare: beside`): no worker waits for another kind of worker, and no pixel crosses a process. Reads that are
-left to Ray tasks mostly wait, and take what is left.
+own rows (`placement: colocated`): no worker waits for another kind of worker, and no pixel crosses a process. Reads
+that are left to Ray tasks mostly wait, and take what is left.
 
 CPU reservations are Ray's book-keeping, not threads, so they may shrink. GPUs, memory and custom resources may not.
 """
@@ -47,7 +47,7 @@ class Needs(Protocol):
     @property
     def resources(self) -> dict[str, float]: ...
     @property
-    def prepare(self) -> str: ...
+    def placement(self) -> str: ...
 
 
 def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]) -> Plan:
@@ -56,7 +56,7 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
     nodes: Ray's resources of each node alive. limits: what the cluster may autoscale to, empty where it does not say.
     Raises `PlanError` naming the stage, its need and what was found.
     """
-    if any(model.prepare == "beside" for model in models) or _may_be_beside(models, nodes):
+    if any(model.placement == "colocated" for model in models) or _may_be_beside(models, nodes):
         return make_plan_beside(models, nodes, limits)
     total = _sum(nodes)
     more = {name: amount - total.get(name, 0) for name, amount in limits.items() if amount > total.get(name, 0)}
@@ -120,7 +120,7 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
 
 
 def _may_be_beside(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]]) -> bool:
-    if len(models) != 1 or models[0].prepare != "auto" or not any(node.get("CPU", 0) >= 1 for node in nodes):
+    if len(models) != 1 or models[0].placement != "auto" or not any(node.get("CPU", 0) >= 1 for node in nodes):
         return False
     return models[0].workers is None and models[0].num_cpus is None and not _fixed_needs(models[0])
 
@@ -130,12 +130,12 @@ def make_plan_beside(
 ) -> Plan:
     """The plan of one model whose workers prepare their own rows. Raises `PlanError` for another number of models."""
     if len(models) > 1:
-        raise PlanError(f"prepare: beside is for the only model of a job, found {len(models)} models.")
+        raise PlanError(f"placement: colocated is for the only model of a job, found {len(models)} models.")
     most = max(sum(int(node.get("CPU", 0)) for node in nodes), int(limits.get("CPU", 0)))
     if not most:
-        raise PlanError("prepare: beside needs a node with a whole CPU, found none. Set prepare: apart.")
+        raise PlanError("placement: colocated needs a node with a whole CPU, found none. Set placement: separate.")
     pool = Pool(models[0].name or models[0].kind, 1, most, BESIDE_CPUS, 0, initial=most)
-    note = f"up to {most} workers, one a CPU, prepare their own rows (prepare: beside)"
+    note = f"up to {most} workers, one a CPU, prepare their own rows (placement: colocated)"
     reads = max(2, math.ceil(most / WORKERS_A_READ))
     return Plan(READ_CPUS, reads, (pool,), (note,), cpus=most, is_beside=True)
 

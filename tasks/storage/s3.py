@@ -3,7 +3,7 @@
 Every request, of a listing's page as of an upload's part, goes through botocore's event `needs-retry`; what answers
 there decides whether it is sent again. botocore's own retries count attempts: five take two seconds with a server that
 refuses and two minutes with one that is silent. Here time is what counts: `PATIENCE_SECONDS` a request from its first
-failure, or `OVERNIGHT_STORAGE_PATIENCE` where a process has that in its environment. Who waits says so in the log.
+failure, or `OVERNIGHT_STORAGE_RETRY_SECONDS` where a process has that in its environment. Who waits says so in the log.
 
 Two things in here belong to s3fs 2026.9 itself: that all its clients come out of `set_session`, and that
 `cat_ranges` hands its keywords to `_cat_file`. `tests/tasks/storage/test_s3.py` fails when they move.
@@ -24,12 +24,13 @@ from fsspec.asyn import sync
 from s3fs import S3FileSystem
 from s3fs.utils import FileExpired
 
-from overnight.tasks.errors import StorageFailed
+from overnight.tasks.errors import JobError, StorageFailed
 from overnight.tasks.storage.s3_fast_get import QuickGets, quick_gets, threads
 from overnight.tasks.storage.s3_list_parser import compare_count, take_objects
 from overnight.tasks.storage.transient_errors import is_passing, status_of
 
 PATIENCE_SECONDS = 120.0
+RETRY_SECONDS, FORMERLY = "OVERNIGHT_STORAGE_RETRY_SECONDS", "OVERNIGHT_STORAGE_PATIENCE"  # in the environment
 LONGEST_WAIT_SECONDS = 8.0
 BODY_TRIES = 5
 LOG_EVERY_SECONDS = 10.0
@@ -124,8 +125,11 @@ class PatientS3(S3FileSystem):
             raise
 
 
-def patience_seconds() -> float:
-    return float(os.environ.get("OVERNIGHT_STORAGE_PATIENCE") or PATIENCE_SECONDS)
+def retry_timeout_seconds() -> float:
+    """How long a request is tried again. Raise `JobError` where the environment has it under its former name."""
+    if FORMERLY in os.environ:
+        raise JobError(f"{FORMERLY} is called {RETRY_SECONDS} now: rename it in the environment.")
+    return float(os.environ.get(RETRY_SECONDS) or PATIENCE_SECONDS)
 
 
 def seconds_to_wait(
@@ -143,7 +147,7 @@ def seconds_to_wait(
     problem = _passing_problem(response, caught_exception)
     if problem is None:
         return None
-    now, patience = time.monotonic(), patience_seconds()
+    now, patience = time.monotonic(), retry_timeout_seconds()
     since = request_dict["context"].setdefault("overnight_first_failure", now)
     what = f"{operation.name} on {_place(request_dict['url'])}"
     if now - since >= patience:

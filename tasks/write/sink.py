@@ -35,7 +35,13 @@ class Sink(Leaf):
     rows_per_part: Annotated[
         PositiveInt | None, Field(description="Rows of a staged part; default: about a minute's work.")
     ] = None
-    keep: Annotated[list[str], Field(description="Heavy inputs to publish all the same, for example [image].")] = []
+    keep_columns: Annotated[
+        list[str],
+        Field(
+            description="Heavy inputs to publish all the same, for example [image].",
+            json_schema_extra={"formerly": "keep"},
+        ),
+    ] = []
 
     @property
     def place(self) -> str | None:

@@ -62,8 +62,8 @@ GOOD = [n for n in range(SOURCE_ROWS) if n % 50]
 WANTED = [(f"a.parquet#{n}.{place}", 2 * (100 * n + place)) for n in GOOD for place in range(n % 5)]
 STEPS, WRITER = "run_steps", "ray::write"
 VICTIMS = {
-    "apart": [STEPS, "MapWorker(MapBatches(Worker))", WRITER],
-    "beside": ["MapWorker(MapBatches(PreparingWorker))", WRITER],
+    "separate": [STEPS, "MapWorker(MapBatches(Worker))", WRITER],
+    "colocated": ["MapWorker(MapBatches(PreparingWorker))", WRITER],
 }
 UNDER_WAY = 240  # rows that are with the model, or behind it and in no part yet, when something dies
 TRIED = 64  # rows that are made of those which are tried before the stream
@@ -139,13 +139,13 @@ def kill_again_and_again(start: Start, folder: Path, api: str, moments: Moments)
     """
     assert status(folder)["status"] == "missing"
     killed, flow_runs = 0, []
-    for prepare in moments.in_order(list(VICTIMS)):
+    for placement in moments.in_order(list(VICTIMS)):
         settled, traced = staged_rows(folder), traced_rows(folder)
-        process = start("run", "job.yaml", "--json", "--set", f"inference.0.prepare={prepare}")
+        process = start("run", "job.yaml", "--json", "--set", f"inference.0.placement={placement}")
         wait_for_parts(process, folder, len(parts(folder)) + 1)
         flow_runs.append(newest_flow_run(api)["id"])
         assert status(folder)["status"] == "running"
-        for title in moments.in_order(VICTIMS[prepare]):
+        for title in moments.in_order(VICTIMS[placement]):
             kill_one(title, process, folder, moments)
             killed += 1
             if title == WRITER:
@@ -157,7 +157,7 @@ def kill_again_and_again(start: Start, folder: Path, api: str, moments: Moments)
         killed += 1
         repeated = traced_rows(folder) - traced - (staged_rows(folder) - settled)
         print(f"the model saw {repeated} rows that are in no part")
-        assert repeated <= (len(VICTIMS[prepare]) + 1) * (UNDER_WAY + TRIED)
+        assert repeated <= (len(VICTIMS[placement]) + 1) * (UNDER_WAY + TRIED)
         entry = status(folder)
         assert (entry["status"], entry["published_at"]) == ("failed", None)
         assert "died with its process" in entry["why"][0]

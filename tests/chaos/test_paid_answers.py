@@ -31,7 +31,7 @@ def test_killed_processes_ask_again_only_what_was_under_way(
         job = {
             "name": "paid",
             "source": {"kind": "parquet", "path": str(tmp_path / "in")},
-            "inference": [asks | {"requests_at_once": AT_ONCE}],
+            "inference": [asks | {"max_concurrent_requests": AT_ONCE}],
             "sink": {"kind": "parquet", "path": str(tmp_path / "out"), "rows_per_part": ROWS},
         }
         with in_background(run_job, job) as running:

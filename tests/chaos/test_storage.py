@@ -178,7 +178,7 @@ def test_a_server_that_stays_away_fails_the_run_and_one_that_comes_back_costs_th
 ) -> None:
     """The server of the second run is frozen once, and killed while rows are read, staged, merged and published."""
     bucket.write_job(tmp_path)
-    process = start(**server.environment, OVERNIGHT_STORAGE_PATIENCE="2")
+    process = start(**server.environment, OVERNIGHT_STORAGE_RETRY_SECONDS="2")
     wait_until(at_work("staging", moments, bucket, tmp_path), process)
     moments.record("the store killed for good", len(bucket.parts()))
     server.kill()

@@ -170,15 +170,15 @@ def test_a_partition_is_published_left_alone_forced_and_run_again_when_its_input
     assert len(published(changed, sink)) == 11
 
 
-@pytest.mark.parametrize("prepare", ["apart", "auto"])
+@pytest.mark.parametrize("placement", ["separate", "auto"])
 def test_a_broken_file_costs_one_row_and_says_why_and_too_many_publish_nothing(
-    run_job: RunJob, pictures: Path, tmp_path: Path, prepare: str
+    run_job: RunJob, pictures: Path, tmp_path: Path, placement: str
 ) -> None:
     (pictures / "cat/empty.png").write_bytes(b"")
     (pictures / "dog/text.jpg").write_text("no picture")
     job = image_job(pictures, tmp_path / "out", checks={"max_quarantined": 0.2})
-    job["inference"][0]["prepare"] = prepare
-    too_many = prepare == "apart"
+    job["inference"][0]["placement"] = placement
+    too_many = placement == "separate"
     if too_many:
         with pytest.raises(CheckFailed, match="max_quarantined"):
             run_job(job, "2026-01-02", settings=["checks.max_quarantined=0.1"])

@@ -39,7 +39,7 @@ def job(tmp_path: Path) -> dict[str, Any]:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_text('{"text": "hello"}\n')
     model = {"kind": "openai", "model": f"https://me:{CANARY}@hub/m?v={CANARY}", "user": "{text}"}
-    model |= {"api_key_env": "CANARY_KEY", "patience_seconds": 0.5, "max_tries": 1}
+    model |= {"api_key_env": "CANARY_KEY", "retry_timeout_seconds": 0.5, "max_tries": 1}
     return {
         "source": {"kind": "jsonl", "path": str(tmp_path / "in")},
         "inference": [model],

@@ -76,7 +76,7 @@ def test_pictures_in_shards_and_behind_addresses_are_decoded_and_the_broken_ones
         "source": lay_out(tmp_path / "in"),
         "preprocess": [{"kind": "resize_image", "size": 4}],
         "checks": {"max_quarantined": 0.5},
-        "sink": {"kind": "parquet", "path": str(tmp_path / "out"), "keep": ["image"]},
+        "sink": {"kind": "parquet", "path": str(tmp_path / "out"), "keep_columns": ["image"]},
     }
     receipt = run_job(job)
     assert_settled(receipt, written=rows)

@@ -17,7 +17,7 @@ def store(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
     """The way to the S3 server, which fails as the test says; four seconds of patience."""
     with faulty_s3(os.environ["AWS_ENDPOINT_URL"]) as store:
         monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
-        monkeypatch.setenv("OVERNIGHT_STORAGE_PATIENCE", "4")
+        monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", "4")
         PatientS3.clear_instance_cache()
         yield store
         PatientS3.clear_instance_cache()

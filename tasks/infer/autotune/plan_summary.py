@@ -25,7 +25,7 @@ def explanation(
     told: dict[str, Any] = {
         "a row costs, measured on a sample": ", ".join(costs),
         "rows are read": "in the model's workers" if is_unread else apart,
-        "rows are prepared": "in the model's workers (prepare: beside)" if is_beside else apart,
+        "rows are prepared": "in the model's workers (placement: colocated)" if is_beside else apart,
     }
     for choice in choices:
         label = f"{choice.pool.label}: " if several else ""

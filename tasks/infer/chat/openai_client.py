@@ -49,7 +49,7 @@ class Patience:
     """How long a request waits for its answer, how long all tries of a row take, and how many blame it."""
 
     timeout_seconds: float
-    patience_seconds: float
+    retry_timeout_seconds: float
     max_tries: int
 
 
@@ -99,14 +99,14 @@ class Endpoint:
         while True:
             await self._turn(body)
             began, tries = time.monotonic(), tries + 1
-            left = self._patience.patience_seconds - spent
+            left = self._patience.retry_timeout_seconds - spent
             try:
                 return await self._once(body, min(self._patience.timeout_seconds, max(left, 1.0)))
             except _Passing as error:
                 problem = error
             seconds = wait * random.uniform(0.5, 1.5) if problem.after is None else problem.after
             spent += time.monotonic() - began + seconds  # not what the limits a minute make it wait
-            is_over = spent >= self._patience.patience_seconds
+            is_over = spent >= self._patience.retry_timeout_seconds
             if not problem.is_limit and (is_over or tries + 1 >= self._patience.max_tries):
                 knew, knows = knows, problem.is_answer or await self._answers_others(body, began)
                 if knows and (knew or is_over):  # not the first time: the service may have come back just then

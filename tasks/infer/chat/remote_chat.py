@@ -24,10 +24,18 @@ ROWS_A_CALL = 16  # few: a call ends with its slowest row, and the next one's re
 class Requests(Conversation):
     """A chat completion a row, many under way at once."""
 
-    requests_at_once: Annotated[PositiveInt, Field(description="Requests that a worker has under way.")] = 32
+    max_concurrent_requests: Annotated[
+        PositiveInt,
+        Field(description="Requests that a worker has under way.", json_schema_extra={"formerly": "requests_at_once"}),
+    ] = 32
     timeout_seconds: Annotated[float, Field(gt=0, description="For one answer.")] = 60
-    patience_seconds: Annotated[
-        float, Field(gt=0, description="For all tries of a row; less than the job's row_timeout_seconds.")
+    retry_timeout_seconds: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="For all tries of a row; less than the job's row_timeout_seconds.",
+            json_schema_extra={"formerly": "patience_seconds"},
+        ),
     ] = 240
     max_tries: Annotated[
         PositiveInt, Field(description="Of a row, before it is blamed for what others do not meet.")
@@ -40,7 +48,7 @@ class Requests(Conversation):
         return ROWS_A_CALL if self.batch_size == "auto" else self.batch_size
 
     def calls_at_once(self) -> int:
-        return math.ceil(self.requests_at_once / self.forward_batch_size()) + 1
+        return math.ceil(self.max_concurrent_requests / self.forward_batch_size()) + 1
 
     def finds_batch_size(self) -> bool:
         return False
@@ -75,9 +83,9 @@ class Requests(Conversation):
         tokens: float | None = None,
     ) -> Predict:
         """The predict function that asks the endpoint at `url`, at most so many requests and tokens a minute."""
-        patience = Patience(self.timeout_seconds, self.patience_seconds, self.max_tries)
+        patience = Patience(self.timeout_seconds, self.retry_timeout_seconds, self.max_tries)
         paces = Pace(requests), Pace(tokens)
-        asking = Asking(lambda: Endpoint(url, key, self.requests_at_once, patience, *paces), Journal(journal))
+        asking = Asking(lambda: Endpoint(url, key, self.max_concurrent_requests, patience, *paces), Journal(journal))
 
         def predict(batch: Batch) -> Outcome:
             bodies = [self.body(messages) for messages in self.messages(batch)]

@@ -41,7 +41,10 @@ class VLLM(Requests):
         str | None, Field(description="The interpreter of vLLM's environment; default: the workers' own.")
     ] = None
     num_cpus: Annotated[float | None, Field(ge=0, description="CPUs that a worker reserves.")] = 1
-    requests_at_once: Annotated[PositiveInt, Field(description="Requests that a worker has under way.")] = 128
+    max_concurrent_requests: Annotated[
+        PositiveInt,
+        Field(description="Requests that a worker has under way.", json_schema_extra={"formerly": "requests_at_once"}),
+    ] = 128
     tensor_parallel_size: Annotated[PositiveInt, Field(description="GPUs that share each layer.")] = 1
     pipeline_parallel_size: Annotated[PositiveInt, Field(description="Groups of GPUs that share out the layers.")] = 1
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"

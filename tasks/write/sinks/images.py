@@ -51,10 +51,10 @@ class ImagesSink(HiveFiles):
     @model_validator(mode="before")
     @classmethod
     def _keeps_its_column(cls, settings: Any) -> Any:
-        if not isinstance(settings, dict) or not isinstance(settings.get("keep", []), list):
+        if not isinstance(settings, dict) or not isinstance(settings.get("keep_columns", []), list):
             return settings
-        column, keep = settings.get("column", "image"), settings.get("keep", [])
-        return settings if column in keep else {**settings, "keep": [*keep, column]}
+        column, keep = settings.get("column", "image"), settings.get("keep_columns", [])
+        return settings if column in keep else {**settings, "keep_columns": [*keep, column]}
 
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
         super().refuse_columns(run, schema)

@@ -62,7 +62,7 @@ def bucket(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Faul
     s3.put_object(Bucket=name, Key="in/date=2026-01-02/a.parquet", Body=b"x")
     with faulty_s3(os.environ["AWS_ENDPOINT_URL"]) as way:
         monkeypatch.setenv("AWS_ENDPOINT_URL", way.url)
-        monkeypatch.setenv("OVERNIGHT_STORAGE_PATIENCE", "2")
+        monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", "2")
         PatientS3.clear_instance_cache()
         yield name, way
     PatientS3.clear_instance_cache()

@@ -364,13 +364,46 @@ def test_settings_of_speed_and_place_do_not_change_results(write, override):
         "source.path=s3://other/{partition}",
         "source.label_from=",
         "shuffle.seed=1",
-        "sink.keep=[image]",
+        "sink.keep_columns=[image]",
         "sink.kind=delta",
     ],
 )
 def test_settings_of_content_change_results(write, override):
     path = write(WHOLE)
     assert load_job(path, [override]).result_settings() != load_job(path).result_settings()
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        (
+            "inference.0.prepare=beside",
+            r"inference.0.prepare: is called placement now; expected one of auto, sep",
+        ),
+        ("sink.keep=[image]", r"sink.keep: is called keep_columns now; expected a list"),
+    ],
+)
+def test_a_former_name_of_a_setting_is_refused_with_the_new_one(write, override, told):
+    with pytest.raises(JobError, match=told):
+        load_job(write(WHOLE), [override])
+
+
+@pytest.mark.parametrize(
+    ("former", "name", "expected"),
+    [
+        ("requests_at_once", "max_concurrent_requests", "a whole number above 0"),
+        ("patience_seconds", "retry_timeout_seconds", "a number above 0"),
+    ],
+)
+def test_a_former_name_of_a_chat_model_s_setting_is_refused_with_the_new_one(write, former, name, expected):
+    model = f"{{kind: openai, model: small, user: '{{text}}', base_url: 'http://host/v1', {former}: 4}}"
+    with pytest.raises(JobError, match=f"inference.0.{former}: is called {name} now; expected {expected}"):
+        load_job(write(SMALL + f"inference: [{model}]"))
+
+
+def test_a_setting_with_a_new_name_leaves_fingerprints_as_they_were(write):
+    found = load_job(write(WHOLE), ["sink.keep_columns=[image]"]).result_settings()["sink"]
+    assert (found["keep"], "keep_columns" in found) == (["image"], False)
 
 
 def test_the_name_of_a_single_model_names_no_columns(write):

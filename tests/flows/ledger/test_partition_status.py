@@ -276,7 +276,7 @@ def test_cleaning_is_no_run(place: Place, killed_holder: Any) -> None:
     [
         ({"shuffle": {"kind": "files", "seed": 3}}, "shuffle.kind: none -> files, shuffle.seed: not set -> 3"),
         ({"preprocess": []}, "preprocess: filter_rows + python -> none"),
-        ({"sink": {"kind": "parquet", "path": "out", "keep": ["x"]}}, 'sink.keep: not set -> ["x"]'),
+        ({"sink": {"kind": "parquet", "path": "out", "keep_columns": ["x"]}}, 'sink.keep_columns: not set -> ["x"]'),
         (
             {"inference": [{"kind": "python", "target": "ledger_test_model:Twice", "kwargs": {"n": 1}}]},
             "inference.python.kwargs: not set",

@@ -49,7 +49,7 @@ def test_the_files_of_a_sample_are_named_where_they_lie_and_what_was_passed_over
     show_receipt({**receipt, "passed_over": {"FIFO": {"files": 1, "names": ["pipe.txt"]}}}, job)
     assert "  passed over: 1 file; FIFO: pipe.txt\n" in capsys.readouterr().out
     show_receipt({**receipt, "left_out": ["image", "pdf"]}, job)
-    assert "  columns left out: image, pdf (see sink.keep)\n" in capsys.readouterr().out
+    assert "  columns left out: image, pdf (see sink.keep_columns)\n" in capsys.readouterr().out
 
 
 def test_without_a_terminal_lines_say_which_task_runs_and_how_far_the_rows_are(

@@ -116,7 +116,7 @@ def test_the_trial_measures_memory_of_its_own_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("asked", [{"workers": 2}, {"num_gpus": 1}, {"num_cpus": 1}, {"resources": {"NPU": 1}}])
 def test_a_worker_a_cpu_leaves_nothing_to_ask_for(asked: dict) -> None:
     with pytest.raises(ValidationError, match=f"gives every CPU a worker. Leave out {next(iter(asked))}"):
-        Counting(prepare="beside", **asked)
+        Counting(placement="colocated", **asked)
 
 
 def test_what_models_behind_do_not_read_goes_as_soon_as_a_model_is_done_with_it(tmp_path: Path) -> None:

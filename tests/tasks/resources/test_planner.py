@@ -32,7 +32,7 @@ class Model:
     resources: dict[str, float] = field(default_factory=dict)
     name: str | None = None
     kind: str = "python"
-    prepare: str = "apart"
+    placement: str = "separate"
 
 
 def node(cpus: float, **more: float) -> Node:
@@ -132,7 +132,7 @@ def test_models_that_ask_for_nothing_use_the_whole_machine():
 
 
 def test_a_model_that_prepares_its_own_rows_gets_a_worker_a_cpu():
-    beside = Model(prepare="beside")
+    beside = Model(placement="colocated")
     plan = make_plan([beside], [node(4), node(2.5), {"GPU": 1}], {})
     assert (plan.is_beside, plan.pools[0].maximum, plan.pools[0].initial) == (True, 6, 6)
     assert plan.needs()["CPU"] == pytest.approx(1)
@@ -145,12 +145,12 @@ def test_a_model_that_prepares_its_own_rows_gets_a_worker_a_cpu():
 
 
 def test_the_only_model_on_cpus_that_reserves_nothing_prepares_its_own_rows():
-    auto = Model(prepare="auto")
+    auto = Model(placement="auto")
     assert make_plan([auto], [node(4)], {}).is_beside
     assert not make_plan([auto, auto], [node(4)], {}).is_beside
     assert not make_plan([auto], [node(0.5), node(0.5)], {}).is_beside
     for asked in ({"workers": 2}, {"num_cpus": 0}, {"num_gpus": 1}, {"memory": 1}, {"resources": {"NPU": 1}}):
-        assert not make_plan([Model(prepare="auto", **asked)], [node(4, GPU=1, memory=9, NPU=1)], {}).is_beside
+        assert not make_plan([Model(placement="auto", **asked)], [node(4, GPU=1, memory=9, NPU=1)], {}).is_beside
 
 
 def test_memory_limits_how_many_workers_there_are():

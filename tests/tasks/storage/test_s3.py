@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from overnight.tasks.errors import InputError, StorageFailed, StorageRefused
+from overnight.tasks.errors import InputError, JobError, StorageFailed, StorageRefused
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.sources.images import Images
 from overnight.tasks.storage.location import Location, open_filesystem
-from overnight.tasks.storage.s3 import PatientS3
+from overnight.tasks.storage.s3 import PatientS3, retry_timeout_seconds
 from tests.tasks.faulty_s3 import FaultyS3
 from tests.tasks.ingest.conftest import read_all
 
@@ -109,10 +109,17 @@ def test_an_object_is_read_in_the_version_that_was_asked_for(store: FaultyS3, pl
     assert type(found).__name__ == "FileExpired"
 
 
+def test_the_former_name_of_the_time_is_refused_with_the_new_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OVERNIGHT_STORAGE_PATIENCE", "3")
+    told = "OVERNIGHT_STORAGE_PATIENCE is called OVERNIGHT_STORAGE_RETRY_SECONDS now"
+    with pytest.raises(JobError, match=told):
+        retry_timeout_seconds()
+
+
 def test_patience_ends_with_a_sentence_and_says_meanwhile_what_is_waited_for(
     store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setenv("OVERNIGHT_STORAGE_PATIENCE", "3")
+    monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", "3")
     (place / "a").write_bytes(b"one")
     store.seen.clear()
     store.always = "throttle"
@@ -182,7 +189,7 @@ def test_a_source_that_may_not_be_listed_fails_at_once_and_a_single_file_costs_i
 @pytest.mark.slow
 def test_a_server_that_is_killed_and_one_that_freezes_cost_only_time(s3: Any, monkeypatch: pytest.MonkeyPatch):
     """With a server of its own, which keeps nothing: the bucket is made anew."""
-    monkeypatch.setenv("OVERNIGHT_STORAGE_PATIENCE", "60")
+    monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", "60")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

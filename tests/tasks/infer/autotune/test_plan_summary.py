@@ -27,7 +27,7 @@ def test_it_says_what_a_row_costs_where_it_is_prepared_and_what_a_worker_gets() 
     trial = Trial(0.001, 2**30, 64, pa.schema([]))
     found = explanation(plan, [Choice(written, used, pool, trial, 320)], sample, True, False)
     assert found["a row costs, measured on a sample"] == "0.00 ms to read, 2.00 ms to prepare, 1.00 ms python"
-    assert found["rows are prepared"] == "in the model's workers (prepare: beside)"
+    assert found["rows are prepared"] == "in the model's workers (placement: colocated)"
     assert found["rows are read"].startswith("in Ray tasks of 0.1 CPU")
     assert found["workers"] == "1 to 4, 4 at first"
     assert found["memory of a worker"] == "1.00 GiB, measured"

@@ -129,7 +129,7 @@ def test_a_model_that_fails_for_every_row_says_so(tmp_path: Path, marks: Path) -
     found = try_it(tmp_path, Fragile(marks=str(marks), fault="rows"))
     assert isinstance(found, Failed)
     assert found.block["row_id"].to_pylist() == [f"a#{i}" for i in range(8)]
-    said = "all 8 rows of the trial failed, the first, a#0, with ValueError: expected no 0 (test_trials.py:"
+    said = "all 8 rows of the trial failed, the first, a#0, with ValueError: expected no 0 (test_trial_runner.py:"
     assert str(found).startswith(said)
 
 

@@ -78,7 +78,7 @@ def test_each_row_is_asked_once_with_its_messages_and_settings(server: ChatServe
 
 def test_many_requests_are_under_way_at_once_and_no_more_than_asked_for(server: ChatServer) -> None:
     server.seconds = 0.1
-    model = predictor(server, requests_at_once=10, batch_size=4)
+    model = predictor(server, max_concurrent_requests=10, batch_size=4)
     predict = model.load()
     with ThreadPoolExecutor(model.calls_at_once()) as calls:
         for found in calls.map(predict, [batch_of([f"{i} {j}" for j in range(4)]) for i in range(10)]):
@@ -146,7 +146,7 @@ def test_errors_that_pass_cost_no_row(server: ChatServer) -> None:
 
 def test_after_too_many_requests_all_wait_as_long_as_the_server_says(server: ChatServer) -> None:
     server.faults["first"] = [LIMITED]
-    model = predictor(server, requests_at_once=1)
+    model = predictor(server, max_concurrent_requests=1)
     found = model.load()(batch_of(["first", "second"]))
     assert not found.failed
     moments = [moment for moment, _ in server.seen]
@@ -158,12 +158,12 @@ def test_after_too_many_requests_all_wait_as_long_as_the_server_says(server: Cha
 def test_a_service_that_is_down_blames_no_row(server: ChatServer, fault: Any) -> None:
     server.down = fault
     with pytest.raises(StorageFailed, match=r"nothing got through in .* tries and .* run again to resume"):
-        run(server, ["a", "b", "c"], patience_seconds=1)
+        run(server, ["a", "b", "c"], retry_timeout_seconds=1)
 
 
 def test_a_service_that_comes_back_costs_only_waiting(server: ChatServer) -> None:
     server.faults = {text: [FAILED] * 2 for text in "abc"} | {"Hi": [FAILED] * 3}
-    found = run(server, ["a", "b", "c"], patience_seconds=30, max_tries=2)
+    found = run(server, ["a", "b", "c"], retry_timeout_seconds=30, max_tries=2)
     assert texts_of(found) == [expected(text) for text in "abc"]
 
 
@@ -235,14 +235,14 @@ def test_limits_are_of_the_run_and_shared_by_its_workers(server: ChatServer) -> 
 def test_tokens_a_minute_are_kept_to_as_answers_tell_them(server: ChatServer) -> None:
     """8 tokens an answer (7 and 1); 4800 a minute are 10 answers a second, once guesses are put right."""
     texts = [f"{i}" for i in range(11)]
-    run(server, texts, tokens_per_minute=4800, max_new_tokens=1, requests_at_once=1, system=None)
+    run(server, texts, tokens_per_minute=4800, max_new_tokens=1, max_concurrent_requests=1, system=None)
     moments = sorted(moment for moment, _ in server.seen)
     assert 10 * 0.1 - 0.3 <= moments[-1] - moments[0] <= 10 * 0.1 + 1
 
 
 def test_waiting_for_its_turn_takes_nothing_of_a_rows_patience(server: ChatServer) -> None:
     server.faults["9"] = [FAILED]
-    found = run(server, [f"{i}" for i in range(10)], requests_per_minute=300, patience_seconds=1)
+    found = run(server, [f"{i}" for i in range(10)], requests_per_minute=300, retry_timeout_seconds=1)
     assert not found.failed
 
 
@@ -286,7 +286,7 @@ def test_answers_are_kept_on_an_object_store_too(s3: Any, server: ChatServer) ->
     assert len(server.seen) == 8
     server.down = FAILED
     with pytest.raises(StorageFailed):
-        run(server, [*texts, "other"], journal, patience_seconds=1)
+        run(server, [*texts, "other"], journal, retry_timeout_seconds=1)
     assert [text for _, text in server.seen].count("other") >= 1
     assert len({text for _, text in server.seen[8:]} - {"other", "Hi"}) == 0
 
@@ -298,7 +298,7 @@ from tests.tasks.infer.models.test_openai import batch_of
 from overnight.tasks.infer.chat import openai_client as endpoint
 from overnight.tasks.infer.models.openai import OpenAI
 
-model = OpenAI(model="small", user="{text}", system="be {tone}", base_url=sys.argv[1], requests_at_once=4)
+model = OpenAI(model="small", user="{text}", system="be {tone}", base_url=sys.argv[1], max_concurrent_requests=4)
 found = model.load_with(Location(sys.argv[2]))(batch_of([str(i) for i in range(200)]))
 print(*found.columns["generated_text"].to_pylist(), sep=";")
 """
@@ -329,7 +329,7 @@ def test_a_key_in_the_query_is_sent_and_never_told(
     monkeypatch.setenv("GATEWAY", f"{server.url}?key=canary-1")
     for base_url in ("${GATEWAY}", f"{server.url}/?key=canary-1"):
         server.down = None
-        model = OpenAI(model="small", user="{text}", base_url=base_url, patience_seconds=0.2)
+        model = OpenAI(model="small", user="{text}", base_url=base_url, retry_timeout_seconds=0.2)
         assert not model.load()(batch_of(["a"])).failed
         for fault in ((500, "your key canary-1 is odd", {}), (404, "canary-1", {}), (403, "canary-1", {})):
             server.down = fault

@@ -52,7 +52,7 @@ def broken_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Broken)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setenv("OVERNIGHT_STORAGE_PATIENCE", "0.3")
+    monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", "0.3")
     PatientS3.clear_instance_cache()
     yield
     PatientS3.clear_instance_cache()

@@ -117,6 +117,6 @@ def test_what_is_no_image_is_refused_with_its_row_and_what_was_published_stays(t
 
 
 def test_the_column_is_kept_without_being_named_twice() -> None:
-    assert ImagesSink(path="-").keep == ["image"]
-    assert ImagesSink(path="-", column="mask", keep=["audio"]).keep == ["audio", "mask"]
-    assert ImagesSink(path="-", keep=["image"]).keep == ["image"]
+    assert ImagesSink(path="-").keep_columns == ["image"]
+    assert ImagesSink(path="-", column="mask", keep_columns=["audio"]).keep_columns == ["audio", "mask"]
+    assert ImagesSink(path="-", keep_columns=["image"]).keep_columns == ["image"]
