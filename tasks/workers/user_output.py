@@ -64,7 +64,9 @@ class _Collector:
     """
 
     def __init__(self) -> None:
-        self._lock, self._sending = threading.Lock(), threading.Lock()
+        self._lock = threading.RLock()  # garbage may be collected in its body, and write as it goes
+        self._sending = threading.Lock()
+        self._process = 0
         self._lines: list[str] = []
         self._bodies = self._second = self._count = self._left_out = 0
         self._run: Run | None = None
@@ -74,12 +76,13 @@ class _Collector:
 
     @property
     def is_on(self) -> bool:
-        return self._bodies > 0
+        """Whether lines are collected here. A process that user code forks has the body, and no thread that sends."""
+        return self._bodies > 0 and self._process == os.getpid()
 
     def begin(self, run: Run, source: str) -> None:
         with self._lock:
             self._bodies += 1
-            self._run, self._newest = run, source
+            self._run, self._newest, self._process = run, source, os.getpid()
 
     def end(self) -> None:
         """Return once everything is sent, if it was the last body: the process may end with it."""

@@ -35,7 +35,7 @@ def told_by(folder: Path, code: str) -> list[str]:
     environment_paths = [str(Path(__file__).resolve().parents[3])]
     command = [sys.executable, "-c", f"import sys; sys.path[:0] = {environment_paths}; import runpy; "
                "runpy.run_path('own.py', run_name='own')"]  # fmt: skip
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     lines: list[str] = json.loads((folder / "told.json").read_text())
     heads, texts = zip(*[line.split("] ", 1) for line in lines], strict=True) if lines else ((), ())
@@ -137,6 +137,23 @@ def test_threads_that_user_code_starts_are_heard(tmp_path: Path) -> None:
             thread.join()
     """
     assert told_by(tmp_path, code) == ["infer m:M: from a thread"]
+
+
+def test_garbage_that_prints_as_it_goes_does_not_stop_the_process(tmp_path: Path) -> None:
+    code = """
+        class Garbage:
+            def __del__(self):
+                print("gone")
+
+        def monotonic(garbage=[Garbage()]):  # it is asked for while the collector has its lock
+            garbage.clear()
+            return 0.0
+
+        console.time.monotonic = monotonic
+        with console.collected(run, "infer m:M"):
+            print("line")
+    """
+    assert sorted(told_by(tmp_path, code)) == ["infer m:M: gone", "infer m:M: line"]
 
 
 def says_something(run: Any) -> None:
