@@ -66,8 +66,8 @@ class Predictor(Leaf):
         Literal["auto", "separate", "colocated"],
         Field(
             description="Where rows are preprocessed: in Ray tasks of their own (separate), or in the model's workers, "
-            "of which there is then one a CPU (colocated). auto: colocated for the only model of a job, if it is to run "
-            "on CPUs and reserves nothing.",
+            "of which there is then one a CPU (colocated). auto: colocated for the only model of a job, if it is to "
+            "run on CPUs and reserves nothing.",
             json_schema_extra={"formerly": "prepare"},
         ),
     ] = "auto"

@@ -5,7 +5,7 @@ files remove are none: of a file with some the rows are counted while reading, a
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -64,7 +64,7 @@ class Iceberg(Source):
             about = {
                 "table": name,
                 "where": where,
-                "rows": task.file.record_count if whole else None,
+                "rows": task.file.record_count if whole and task.file.record_count > 0 else None,
                 "deletes": deletes,
             }
             path = uri.removeprefix(table.location().rstrip("/")).lstrip("/")
@@ -98,8 +98,9 @@ class Iceberg(Source):
             if _size(table, unit["uri"]) != unit["size"]:
                 raise ValueError(f"expected {unit['size']:,} bytes, as listed")
             reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
-            for batch in reader.to_record_batches([task]):
-                yield as_schema(pa.Table.from_batches([batch]), schema)
+            tables = map(pa.Table.from_batches, ([batch] for batch in reader.to_record_batches([task])))
+            for data in _no_more_than(about["rows"], tables):
+                yield as_schema(data, schema)
         except (pa.ArrowException, OSError, ValueError) as error:
             # An error of pyarrow's filesystems does not tell a store that is away from a file that is broken.
             SourceFile(unit["uri"], "", unit["size"], on_changed=self.on_changed).look()
@@ -174,6 +175,20 @@ class _Key:
 @lru_cache(maxsize=4)
 def _planned(key: _Key, snapshot_id: int | None, where: str) -> dict[str, Any]:
     return {task.file.file_path: task for task in _scan(key.table, snapshot_id, where).plan_files()}
+
+
+def _no_more_than(count: int | None, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the tables. Raise `ValueError` before the last of them if they have more rows than the table declares."""
+    found, held = 0, None
+    for table in tables:
+        found += len(table)
+        if count is not None and found > count:
+            raise ValueError(f"expected {count:,} rows, as the table's metadata say, found more")
+        if held is not None:
+            yield held
+        held = table
+    if held is not None:
+        yield held
 
 
 def _size(table: Any, uri: str) -> int | None:

@@ -19,6 +19,7 @@ from pydantic import Field, PositiveInt
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.preprocess.images.complete_lines import missing_lines
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import apply, tensors
 
@@ -104,6 +105,7 @@ def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray
                     f"expected at most max_image_pixels = {max_image_pixels} pixels, "
                     f"found {image.width} x {image.height} = {image.width * image.height}"
                 )
+            tiles = list(image.tile)
             try:
                 image.load()
             except Exception as error:
@@ -111,6 +113,8 @@ def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray
                     f"expected a whole {image.format} image of {image.width} x {image.height}, "
                     f"found {encoded.size} bytes that do not decode: {error}"
                 ) from error
+            if missing := missing_lines(image, tiles, encoded):
+                raise RowError(f"expected a whole {image.format} image of {image.width} x {image.height}, {missing}")
             return np.asarray(_upright(_rgb(image)))
     except RowError:
         raise

@@ -1,7 +1,9 @@
 """decode_image and resize_image: what comes out is what Pillow shows, and a broken image costs its own row."""
 
 import io
+import struct
 import warnings
+import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -162,12 +164,47 @@ def test_a_broken_image_costs_only_its_row(name):
     assert np.array_equal(tensors.to_numpy(block["image"])[2], good)
 
 
+def declaring(kind: str, width: int, height: int, mode: str = "RGB") -> bytes:
+    """An image of 50 x 40 whose header says another size."""
+    content = bytearray(
+        encode(Image.fromarray(RANDOM.integers(1, 256, (40, 50, 3), dtype=np.uint8)).convert(mode), kind)
+    )
+    if kind == "PNG":
+        content[16:24] = struct.pack(">II", width, height)
+        content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+    elif kind == "BMP":
+        content[18:26] = struct.pack("<ii", width, height)
+    elif kind == "PPM":
+        content = content.replace(b"50 40", b"%d %d" % (width, height))
+    elif kind == "GIF":
+        frame = content.index(b",\0\0\0\0")
+        content[frame + 5 : frame + 9] = struct.pack("<HH", width, height)
+    elif kind == "TIFF":
+        [start] = struct.unpack_from("<I", content, 4)
+        for place in range(start + 2, start + 2 + 12 * content[start], 12):
+            if (tag := struct.unpack_from("<H", content, place)[0]) in (256, 257):
+                content[place + 2 : place + 12] = struct.pack("<HII", 4, 1, width if tag == 256 else height)
+    return bytes(content)
+
+
+@pytest.mark.parametrize("size", [(50, 80), (50, 41), (100, 40)])
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "PPM", "GIF", "TIFF"])
+def test_an_image_that_promises_more_than_its_file_holds_is_quarantined(kind: str, size: tuple[int, int]) -> None:
+    assert decoded(declaring(kind, 50, 40)).shape == (40, 50, 3)
+    assert f"expected a whole {kind} image of {size[0]} x {size[1]}, found" in reason(decode(declaring(kind, *size)))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
+def test_lines_that_a_png_file_lacks_are_noticed_in_every_mode_and_black_lines_are_lines(mode: str) -> None:
+    assert reason(decode(declaring("PNG", 50, 99, mode))).endswith("found 40 of its 99 lines")
+    image = Image.new(mode, (50, 40))
+    assert decoded(encode(image)).shape == (40, 50, 3)
+
+
 def test_a_decompression_bomb_is_refused_before_it_is_decoded():
     header = encode(Image.new("L", (1, 1)))
     bomb = bytearray(header)
     bomb[16:24] = (60000).to_bytes(4, "big") * 2
-    import zlib
-
     bomb[29:33] = zlib.crc32(bomb[12:29]).to_bytes(4, "big")
     told = reason(decode(bytes(bomb)))
     assert told == f"expected at most max_image_pixels = {MAX_IMAGE_PIXELS} pixels, found 3600000000 pixels"

@@ -75,6 +75,23 @@ def test_a_table_s_rows_come_as_they_are(source: Callable[..., Iceberg]) -> None
     assert set(read(source(columns=["n"])).good[name]) == {"row_id", "uri", "n"}
 
 
+@pytest.mark.parametrize("count", [1, 2, 100, -5])
+def test_no_row_is_lost_in_silence_where_the_metadata_lie_about_their_number(
+    source: Callable[..., Iceberg], monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(DataFile, "record_count", property(lambda file: count))
+    found = read(source())
+    if count < 1:  # then they are counted as they are read
+        assert (len(found.good), found.bad) == (7, {})
+    elif count < 3:
+        assert len(found.bad) == 2 * count
+        assert {reason.rpartition(": ")[2] for reason in found.bad.values()} == {
+            f"expected {count} rows, as the table's metadata say, found more"
+        }
+    else:
+        assert (len(found.good), len(found.bad)) == (7, 193)
+
+
 def test_only_the_files_of_a_partition_are_inputs(source: Callable[..., Iceberg], catalog: Catalog) -> None:
     dated = source(where={"day": "{partition}"})
     assert dated.is_dated
