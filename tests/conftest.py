@@ -57,7 +57,8 @@ def ray_session(s3: Any, prefect_api: str, demo: Path) -> Iterator[None]:
     ours = (str(WORKER_PATH), str(COMMAND_FOLDER), os.environ.get("PYTHONPATH"))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, ours))
     sys.path.append(str(WORKER_PATH))
-    COMMAND_FOLDER.symlink_to(WORKER_PATH)  # Python never looks again in a folder of the path that was not there
+    if not COMMAND_FOLDER.is_symlink():  # Python never looks again in a folder of the path that was not there
+        COMMAND_FOLDER.symlink_to(WORKER_PATH)
     os.environ["RAY_AUTH_MODE"] = "disabled"
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - a lower one starves beside tests that compute
     folder = tempfile.mkdtemp(prefix="ray-")
