@@ -88,7 +88,6 @@ def folder(tmp_path: Path) -> Path:
 
 def kind_of(script: Any, name: str) -> Any:
     [kind] = [kind for kind in script.KINDS if kind.name == name]
-    pytest.importorskip(kind.reader)
     return kind
 
 
