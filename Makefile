@@ -4,7 +4,7 @@ PYTHON ?= python3.11
 PYTHON_WITHOUT_TORCH ?= python3.13
 BIN := .venv/bin
 # Plain Python and one small Ray: the rooms, and of the flows what needs no job that runs.
-LIGHT := tests/tasks $(patsubst %,tests/flows/test_%.py,job partitions deadlines fires)
+LIGHT := tests/tasks tests/flows/job $(patsubst %,tests/flows/schedule/test_%.py,partitions deadlines cron)
 AT_LEAST_WITHOUT_TORCH := 2500
 LOCKS := $(wildcard constraints*.txt)
 # TEST_REPORTS: a folder for the times of the tests, one file a target.

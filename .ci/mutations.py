@@ -3,7 +3,7 @@
     python .ci/mutations.py draw 60 --seed 1 [--also OTHER_CHECKOUT] > mutations.json
     python .ci/mutations.py run mutations.json CHECKOUT [--python PYTHON] > outcome.json
 
-`draw` takes lines of flows/ and tasks/ that are the same in both checkouts, so that you can compare two suites. `run`
+`draw` takes lines of the code that are the same in both checkouts, so that you can compare two suites. `run`
 changes a copy of the checkout, and runs the tests that import the changed module: first the module's own test file,
 then the shortest ones, until one fails or the time for a change is over.
 """
@@ -81,7 +81,7 @@ def _without_operators(node: ast.AST) -> Iterator[tuple[int, int, int, str]]:
 
 def draw(count: int, seed: int, roots: list[Path]) -> list[dict[str, str]]:
     found = []
-    for path in sorted([*roots[0].glob("flows/**/*.py"), *roots[0].glob("tasks/**/*.py")]):
+    for path in _code(roots[0]):
         relative = str(path.relative_to(roots[0]))
         others = [root / relative for root in roots[1:]]
         if not all(other.is_file() for other in others):
@@ -103,17 +103,21 @@ def _is_python(path: Path, line: str, changed: str) -> bool:
 
 def test_files(root: Path, path: str) -> list[str]:
     """The test files that import a module, directly or by the module that uses it: its own first, then by size."""
-    module = path.removesuffix(".py").replace("/", ".")
+    module = _module(path)
     name = module.rpartition(".")[2]
     own = [str(file.relative_to(root)) for file in root.glob(f"tests/**/test_{name}.py")]
-    users = {module} | {
-        str(file.relative_to(root)).removesuffix(".py").replace("/", ".")
-        for file in [*root.glob("flows/**/*.py"), *root.glob("tasks/**/*.py")]
-        if _imports(file, module)
-    }
+    users = {module} | {_module(str(file.relative_to(root))) for file in _code(root) if _imports(file, module)}
     tests = [file for file in root.glob("tests/**/test_*.py") if any(_imports(file, user) for user in users)]
     by_size = sorted(tests, key=lambda file: file.stat().st_size)
     return list(dict.fromkeys([*own, *(str(file.relative_to(root)) for file in by_size)]))
+
+
+def _code(root: Path) -> list[Path]:
+    return sorted(file for folder in ("flows", "overnight/cli", "tasks") for file in root.glob(f"{folder}/**/*.py"))
+
+
+def _module(path: str) -> str:
+    return f"overnight.{path.removeprefix('overnight/').removesuffix('.py').replace('/', '.')}"
 
 
 def _imports(file: Path, module: str) -> bool:
