@@ -25,16 +25,6 @@ from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.shuffle.kinds import Shuffle
 from overnight.tasks.write.kinds import AnySink, Checks
 
-# How the work is spread and stored, never what comes out; everything else makes another generation.
-WORKER_SETTINGS = {
-    *("batch_size", "workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources", "placement"),
-    *("device_map", "max_memory", "api_key_env", "max_concurrent_requests", "requests_per_minute", "tokens_per_minute"),
-    *("timeout_seconds", "retry_timeout_seconds", "max_tries"),
-    *("price_per_million_input_tokens", "price_per_million_output_tokens"),
-    *("python", "tensor_parallel_size", "pipeline_parallel_size", "start_timeout_seconds"),
-}
-SOURCE_ACCESS = {"anonymous", "allow_empty", "on_changed", "wait_for"}
-SINK_CONTENT = {"partition_column", "keep_columns", "table"}
 RECORDED_AS = {"keep_columns": "keep"}  # in fingerprints and receipts, which a new name of a setting does not change
 PATHS = (("source", "path"), ("sink", "path"), ("state",))
 
@@ -219,14 +209,14 @@ class Job(Leaf):
         return settings
 
     def result_settings(self) -> dict[str, Any]:
-        """The settings that change results, as JSON values, without defaults: a setting that is new changes nothing."""
-        without = WORKER_SETTINGS if len(self.inference) > 1 else WORKER_SETTINGS | {"name"}
-        sink = _changed(self.sink, set(type(self.sink).model_fields) - SINK_CONTENT)
+        """Return the settings that change results, as JSON values, without defaults. All others are operational."""
+        nameless = ("name",) if len(self.inference) == 1 else ()
+        sink = self.sink.content_settings()
         return {
-            "source": _changed(self.source, SOURCE_ACCESS),
-            "shuffle": _changed(self.shuffle),
-            "preprocess": [_changed(step) for step in self.steps],
-            "inference": [_changed(model, without) for model in self.inference],
+            "source": self.source.content_settings(),
+            "shuffle": self.shuffle.content_settings(),
+            "preprocess": [step.content_settings() for step in self.steps],
+            "inference": [model.content_settings(*nameless) for model in self.inference],
             "sink": {RECORDED_AS.get(name, name): value for name, value in sink.items()},
         }
 
@@ -327,7 +317,3 @@ def _index(section: Any, part: str, key: str, parents: list[str]) -> str | int:
     if not part.isdecimal() or int(part) >= len(section):
         raise JobError(f"--set {key}: expected a number from 0 to {len(section) - 1} after {where}, found {part}.")
     return int(part)
-
-
-def _changed(leaf: Any, without: set[str] | frozenset[str] = frozenset()) -> dict[str, Any]:
-    return {"kind": leaf.kind, **leaf.model_dump(mode="json", exclude_defaults=True, exclude=set(without))}

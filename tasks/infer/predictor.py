@@ -5,7 +5,7 @@ columns or of rows that failed before: `worker.py` does. One that knows which of
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -71,6 +71,10 @@ class Predictor(Leaf):
             json_schema_extra={"formerly": "prepare"},
         ),
     ] = "auto"
+
+    operational: ClassVar[tuple[str, ...]] = (
+        *("batch_size", "workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources", "placement"),
+    )
 
     @field_validator("where")
     @classmethod

@@ -31,6 +31,7 @@ class Source(Leaf):
         Field(description="What a file costs that changed or vanished since it was listed: its rows, or the run."),
     ] = "quarantine"
 
+    operational: ClassVar[tuple[str, ...]] = ("allow_empty", "on_changed")
     extensions: ClassVar[tuple[str, ...]] = ()
     rows_are_files: ClassVar[bool] = False  # then columns of bytes are files, too heavy to be published unasked
     dated_by: ClassVar[tuple[str, ...]] = ()  # the settings in which {partition} may stand
@@ -117,6 +118,7 @@ class FileSource(Source):
         WaitFor | None, Field(description="What has to be there before the inputs are listed; null: nothing.")
     ] = None
 
+    operational: ClassVar[tuple[str, ...]] = ("anonymous", "wait_for")
     dated_by: ClassVar[tuple[str, ...]] = ("path",)
 
     def location(self, partition: str) -> Location:

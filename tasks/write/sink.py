@@ -6,7 +6,7 @@ of one.
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import Field, PositiveInt
@@ -42,6 +42,8 @@ class Sink(Leaf):
             json_schema_extra={"formerly": "keep"},
         ),
     ] = []
+
+    operational: ClassVar[tuple[str, ...]] = ("rows_per_part",)
 
     @property
     def place(self) -> str | None:
@@ -126,6 +128,8 @@ class DirectorySink(Sink):
 
     path: Annotated[str, Field(min_length=1, description="Directory of the table; ${ENV_VAR} expands.")]
     target_file_size: Annotated[PositiveInt, Field(description="Bytes of a published file.")] = 128 * 2**20
+
+    operational: ClassVar[tuple[str, ...]] = ("path", "target_file_size")
 
     @property
     def place(self) -> str | None:

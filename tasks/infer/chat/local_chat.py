@@ -6,7 +6,7 @@ rounding.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -34,6 +34,8 @@ class OwnChat(Conversation):
     dtype: Dtype = "float32"
     device_map: DeviceMap = None
     max_memory: MaxMemory = None
+
+    operational: ClassVar[tuple[str, ...]] = ("device_map", "max_memory")
 
     @model_validator(mode="after")
     def _devices_are_reserved(self) -> "OwnChat":

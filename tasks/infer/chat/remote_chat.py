@@ -5,7 +5,7 @@ for columns, endpoint.py for what is tried again and whose fault a failure is, j
 """
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
@@ -43,6 +43,10 @@ class Requests(Conversation):
     extra_body: Annotated[
         dict[str, Any], Field(description="What else a request holds; null takes out what it would hold.")
     ] = {}
+
+    operational: ClassVar[tuple[str, ...]] = (
+        *("max_concurrent_requests", "timeout_seconds", "retry_timeout_seconds", "max_tries"),
+    )
 
     def forward_batch_size(self) -> int:
         return ROWS_A_CALL if self.batch_size == "auto" else self.batch_size

@@ -8,7 +8,7 @@ One worker, unless the job asks for more: it waits, and hardly works.
 """
 
 import os
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,6 +46,11 @@ class OpenAI(Requests):
     tokens_per_minute: Annotated[PositiveInt | None, Field(description="For the whole run, both ways.")] = None
     price_per_million_input_tokens: Price = None
     price_per_million_output_tokens: Price = None
+
+    operational: ClassVar[tuple[str, ...]] = (
+        *("api_key_env", "requests_per_minute", "tokens_per_minute"),
+        *("price_per_million_input_tokens", "price_per_million_output_tokens"),
+    )
 
     @field_validator("base_url")
     @classmethod

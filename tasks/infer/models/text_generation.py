@@ -10,7 +10,7 @@ row draws from the model's whole distribution with random numbers of its own, wh
 prompt alone.
 """
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,8 @@ class TextGeneration(PretrainedPredictor):
     seed: int = 0
     device_map: DeviceMap = None
     max_memory: MaxMemory = None
+
+    operational: ClassVar[tuple[str, ...]] = ("device_map", "max_memory")
 
     @model_validator(mode="after")
     def _prompt_holds_the_text(self) -> "TextGeneration":

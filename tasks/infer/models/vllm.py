@@ -15,7 +15,7 @@ import json
 import os
 import secrets
 import sys
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -56,6 +56,10 @@ class VLLM(Requests):
         dict[str, Any], Field(description="What else vLLM's engine takes, by the names of its command line.")
     ] = {}
     start_timeout_seconds: Annotated[float, Field(gt=0, description="For loading the model.")] = 1800
+
+    operational: ClassVar[tuple[str, ...]] = (
+        *("python", "tensor_parallel_size", "pipeline_parallel_size", "start_timeout_seconds"),
+    )
 
     @model_validator(mode="after")
     def _devices_are_reserved(self) -> "VLLM":

@@ -11,7 +11,7 @@ version of the table ever needed them.
 """
 
 import json
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 
@@ -31,6 +31,8 @@ class DeltaSink(DirectorySink):
 
     kind: Literal["delta"] = "delta"
     compression: ParquetCompression = "zstd"
+
+    operational: ClassVar[tuple[str, ...]] = ("compression",)
 
     @property
     def staged_compression(self) -> str:

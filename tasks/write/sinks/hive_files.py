@@ -11,7 +11,7 @@ are removed `grace_seconds` later: whoever lists meanwhile sees both, whoever fo
 import os
 import time
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -34,6 +34,8 @@ class HiveFiles(DirectorySink):
     grace_seconds: Annotated[
         float, Field(ge=0, description="On object stores: how long replaced files stay for those who are reading them.")
     ] = 10
+
+    operational: ClassVar[tuple[str, ...]] = ("grace_seconds",)
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         """Also a whole table of another kind: its earlier versions need files that this sink would remove."""

@@ -13,7 +13,7 @@ A sample is published as Parquet files below the state.
 """
 
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import Field
@@ -37,6 +37,8 @@ class IcebergSink(DirectorySink):
     table: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$", description="namespace.table")]
     catalog_name: Annotated[str, Field(description="How the catalogue is named in its database.")] = "default"
     compression: ParquetCompression = "zstd"
+
+    operational: ClassVar[tuple[str, ...]] = ("catalog", "catalog_name", "compression")
 
     @property
     def staged_compression(self) -> str:

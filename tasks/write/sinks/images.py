@@ -14,7 +14,7 @@ import io
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -43,10 +43,12 @@ class ImagesSink(HiveFiles):
     """Image files and an index of them on any filesystem."""
 
     kind: Literal["images"] = "images"
-    column: Annotated[str, Field(description="The column of images; it needs no mention under keep.")] = "image"
+    column: Annotated[str, Field(description="The column of images; it needs no mention under keep_columns.")] = "image"
     format: Literal["png", "jpeg"] = "png"
     quality: Annotated[int, Field(ge=1, le=100, description="Of JPEG.")] = 95
     compression: Annotated[ParquetCompression, Field(description="Of the Parquet files.")] = "zstd"
+
+    operational: ClassVar[tuple[str, ...]] = ("column", "format", "quality", "compression")
 
     @model_validator(mode="before")
     @classmethod

@@ -14,7 +14,7 @@ fewer than `INDEXED_ROWS` rows, searches look at every vector. Needs `pip instal
 
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import Field
@@ -40,6 +40,8 @@ class LanceSink(DirectorySink):
     kind: Literal["lance"] = "lance"
     index: Annotated[str | None, Field(description="A column of embeddings to keep a vector index over.")] = None
     metric: Annotated[Literal["cosine", "l2", "dot"], Field(description="Of the index.")] = "cosine"
+
+    operational: ClassVar[tuple[str, ...]] = ("index", "metric")
 
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
         super().refuse_columns(run, schema)

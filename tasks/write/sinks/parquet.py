@@ -1,6 +1,6 @@
 """The Parquet sink: `<path>/date=D/part-*.parquet`, published as `hive_files.py` does."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 
@@ -17,6 +17,8 @@ class ParquetSink(HiveFiles):
 
     kind: Literal["parquet"] = "parquet"
     compression: ParquetCompression = "zstd"
+
+    operational: ClassVar[tuple[str, ...]] = ("compression",)
 
     @property
     def staged_compression(self) -> str:

@@ -15,7 +15,7 @@ the next run knows whether one that died did.
 A sample is published as Parquet files below the state.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import Field
@@ -50,6 +50,8 @@ class SqlSink(Sink):
         str,
         Field(pattern=r"^([A-Za-z_]\w*\.)?[A-Za-z_]\w*$", description="Its name; a schema may stand before a dot."),
     ]
+
+    operational: ClassVar[tuple[str, ...]] = ("url",)
 
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
         super().refuse_columns(run, schema)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Annotated, BinaryIO, Literal
+from typing import Annotated, BinaryIO, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import Field
@@ -26,6 +26,8 @@ class TextFiles(HiveFiles):
 
     kind: str
     compression: Annotated[Literal["none", "gzip", "zstd"], Field(description="Of whole files.")] = "none"
+
+    operational: ClassVar[tuple[str, ...]] = ("compression",)
 
     @staticmethod
     def writer(file: BinaryIO, schema: pa.Schema) -> AbstractContextManager[Callable[[pa.Table], None]]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
@@ -9,6 +10,7 @@ import pytest
 
 from overnight.flows.job.model import Job, job_schema, load_job, read_job, relative_paths
 from overnight.flows.job.yaml_loader import parse_yaml
+from overnight.tasks.config.settings import Leaf
 from overnight.tasks.errors import JobError
 
 SHIPPED = sorted((Path(__file__).parents[3] / "deployments" / "jobs").glob("*.yaml"))
@@ -404,6 +406,15 @@ def test_a_former_name_of_a_chat_model_s_setting_is_refused_with_the_new_one(wri
 def test_a_setting_with_a_new_name_leaves_fingerprints_as_they_were(write):
     found = load_job(write(WHOLE), ["sink.keep_columns=[image]"]).result_settings()["sink"]
     assert (found["keep"], "keep_columns" in found) == (["image"], False)
+
+
+def test_operational_settings_are_settings_of_their_class():
+    def below(leaf: type[Leaf]) -> Iterator[type[Leaf]]:
+        for each in leaf.__subclasses__():
+            yield from (each, *below(each))
+
+    for leaf in below(Leaf):
+        assert set(vars(leaf).get("operational", ())) <= set(leaf.model_fields), leaf
 
 
 def test_the_name_of_a_single_model_names_no_columns(write):
