@@ -38,7 +38,7 @@ slow: .venv/installed-dev ## the tests that take more than about ten seconds eac
 chaos: .venv/installed-dev ## kill, stop and cut off everything that a run needs, in two processes; nothing else should be busy
 	@$(PYTEST) $(IN_TWO) -m "chaos and not nightly" $(PYTEST_ARGS)
 
-nightly: .venv/installed-dev ## ten series of kills, 365 partitions, Ceph, Compose: an hour or more
+nightly: .venv/installed-dev ## ten series of kills, 365 partitions, Ceph, Compose, damaged files: two hours or more
 	@$(PYTEST) -m nightly $(PYTEST_ARGS)
 
 lint: .venv/installed-dev ## style, types and the rules about who imports whom

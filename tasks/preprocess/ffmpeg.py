@@ -2,7 +2,7 @@
 
 import contextlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from overnight.tasks.config.extras import require_extra
@@ -18,8 +18,10 @@ def load_av(step: str) -> Any:
 
 
 @contextlib.contextmanager
-def opened(av: Any, content: bytes, kind: str, expected: str) -> Iterator[tuple[Any, Any]]:
-    """A file's container and its first stream of `kind` (audio or video).
+def opened(
+    av: Any, content: bytes, kind: str, expected: str, decoding: Mapping[str, str] = {}
+) -> Iterator[tuple[Any, Any]]:
+    """A file's container and its first stream of `kind` (audio or video). decoding: FFmpeg's options for it.
 
     What FFmpeg cannot read in the body, too, is a `RowError`, which begins with what was `expected`.
     """
@@ -29,15 +31,17 @@ def opened(av: Any, content: bytes, kind: str, expected: str) -> Iterator[tuple[
         raise RowError(f"{expected} that is whole, {missing}: it is cut off")
     try:
         # A playlist is no file of its own: nothing that it names may be opened on this machine.
-        options = {"protocol_whitelist": "none"}
+        options = {"protocol_whitelist": "none", **decoding}  # FFmpeg decodes some frames to learn what they are
         with av.open(io.BytesIO(content), options=options, metadata_errors="replace") as container:  # titles in Latin-1
             stream = next(iter(getattr(container.streams, kind)), None)
             if stream is None:
                 others = ", ".join(sorted({other.type for other in container.streams})) or "nothing"
                 raise RowError(f"{expected}, found a file ({container.format.name}) that holds {others}")
-            if container.format.name == "caf" and stream.codec_context.name == "alac":
-                # The last packet says its own length, and FFmpeg 8.1 cuts the file's padding off it once more.
-                stream.codec_context.options = {"flags2": "+skip_manual"}
+            # Of ALAC the last packet says its own length, and FFmpeg 8.1 cuts a CAF file's padding off it once more.
+            codec = stream.codec_context  # None where there is no decoder
+            if codec:
+                is_alac = container.format.name == "caf" and codec.name == "alac"
+                codec.options = {**decoding, **({"flags2": "+skip_manual"} if is_alac else {})}
             yield container, stream
     except av.error.FFmpegError as error:
         start = f"{len(content)} bytes that begin with {content[:16]!r}"

@@ -177,8 +177,12 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "decode_audio-chunks": step_target(
         DecodeAudio(max_seconds=60, chunk_seconds=0.03, overlap_seconds=0.01, sampling_rate=8_000), "audio", audio
     ),
-    "sample_frames": step_target(SampleFrames(every_seconds=0.1, max_frames=100), "video", video),
-    "sample_frames-small": step_target(SampleFrames(frames_per_second=5, longest_side=8), "video", video),
+    "sample_frames": step_target(
+        SampleFrames(every_seconds=0.1, max_frames=100, max_image_pixels=MOST_PIXELS), "video", video
+    ),
+    "sample_frames-small": step_target(
+        SampleFrames(frames_per_second=5, longest_side=8, max_image_pixels=MOST_PIXELS), "video", video
+    ),
     "pdf_text": step_target(PdfText(), "pdf", documents),
     "split_text": step_target(SplitText(size=10, overlap=4), "text", texts, is_text=True),
 }

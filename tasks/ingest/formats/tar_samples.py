@@ -74,7 +74,7 @@ def samples(stream: Any, most: int) -> Iterator[Sample]:
                     continue
                 content = archive.extractfile(member)
                 current.files[extension] = content.read() if content else b""
-    except (tarfile.TarError, ValueError) as error:  # a number in a header that is none
+    except (tarfile.TarError, ValueError, OverflowError) as error:  # a number in a header that is none, or too large
         raise RowError(f"expected a whole tar archive: {error}") from error
     while stream.read(BUFFER_BYTES):  # a packed file's check sum comes last
         pass

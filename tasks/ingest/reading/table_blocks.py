@@ -46,12 +46,12 @@ def damage_told(expected: str) -> Iterator[None]:
     """Raises `RowError` where a library finds damage: what was expected, and the library's words."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, MemoryError) as error:  # the last, where a damaged length asks for too much
         if getattr(error, "errno", None) or not is_damage(error):
             raise
         if isinstance(error, pa.ArrowNotImplementedError):  # the file may be as good as any
             raise RowError(f"pyarrow {pa.__version__} cannot read {expected}: {str(error).strip()}") from error
-        raise RowError(f"expected {expected}: {str(error).strip()}") from error
+        raise RowError(f"expected {expected}: {str(error).strip() or type(error).__name__}") from error
 
 
 @contextlib.contextmanager

@@ -18,11 +18,13 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.ffmpeg import load_av, opened, refuse_cut
 from overnight.tasks.preprocess.file_rows import Made, made_of_each
 from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.preprocess.steps.decode_image import MAX_IMAGE_PIXELS, MaxImagePixels
 from overnight.tasks.rows import apply
 
 EXPECTED = "sample_frames: expected a video file"
 COLUMNS = pa.schema([("image", pa.null()), ("frame", pa.int64()), ("seconds", pa.float64())])
 ROUNDING_SECONDS = 1e-6
+PADDING_PIXELS = 2**20  # FFmpeg, which has a limit so that it allocates no more, counts rows and columns of its own
 
 
 class SampleFrames(PreprocessStep):
@@ -36,6 +38,7 @@ class SampleFrames(PreprocessStep):
         PositiveInt | None, Field(description="Larger frames are made smaller, to these pixels.")
     ] = None
     max_frames: Annotated[PositiveInt, Field(description="Files of which more would be taken are quarantined.")] = 1000
+    max_image_pixels: MaxImagePixels = MAX_IMAGE_PIXELS
 
     rows_at_once = 1
 
@@ -66,7 +69,10 @@ class SampleFrames(PreprocessStep):
     def _taken(self, av: Any, content: bytes) -> Iterator[tuple[int, float, np.ndarray]]:
         """Number, seconds and picture of each frame that is taken; all frames are decoded, so that damage is found."""
         interval = self.every_seconds or 1 / (self.frames_per_second or 1)
-        with opened(av, content, "video", EXPECTED) as (container, stream):
+        limit = {"max_pixels": str(self.max_image_pixels + PADDING_PIXELS)}
+        with opened(av, content, "video", EXPECTED, limit) as (container, stream):
+            if stream.codec_context:
+                self._refuse_large(stream.codec_context)
             if "_pipe" in container.format.name:
                 raise RowError(f"{EXPECTED}, found a picture ({container.format.name.removesuffix('_pipe')})")
             first, wanted, count, end = None, 0, 0, 0.0
@@ -74,6 +80,7 @@ class SampleFrames(PreprocessStep):
                 if frame.time is None or frame.is_corrupt:
                     what = "has no time" if frame.time is None else "is damaged"
                     raise RowError(f"{EXPECTED} that is whole, found that frame {number} {what}")
+                self._refuse_large(frame)
                 first = frame.time if first is None else first
                 seconds = frame.time - first
                 end = max(end, seconds + float((frame.duration or 0) * frame.time_base))
@@ -90,6 +97,12 @@ class SampleFrames(PreprocessStep):
             if first is None:
                 raise RowError(f"{EXPECTED}, found one without a single frame")
             refuse_cut(stream, container, content, end, EXPECTED)
+
+    def _refuse_large(self, found: Any) -> None:
+        """Raises `RowError` for frames of more pixels than the job allows."""
+        if found.width * found.height > self.max_image_pixels:
+            most = f"of at most max_image_pixels = {self.max_image_pixels} pixels a frame"
+            raise RowError(f"{EXPECTED} {most}, found {found.width} x {found.height}")
 
     def _picture(self, frame: Any) -> np.ndarray:
         width, height = frame.width, frame.height

@@ -81,3 +81,12 @@ def test_one_interval_is_to_be_given() -> None:
     for settings in ({}, {"every_seconds": 1, "frames_per_second": 1}):
         with pytest.raises(ValidationError, match="either every_seconds or frames_per_second"):
             SampleFrames(**settings)
+
+
+@pytest.mark.parametrize(("container", "codec"), [("mp4", "mpeg4"), ("matroska", "mpeg4"), ("webm", "libvpx")])
+def test_a_file_whose_frames_are_too_large_is_quarantined_before_they_are_decoded(container: str, codec: str) -> None:
+    content = video(4, container, codec)  # of 64 x 48 pixels
+    assert len(sampled({"a": content}, every_seconds=0.1, max_image_pixels=64 * 48)) == 4
+    few = SampleFrames(every_seconds=0.1, max_image_pixels=64 * 48 - 1)
+    [reason] = apply.apply(files({"a": content}), "preprocess", few.build())["__error_message"].to_pylist()
+    assert "at most max_image_pixels = 3071 pixels a frame, found 64 x 48" in reason
