@@ -26,11 +26,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from overnight.tasks.rows import apply as row_work
-from overnight.tasks.rows import blocks as rows
-from overnight.tasks.infer.predictor import Predict, Predictor
+from overnight.extend import Outcome, Predict, Predictor, PreprocessStep, Work
 from overnight.tasks.ingest.sources.jsonl import Jsonl
-from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.write.sinks.parquet import ParquetSink
 
 
@@ -43,8 +40,8 @@ class Shout(PreprocessStep):
     kind: Literal["shout"] = "shout"
     column: str
 
-    def build(self) -> row_work.Work:
-        return lambda table: row_work.Outcome({self.column: [text.as_py().upper() for text in table[self.column]]})
+    def build(self) -> Work:
+        return lambda table: Outcome({self.column: [text.as_py().upper() for text in table[self.column]]})
 
 
 class Lengths(Predictor):

@@ -1,0 +1,31 @@
+"""What people import who write sources, steps, models and sinks of their own. These names stay.
+
+A package brings such a class by an entry point: see docs/extension.md. The class is a frozen pydantic model. Its fields
+are the settings that a job file gives, `kind` is its tag, and its methods do the work.
+"""
+
+from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.infer.predictor import Batch, Predict, Predictor
+from overnight.tasks.ingest.source import FileSource, Source
+from overnight.tasks.ingest.sources.whole_files import WholeFiles
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.rows.apply import Outcome, Work, several
+from overnight.tasks.write.sink import Sink
+from overnight.tasks.write.sinks.hive_files import HiveFiles
+
+__all__ = [
+    "Batch",
+    "FileSource",
+    "HiveFiles",
+    "JobError",
+    "Outcome",
+    "Predict",
+    "Predictor",
+    "PreprocessStep",
+    "RowError",
+    "Sink",
+    "Source",
+    "WholeFiles",
+    "Work",
+    "several",
+]
