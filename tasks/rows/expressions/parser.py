@@ -36,6 +36,7 @@ from overnight.tasks.rows.expressions import functions
 from overnight.tasks.rows.expressions.functions import FUNCTIONS
 
 CHOICES = {"if_else": "if_else(condition, a, b)", "coalesce": "coalesce(a, b, ...)", "col": "col('column name')"}
+DEEPEST = 300  # terms inside one another; a sum of so many columns is one
 OPERATORS: dict[type[ast.operator], tuple[str, Callable[[pa.Array, pa.Array], pa.Array]]] = {
     ast.Add: ("+", functions.add),
     ast.Sub: ("-", functions.subtract),
@@ -77,6 +78,15 @@ class _Refused(Exception):
 _Node = Callable[[_Rows], pa.Array]
 
 
+def _refuse_deep(node: ast.AST) -> None:
+    """Raise `RecursionError` beyond `DEEPEST`. Python's own limit is not ours to rely on: libraries raise it."""
+    level = [node]
+    for _ in range(DEEPEST):
+        level = [child for each in level for child in ast.iter_child_nodes(each)]
+    if level:
+        raise RecursionError
+
+
 class Expression:
     """A parsed expression. Raises `ValueError` with the position for what the grammar does not have."""
 
@@ -86,7 +96,9 @@ class Expression:
         text = source.strip().replace("\n", " ")
         before = len(source) - len(source.lstrip())
         try:
-            self._node = self._compile(ast.parse(text, mode="eval").body)
+            body = ast.parse(text, mode="eval").body
+            _refuse_deep(body)
+            self._node = self._compile(body)
         except SyntaxError as error:
             place, message = (error.offset, error.msg) if error.offset else (len(text) + 1, "it ends too early")
             raise ValueError(f"{source!r}: at character {before + place}: {message}") from None

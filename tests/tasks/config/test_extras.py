@@ -66,7 +66,7 @@ CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("deltalake", "source.kind: delta", "ingest", lambda here: list(Delta(path=str(here)).files("all"))),
     ("gcsfs", "gcs://", "plan", lambda _: Location("gcs://bucket/in").open_filesystem()),
     ("google.protobuf", "tfrecord", "ingest", lambda _: features_of(b"")),
-    ("google_crc32c", "tfrecord", "ingest", lambda _: list(records(io.BytesIO(bytes(12))))),
+    ("google_crc32c", "tfrecord", "ingest", lambda _: list(records(io.BytesIO(bytes(12)), 100))),
     ("jax", "backend: jax", "infer", lambda _: KerasModel(file=FILE, columns=["x"], backend="jax").load()),
     ("joblib", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),
     ("keras", "kind: keras", "infer", lambda _: KerasModel(file=FILE, columns=["x"]).load()),

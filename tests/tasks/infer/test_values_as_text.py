@@ -73,7 +73,7 @@ def test_a_row_of_a_batch_with_nulls_is_asked_with_its_own_whole_number() -> Non
 
     done = apply.apply(source_block(0, 0, rows), "infer", work)
     assert done["asked"].to_pylist() == ["1 of 3", None]
-    assert done["__error_message"][1].as_py() == "qty: expected a value for the user, found none."
+    assert done["__error_message"][1].as_py().startswith("qty: expected a value for the user, found none.")
 
 
 def test_a_prompt_for_generation_reads_values_alike_and_its_text_column_stays_a_text() -> None:

@@ -49,7 +49,7 @@ def test_of_a_failing_batch_exactly_the_culprits_are_quarantined(bad: set[int], 
     assert {i for i, state in enumerate(states(done)) if state == blocks.QUARANTINED} == culprits
     expected = [None if i in culprits else 2 * i for i in range(count)]
     assert done["y"].to_pylist() == expected if "y" in done.column_names else set(expected) == {None}
-    told = {done["__error_message"][i].as_py().partition(" (test_rows.py:")[0] for i in culprits}
+    told = {done["__error_message"][i].as_py().partition(" (test_blocks.py:")[0] for i in culprits}
     assert told == {f"no {i}" for i in culprits}
     assert {done["__stage"][i].as_py() for i in culprits} <= {"infer"}
     assert done["__row"].to_pylist() == list(range(10, 10 + count))

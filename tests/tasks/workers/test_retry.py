@@ -55,7 +55,7 @@ def test_one_row_that_never_gets_through_is_found_without_waiting_for_each_half(
     work, _ = service(lambda _, values: ConnectionError("unreachable") if 3 in values else None)
     done = apply.apply(block(8), "infer", work)
     assert [row for row, state in enumerate(done["__state"].to_pylist()) if state == blocks.QUARANTINED] == [3]
-    assert done["__error_message"][3].as_py().startswith("unreachable (test_patiently.py:")
+    assert done["__error_message"][3].as_py().startswith("unreachable (test_retry.py:")
     assert len(waits) == len(module.WAITS_SECONDS)
 
 

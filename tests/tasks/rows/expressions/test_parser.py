@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import sys
 
 import pyarrow as pa
 import pytest
@@ -253,6 +254,17 @@ def test_what_the_grammar_does_not_have_is_refused_at_construction(expression, m
         FilterRows(expression=expression)
     with pytest.raises(ValidationError, match=f"column out: .*{message}"):
         DeriveColumns(columns={"out": expression})
+
+
+def test_how_deep_an_expression_may_be_is_no_matter_of_the_process():
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)
+    try:
+        with pytest.raises(ValidationError, match="nested"):
+            FilterRows(expression="-" * 400 + "i > 0")
+    finally:
+        sys.setrecursionlimit(limit)
+    FilterRows(expression=" + ".join(["i"] * 250) + " > 0")
 
 
 @pytest.mark.parametrize("name", ["row_id", "uri", "__state", ""])
