@@ -249,9 +249,5 @@ def test_a_file_of_many_rows_is_there_with_all_of_them_or_quarantined_with_all(
     found = published(receipt, out)["row_id"].to_pylist()
     assert len(set(found)) == len(found)
     assert Counter(name.partition("#")[0] for name in found) == {n: c for n, c in rows.items() if n != refused}
-    assert_quarantined(
-        out,
-        {
-            refused: rf"{refused}#2\S*: .*not this one \(half_way.py:\d+, in __call__\) \(1 of 4 rows made of this one failed\)"
-        },
-    )
+    reason = rf"{refused}#2\S*: .*not this one \(half_way.py:\d+, in __call__\) \(1 of 4 rows made of this one failed\)"
+    assert_quarantined(out, {refused: reason})
