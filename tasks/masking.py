@@ -28,17 +28,17 @@ _SECRET = re.compile(
 
 
 def masked(text: str) -> str:
-    """`text` with what may be secret in its URLs as `***`. A masked text stays as it is."""
+    """Return `text` with what may be secret in its URLs as `***`. A masked text stays as it is."""
     return _URL.sub(_masked_url, text) if "://" in text else text
 
 
 def printable(text: str) -> str:
-    """`text` with control characters in sight, as `\\x1b`: a terminal would obey them. Line ends and tabs stay."""
+    """Return `text` with control characters in sight, as `\\x1b`. Line ends and tabs stay."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
 
 
 def masked_in(value: Any) -> Any:
-    """A JSON value, or what is made of these, with every text in it masked, and the values of secrets' names."""
+    """Return a JSON value with every text in it masked, and the values of secrets' names."""
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, dict):
@@ -49,7 +49,7 @@ def masked_in(value: Any) -> Any:
 
 
 def secrets_in(key: str, value: Any) -> Iterator[str]:
-    """The dotted keys of the secrets that are written out in a setting and what is inside it."""
+    """Yield the dotted keys of the secrets that are written out in a setting and what is inside it."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from secrets_in(f"{key}.{name}", inner)
@@ -61,7 +61,7 @@ def secrets_in(key: str, value: Any) -> Iterator[str]:
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    """Whether a value is a secret's by its name, and written out: not null, and no `${VARIABLE}` is in it."""
+    """Return whether a value is a secret's by its name, and written out: not null, and no `${VARIABLE}` is in it."""
     is_written = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
     return is_written and bool(_SECRET.fullmatch(_WORD.sub("_", name))) and not _VARIABLE.search(str(value))
 

@@ -107,7 +107,7 @@ def notes(name: str, found: Found, is_all: bool) -> list[str]:
 
 
 def _kind_of(reason: str) -> str:
-    """The beginning and the end of a reason without its numbers."""
+    """Return the beginning and the end of a reason without its numbers."""
     plain = "".join("0" if letter.isdigit() else letter for letter in reason)
     return plain[:40] + plain[-40:]
 

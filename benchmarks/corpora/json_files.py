@@ -68,7 +68,7 @@ def _refuse(name: str) -> None:
 
 
 def _known(value: Any) -> Any:
-    """The value without keys that are null, for a column has them in every row."""
+    """Return the value without keys that are null, for a column has them in every row."""
     if isinstance(value, dict):
         return {key: _known(inner) for key, inner in sorted(value.items()) if inner is not None}
     return [_known(inner) for inner in value] if isinstance(value, list) else value

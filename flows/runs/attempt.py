@@ -128,7 +128,7 @@ def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
 
 
 def is_publisher_dead(run: Run, receipt: dict[str, Any]) -> bool:
-    """Whether the process that published the partition died before it gave its lease back."""
+    """Return whether the process that published the partition died before it gave its lease back."""
     left = lease.left_by(run.ledger)
     return left is not None and left.token == receipt.get("token") and not left.is_alive
 

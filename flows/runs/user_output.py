@@ -4,7 +4,6 @@ What happened to workers or in a trial is a warning in that log.
 """
 
 import contextlib
-import contextvars
 import logging
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 from prefect import get_run_logger
 
+from overnight.flows.runs.background import in_background
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 
@@ -23,15 +23,8 @@ LINES_AT_ONCE = 100  # that the Prefect run's log takes in `SECONDS_BETWEEN`
 @contextlib.contextmanager
 def printed_shown(run: Run) -> Iterator[None]:
     """Show lines in the run's log, and keep them, while the body runs and once it has ended, however it ends."""
-    stop = threading.Event()
-    here = contextvars.copy_context()  # a thread has no context of its own, and with it another Prefect server
-    thread = threading.Thread(target=here.run, args=(_follow, run, get_run_logger(), stop), name="printed", daemon=True)
-    thread.start()
-    try:
+    with in_background(_follow, run, get_run_logger()):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def _follow(run: Run, logger: "logging.Logger | logging.LoggerAdapter[Any]", stop: threading.Event) -> None:

@@ -54,7 +54,7 @@ def run_here(
 
 
 def backfill_here(job_path: Path, job: Job, verbose: bool = False, **options: Any) -> None:
-    """A backfill, run now; `options` are its flow's parameters.
+    """Run a backfill now; `options` are its flow's parameters.
 
     Raises `BackfillFailed` where partitions failed, and `OvernightError` where it could not begin or was cancelled.
     """
@@ -76,7 +76,7 @@ def search_here(job_path: Path, **question: Any) -> dict[str, Any]:
 def _run(
     flow: Flow[..., Any], parameters: dict[str, Any], job: Job, labels: Sequence[str], verbose: bool = False
 ) -> Any:
-    """What the flow returns, run in this process."""
+    """Run the flow in this process, and return what it returns."""
     try:
         labels = [f"job:{job.name}", *labels]
         with prefect_server() as url:

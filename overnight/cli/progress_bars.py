@@ -1,7 +1,6 @@
 """What a person at the terminal sees: how far a run is, and the receipt in a few lines."""
 
 import contextlib
-import contextvars
 import logging
 import threading
 import time
@@ -23,6 +22,7 @@ from overnight.flows.doctor.examine import Finding, counts
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import Entry
 from overnight.flows.runs.attempt import place_of
+from overnight.flows.runs.background import in_background
 from overnight.tasks.artifacts import artifact_key
 from overnight.tasks.errors import STREAM_STAGES
 from overnight.tasks.state.run import now
@@ -53,17 +53,12 @@ def progress(
     without its seconds. Warnings of the run are shown. verbose: so is the rest of its log, with what user code prints.
     """
     console = VisibleConsole(stderr=True, soft_wrap=True, highlight=False)
-    with _bars(console, stages) as show, _log_shown(console, verbose):
-        stop, since = threading.Event(), now()
-        here = contextvars.copy_context()  # a thread has no context of its own, and with it another Prefect server
-        following = (_follow, job_name, flow_run_id, since, stages, show, console, stop)
-        thread = threading.Thread(target=here.run, args=following, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+    with (
+        _bars(console, stages) as show,
+        _log_shown(console, verbose),
+        in_background(_follow, job_name, flow_run_id, now(), stages, show, console),
+    ):
+        yield
 
 
 @contextlib.contextmanager

@@ -113,7 +113,7 @@ def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
 
 
 def described(error: BaseException, module_name: str) -> str:
-    """An error's type, message, and the line of `module_name` that it came through."""
+    """Return an error's type, message, and the line of `module_name` that it came through."""
     source = str(_source(module_name))
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source]
     place = f" ({Path(source).name}, line {lines[-1]})" if lines else ""

@@ -123,7 +123,7 @@ class Predictor(Leaf):
         return str(self.forward_batch_size())
 
     def shown_name(self) -> str:
-        """Its name, or what else tells the model from others: the class that it is, or its kind."""
+        """Return its name, or what else tells the model from others: the class that it is, or its kind."""
         return str(self.name or getattr(self, "target", None) or self.kind)  # type: ignore[attr-defined]
 
     def accelerators(self) -> dict[str, float]:

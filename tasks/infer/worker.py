@@ -113,7 +113,7 @@ class Worker:
         return apply.apply(piece, "infer", patiently(self._work, "infer"), self._clock)
 
     def _work(self, live: pa.Table) -> apply.Outcome:
-        """The model's columns for `live`, null where a row is none of the model's."""
+        """Return the model's columns for `live`, null where a row is none of the model's."""
         if not self._where:
             return self._in_calls(live, self._predictor.rows_per_call())
         chosen = np.flatnonzero(self._where.holds(live, f"{self._label}: where", "infer"))
@@ -125,7 +125,10 @@ class Worker:
         return apply.Outcome(columns, failed={int(chosen[row]): error for row, error in made.failed.items()})
 
     def _in_calls(self, live: pa.Table, at_once: int) -> apply.Outcome:
-        """The model's columns for `live`, in calls as small as its memory asks for; only a row alone is to blame."""
+        """Return the model's columns for `live`, in calls as small as its memory asks for.
+
+        Only a row alone is to blame.
+        """
         while True:
             size = min(self._rows_at_once or at_once, len(live))
             try:
@@ -147,7 +150,7 @@ class Worker:
         return self._rows_at_once is not None
 
     def predict(self, live: pa.Table) -> apply.Outcome:
-        """The model's columns for `live`, in one call. Raises what the model raises, and `ContractError`."""
+        """Return the model's columns for `live`, in one call. Raises what the model raises, and `ContractError`."""
         wanted = self._predictor.inputs()
         for name in wanted or ():
             if name not in live.column_names:
@@ -225,7 +228,7 @@ def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bo
 
 
 def drop_heavy(block: pa.Table, keep: list[str], bytes_stay: bool = False) -> pa.Table:
-    """The block without its heavy columns, for jobs without a model."""
+    """Return the block without its heavy columns, for jobs without a model."""
     return blocks.leaving_out(block, sorted(heavy_columns(block, bytes_stay=bytes_stay) - set(keep)))
 
 

@@ -78,7 +78,7 @@ def parsed(lines: Sequence[bytes | RowError]) -> list[dict[str, Any] | RowError]
 def _is_document(
     taken: list[bytes | RowError], pieces: Iterator[bytes | RowError], is_json_file: bool, most: int
 ) -> bool:
-    """Whether the first value is an array, or an object over several lines. Takes pieces until its end is there."""
+    """Return whether the first value is an array, or an object over several lines. Takes pieces until it ends."""
     line = _joined(taken).lstrip().partition(b"\n")[0].strip()
     if not line.startswith((b"[", b"{")):
         return False

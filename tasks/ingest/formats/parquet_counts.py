@@ -75,9 +75,6 @@ def count_rows(file: pq.ParquetFile, group: int, count: int) -> None:
     smallest = min(sizes, key=lambda name: sizes[name], default=None)
     if smallest:
         with damage_told(f"{count:,} rows in row group {group} of a Parquet file, as the footer says"):
-            for batch in file.iter_batches(
-                2**16, row_groups=[group], columns=[min(sizes, key=lambda name: sizes[name])]
-            ):
-                found += len(batch)
+            found = sum(map(len, file.iter_batches(2**16, row_groups=[group], columns=[smallest])))
     if found != count:
         raise RowError(f"expected {count:,} rows in row group {group}, as the footer says, found {found:,}")

@@ -22,7 +22,7 @@ _NO_UTF8 = re.compile("[\udc80-\udcff]+")
 
 
 def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",)) -> Iterator[bytes]:
-    """As `pieces_of`; raises the error of a line of more than `LINE_BYTES`."""
+    """Yield what `pieces_of` does; raise the error of a line of more than `LINE_BYTES`."""
     for piece in pieces_of(file, line_ends, LINE_BYTES):
         if isinstance(piece, RowError):
             raise piece
@@ -30,7 +30,7 @@ def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",)) -> It
 
 
 def pieces_of(file: SourceFile, line_ends: tuple[bytes, ...], most: int) -> Iterator[bytes | RowError]:
-    """The file in pieces that end where a line does, the last one in any case; without a byte order mark.
+    """Yield the file in pieces that end where a line does, the last one in any case; without a byte order mark.
 
     In the place of a line of more than `most` bytes, which is not held, comes its error; shorter than `PIECE_BYTES` it
     is no such line. Raises what breaks the reading, after the last line that is whole.

@@ -28,7 +28,7 @@ from overnight.tasks.workers import user_output
 
 
 def probe(target: str) -> None:
-    """Raises `JobError` where workers cannot import the function: before hours of work rather than after them."""
+    """Raise `JobError` where workers cannot import the function: before hours of work rather than after them."""
     ray.get(ray.remote(num_cpus=0, max_calls=1)(import_target).remote(target, "write"))
 
 
@@ -55,7 +55,7 @@ def run(
     files: Sequence[Location],
     of: Run | None = None,
 ) -> list[str]:
-    """What the function finds wrong with `files`, in sentences; nothing if all is well. of: as for `ask`."""
+    """Return what the function finds wrong with `files`, in sentences; nothing if all is well. of: as for `ask`."""
     try:
         with user_output.collected(of, f"write {target}") if of else contextlib.nullcontext():
             function = import_target(target, "write")

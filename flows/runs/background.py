@@ -1,0 +1,21 @@
+"""Work in a thread beside a body, which it follows to its end."""
+
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+@contextlib.contextmanager
+def in_background(follow: Callable[..., None], *arguments: Any) -> Iterator[None]:
+    """Run `follow(*arguments, stop)` while the body runs. It returns soon after `stop` is set, and is waited for."""
+    stop = threading.Event()
+    here = contextvars.copy_context()  # a thread has no context of its own, and with it another Prefect server
+    thread = threading.Thread(target=here.run, args=(follow, *arguments, stop), name=follow.__name__, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
