@@ -100,7 +100,7 @@ def backfill(
         resume: The id of an earlier backfill: what of it is not done is run, with its own range and settings.
         job: The job file, as a path where the flow runs. Set by the deployment.
     """
-    if state := after_crashes(load_job(Path(job)).max_attempts):
+    if state := after_crashes(load_job(Path(job)).retries.attempts):
         return state
     own_id = backfill_id(prefect.runtime.flow_run.id)
     loaded, request, steps = planned(

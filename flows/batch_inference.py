@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import prefect.runtime
-from prefect import flow, get_run_logger
+from prefect import Task, flow, get_run_logger
 from prefect.futures import PrefectFuture
 
 from overnight.flows.job.model import Job, load_job
@@ -17,19 +17,18 @@ from overnight.flows.runs.attempt import (
     fresh_receipt,
     is_publisher_dead,
     opened,
-    published_already,
-    retried,
     sink_of,
 )
 from overnight.flows.runs.cancellation import cancellable
 from overnight.flows.runs.crash_recovery import after_crashes
 from overnight.flows.runs.gpu_slots import gpus_held
+from overnight.flows.runs.retries import run_task
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.flows.runs.user_output import printed_shown
 from overnight.flows.schedule.catch_up import skipped
 from overnight.flows.schedule.lookback import look_back
 from overnight.flows.schedule.run_partition import own_partition
-from overnight.tasks.errors import OvernightError, explain
+from overnight.tasks.errors import OvernightError
 from overnight.tasks.infer.task import begin_trials, infer
 from overnight.tasks.ingest.task import ingest
 from overnight.tasks.preprocess.task import begin_steps, preprocess
@@ -39,7 +38,7 @@ from overnight.tasks.resources.planner import make_plan
 from overnight.tasks.shuffle.task import shuffle
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers.supervisor import supervised
-from overnight.tasks.write.task import begin_writer, write
+from overnight.tasks.write.task import begin_writer, published_already, stage, write
 
 
 def run_name() -> str:
@@ -80,7 +79,7 @@ def batch_inference(
         job: The job file, as a path where the flow runs. Set by the deployment.
     """
     loaded = load_job(Path(job), settings)
-    if state := after_crashes(loaded.max_attempts) or skipped(loaded, partition):
+    if state := after_crashes(loaded.retries.attempts) or skipped(loaded, partition):
         return state
     taken = own_partition(loaded, partition)
     day = taken.partition
@@ -94,38 +93,29 @@ def batch_inference(
     with partitions_shown(Path(job), run.backfill), opened(loaded, run, force) as run:
         plan = make_plan(loaded.inference, *read_cluster())
         with supervised(run), printed_shown(run):
-            receipt = retried(run, sink_of(loaded, run), loaded.max_attempts, partial(attempt, loaded, plan))
+            receipt = run_tasks(loaded, plan, run)
     look_back(loaded, run, partition)
     return receipt
 
 
-def attempt(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
-    """The five tasks in order, each through Ray; the receipt. A task's own error is raised as soon as it fails."""
+def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
+    """Run the five tasks in order, each through Ray, and return the receipt. What fails ends the run at once."""
     if published := published_already(run):
         return published
-    waits = getattr(job.source, "wait_for", None)
-    listed = ingest.submit(run, job.source, plan)
     begin_steps()
     begin_writer()
+    waits = getattr(job.source, "wait_for", None)
     trials = begin_trials(run, job.inference, plan) if not waits else [None] * len(job.inference)
-    rows = _done("ingest", listed)
-    with gpus_held(plan.gpus):  # not before ingest, which may wait for inputs, nor between attempts
-        rows = _done("shuffle", shuffle.submit(run, job.shuffle, plan, rows))
-        rows = _done("preprocess", preprocess.submit(run, job.steps, plan, rows))
-        sink = sink_of(job, run)
-        rows = _done(
-            "infer", infer.submit(run, job.inference, sink.keep_columns, sink.rows_per_part, plan, trials, rows)
-        )
-        facts = {"settings": job.settings()}
-        written = write.submit(run, sink, job.checks, job.source.allow_empty, plan, facts, rows)
-        receipt = _done("write", written)
-        return dict(receipt.result())
+    sink = sink_of(job, run)
+    staging = partial(stage, sink, job.checks)
 
+    def done(task: Task[..., Any], *arguments: Any) -> PrefectFuture[Any]:
+        return run_task(task, job.retries, run, *arguments)
 
-def _done(stage: str, future: PrefectFuture[Any]) -> PrefectFuture[Any]:
-    """The future once its task has ended well. Raises what ended it otherwise, naming the stage."""
-    try:
-        future.result()
-    except Exception as error:
-        raise explain(error, stage) from None
-    return future
+    rows = done(ingest, job.source)
+    with gpus_held(plan.gpus):  # not before ingest, which may wait for inputs
+        rows = done(shuffle, job.shuffle, rows)
+        rows = done(preprocess, job.steps, plan, rows)
+        streamed = done(infer, job.inference, sink.keep_columns, sink.rows_per_part, plan, trials, staging, rows)
+    receipt = done(write, sink, job.checks, job.source.allow_empty, plan, job.settings(), streamed)
+    return dict(receipt.result())

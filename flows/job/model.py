@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from cronsim import CronSim, CronSimError
 from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
+from overnight.flows.job.retries import Retries
 from overnight.flows.job.validation_errors import explain, nearest
 from overnight.flows.job.yaml_loader import parse_yaml
 from overnight.tasks.config.settings import Leaf
@@ -106,9 +107,13 @@ class Job(Leaf):
     checks: Checks = Checks()
     sink: AnySink
     schedule: Schedule | None = None
-    max_attempts: Annotated[
-        int, Field(ge=1, description="Starts of a run whose worker, node or process died, and not its own error.")
-    ] = 3
+    retries: Annotated[
+        Retries,
+        Field(
+            description="Of what failed because a worker, a node, a process or storage did.",
+            json_schema_extra={"formerly": "max_attempts"},
+        ),
+    ] = Retries()
     state: Annotated[
         str | None, Field(min_length=1, description="Where the ledger is kept; default: _overnight in sink.path.")
     ] = None

@@ -3,20 +3,16 @@
 import contextlib
 import hashlib
 import json
-import random
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import prefect.runtime
 from prefect import get_run_logger
 
 from overnight.flows.job.model import Job
-from overnight.flows.runs.cancellation import pause
 from overnight.flows.runs.crash_recovery import end_dead_run, end_published_run
-from overnight.tasks.errors import CheckFailed, JobError, OvernightError, StorageFailed, WorkerLost, explain
+from overnight.tasks.errors import CheckFailed, JobError, OvernightError, explain
 from overnight.tasks.ingest.task import stream_inputs
 from overnight.tasks.masking import masked, masked_in
 from overnight.tasks.state import lease
@@ -24,6 +20,7 @@ from overnight.tasks.state.manifest import digest, read_manifest
 from overnight.tasks.state.run import (
     FORMAT_VERSION,
     Run,
+    new_attempt,
     now,
     published_files,
     read_json,
@@ -34,8 +31,6 @@ from overnight.tasks.storage.location import Location, expand
 from overnight.tasks.write.kinds import Sink
 from overnight.tasks.write.task import Repaired, is_under_way, repair
 
-T = TypeVar("T")
-BACKOFF_SECONDS = 5.0
 JUDGED = ("CheckFailed", "TooManyQuarantined", "InputError")  # failures that tell of the inputs
 
 
@@ -96,7 +91,7 @@ def describe_run(
         state=state / "samples" if limit_rows else state,
         sink=place_of(job, bool(limit_rows)),
         generation="",
-        attempt=_new_attempt(),
+        attempt=new_attempt(),
         fingerprint=hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16],
         ingredients=masked_in(decisive),
         started_at=now(),
@@ -205,45 +200,12 @@ def _record_failure(run: Run, error: OvernightError) -> None:
         get_run_logger().warning("the failure could not be recorded in %s: %s", run.ledger, unwritten)
 
 
-def published_already(run: Run) -> dict[str, Any] | None:
-    """The receipt of the run's own generation, where a publish that was cut off could be completed."""
-    receipt = read_json(run.ledger / "receipt.json")
-    return receipt if receipt and receipt["generation"] == run.generation else None
-
-
 def _put_right(run: Run, sink: Sink) -> Repaired | None:
     if repaired := repair(run, sink):
         get_run_logger().warning(str(repaired))
         if repaired.receipt and repaired.flow_run != run.flow_run:
             end_published_run(repaired.flow_run)
     return repaired
-
-
-def retried(run: Run, sink: Sink, max_attempts: int, work: Callable[[Run], T]) -> T:
-    """What `work` makes of the run; where a worker, a node or storage failed, what a new attempt does, from ingest on.
-
-    A publish that the attempt before left half-done is put right first. Waits longer after each attempt, not all runs
-    of a cluster equally long. Raises what ended the last of `max_attempts`.
-    """
-    number = 1
-    while True:
-        try:
-            if number > 1:
-                _put_right(run, sink)
-            return work(run)
-        except (WorkerLost, StorageFailed) as error:
-            if number == max_attempts:
-                raise
-            seconds = BACKOFF_SECONDS * 2 ** (number - 1) * random.uniform(0.5, 1.5)
-            get_run_logger().warning("attempt %d failed (%s); next in %.0f s", number, error, seconds)
-        pause(seconds)
-        run = replace(run, attempt=_new_attempt())
-        number += 1
-
-
-def _new_attempt() -> str:
-    """Names sort by time: where staged parts overlap, those of the older attempt win."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
 
 
 def _new_generation(run: Run) -> str:

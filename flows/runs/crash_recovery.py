@@ -23,12 +23,12 @@ class TooManyCrashes(OvernightError):
     """The flow's process died each time that the run was started."""
 
 
-def after_crashes(max_attempts: int) -> State | None:
+def after_crashes(attempts: int) -> State | None:
     """Where this start of the run follows a crash: ends the task runs that died with it.
 
     Returns the state in which the run is to end at once, where somebody had cancelled it: a process that is stopped
     before it can end well crashes, and the automation starts it again all the same. Raises `TooManyCrashes` if the run
-    has crashed `max_attempts` times in a row; a person may then start it again.
+    has crashed `attempts` times in a row; a person may then start it again.
     """
     if prefect.runtime.flow_run.run_count < 2:
         return None
@@ -40,9 +40,9 @@ def after_crashes(max_attempts: int) -> State | None:
             _end_task_runs(client, run_id)
     if was_cancelled(states):
         return Cancelled(message="It was cancelled, and its process died of that.")
-    if crashes >= max_attempts:
+    if crashes >= attempts:
         raise TooManyCrashes(
-            f"the process of this run died {crashes} times, and max_attempts of the job is {max_attempts}. See the "
+            f"the process of this run died {crashes} times, and retries.attempts of the job is {attempts}. See the "
             "logs of the machine that ran it: most often its memory is too small. What was staged is kept: retry the "
             "run, or run the partition anew, and it is taken up."
         )

@@ -1,50 +1,36 @@
-"""Infer: waits until the plan's resources are free, tries each model on a few rows, and adds a pool of workers each."""
+"""Infer: tries each model on a few rows, then runs the stream: read, prepare, infer, stage parts."""
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import prefect.runtime
 import pyarrow as pa
-import ray
+import ray.data
 from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
+from overnight.tasks.errors import explain
+from overnight.tasks.infer import operators
 from overnight.tasks.infer.autotune.plan_summary import explanation
 from overnight.tasks.infer.autotune.trial import Failed, Trial
-from overnight.tasks.infer.autotune.trial_runner import begin_trials, is_forked, tried
+from overnight.tasks.infer.autotune.trial_runner import begin_trials, tried
 from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose, stream_seconds_a_row
+from overnight.tasks.infer.columns import columns_made, columns_read
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
-from overnight.tasks.infer.worker import (
-    ForkedPreparingWorker,
-    ForkedWorker,
-    Prepare,
-    PreparingWorker,
-    Worker,
-    drop_heavy,
-    heavy_columns,
-)
+from overnight.tasks.infer.worker import heavy_columns
 from overnight.tasks.resources.cluster import missing_now
-from overnight.tasks.resources.plan import (
-    BYTES_A_ROW,
-    BYTES_STAY,
-    COLUMNS,
-    PREPARE,
-    SECONDS_A_ROW,
-    TASK_RETRIES,
-    TRIED,
-    UNREAD,
-    Plan,
-    Pool,
-)
+from overnight.tasks.resources.plan import Plan
 from overnight.tasks.rows import blocks
-from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.state.read_plan import read_summaries
 from overnight.tasks.state.run import Run
+from overnight.tasks.state.stream import Sampled, Stream, Streamed
+from overnight.tasks.storage.location import Location
 from overnight.tasks.workers import supervisor
 
 __all__ = [
@@ -58,14 +44,12 @@ __all__ = [
 
 WAIT_SECONDS = 0.5  # Ray keeps a reservation for about a second after its task has ended
 SECONDS_BETWEEN_WARNINGS = 60.0
-MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four in a large batch
-
 SAMPLE_ROWS = 8  # of a document's chunks or a video's frames there are many more than a trial needs
 
 
 @task(
     name="infer",
-    task_run_name="infer: load the models and try them on a few rows",
+    task_run_name="infer: read, prepare, infer, stage",
     cache_policy=NO_CACHE,
     persist_result=False,
 )
@@ -76,70 +60,109 @@ def infer(
     rows_per_part: int | None,
     plan: Plan,
     begun: list[Any],
-    dataset: ray.data.Dataset,
-) -> ray.data.Dataset:
-    """The dataset with every model's columns added and heavy inputs dropped, except those that `keep` names.
+    stage: Callable[[Run, ray.data.Dataset, Sampled], Streamed],
+    stream: Stream,
+) -> Streamed:
+    """Run the stream: its rows are read, prepared, given to every model and staged in parts.
 
-    rows_per_part: as the job asks, if it does: a worker is handed no more at once. begun: of `begin_trials`.
+    Each try takes what no staged part settles. `keep` names heavy inputs that are published. rows_per_part: as the job
+    asks, if it does: a worker is handed no more at once. begun: of `begin_trials`. stage: runs a dataset.
 
-    Raises `JobError` for a model that cannot be loaded and `ContractError` for one that breaks its contract.
+    Raises `JobError` for a model that cannot be loaded, `ContractError` for one that breaks its contract, and what
+    stopped the stream, with the stage in which it happened.
     """
-    if not begun or not all(begun):
-        wait_until_free(plan)
-    sample = _sample(run)
-    bytes_stay = dataset.context.get_config(BYTES_STAY, False)
-    dataset.context.set_config(BYTES_A_ROW, _bytes_a_row(sample, keep, bytes_stay))
+    try:
+        if (prefect.runtime.task_run.run_count or 1) > 1:
+            run = run.as_new_attempt()
+        if not run.order.exists():  # a later try, to which no trial belongs that was begun early
+            stream.plan_read(run)
+            begun = [None] * len(models)
+        if not begun or not all(begun):
+            wait_until_free(plan)
+        dataset, sampled = _laid_out(run, models, keep, rows_per_part, plan, begun, stream)
+        return stage(run, dataset, sampled) if read_summaries(run.order) else _nothing_left(sampled)
+    except Exception as error:
+        raise explain(error, "infer") from None
+
+
+def _nothing_left(sampled: Sampled) -> Streamed:
+    return Streamed(columns=sampled.columns)
+
+
+def _laid_out(
+    run: Run,
+    models: list[AnyPredictor],
+    keep: list[str],
+    rows_per_part: int | None,
+    plan: Plan,
+    begun: list[Any],
+    stream: Stream,
+) -> tuple[ray.data.Dataset, Sampled]:
+    """The lazy dataset of the rows behind all models, which are tried first."""
+    sample = _sample(stream.sample)
+    size = _bytes_a_row(sample, keep, stream.bytes_stay)
     if not models:
-        dataset.context.set_config(COLUMNS, columns_made(sample, [], [], keep, bytes_stay))
-        return dataset.map_batches(
-            drop_heavy,
-            fn_kwargs={"keep": keep, "bytes_stay": bytes_stay},
-            batch_size=None,
-            batch_format="pyarrow",
-            num_cpus=plan.task_cpus,
-            concurrency=plan.task_concurrency,
-            max_retries=TASK_RETRIES,  # as reading and preprocessing, which it is then fused with
-        )
-    work = _work(run, dataset, sample, rows_per_part)
-    sample = blocks.first_rows(sample, SAMPLE_ROWS)
+        with ray.data.DataContext.current(operators.context()):
+            dataset = operators.read_rows(run, stream, plan)
+            if stream.steps:
+                dataset = operators.prepare_rows(dataset, run, stream.steps, plan)
+            dataset = operators.without_heavy(dataset, plan, keep, stream.bytes_stay)
+        return dataset, Sampled(columns_made(sample, [], [], keep, stream.bytes_stay), bytes_per_row=size)
+    read_by_workers = operators.is_read_by_workers(run, plan)
+    work = _work(run, sample, rows_per_part, read_by_workers)
+    choices, failed = _chosen(run, models, plan, sample, begun, work)
+    in_workers = plan.is_beside and choices[0].pool.maximum == plan.pools[0].maximum  # enough for the CPUs there are
+    read_by_workers = read_by_workers and in_workers
+    prepare = operators.worker_preparation(run, stream, read_by_workers) if in_workers else None
+    slow = [choice.rows_a_block for choice in choices if choice.rows_a_block]
+    largest = float(operators.LARGEST_BLOCK_BYTES)
+    if slow and len(sample):  # where workers read, only what they hand on are blocks of rows
+        largest = float(np.clip(min(slow) * (size if read_by_workers else sample.nbytes / len(sample)), 1, largest))
+    prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
+    with ray.data.DataContext.current(operators.context(largest)):
+        dataset = operators.read_numbers(run) if read_by_workers else operators.read_rows(run, stream, plan)
+        if stream.steps and not in_workers:
+            dataset = operators.prepare_rows(dataset, run, stream.steps, plan)
+        for place, choice in enumerate(choices):
+            read = columns_read(models[place + 1 :])
+            settings: dict[str, Any] = {
+                "prefix": prefixes[place],
+                "drop_heavy": read is not None,
+                "earlier": prefixes[:place],
+                "keep": [*keep, *(read or [])],
+                "bytes_stay": stream.bytes_stay,
+                "is_slow": bool(slow),
+            }
+            is_first = place == 0 and prepare
+            dataset = operators.infer_rows(dataset, run, choice, settings | ({"prepare": prepare} if is_first else {}))
+    trials = [choice.trial for choice in choices]
+    _describe(run, explanation(plan, choices, sample, prepare is not None, read_by_workers))
+    wait_until_free(plan)
+    return dataset, Sampled(
+        columns=columns_made(sample, trials, prefixes, keep, stream.bytes_stay),
+        seconds_per_row=stream_seconds_a_row(choices, work, prepare is not None),
+        bytes_per_row=size,
+        failed=failed,
+    )
+
+
+def _chosen(
+    run: Run, models: list[AnyPredictor], plan: Plan, sample: pa.Table, begun: list[Any], work: Work
+) -> tuple[list[Choice], tuple[str, pa.Table] | None]:
+    """What each model runs with, after its trial; and what there is to say of a first one that failed for every row."""
+    few = blocks.first_rows(sample, SAMPLE_ROWS)
     found = [
-        tried(run, model, pool, sample, work.rows * work.each, trying)
+        tried(run, model, pool, few, work.rows * work.each, trying)
         for model, pool, trying in zip(models, plan.pools, begun, strict=True)
     ]
-    # Other models are tried on rows that lack the columns of those before, or that `where` would pass over.
-    if isinstance(failed := found[0], Failed) and not models[0].where:
-        dataset.context.set_config(TRIED, (_warned(run, models[0], failed), failed.block))
     choices = [
         choose(model, pool, trial if isinstance(trial, Trial) else None, plan, work)
         for model, pool, trial in zip(models, plan.pools, found, strict=True)
     ]
-    prepare: Prepare | None = dataset.context.get_config(PREPARE, None)
-    if prepare and choices[0].pool.maximum < plan.pools[0].maximum:  # fewer workers than there are CPUs to prepare rows
-        dataset, prepare = _prepared_apart(dataset, prepare), None
-    slow = [choice.rows_a_block for choice in choices if choice.rows_a_block]
-    if slow and len(sample):
-        is_unread = dataset.context.get_config(UNREAD, False)  # then only what workers hand on are blocks of rows
-        size = dataset.context.get_config(BYTES_A_ROW) if is_unread else sample.nbytes / len(sample)
-        largest = dataset.context.target_max_block_size
-        dataset.context.target_max_block_size = int(np.clip(min(slow) * size, 1, largest))
-    prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
-    for place, choice in enumerate(choices):
-        read = columns_read(models[place + 1 :])
-        settings: dict[str, Any] = {
-            "prefix": prefixes[place],
-            "drop_heavy": read is not None,
-            "earlier": prefixes[:place],
-            "keep": [*keep, *(read or [])],
-            "bytes_stay": bytes_stay,
-            "is_slow": bool(slow),
-        }
-        dataset = _inferred(dataset, run, choice, settings | ({"prepare": prepare} if prepare else {}))
-    trials = [choice.trial for choice in choices]
-    dataset.context.set_config(COLUMNS, columns_made(_sample(run), trials, prefixes, keep, bytes_stay))
-    dataset.context.set_config(SECONDS_A_ROW, stream_seconds_a_row(choices, work, prepare is not None))
-    _describe(run, explanation(plan, choices, sample, prepare is not None, dataset.context.get_config(UNREAD, False)))
-    wait_until_free(plan)
-    return dataset
+    # Other models are tried on rows that lack the columns of those before, or that `where` would pass over.
+    if isinstance(first := found[0], Failed) and not models[0].where:
+        return choices, (_warned(run, models[0], first), first.block)
+    return choices, None
 
 
 def _warned(run: Run, model: AnyPredictor, failed: Failed) -> str:
@@ -150,86 +173,15 @@ def _warned(run: Run, model: AnyPredictor, failed: Failed) -> str:
     return told
 
 
-def columns_made(
-    sample: pa.Table, trials: Sequence[Trial | None], prefixes: Sequence[str], keep: list[str], bytes_stay: bool = False
-) -> pa.Schema | None:
-    """The columns that rows have behind all models; None where the sample does not show them."""
-    if not len(sample) or None in trials:
-        return None
-    seen = blocks.live_rows(sample)[0]
-    heavy = heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)
-    fields = {field.name: field.type for field in seen.schema if field.name not in heavy}
-    for trial, prefix in zip(trials, prefixes, strict=True):
-        fields |= {prefix + field.name: field.type for field in trial.columns} if trial else {}
-    return pa.schema(list(fields.items()))
-
-
-def columns_read(models: Sequence[AnyPredictor]) -> list[str] | None:
-    """What the models read, or choose their rows by; None where one of them reads all that there is."""
-    names: list[str] = []
-    for model in models:
-        inputs = model.inputs()
-        if inputs is None:
-            return None
-        names += [*inputs, *(Expression(model.where).columns if model.where else [])]
-    return names
-
-
-def _work(run: Run, dataset: ray.data.Dataset, sample: pa.Table, rows_per_part: int | None) -> Work:
+def _work(run: Run, sample: pa.Table, rows_per_part: int | None, read_by_workers: bool) -> Work:
     summaries = read_summaries(run.order)
     return Work(
         rows=sum(math.inf if count is None else count for count, _ in summaries),
         each=blocks.rows_each(sample),
         prepare_seconds=blocks.seconds_a_row(sample, "preprocess"),
-        blocks=len(summaries) if dataset.context.get_config(UNREAD, False) else None,
+        blocks=len(summaries) if read_by_workers else None,
         rows_per_part=rows_per_part,
     )
-
-
-def _inferred(dataset: ray.data.Dataset, run: Run, choice: Choice, settings: dict[str, Any]) -> ray.data.Dataset:
-    """The rows with one model's columns; `settings` are the rest of what its workers are made with."""
-    trial, pool = choice.trial, choice.pool
-    return dataset.map_batches(
-        _worker(is_forked(choice.used, pool), "prepare" in settings),
-        fn_constructor_kwargs={
-            "predictor": choice.used,
-            "run": run,
-            "pace": trial.seconds_a_row if trial else 0.0,
-            "columns": trial.columns if trial else None,
-            **settings,
-        },
-        batch_size=choice.at_once,
-        batch_format="pyarrow",
-        compute=strategy(pool, choice.used.calls_at_once()),
-        max_restarts=MAX_RESTARTS,
-        max_task_retries=MAX_RESTARTS,
-        **pool.remote_arguments(),
-    )
-
-
-def _worker(is_forked: bool, prepares: bool) -> type:
-    if is_forked:
-        return ForkedPreparingWorker if prepares else ForkedWorker
-    return PreparingWorker if prepares else Worker
-
-
-def strategy(pool: Pool, calls_at_once: int) -> ray.data.ActorPoolStrategy:
-    """The pool for Ray Data, whose workers have so many calls under way, each in a thread of its own."""
-    sizes = {"min_size": pool.minimum, "max_size": pool.maximum, "initial_size": pool.initial}
-    if calls_at_once == 1:
-        return ray.data.ActorPoolStrategy(**sizes)
-    return ray.data.ActorPoolStrategy(
-        **sizes,
-        max_concurrent_calls_per_actor=calls_at_once,
-        max_tasks_in_flight_per_actor=2 * calls_at_once,
-        enable_true_multi_threading=True,
-    )
-
-
-def _prepared_apart(dataset: ray.data.Dataset, prepare: Prepare) -> ray.data.Dataset:
-    """The rows after preprocessing, by Ray tasks on what CPUs the workers leave."""
-    dataset.context.set_config(UNREAD, False)
-    return dataset.map_batches(prepare, batch_size=None, batch_format="pyarrow", num_cpus=1, max_retries=TASK_RETRIES)
 
 
 def wait_until_free(plan: Plan) -> None:
@@ -242,9 +194,9 @@ def wait_until_free(plan: Plan) -> None:
         time.sleep(WAIT_SECONDS)
 
 
-def _sample(run: Run) -> pa.Table:
+def _sample(place: Location) -> pa.Table:
     """The live ones of the rows that preprocessing tried."""
-    with run.sample.open() as file:
+    with place.open() as file:
         sample = pa.ipc.open_file(file.read()).read_all()
     return sample.filter(pa.array(sample["__state"].to_numpy() == blocks.LIVE))
 

@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import ray.data
 from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
@@ -18,56 +17,59 @@ from overnight.tasks.ingest.listing.wait_for_inputs import wait_for_arrival
 from overnight.tasks.ingest.reading.datasource import ManifestDatasource
 from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.source import FileSource
-from overnight.tasks.resources.plan import BYTES_STAY, READ, TASK_RETRIES, Plan
 from overnight.tasks.state import row_ranges
 from overnight.tasks.state.manifest import read_manifest, read_schema, read_snapshot, read_warnings
 from overnight.tasks.state.manifest import read_units as units_of
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import read_records
+from overnight.tasks.state.stream import Stream
 
 __all__ = ["ingest", "list_inputs", "stream_inputs"]
 
+COUNTS = ["size", "first_row", "rows"]  # of the manifest's columns: not the paths, of which there may be millions
 
-@task(
-    name="ingest",
-    task_run_name="ingest: list the inputs",
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
-def ingest(run: Run, source: Source, plan: Plan) -> ray.data.Dataset:
-    """The lazy dataset of the partition's pending rows, one block of columns as `tasks/ingest/<kind>.py` gives them.
 
-    Raises `InputError` where the inputs do not arrive, cannot be listed, or there are none, and `StorageFailed` where
-    that may pass.
+@task(name="ingest", task_run_name="ingest: list the inputs", cache_policy=NO_CACHE, persist_result=False)
+def ingest(run: Run, source: Source) -> Stream:
+    """Take the manifest, or the generation's own, and plan the read of what is not settled yet.
+
+    Returns the stream of its rows: blocks of columns as `tasks/ingest/sources/<kind>.py` gives them. Raises
+    `InputError` where the inputs do not arrive, cannot be listed, or there are none, and `StorageFailed` where that may
+    pass.
     """
     if not run.manifest.exists():
         if isinstance(source, FileSource) and source.wait_for and not run.limit_rows:  # a sample takes what is there
             wait_for_arrival(source, source.wait_for, run.partition, get_run_logger().info)
         take_manifest(run.manifest, source, run.partition, run.limit_rows)
-    units, _ = read_manifest(run.manifest, ["size", "first_row", "rows"])
-    left = write_pending(run.order, run.manifest, units, row_ranges.merge([r.ranges for r in read_records(run.parts)]))
-    some = units_of(run.manifest, np.union1d(np.arange(len(units))[:FIRST_UNITS], np.arange(len(units))[-1:]))
-    _describe(run, units, some, left)
+    counts, _ = read_manifest(run.manifest, COUNTS)
+    _describe(run, counts, _write_order(run, counts))
     for warning in read_warnings(run.manifest):
         get_run_logger().warning(warning)
     schema, snapshot = read_schema(run.manifest), read_snapshot(run.manifest)
     source = source.at(snapshot) if snapshot else source
-    dataset = ray.data.read_datasource(
-        ManifestDatasource(source, run, schema),
-        override_num_blocks=1,  # no splitting of blocks behind the read
-        num_cpus=plan.task_cpus,
-        concurrency=plan.task_concurrency,
-        ray_remote_args={"max_retries": TASK_RETRIES},
+    return Stream(
+        plan_read=plan_read,
+        datasource=partial(ManifestDatasource, source, schema=schema),
+        read=partial(read_units, source=source, schema=schema),
+        sample=run.sample,
+        bytes_stay=not source.rows_are_files,
     )
-    dataset.context.set_config(READ, partial(read_units, source=source, run=run, schema=schema))
-    dataset.context.set_config(BYTES_STAY, not source.rows_are_files)
-    dataset.context.raise_original_map_exception = True  # wrapped, an error loses its cause on its way to the driver
-    dataset.context.enable_progress_bars = False
-    return dataset
+
+
+def plan_read(run: Run) -> None:
+    """Write the reading order of what staged parts do not settle, for the run's attempt."""
+    _write_order(run, read_manifest(run.manifest, COUNTS)[0])
+
+
+def _write_order(run: Run, counts: pa.Table) -> int:
+    """Return how many units are left to read."""
+    settled = row_ranges.merge([record.ranges for record in read_records(run.parts)])
+    return write_pending(run.order, run.manifest, counts, settled)
 
 
 @dispensable()
-def _describe(run: Run, units: pa.Table, some: pa.Table, left: int) -> None:
+def _describe(run: Run, units: pa.Table, left: int) -> None:
+    some = units_of(run.manifest, np.union1d(np.arange(len(units))[:FIRST_UNITS], np.arange(len(units))[-1:]))
     known = units["rows"].null_count == 0
     create_markdown_artifact(
         key=artifact_key(run.job, "manifest"),

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.rows import apply, blocks
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
+from overnight.tasks.state.stream import Read
 from overnight.tasks.workers import user_output
 from overnight.tasks.workers.retry import patiently
 from overnight.tasks.workers.supervisor import report_quarantined
@@ -23,21 +24,9 @@ READ_WARM_UP_SECONDS = 3.0  # libraries are imported and connections opened by i
 SMALL_BYTES = 64 * 2**10  # of files that go to the steps together, however many they are
 BYTES_AT_ONCE = 2**20  # of rows handed on together: many small pieces cost Ray more than the work on them
 
-Read = Callable[[pa.Table], Iterator[pa.Table]]  # units in, blocks of their rows out
-Work = Callable[..., Iterator[pa.Table]]  # `run_steps` but for `block` and `careful`
-
-
-def read_and_run(
-    numbers: pa.Table, run: Run, read: Read, work: Work | None, careful: bool | None = None
-) -> Iterator[pa.Table]:
-    """The rows of these blocks of the reading order (column `block`), in blocks of which `work` makes others."""
-    for number in numbers["block"].to_pylist():
-        for block in read(read_block(run.order, number)):
-            yield from work(block, careful=careful) if work else (block,)
-
 
 def run_steps(
-    block: pa.Table, steps: tuple[Step, ...], run: Run, pace: float, careful: bool | None = None
+    block: pa.Table, run: Run, steps: tuple[Step, ...], pace: float, careful: bool | None = None
 ) -> Iterator[pa.Table]:
     """`block` after every step, in pieces where it holds files.
 

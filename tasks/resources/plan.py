@@ -9,15 +9,6 @@ CENT = 0.01  # of a CPU or GPU: the least that is told apart here
 ANY_ACCELERATOR = CENT / 10  # of the resource by which Ray names a node's type of accelerator
 WRITES_AT_ONCE = 2
 TASK_RETRIES = 12  # of a Ray task that reads and prepares: a row that kills its worker does so three times
-# In the dataset's context:
-SECONDS_A_ROW = "overnight.seconds_a_row"  # the workers' time, measured on a sample; None without a measurement
-BYTES_A_ROW = "overnight.bytes_a_row"  # of what is written, in memory, as the sample tells; 0 where it is empty
-TRIED = "overnight.tried"  # what a trial whose rows all failed says, and these rows, settled; None where some passed
-COLUMNS = "overnight.columns"  # the schema of the rows, as far as a sample shows; None where it does not
-BYTES_STAY = "overnight.bytes_stay"  # whether columns of bytes are published: a table's are, files' contents are not
-READ = "overnight.read"  # makes rows of units
-PREPARE = "overnight.prepare"  # preprocessing that the model's workers do themselves
-UNREAD = "overnight.unread"  # whether they read as well: the dataset is of numbers of blocks
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ A `Run` says which of them is meant. It is small, holds no secret and crosses to
 """
 
 import json
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -96,6 +97,15 @@ class Run:
     @property
     def sample(self) -> Location:
         return self.home / "attempts" / self.attempt / "sample"
+
+    def as_new_attempt(self) -> "Run":
+        """The same run under a new attempt's name, which no part staged so far has."""
+        return replace(self, attempt=new_attempt())
+
+
+def new_attempt() -> str:
+    """Names sort by time: where staged parts overlap, those of the older attempt win."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
 
 
 def read_json(location: Location) -> dict[str, Any] | None:

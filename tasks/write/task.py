@@ -1,4 +1,4 @@
-"""Write: runs the stream that the other tasks laid out, stages its rows, audits them and publishes."""
+"""Write: stages the rows of the stream, which `infer` runs; then verifies what is staged, and publishes it."""
 
 import contextlib
 import importlib
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import prefect.runtime
 import pyarrow as pa
 import pyarrow.compute as pc
 import ray
@@ -24,11 +25,11 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
 from overnight.tasks.errors import STREAM_STAGES, CheckFailed, OvernightError, detached, explain
-from overnight.tasks.resources.plan import BYTES_A_ROW, COLUMNS, SECONDS_A_ROW, TRIED, WRITES_AT_ONCE, Plan
-from overnight.tasks.state import read_plan, row_ranges, staged_parts
-from overnight.tasks.state.lease import LeaseLost
+from overnight.tasks.resources.plan import WRITES_AT_ONCE, Plan
+from overnight.tasks.state import lease, read_plan, row_ranges, staged_parts
 from overnight.tasks.state.manifest import read_manifest, read_passed_over, read_schema, read_warnings
-from overnight.tasks.state.run import Run
+from overnight.tasks.state.run import Run, read_json
+from overnight.tasks.state.stream import Sampled, Streamed
 from overnight.tasks.workers import fork_server, supervisor
 from overnight.tasks.write.checks.column_statistics import summary
 from overnight.tasks.write.checks.failure_quarantine import kept_quarantine, losing_stage, told
@@ -43,21 +44,45 @@ from overnight.tasks.write.publish.publish import Repaired, is_under_way, prepar
 from overnight.tasks.write.publish.receipt import make_receipt
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.performance import Capacity, bottleneck
-from overnight.tasks.write.stream.progress import Streamed, described, follow, without_ends
+from overnight.tasks.write.stream.progress import described, follow, without_ends
 from overnight.tasks.write.stream.ray_data_stubs import stand_ins
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 
-__all__ = ["Repaired", "begin_writer", "is_under_way", "repair", "write"]
+__all__ = ["Repaired", "begin_writer", "is_under_way", "published_already", "repair", "stage", "write"]
 
+COUNTS = ["size", "first_row", "rows"]  # of the manifest's columns: not the paths, of which there may be millions
 SECONDS_A_PART = 60.0
 ROWS_SHOWN = 100  # of the quarantine, in the Prefect UI
 ROWS_A_PART, MOST_ROWS_A_PART = 5_000, 50_000  # where nothing was measured, and at most
 BYTES_A_PART = 128 * 2**20  # in memory, which a worker's results fill many times over where rows are wide
 
 
+def stage(sink: Sink, checks: Checks, run: Run, dataset: ray.data.Dataset, sampled: Sampled) -> Streamed:
+    """Run a dataset of rows behind all models and stage them in parts; return what came of it.
+
+    `infer` calls it, in its own process. Raises whatever stopped the stream, with the stage in which it happened. What
+    was quarantined by then is kept beside `failure.json`.
+    """
+    with _quarantine_kept(run):
+        if checks.python:
+            probe(checks.python)  # a check that cannot be imported fails now, not after the last row
+        counts, _ = read_manifest(run.manifest, COUNTS)
+        supervisor.tell(run, "allow", _quarantine_limit(run, checks, counts), read_plan.read_quarantined(run.order))
+        if sampled.failed:
+            supervisor.report_quarantined(sampled.failed[1], None, run)
+        if sampled.columns:
+            sink.refuse_columns(run, sampled.columns)
+        datasink = StagingDatasink(run, sink.staged_compression, sink.rows_per_part or _rows_per_part(sampled), sink)
+        streamed = _stream(run, counts, datasink, dataset)
+        streamed.write_seconds = datasink.staged.seconds
+        streamed.columns = sampled.columns
+        streamed.warnings = (sampled.failed[0],) if sampled.failed else ()
+        return streamed
+
+
 @task(
     name="write",
-    task_run_name="stream: read, preprocess, infer, write",
+    task_run_name="write: verify, merge, publish",
     cache_policy=NO_CACHE,
     persist_result=False,
 )
@@ -67,31 +92,32 @@ def write(
     checks: Checks,
     may_be_empty: bool,
     plan: Plan,
-    facts: Mapping[str, Any],
-    dataset: ray.data.Dataset,
+    settings: Mapping[str, Any],
+    streamed: Streamed,
 ) -> dict[str, Any]:
-    """Streams every pending row into staged parts, verifies them against the manifest and publishes; the receipt.
+    """Verify what is staged against the manifest, run the checks, merge the parts and publish them; the receipt.
 
-    Raises `CheckFailed` where the audit or a check refuses, and whatever stopped the stream, with its true stage. What
-    was quarantined by then is kept beside `failure.json`.
+    A later try completes the publish of one that was cut off, or takes it back. Raises `CheckFailed` where the audit or
+    a check refuses. What was quarantined is kept beside `failure.json` then.
     """
     with _quarantine_kept(run):
-        if checks.python:
-            probe(checks.python)
-        # Not the paths, of which there may be millions.
-        counts, inputs = read_manifest(run.manifest, ["size", "first_row", "rows"])
-        summaries = read_plan.read_summaries(run.order)
-        streamed = _stream(run, sink, checks, counts, summaries, dataset) if summaries else Streamed()
+        lease.check(run.ledger, run.token)  # a publish under way may be that of a run which took over
+        if repaired := repair(run, sink):
+            get_run_logger().warning(str(repaired))
+        if published := published_already(run):
+            return published
+        if (prefect.runtime.task_run.run_count or 1) > 1:
+            run = run.as_new_attempt()  # whose files are told from those of the try before
+        counts, inputs = read_manifest(run.manifest, COUNTS)
         records = staged_parts.read_records(run.parts)
-        columns = dataset.context.get_config(COLUMNS, None)
-        known = [read_schema(run.manifest), columns and publishable(columns.empty_table()).schema]
+        known = [read_schema(run.manifest), streamed.columns and publishable(streamed.columns.empty_table()).schema]
         records = typed(records, known, run)
         merged = row_ranges.merge([record.ranges for record in records])
         totals = audit(counts, merged, run)
         with prepared(run, sink, records, merged) as ready:
             errors = staged_parts.read_errors(run.parts, records, merged)
             facts = {
-                **facts,
+                "settings": settings,
                 "inputs": inputs,
                 "passed_over": read_passed_over(run.manifest),
                 "unreadable": unreadable(errors, counts, run.manifest, totals.rows),
@@ -107,9 +133,7 @@ def write(
             )
             places = [file.place for file in ready.files]
             receipt |= verdict(run, checks, receipt, places, may_be_empty, losing_stage(errors))
-            receipt["warnings"] += warnings_of_left_out(records, ready)
-            if tried := dataset.context.get_config(TRIED, None):
-                receipt["warnings"].append(tried[0])
+            receipt["warnings"] += [*warnings_of_left_out(records, ready), *streamed.warnings]
             for warning in receipt["warnings"]:
                 get_run_logger().warning(warning)
             receipt["warnings"] = [*read_warnings(run.manifest), *receipt["warnings"]]
@@ -121,12 +145,18 @@ def write(
         return receipt
 
 
+def published_already(run: Run) -> dict[str, Any] | None:
+    """The receipt of the run's own generation, if that is published."""
+    receipt = read_json(run.ledger / "receipt.json")
+    return receipt if receipt and receipt["generation"] == run.generation else None
+
+
 @contextlib.contextmanager
 def _quarantine_kept(run: Run) -> Iterator[None]:
     """Keep what was quarantined where the body fails, except where the partition is another run's by now."""
     try:
         yield
-    except LeaseLost:
+    except lease.LeaseLost:
         raise
     except OvernightError as error:
         raise detached(_with_quarantine(run, error)) from None
@@ -141,21 +171,9 @@ def _with_quarantine(run: Run, error: OvernightError) -> OvernightError:
     return type(error)(f"{error}\n{told(found, run)}", error.stage) if isinstance(error, CheckFailed) else error
 
 
-def _stream(
-    run: Run,
-    sink: Sink,
-    checks: Checks,
-    counts: pa.Table,
-    summaries: list[tuple[int | None, int]],
-    dataset: ray.data.Dataset,
-) -> Streamed:
-    left = sum(count or 0 for count, _ in summaries) if counts["rows"].null_count == 0 else None
-    supervisor.tell(run, "allow", _quarantine_limit(run, checks, counts), read_plan.read_quarantined(run.order))
-    if tried := dataset.context.get_config(TRIED, None):
-        supervisor.report_quarantined(tried[1], None, run)
-    if columns := dataset.context.get_config(COLUMNS, None):
-        sink.refuse_columns(run, columns)
-    datasink = StagingDatasink(run, sink.staged_compression, sink.rows_per_part or _rows_per_part(dataset), sink)
+def _stream(run: Run, counts: pa.Table, datasink: StagingDatasink, dataset: ray.data.Dataset) -> Streamed:
+    rows = [count for count, _ in read_plan.read_summaries(run.order)]
+    left = sum(count or 0 for count in rows) if counts["rows"].null_count == 0 else None
     failure = None
     try:
         with (
@@ -167,10 +185,9 @@ def _stream(
                 datasink, ray_remote_args={"num_cpus": 0, "max_retries": 3}, concurrency=WRITES_AT_ONCE
             )
     except Exception as error:
-        failure = explain(error, "write")
+        failure = explain(error, "write")  # other stages name themselves
     if failure is not None:
         raise detached(failure)
-    streamed.write_seconds = datasink.staged.seconds
     return streamed
 
 
@@ -222,13 +239,12 @@ def _progress_artifacts(
         yield tell
 
 
-def _rows_per_part(dataset: ray.data.Dataset) -> int:
+def _rows_per_part(sampled: Sampled) -> int:
     """Rows that take about a minute, so that a crash costs minutes; without a measurement, a few thousand.
 
     And no more than Ray holds back for a writer, which waits for all rows of a part: else both would wait for ever.
     """
-    seconds = dataset.context.get_config(SECONDS_A_ROW, None)
-    size = dataset.context.get_config(BYTES_A_ROW, 0.0)
+    seconds, size = sampled.seconds_per_row, sampled.bytes_per_row
     count = float(np.clip(SECONDS_A_PART / seconds, 1, MOST_ROWS_A_PART)) if seconds else ROWS_A_PART
     return max(int(min(count, BYTES_A_PART / size if size else count)), 1)
 

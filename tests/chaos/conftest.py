@@ -61,6 +61,7 @@ def write_job(folder: Path, name: str = "slow", **settings: Any) -> Path:
         pq.write_table(pa.table({"x": rows}), folder / f"in/{i:02d}.parquet", row_group_size=PER_PART)
     job = {
         "name": name,
+        "retries": {"delay_seconds": 1},
         "source": {"kind": "parquet", "path": str(folder / "in")},
         "preprocess": [{"kind": "filter_rows", "expression": "x % 10 != 3"}],
         "inference": [slow_model(folder) | {"batch_size": 20}],

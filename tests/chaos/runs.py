@@ -28,12 +28,11 @@ SHORT_WAITS = {"PREFECT_RUNNER_POLL_FREQUENCY": "1", "PREFECT_WORKER_QUERY_SECON
 T = TypeVar("T")
 MARK, SESSION = "CHAOS_MARK", f"session-{os.getpid()}"
 AGENT = re.compile("ray::(DashboardAgent|RuntimeEnvAgent)")
-# A dead run's lease expires after 30 s, and the flow waits about 5 s before its second attempt: here 10 s and 1 s.
+# A dead run's lease expires after 30 s: here after 10 s.
 COMMAND = """
 from overnight.cli.main import main
-from overnight.flows.runs import attempt
 from overnight.tasks.state import lease
-attempt.BACKOFF_SECONDS, lease.RENEWAL_SECONDS, lease.EXPIRY_SECONDS = 1.0, 2.0, 10.0
+lease.RENEWAL_SECONDS, lease.EXPIRY_SECONDS = 2.0, 10.0
 main(prog_name="overnight")
 """
 MODEL = '''

@@ -47,6 +47,7 @@ def job_folder(tmp_path: Path) -> Path:
     model = {"kind": "python", "target": "patient_model:Patient", "kwargs": {"pace": str(tmp_path / "pace")}}
     job = {
         "name": "large",
+        "retries": {"delay_seconds": 1},
         "source": {"kind": "parquet", "path": str(tmp_path / "in/date={partition}")},
         "inference": [model],
         "sink": {"kind": "parquet", "path": str(tmp_path / "out")},

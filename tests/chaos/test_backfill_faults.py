@@ -44,6 +44,7 @@ def job_folder(tmp_path: Path) -> Path:
     (tmp_path / "slow_days.py").write_text(MODEL)
     job = {
         "name": "days",
+        "retries": {"delay_seconds": 1},
         "source": {"kind": "parquet", "path": str(tmp_path / "in/date={partition}")},
         "inference": [{"kind": "python", "target": "slow_days:Slow", "batch_size": 10}],
         "sink": {"kind": "parquet", "path": str(tmp_path / "out")},

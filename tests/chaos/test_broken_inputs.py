@@ -94,6 +94,7 @@ def test_each_of_ten_kinds_of_broken_input_is_decoded_or_quarantined_and_none_is
 ) -> None:
     job = {
         "name": "broken",
+        "retries": {"delay_seconds": 1},
         "source": {"kind": "images", "path": str(images)},
         "preprocess": [
             {"kind": "decode_image"},

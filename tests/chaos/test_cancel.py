@@ -92,9 +92,9 @@ def assert_cancelled(process: Process, folder: Path, api: str, cancel: Callable[
     assert time.monotonic() - began < SECONDS
     assert process.returncode == 1
     told = json.loads(stdout)
-    assert (told["status"], told["stage"], told["error_type"]) == ("cancelled", "write", "RunCancelled")
+    assert (told["status"], told["stage"], told["error_type"]) == ("cancelled", "infer", "RunCancelled")
     assert "Traceback" not in stderr
-    assert "cancelled: slow/all in write" in stderr
+    assert "cancelled: slow/all in infer" in stderr
     flow_run = newest_flow_run(api)
     assert flow_run["state_type"] == "CANCELLED"
     wait_for_task_runs(api, flow_run["id"], "COMPLETED", "CANCELLED")

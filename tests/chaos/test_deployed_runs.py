@@ -51,7 +51,7 @@ class DeadMachine:
 def dead_machine(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeadMachine]:
     """A worker that was killed together with its run. The server notices its silence while another test goes on."""
     moments = Moments("dead_machine")
-    folder = write_job(tmp_path_factory.mktemp("machine"), max_attempts=2)
+    folder = write_job(tmp_path_factory.mktemp("machine"), retries={"attempts": 2})
     set_pace(folder, SLOWLY)
     (folder / "deployments").mkdir()
     shipped = yaml.safe_load((FOLDER.parent / "prefect.yaml").read_text())
@@ -121,7 +121,7 @@ def lease_is_held(folder: Path) -> bool:
     return not json.loads(newest.read_text())["released"]
 
 
-def test_a_run_whose_machine_died_is_taken_up_by_another_and_fails_after_max_attempts_until_somebody_retries_it(
+def test_a_run_whose_machine_died_is_taken_up_by_another_and_fails_after_its_attempts_until_somebody_retries_it(
     dead_machine: DeadMachine, prefect_api: str, moments: Moments
 ) -> None:
     folder, run = dead_machine.folder, dead_machine.run
@@ -135,7 +135,7 @@ def test_a_run_whose_machine_died_is_taken_up_by_another_and_fails_after_max_att
     failed = wait_for_state(prefect_api, run, "FAILED", "COMPLETED")
     assert failed["run_count"] == 3
     assert "died 2 times" in failed["state"]["message"]
-    assert "max_attempts of the job is 2" in failed["state"]["message"]
+    assert "retries.attempts of the job is 2" in failed["state"]["message"]
 
     set_pace(folder, 0)
     set_state(prefect_api, run, "SCHEDULED")

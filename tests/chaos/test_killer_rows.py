@@ -97,6 +97,7 @@ def job(tmp_path: Path) -> dict[str, Any]:
         pq.write_table(pa.table({"x": rows}), tmp_path / f"in/{i}.parquet")
     return {
         "name": "killers",
+        "retries": {"delay_seconds": 1},
         "source": {"kind": "parquet", "path": str(tmp_path / "in")},
         "sink": {"kind": "parquet", "path": str(tmp_path / "out"), "rows_per_part": 20},
         "checks": {"max_quarantined": 0.1},

@@ -60,10 +60,10 @@ class Spread:
 '''
 GOOD = [n for n in range(SOURCE_ROWS) if n % 50]
 WANTED = [(f"a.parquet#{n}.{place}", 2 * (100 * n + place)) for n in GOOD for place in range(n % 5)]
-STEPS, WRITER = "run_steps", "ray::write"
+STEPS, STREAM = "run_steps", "ray::infer"
 VICTIMS = {
-    "separate": [STEPS, "MapWorker(MapBatches(Worker))", WRITER],
-    "colocated": ["MapWorker(MapBatches(PreparingWorker))", WRITER],
+    "separate": [STEPS, "MapWorker(MapBatches(Worker))", STREAM],
+    "colocated": ["MapWorker(MapBatches(PreparingWorker))", STREAM],
 }
 UNDER_WAY = 240  # rows that are with the model, or behind it and in no part yet, when something dies
 TRIED = 64  # rows that are made of those which are tried before the stream
@@ -77,6 +77,7 @@ def job_folder(tmp_path: Path) -> Path:
     (WORKER_PATH / "many.py").write_text(MANY)
     job = {
         "name": "many",
+        "retries": {"delay_seconds": 1},
         "source": {"kind": "parquet", "path": str(tmp_path / "in")},
         "preprocess": [
             {"kind": "python", "target": "many:Spread", "kwargs": {"folder": str(tmp_path)}, "explode": ["x"]}
@@ -148,7 +149,7 @@ def kill_again_and_again(start: Start, folder: Path, api: str, moments: Moments)
         for title in moments.in_order(VICTIMS[placement]):
             kill_one(title, process, folder, moments)
             killed += 1
-            if title == WRITER:
+            if title == STREAM:
                 flow_run = flow_runs[-1]
                 wait_for("its task run as Crashed", lambda f=flow_run: "CRASHED" in task_runs(api, f).values())
         wait_for_parts(process, folder, len(parts(folder)) + moments.number(1, 3))
@@ -190,7 +191,7 @@ def survive(
     zombie = start()
     wait_for_parts(zombie, job_folder, len(parts(job_folder)) + moments.number(1, 3))
     flow_runs.append(newest_flow_run(prefect_api)["id"])
-    [writer] = ray_processes(WRITER, zombie)
+    [writer] = ray_processes(STREAM, zombie)
     os.kill(writer, signal.SIGSTOP)  # the stream waits, the run lives on
     with pytest.raises(PartitionBusy, match="is at work on"):
         run_job(job_folder / "job.yaml")

@@ -17,11 +17,8 @@ pytestmark = pytest.mark.chaos
 ROWS, AT_ONCE = 600, 8
 
 
-def test_killed_processes_ask_again_only_what_was_under_way(
-    run_job: RunJob, tmp_path: Path, moments: Moments, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_processes_ask_again_only_what_was_under_way(run_job: RunJob, tmp_path: Path, moments: Moments) -> None:
     """The worker that asks is killed, and then the process of the stream with all of the attempt's workers."""
-    monkeypatch.setattr("overnight.flows.runs.attempt.BACKOFF_SECONDS", 1.0)
     (tmp_path / "in").mkdir()
     texts = [f"text {i}" for i in range(ROWS)]
     pq.write_table(pa.table({"text": texts}), tmp_path / "in/a.parquet")
@@ -30,12 +27,13 @@ def test_killed_processes_ask_again_only_what_was_under_way(
         asks = {"kind": "openai", "model": "small", "user": "{text}", "base_url": server.url}
         job = {
             "name": "paid",
+            "retries": {"delay_seconds": 1},
             "source": {"kind": "parquet", "path": str(tmp_path / "in")},
             "inference": [asks | {"max_concurrent_requests": AT_ONCE}],
             "sink": {"kind": "parquet", "path": str(tmp_path / "out"), "rows_per_part": ROWS},
         }
         with in_background(run_job, job) as running:
-            for place, title in enumerate(moments.in_order(["MapWorker", "ray::write"]), 1):
+            for place, title in enumerate(moments.in_order(["MapWorker", "ray::infer"]), 1):
                 least = ROWS * place // 3 + moments.number(0, 50)
                 wait_for("answers", lambda n=least: running.done() or len(server.answered) >= n)
                 assert not running.done(), running.result()

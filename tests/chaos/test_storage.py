@@ -138,6 +138,7 @@ def write_job(folder: Path, source: str, sink: str) -> None:
     """The step that is slow runs between one file's read and the next."""
     job = {
         "name": "slow",
+        "retries": {"delay_seconds": 1},
         "source": {"kind": "parquet", "path": source},
         "preprocess": [
             {"kind": "filter_rows", "expression": "x % 10 != 3"},
@@ -185,7 +186,7 @@ def test_a_server_that_stays_away_fails_the_run_and_one_that_comes_back_costs_th
     failure = finish(process, code=1)
     server.start()
     assert failure["error_type"] == "StorageFailed"
-    assert failure["stage"] in ("plan", "ingest", "preprocess", "write")  # wherever the last attempt met it
+    assert failure["stage"] in ("plan", "ingest", "preprocess", "infer", "write")  # wherever the last attempt met it
     assert "the storage did not recover: " in failure["error_message"]
     assert not [key for key in bucket.keys("out/") if not key.startswith("out/_overnight/")]
 

@@ -44,7 +44,7 @@ def job(tmp_path: Path) -> dict[str, Any]:
         "source": {"kind": "jsonl", "path": str(tmp_path / "in")},
         "inference": [model],
         "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
-        "max_attempts": 1,
+        "retries": {"attempts": 1},
     }
 
 

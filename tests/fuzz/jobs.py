@@ -24,7 +24,7 @@ inference:
 checks: {min_rows: 1, max_quarantined: 0.01}
 sink: {kind: parquet, path: "~/out", target_file_size: 1e6}
 schedule: {cron: "0 2 * * *", timezone: Europe/Berlin, offset_days: -1, deadline: "06:00", lookback_days: 3}
-max_attempts: 2
+retries: {attempts: 2}
 row_timeout_seconds: 10
 """
 

@@ -10,7 +10,6 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import ray.data
@@ -18,6 +17,7 @@ from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ray.data._internal.stats import Timer
 
 from overnight.tasks.errors import StageFailed
+from overnight.tasks.state.stream import Streamed
 
 OPERATORS = {
     "ingest": ("Ingest", "PreparingWorker"),
@@ -92,19 +92,6 @@ def _stages(operator: Any) -> list[str]:
 def _interval(elapsed: float) -> float:
     """A telling costs the Prefect server CPU, and nobody looks at a long run every second."""
     return min(SECONDS_BETWEEN + elapsed / 20, SECONDS_BETWEEN_LATER)
-
-
-@dataclass
-class Streamed:
-    """Seconds that a stream took, of these until the first rows were through the model, and how many; 0: none came.
-
-    write_seconds: what staging its parts took, of all writers together.
-    """
-
-    seconds: float = 0.0
-    first_seconds: float = 0.0
-    first_rows: int = 0
-    write_seconds: float = 0.0
 
 
 @contextlib.contextmanager

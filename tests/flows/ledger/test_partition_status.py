@@ -314,7 +314,7 @@ def test_what_changes_no_result_changes_no_status(place: Place) -> None:
     receipt = json.loads((place.ledger() / "receipt.json").read_text())
     edit(place.ledger() / "receipt.json", versions=receipt["versions"] | {"commit": "another"})
     models = [{"kind": "python", "target": "ledger_test_model:Twice", "batch_size": 3}]
-    assert place.entry(inference=models, max_attempts=7, checks={"min_rows": 999}).status == "published"
+    assert place.entry(inference=models, retries={"attempts": 7}, checks={"min_rows": 999}).status == "published"
 
 
 @pytest.mark.parametrize(

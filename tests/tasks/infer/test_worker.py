@@ -14,9 +14,10 @@ from pydantic import ValidationError
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer.autotune.trial import Trying
+from overnight.tasks.infer.columns import columns_read
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
+from overnight.tasks.infer.operators import strategy
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
-from overnight.tasks.infer.task import columns_read, strategy
 from overnight.tasks.infer.worker import ForkedPreparingWorker, PreparingWorker, Worker, drop_heavy
 from overnight.tasks.preprocess.run_steps import run_steps
 from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
@@ -63,7 +64,7 @@ def test_rows_that_a_worker_prepares_come_in_batches_all_the_same(tmp_path: Path
 
     def prepare(table: pa.Table, careful: bool):
         for start in range(0, len(table), 3):
-            yield from run_steps(table[start : start + 3], steps, run, 0, careful)
+            yield from run_steps(table[start : start + 3], run, steps, 0, careful)
 
     settings = {"prefix": "", "drop_heavy": True, "earlier": [], "keep": []}
     worker = PreparingWorker(prepare, predictor=Counting(batch_size=4), run=run, **settings)
@@ -87,7 +88,7 @@ def test_a_forked_worker_gives_what_one_gives_that_is_not(tmp_path: Path, monkey
     run, steps = make_run(tmp_path), (DeriveColumns(columns={"x": "x * 10"}),)
 
     def prepare(table: pa.Table, careful: bool):
-        yield from run_steps(table, steps, run, 0, careful)
+        yield from run_steps(table, run, steps, 0, careful)
 
     settings = {"predictor": Counting(batch_size=4), "run": run, "prefix": "", "drop_heavy": True, "earlier": []}
     monkeypatch.delenv(fork_server.ADDRESS, raising=False)

@@ -36,7 +36,7 @@ class OneAtATime(Noting):
 def made_of(files: list[bytes], tmp_path: Path, step: PreprocessStep | None = None) -> list[pa.Table]:
     names = [f"{i}.bin" for i in range(len(files))]
     block = source_block(0, 0, pa.table({"row_id": names, "file": pa.array(files, pa.large_binary())}))
-    return list(run_steps(block, (step or Noting(),), make_run(tmp_path), 0, careful=False))
+    return list(run_steps(block, make_run(tmp_path), (step or Noting(),), 0, careful=False))
 
 
 def given(tables: list[pa.Table]) -> list[int]:

@@ -9,21 +9,30 @@ import pyarrow as pa
 from overnight.tasks.shuffle.order import ShuffleFiles
 from overnight.tasks.shuffle.task import shuffle
 from overnight.tasks.state import read_plan
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.stream import Stream
 from tests.tasks.runs import make_run
 
 
-def test_an_order_is_shuffled_and_still_tells_what_was_quarantined_before(tmp_path: Path):
+def test_an_order_is_shuffled_in_each_try_and_still_tells_what_was_quarantined_before(tmp_path: Path):
     run, count = make_run(tmp_path), 40
     constant: dict[str, Any] = {"uri": "u", "size": 2**20, "version": "v", "first_row": 0, "rows": 1}
+
+    def planned(run: Run) -> None:
+        read_plan.write_order(run.order, pending, np.arange(count) // 10, quarantined=5)
+
     pending = pa.Table.from_pylist(
         [constant | {"unit": n, "path": f"{n}", "row_group": None, "settled": None} for n in range(count)],
         schema=read_plan.PENDING,
     )
-    read_plan.write_order(run.order, pending, np.arange(count) // 10, quarantined=5)
-    dataset: Any = object()
-    plan: Any = None
-    assert shuffle.fn(run, ShuffleFiles(seed=1), plan, dataset) is dataset
+    planned(run)
+    stream = Stream(plan_read=planned, datasource=planned, read=iter, sample=run.sample, bytes_stay=False)  # type: ignore[arg-type]
+    ordered = shuffle.fn(run, ShuffleFiles(seed=1), stream)
     shuffled = read_plan.read_order(run.order)["unit"].to_pylist()
     assert sorted(shuffled) == list(range(count))
     assert shuffled != list(range(count))
     assert read_plan.read_quarantined(run.order) == 5
+
+    again = run.as_new_attempt()
+    ordered.plan_read(again)
+    assert read_plan.read_order(again.order)["unit"].to_pylist() == shuffled

@@ -14,11 +14,11 @@ from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.sources.csv import Csv
-from overnight.tasks.resources.plan import BYTES_A_ROW, SECONDS_A_ROW
 from overnight.tasks.rows import apply, tensors
 from overnight.tasks.rows import blocks as rows
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.read_plan import PENDING, read_block, write_order
+from overnight.tasks.state.stream import Sampled
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 from overnight.tasks.write.task import _rows_per_part
 from tests.tasks.blocks import source_block
@@ -158,7 +158,4 @@ def test_a_stream_through_ray_settles_every_row_of_real_files(tmp_path: Path, ra
 def test_a_part_is_a_minutes_rows_and_fits_what_ray_holds_back_for_a_writer(
     seconds: float | None, size: float, expected: int
 ) -> None:
-    dataset = SimpleNamespace(context=ray.data.DataContext())
-    dataset.context.set_config(SECONDS_A_ROW, seconds)
-    dataset.context.set_config(BYTES_A_ROW, size)
-    assert _rows_per_part(dataset) == expected
+    assert _rows_per_part(Sampled(seconds_per_row=seconds, bytes_per_row=size)) == expected

@@ -1,0 +1,52 @@
+"""How a task is tried again: by Prefect where it failed, by the flow where its process died.
+
+Prefect's own retries run in the task's process, so they cannot see that it died. What a try staged is kept either way.
+"""
+
+from typing import Any
+
+from prefect import Task, get_run_logger
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.futures import PrefectFuture
+
+from overnight.flows.job.retries import Retries
+from overnight.flows.runs.cancellation import pause
+from overnight.tasks.errors import StorageFailed, WorkerLost, explain
+from overnight.tasks.state.run import Run
+
+JITTER = 0.5  # of a delay: not all runs of a cluster come back at once
+
+
+def run_task(task: Task[..., Any], retries: Retries, run: Run, *arguments: Any) -> PrefectFuture[Any]:
+    """Run a task, again where that may help; return its future once it has ended well.
+
+    Raises the error of the last try as an `OvernightError`, which names the stage.
+    """
+    delays = retries.delays()
+    again: dict[str, Any] = {
+        "retries": len(delays),
+        "retry_delay_seconds": delays,
+        "retry_jitter_factor": JITTER,
+        "retry_condition_fn": may_pass,
+    }
+    named: dict[str, Any] = {}
+    for number in range(1, retries.attempts + 1):
+        future = task.with_options(**again, **named).submit(run, *arguments)
+        try:
+            future.result()
+            return future
+        except Exception as error:
+            found = explain(error, task.name)
+            if not future.state.is_crashed() or number == retries.attempts:
+                raise found from None
+        get_run_logger().warning("the process of %s died (%s); it starts again", task.name, found)
+        pause(delays[number - 1])
+        run = run.as_new_attempt()
+        named = {"task_run_name": f"{task.name} (attempt {number + 1} of {retries.attempts}: worker died)"}
+    raise AssertionError("attempts are at least one")
+
+
+def may_pass(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
+    """Whether another try may do better: storage did not answer, or a worker or a node was lost."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(explain(error, task.name), WorkerLost | StorageFailed)

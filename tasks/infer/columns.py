@@ -1,0 +1,36 @@
+"""Which columns the models read, and which the rows have behind them."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from overnight.tasks.infer.autotune.trial import Trial
+from overnight.tasks.infer.kinds import AnyPredictor
+from overnight.tasks.infer.worker import heavy_columns
+from overnight.tasks.rows import blocks
+from overnight.tasks.rows.expressions.parser import Expression
+
+
+def columns_made(
+    sample: pa.Table, trials: Sequence[Trial | None], prefixes: Sequence[str], keep: list[str], bytes_stay: bool = False
+) -> pa.Schema | None:
+    """The columns that rows have behind all models; None where the sample does not show them."""
+    if not len(sample) or None in trials:
+        return None
+    seen = blocks.live_rows(sample)[0]
+    heavy = heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)
+    fields = {field.name: field.type for field in seen.schema if field.name not in heavy}
+    for trial, prefix in zip(trials, prefixes, strict=True):
+        fields |= {prefix + field.name: field.type for field in trial.columns} if trial else {}
+    return pa.schema(list(fields.items()))
+
+
+def columns_read(models: Sequence[AnyPredictor]) -> list[str] | None:
+    """What the models read, or choose their rows by; None where one of them reads all that there is."""
+    names: list[str] = []
+    for model in models:
+        inputs = model.inputs()
+        if inputs is None:
+            return None
+        names += [*inputs, *(Expression(model.where).columns if model.where else [])]
+    return names
