@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyarrow as pa
 from pydantic import Field
 
+from overnight.tasks.state.database import DatabaseUrl
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
@@ -25,7 +26,7 @@ from overnight.tasks.write.sink import DirectorySink, ParquetCompression, Sink, 
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.unwritable_rows import refuse_far_times
 from overnight.tasks.write.tables import iceberg
-from overnight.tasks.write.tables.database import DatabaseUrl, told
+from overnight.tasks.write.tables.database import told
 from overnight.tasks.write.tables.delta_types import fitted
 from overnight.tasks.write.tables.optimistic_commit import files_without_table, remove_files
 

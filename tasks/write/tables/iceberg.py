@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import CheckFailed
+from overnight.tasks.state.database import expanded
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import is_local
 from overnight.tasks.write.merge.merge_parts import MergedFile
 from overnight.tasks.write.sink import as_paths
 from overnight.tasks.write.tables import optimistic_commit
-from overnight.tasks.write.tables.database import expanded
 from overnight.tasks.write.tables.delta_types import delta_schema, fitted
 from overnight.tasks.write.tables.optimistic_commit import partition_columns, whole_schema
 
