@@ -1,7 +1,4 @@
-"""PDF to chunks to embeddings by hand, for those without an engine for it: pypdfium2 and sentence-transformers.
-
-Chunks are cut as Overnight cuts them, so that the results can be compared; that costs next to nothing.
-"""
+"""PDF to chunks to embeddings by hand: pypdfium2, semantic-text-splitter and sentence-transformers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,14 +11,14 @@ SIZE, OVERLAP = 1000, 100
 def chunks(name: str, content: bytes) -> Iterator[tuple[str, str]]:
     """`NAME#PAGE.CHUNK` and the chunk, of each that a file has."""
     import pypdfium2
+    from semantic_text_splitter import TextSplitter
 
-    from overnight.tasks.preprocess.steps.split_text import by_characters
-
+    splitter = TextSplitter(SIZE, OVERLAP)
     document = pypdfium2.PdfDocument(content)
     for number, page in enumerate(document, 1):
         text = page.get_textpage().get_text_range().replace("\ufffe", "-")  # at the end of a line
-        for chunk, (start, end) in enumerate(by_characters(text, SIZE, OVERLAP)):
-            yield f"{name}#{number}.{chunk}", text[start:end]
+        for chunk, piece in enumerate(splitter.chunks(text)):
+            yield f"{name}#{number}.{chunk}", piece
     document.close()
 
 

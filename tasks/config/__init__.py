@@ -1,1 +1,1 @@
-"""What a job file may say in general: settings, plugins, user code, extras."""
+"""What a job file may say in general: settings, plugins, user code, extras, retries."""

@@ -27,6 +27,7 @@ EXTRAS = {
     "psycopg": "postgresql",
     "pyiceberg": "iceberg",
     "pypdfium2": "pdf",
+    "semantic_text_splitter": "split",
     "simplejpeg": "fast-decode",
     "sklearn": "sklearn",
 }

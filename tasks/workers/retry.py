@@ -1,16 +1,16 @@
 """Services and storage that a step or a model calls: what may pass by itself is tried again before a row is blamed."""
 
 import logging
-import random
 import time
 
 import pyarrow as pa
 
+from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import OvernightError, StorageFailed
 from overnight.tasks.rows.apply import Outcome, Work
 from overnight.tasks.storage.transient_errors import is_passing
 
-WAITS_SECONDS = (1, 2, 4, 8)
+RETRIES = RetryPolicy(max_tries=5, first_wait_seconds=1.0, longest_wait_seconds=8.0)
 
 _log = logging.getLogger("overnight.patience")
 
@@ -21,7 +21,7 @@ def patiently(work: Work, stage: str) -> Work:
     If it fails all the same and no row succeeds alone, whatever it calls is down: raises `StorageFailed`, and nobody is
     blamed. If some do, the error stands, and the culprits are found among the rows without waiting again.
     """
-    waits = list(WAITS_SECONDS)
+    waits = list(RETRIES.waits())
 
     def tried_again(live: pa.Table) -> Outcome:
         while True:
@@ -32,7 +32,7 @@ def patiently(work: Work, stage: str) -> Work:
             except Exception as error:
                 if not waits or not is_passing(error):
                     raise
-                seconds = waits.pop(0) * random.uniform(0.5, 1.5)
+                seconds = waits.pop(0)
                 _log.warning("%s: %s; tried again in %.1f s", type(error).__name__, error, seconds)
                 time.sleep(seconds)
                 if not waits and len(live) > 1:
@@ -52,7 +52,7 @@ def _refuse_if_down(work: Work, live: pa.Table, error: Exception, stage: str) ->
             if not is_passing(alone):
                 return
     raise StorageFailed(
-        f"none of {len(live)} rows got through in {len(WAITS_SECONDS) + 1} tries: {type(error).__name__}: {error}. "
+        f"none of {len(live)} rows got through in {RETRIES.max_tries} tries: {type(error).__name__}: {error}. "
         "What the step or model calls is down; run again to resume where the staged parts end.",
         stage,
     ) from error

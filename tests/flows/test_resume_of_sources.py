@@ -120,8 +120,8 @@ def sql(place: Path) -> Settings:
     with sqlite3.connect(place / "data.db") as connection:
         connection.execute("CREATE TABLE numbers (n INTEGER)")
         connection.executemany("INSERT INTO numbers VALUES (?)", [(n,) for n in range(ROWS)])
-    connects = {"connect": "sqlite3:connect", "kwargs": {"database": f"{place}/data.db"}}
-    return {**connects, "query": "SELECT n FROM numbers", "key": "n", "rows_per_unit": ROWS_A_FILE}
+    url = f"sqlite:///{place}/data.db"
+    return {"url": url, "query": "SELECT n FROM numbers", "key": "n", "rows_per_unit": ROWS_A_FILE}
 
 
 def webdataset(place: Path) -> Settings:

@@ -113,18 +113,14 @@ def test_rows_of_postgresql_go_to_postgresql_once(run_job: RunJob, postgres: str
         connection.execute(
             sa.text("CREATE TABLE reviews AS SELECT n AS id, n % 5 AS stars FROM generate_series(1, 300) n")
         )
-    place = {"host": server.host, "port": server.port, "user": server.username, "dbname": "postgres"}
+    url = f"postgresql+psycopg://{server.username}@{server.host}:{server.port}/postgres?passfile={passwords}"
     made: dict[str, Any] = {
         "name": "reviews",
         "source": {
-            "kind": "sql", "connect": "psycopg:connect", "kwargs": place | {"passfile": str(passwords)},
-            "query": "SELECT * FROM reviews", "key": "id", "rows_per_unit": 50,
+            "kind": "sql", "url": url, "query": "SELECT * FROM reviews", "key": "id", "rows_per_unit": 50,
         },
         "preprocess": [{"kind": "derive_columns", "columns": {"good": "stars > 2"}}],
-        "sink": {
-            "kind": "sql", "table": "judged",
-            "url": f"postgresql+psycopg://{server.username}@{server.host}:{server.port}/postgres?passfile={passwords}",
-        },
+        "sink": {"kind": "sql", "table": "judged", "url": url},
         "state": str(tmp_path / "state"),
     }  # fmt: skip
     receipt = run_job(made)

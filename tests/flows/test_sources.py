@@ -100,7 +100,7 @@ def test_a_day_of_a_database_is_published_by_key_and_taken_up_where_it_was_left(
     job: dict[str, Any] = {
         "name": "reviews",
         "source": {
-            "kind": "sql", "connect": "sqlite3:connect", "kwargs": {"database": str(tmp_path / "data.db")},
+            "kind": "sql", "url": f"sqlite:///{tmp_path}/data.db",
             "query": "SELECT * FROM reviews WHERE day = {partition}", "key": "id", "rows_per_unit": 20,
         },
         "preprocess": [{"kind": "derive_columns", "columns": {"good": "stars > 2"}}],

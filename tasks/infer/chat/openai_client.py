@@ -16,12 +16,12 @@ import asyncio
 import json
 import logging
 import math
-import random
 import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
+from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import JobError, RowError, StorageFailed, StorageRefused
 from overnight.tasks.infer.chat.rate_limiter import Pace
 from overnight.tasks.infer.chat.settings import Answer
@@ -74,6 +74,7 @@ class Endpoint:
         logging.getLogger("httpx").setLevel(logging.WARNING)  # or there is a line a request
         asked = httpx.URL(url)
         self._url, self._patience = masked(url.rstrip("/")), patience
+        self._retries = RetryPolicy(patience.max_tries, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
         self._asked = asked.copy_with(path=f"{asked.path.rstrip('/')}/chat/completions")  # before the query
         values = [value for value in asked.params.values() if len(value) >= SHORTEST_SECRET]
         self._secrets = [secret for secret in (key, *values) if secret]
@@ -95,7 +96,7 @@ class Endpoint:
         await self._client.aclose()
 
     async def _patiently(self, body: dict[str, Any]) -> Answer:
-        spent, tries, wait, knows = 0.0, 0, FIRST_WAIT_SECONDS, False
+        spent, tries, knows = 0.0, 0, False
         while True:
             await self._turn(body)
             began, tries = time.monotonic(), tries + 1
@@ -104,7 +105,7 @@ class Endpoint:
                 return await self._once(body, min(self._patience.timeout_seconds, max(left, 1.0)))
             except _Passing as error:
                 problem = error
-            seconds = wait * random.uniform(0.5, 1.5) if problem.after is None else problem.after
+            seconds = self._retries.wait_seconds(tries) if problem.after is None else problem.after
             spent += time.monotonic() - began + seconds  # not what the limits a minute make it wait
             is_over = spent >= self._patience.retry_timeout_seconds
             if not problem.is_limit and (is_over or tries + 1 >= self._patience.max_tries):
@@ -122,7 +123,6 @@ class Endpoint:
                 self._not_before = max(self._not_before, time.monotonic() + seconds)
             _log.info("%s: %s; tried again in %.1f s", self._url, problem, seconds)
             await asyncio.sleep(seconds)
-            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
 
     async def _turn(self, body: dict[str, Any]) -> None:
         while (seconds := self._not_before - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""Rows of a query to any database with a Python driver (DB-API 2). Columns out: the query's, `row_id`, `uri` (null).
+"""Rows of a query to any database that SQLAlchemy knows. Columns out: the query's, `row_id`, `uri` (null).
 
 `key` is a column of the query that names each row for ever; its value is the `row_id`. The keys are listed once, and
 kept in the manifest, a range of them a unit. A row that is gone when it is read is quarantined, and so is one that
@@ -10,26 +10,33 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import islice, pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import AfterValidator, Field, PositiveInt, field_validator
+from pydantic import AfterValidator, Field, PositiveInt, field_validator, model_validator
 
-from overnight.tasks.config.user_code import Target
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.formats.csv_types import known_types
-from overnight.tasks.ingest.formats.dbapi import Database, ParameterStyle
+from overnight.tasks.ingest.formats.sql_query import connection, rows
 from overnight.tasks.ingest.formats.sql_types import column_of, inferred
 from overnight.tasks.ingest.listing.list_files import file_units
 from overnight.tasks.ingest.reading.table_blocks import table_block
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
+from overnight.tasks.masking import masked
 from overnight.tasks.rows import blocks
+from overnight.tasks.state.database import DatabaseUrl
 from overnight.tasks.storage.location import File
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 BYTES_A_ROW = 1024  # nobody knows; blocks of the reading order are packed by it
 SAMPLE_UNITS = 4
+FORMER = ("connect", "kwargs", "paramstyle")  # settings that url took the place of
+SERVER = "${DATABASE_USER}:${DATABASE_PASSWORD}@host/database"
+URLS = {"sqlite3:connect": "sqlite:////absolute/path.db", "psycopg:connect": f"postgresql+psycopg://{SERVER}"}
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -38,14 +45,7 @@ class Sql(Source):
     """The rows of a query, by key."""
 
     kind: Literal["sql"] = "sql"
-    connect: Annotated[
-        Target,
-        Field(description="The driver's function that connects.", examples=["psycopg:connect", "sqlite3:connect"]),
-    ]
-    kwargs: Annotated[
-        dict[str, Any],
-        Field(description="What connect is called with; ${ENV_VAR} expands: {conninfo: ${DATABASE_URL}}."),
-    ] = {}
+    url: DatabaseUrl
     query: Annotated[
         str, Field(min_length=1, description="One SELECT; {partition} stands for the date, as a bound parameter.")
     ]
@@ -61,11 +61,19 @@ class Sql(Source):
     rows_per_unit: Annotated[
         PositiveInt, Field(description="Rows that one query reads, and that are held at once.")
     ] = 1000
-    paramstyle: Annotated[
-        ParameterStyle | None, Field(description="How a query marks a parameter; default: what connect's module says.")
-    ] = None
 
     dated_by: ClassVar[tuple[str, ...]] = ("query",)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_named_by_url(cls, settings: Any) -> Any:
+        if isinstance(settings, dict) and (found := [name for name in FORMER if name in settings]):
+            url = URLS.get(str(settings.get("connect")), f"dialect+driver://{SERVER}")
+            raise ValueError(
+                f"expected the database as url, as the sink takes it, found {', '.join(found)}. Write url: {url} in "
+                "their place"
+            )
+        return settings
 
     @field_validator("query")
     @classmethod
@@ -75,7 +83,7 @@ class Sql(Source):
         return query.strip().removesuffix(";")
 
     def place(self, partition: str) -> str:
-        return f"the query of {self.connect}"
+        return f"the query of {masked(self.url)}"
 
     def is_local(self, partition: str) -> bool:
         return True  # a connection belongs to the thread that made it
@@ -84,8 +92,8 @@ class Sql(Source):
         """A range of keys as a file, whose version lists them."""
         columns = ", ".join([self.key, *([self.version_column] if self.version_column else [])])
         query = f"SELECT {columns} FROM ({self.query}) overnight ORDER BY {self.key}"
-        with self._database().connection() as connection:
-            found = self._database().rows(connection, query, {"partition": partition})
+        with connection(self.url) as opened:
+            found = rows(opened, query, {"partition": partition})
             next(found)  # the names
             last: Any = None
             for some in iter(lambda: list(islice(found, self.rows_per_unit)), []):
@@ -118,9 +126,9 @@ class Sql(Source):
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         sample: list[Any] = []
         names: list[str] = []
-        with self._database().connection() as connection:
+        with connection(self.url) as opened:
             for unit in units.slice(0, SAMPLE_UNITS).to_pylist():
-                names, found = self._fetch(connection, unit)
+                names, found = self._fetch(opened, unit)
                 sample += filter(None, found.values())
         if double := sorted({name for name in names if names.count(name) > 1}):
             raise InputError(f"source.query: expected each column once, found several named {', '.join(double)}.")
@@ -130,12 +138,12 @@ class Sql(Source):
         return pa.schema([(name, self.types.get(name) or kind) for name, kind in kinds.items()])
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        with self._database().connection() as connection:
+        with connection(self.url) as opened:
             for unit in units.to_pylist():
-                names, found = self._fetch(connection, unit)
+                names, found = self._fetch(opened, unit)
                 yield from self._blocks(unit, names, found, schema)
 
-    def _fetch(self, connection: Any, unit: dict) -> tuple[list[str], dict[Any, Any]]:
+    def _fetch(self, opened: "Connection", unit: dict) -> tuple[list[str], dict[Any, Any]]:
         """The names of the columns, and the rows that there are now between the unit's first and last key, by key.
 
         In the place of several with one key is None.
@@ -143,7 +151,7 @@ class Sql(Source):
         about = json.loads(unit["version"])
         values = {"partition": about["partition"], "first": about["keys"][0], "last": about["keys"][-1]}
         query = f"SELECT * FROM ({self.query}) overnight WHERE {self.key} >= {{first}} AND {self.key} <= {{last}}"
-        names, *found = self._database().rows(connection, query, values)
+        names, *found = rows(opened, query, values)
         names = [str(name) for name in names]
         place = _place(self.key, names)
         by_key: dict[Any, Any] = {}
@@ -200,9 +208,6 @@ class Sql(Source):
         if self.on_changed == "quarantine":
             return kind(sentence)
         raise InputError(f"{sentence}. source.on_changed is fail: run with --force for a new list.")
-
-    def _database(self) -> Database:
-        return Database(self.connect, tuple(self.kwargs.items()), self.paramstyle)
 
 
 def _place(column: str, names: list[str]) -> int:

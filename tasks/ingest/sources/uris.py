@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyarrow as pa
 from pydantic import Field
 
+from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import JobError, OvernightError, RowError, StorageFailed
 from overnight.tasks.ingest.formats.json_types import column_of, inferred_type
 from overnight.tasks.ingest.reading.table_blocks import is_damage
@@ -26,7 +27,7 @@ from overnight.tasks.storage.location import File, protocol_of
 from overnight.tasks.storage.transient_errors import is_passing
 
 BYTES_A_FILE = 100_000  # nobody knows; blocks of the reading order are packed by it
-TRIES, FIRST_PAUSE_SECONDS = 4, 0.5
+RETRIES = RetryPolicy(max_tries=4, first_wait_seconds=0.5, longest_wait_seconds=2.0)
 WEB = ("http", "https")
 # They wait for themselves, and one that is gone is gone for all rows. Of other hosts each answers for its own files.
 STORES = ("file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "hf")
@@ -84,15 +85,13 @@ class Uris(WholeFiles):
 
     def contents(self, units: pa.Table) -> list[bytes | Exception]:
         """Fetched together where one storage has several. Raises `StorageFailed` where none of several answers."""
-        found: dict[int, bytes | Exception] = {}
         left = dict(enumerate(units.to_pylist()))
-        for number in range(TRIES):
-            found |= self._fetched(left)
-            left = {i: unit for i, unit in left.items() if _may_pass(unit["uri"], found[i])}
-            if not left:
+        found, waits = self._fetched(left), RETRIES.waits()
+        while left := {i: unit for i, unit in left.items() if _may_pass(unit["uri"], found[i])}:
+            if (seconds := next(waits, None)) is None:
                 break
-            if number < TRIES - 1:
-                time.sleep(FIRST_PAUSE_SECONDS * 2**number)
+            time.sleep(seconds)
+            found |= self._fetched(left)
         if len(left) == len(units) > 1:
             raise StorageFailed(f"cannot read {units['uri'][0]} and {len(left) - 1} more: {found[0]!r}", "ingest")
         return [_blamed(uri, found[i]) for i, uri in enumerate(units["uri"].to_pylist())]

@@ -4,26 +4,28 @@ Column in: `column` (string). Columns out: the chunk in its place, `chunk` (int6
 `chunk_end` (int64): the chunk is the text's characters from one to before the other. `row_id` gets the chunk's number,
 `a.txt#2` or, of a PDF's page, `report.pdf#3.2`. A text without any character but whitespace makes no row.
 
-By characters, a chunk ends with a word where there is a space in its second half, and the next begins with one where
-there is a space in the overlap. By tokens, of the tokenizer that `tokenizer` names and without its special tokens.
+semantic-text-splitter cuts: at the ends of paragraphs where they fit, else of sentences, else of words. Size and
+overlap count characters, or tokens of the tokenizer that `tokenizer` names, without its special tokens. What a chunk
+repeats of the one before are whole such pieces too: at most `overlap`, and often less.
 """
 
+import contextlib
 import hashlib
-import re
-from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
+from overnight.tasks.config.extras import require_extra
 from overnight.tasks.config.package_data import PREFIX, folder_in_package
 from overnight.tasks.errors import ContractError, JobError, RowError
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import apply
 from overnight.tasks.storage.location import expand
 
-Spans = Callable[[str], list[tuple[int, int]]]
+LIBRARY = "semantic-text-splitter"
 
 
 class SplitText(PreprocessStep):
@@ -45,13 +47,16 @@ class SplitText(PreprocessStep):
         return self
 
     def fingerprint(self) -> dict[str, str]:
+        found = {}
+        with contextlib.suppress(PackageNotFoundError):  # `build` tells of that
+            found[LIBRARY] = version(LIBRARY)  # another version may cut elsewhere, and a resume must not
         file = _folder(self.tokenizer) / "tokenizer.json" if self.tokenizer else None
-        if file is None or not file.is_file():
-            return {}
-        return {"tokenizer.json": hashlib.sha256(file.read_bytes()).hexdigest()}
+        if file is not None and file.is_file():
+            found["tokenizer.json"] = hashlib.sha256(file.read_bytes()).hexdigest()
+        return found
 
     def build(self) -> apply.Work:
-        spans = self._spans()
+        splitter = self._splitter()
 
         def split(table: pa.Table) -> apply.Outcome:
             if self.column not in table.column_names:
@@ -62,61 +67,25 @@ class SplitText(PreprocessStep):
             found, failed = [], {}
             for row, text in enumerate(table[self.column].to_pylist()):
                 if isinstance(text, str):
-                    found += [(row, number, text, *span) for number, span in enumerate(spans(text))]
+                    found += [(row, number, *chunk) for number, chunk in enumerate(splitter.chunk_indices(text))]
                 else:
                     what = "no value" if text is None else type(text).__name__
                     failed[row] = RowError(f"{self.column}: expected a text, found {what}")
             columns = {
-                self.column: pa.array([text[start:end] for _, _, text, start, end in found], pa.string()),
+                self.column: pa.array([text for *_, text in found], pa.string()),
                 "chunk": pa.array([number for _, number, *_ in found], pa.int64()),
                 "chunk_start": pa.array([start for *_, start, _ in found], pa.int64()),
-                "chunk_end": pa.array([end for *_, end in found], pa.int64()),
+                "chunk_end": pa.array([start + len(text) for *_, start, text in found], pa.int64()),
             }
             return apply.several(columns, [row for row, *_ in found], [number for _, number, *_ in found], failed)
 
         return split
 
-    def _spans(self) -> Spans:
+    def _splitter(self) -> Any:
+        splitter = require_extra("semantic_text_splitter", "split_text", "preprocess").TextSplitter
         if self.tokenizer is None:
-            return lambda text: list(by_characters(text, self.size, self.overlap))
-        tokenizer = _tokenizer(self.tokenizer)
-        return lambda text: by_tokens(text, _offsets(tokenizer, text), self.size, self.overlap)
-
-
-def by_characters(text: str, size: int, overlap: int) -> Iterator[tuple[int, int]]:
-    """The first character of each chunk and the one after its last. Each ends further on than the one before it."""
-    start = fresh = _first_word(text, 0)  # fresh: the first character that no chunk has
-    while fresh < len(text):
-        end = min(start + size, len(text))
-        if end < len(text) and not text[end].isspace():
-            low = max(start + size // 2, fresh + 1)
-            spaces = [found.start() for found in re.finditer(r"\s", text[low:end])]
-            end = low + spaces[-1] if spaces else end
-        end = start + len(text[start:end].rstrip())
-        yield start, end
-        fresh = _first_word(text, end)
-        start = _next_start(text, end, max(end - overlap, start + 1))
-        start = start if start + size > fresh else fresh
-
-
-def by_tokens(text: str, offsets: list[tuple[int, int]], size: int, overlap: int) -> list[tuple[int, int]]:
-    """The same by tokens, given each token's first character and the one after its last."""
-    offsets = [(start, end) for start, end in offsets if end > start and text[start:end].strip()]
-    starts = range(0, max(len(offsets) - overlap, min(len(offsets), 1)), size - overlap)
-    return [(offsets[first][0], offsets[min(first + size, len(offsets)) - 1][1]) for first in starts]
-
-
-def _next_start(text: str, end: int, wanted: int) -> int:
-    """The first word that begins at `wanted` or later, else `wanted`; what follows `end` where nothing overlaps."""
-    if wanted < end and not text[wanted - 1].isspace():
-        space = re.search(r"\s", text[wanted:end])
-        wanted += space.start() if space else 0
-    return _first_word(text, wanted)
-
-
-def _first_word(text: str, start: int) -> int:
-    found = re.compile(r"\S").search(text, start)
-    return found.start() if found else len(text)
+            return splitter(self.size, self.overlap)
+        return splitter.from_huggingface_tokenizer(_tokenizer(self.tokenizer), self.size, self.overlap)
 
 
 def _folder(tokenizer: str) -> Path:
@@ -137,13 +106,11 @@ def _tokenizer(name: str) -> Any:
         raise JobError(f"split_text: tokenizer {name} cannot be loaded: {error}", "preprocess") from error
     if not tokenizer.is_fast:
         raise JobError(
-            f"split_text: tokenizer {name} does not say where its tokens lie (it has no tokenizer.json). "
+            f"split_text: expected a tokenizer with a tokenizer.json, found {name} without one. "
             "Use another, or leave it out to count characters.",
             "preprocess",
         )
-    return tokenizer
-
-
-def _offsets(tokenizer: Any, text: str) -> list[tuple[int, int]]:
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    return list(encoded["offset_mapping"])
+    counting = tokenizer.backend_tokenizer
+    counting.no_truncation()  # it would count no more tokens than its model reads
+    counting.no_padding()
+    return counting

@@ -15,15 +15,20 @@ from typing import ClassVar, Literal
 
 import pyarrow as pa
 
-from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
-from overnight.tasks.write.sink import DirectorySink, ParquetCompression, as_paths, file_prefix
+from overnight.tasks.write.sink import DirectorySink, ParquetCompression, file_prefix
 from overnight.tasks.write.stream.unwritable_rows import refuse_same_but_for_case
 from overnight.tasks.write.tables import delta
 from overnight.tasks.write.tables.delta_types import delta_schema, fitted
+from overnight.tasks.write.tables.optimistic_commit import (
+    files_without_table,
+    partition_columns,
+    refuse_other_partitioning,
+    remove_files,
+)
 
 
 class DeltaSink(DirectorySink):
@@ -40,19 +45,15 @@ class DeltaSink(DirectorySink):
 
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
         super().refuse_columns(run, schema)
-        refuse_same_but_for_case([*delta.partition_columns(run), *schema.names], "a Delta table")
+        refuse_same_but_for_case([*partition_columns(run), *schema.names], "a Delta table")
         delta_schema(schema)
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         table = delta.open_table(run.sink)
         if table is None:
-            return [path for path in as_paths(run, run.target.names()) if path.rsplit("/", 1)[-1][0] not in "_."]
-        found, expected = table.metadata().partition_columns, delta.partition_columns(run)
-        if found != expected:
-            raise CheckFailed(
-                f"{run.sink}: expected a Delta table partitioned by {expected or 'nothing'}, found one by "
-                f"{found or 'nothing'}. Set sink.partition_column, or choose another sink.path."
-            )
+            return files_without_table(run)
+        found, expected = table.metadata().partition_columns, partition_columns(run)
+        refuse_other_partitioning(run, found, expected, "a Delta table", "sink.path")
         unknown = set(delta.partition_files(table, run)) - known
         return sorted(unknown - _compacted(run.sink, table.version(), unknown))
 
@@ -80,9 +81,7 @@ class DeltaSink(DirectorySink):
         table = delta.open_table(run.sink)
         if table and delta.has_committed(table, run):
             return
-        for name in run.target.names():
-            if name.startswith(file_prefix(run)):
-                (run.target / name).remove()
+        remove_files(run)
 
 
 def _compacted(sink: Location, version: int, paths: set[str]) -> set[str]:

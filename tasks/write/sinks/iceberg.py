@@ -18,15 +18,17 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyarrow as pa
 from pydantic import Field
 
+from overnight.tasks.state.database import DatabaseUrl
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
-from overnight.tasks.write.sink import DirectorySink, ParquetCompression, Sink, as_paths, file_prefix
+from overnight.tasks.write.sink import DirectorySink, ParquetCompression, Sink, file_prefix
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.unwritable_rows import refuse_far_times
 from overnight.tasks.write.tables import iceberg
-from overnight.tasks.write.tables.database import DatabaseUrl, told
+from overnight.tasks.write.tables.database import told
 from overnight.tasks.write.tables.delta_types import fitted
+from overnight.tasks.write.tables.optimistic_commit import files_without_table, remove_files
 
 
 class IcebergSink(DirectorySink):
@@ -59,7 +61,7 @@ class IcebergSink(DirectorySink):
         with told(self.shown(run)):
             table = self._opened().open(run)
         if table is None:
-            return [path for path in as_paths(run, run.target.names()) if path.rsplit("/", 1)[-1][0] not in "_."]
+            return files_without_table(run)
         iceberg.refuse_other_layout(table, run)
         return sorted(set(iceberg.partition_files(table, run)) - known)
 
@@ -98,9 +100,7 @@ class IcebergSink(DirectorySink):
             table = self._opened().open(run)
         if table and iceberg.committed(table, run):
             return
-        for name in run.target.names():
-            if name.startswith(file_prefix(run)):
-                (run.target / name).remove()
+        remove_files(run)
 
     def _opened(self) -> iceberg.Opened:
         return iceberg.Opened(self.catalog, self.catalog_name, self.table)

@@ -22,9 +22,10 @@ from pydantic import Field
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, Record
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, merged_rows, published_schema
-from overnight.tasks.write.sink import DirectorySink, as_paths, file_prefix
+from overnight.tasks.write.sink import DirectorySink, file_prefix
 from overnight.tasks.write.stream.unwritable_rows import refuse_names
 from overnight.tasks.write.tables import lance
+from overnight.tasks.write.tables.optimistic_commit import files_without_table
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class LanceSink(DirectorySink):
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         table = lance.open_table(run.sink)
         if table is None:
-            return [path for path in as_paths(run, run.target.names()) if path.rsplit("/", 1)[-1][0] not in "_."]
+            return files_without_table(run)
         lance.refuse_other_layout(table, run)
         return [] if known else lance.partition_files(table, run)
 

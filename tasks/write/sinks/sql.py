@@ -21,6 +21,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from overnight.tasks.masking import masked
+from overnight.tasks.state.database import DatabaseUrl
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, Record
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, merged_rows, published_schema
@@ -33,7 +34,7 @@ from overnight.tasks.write.stream.unwritable_rows import (
     refuse_same_but_for_case,
 )
 from overnight.tasks.write.tables import sql
-from overnight.tasks.write.tables.database import DatabaseUrl, told
+from overnight.tasks.write.tables.database import told
 from overnight.tasks.write.tables.sql_types import sql_columns
 
 FILE_BYTES = 128 * 2**20

@@ -1,80 +1,23 @@
-"""A database by URL: kept as the job file writes it, its `${ENV_VAR}` filled in where it is used.
-
-A password is written as `${ENV_VAR}` only, so that no receipt, log or task holds one; it may contain any character.
-"""
+"""A database that a sink publishes to: an engine whose transactions hold, and its errors told."""
 
 import contextlib
-import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
-from pydantic import AfterValidator, Field
-
-from overnight.tasks.config.extras import missing
-from overnight.tasks.errors import ContractError, JobError, OvernightError, StorageFailed
-from overnight.tasks.storage.location import expand
+from overnight.tasks.errors import ContractError, OvernightError, StorageFailed
+from overnight.tasks.state import database
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-VARIABLE = re.compile(r"\$\{[^}]*\}")
-SECRETS = re.compile(r"[?&]([^=&]*(?:pass|secret|token|key)[^=&]*)=([^&]*)", re.IGNORECASE)
 SECONDS_TO_WAIT = 60  # for a lock of another publish; and a publish that froze gives up its own after that
 
 
-def _without_secrets(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    if not rest and not VARIABLE.fullmatch(url):
-        raise ValueError("expected a URL as SQLAlchemy takes it, for example postgresql+psycopg://me@host/database")
-    user, at, _ = rest.rpartition("@")
-    password = user.partition(":")[2] if at else ""
-    if password and not VARIABLE.fullmatch(password):
-        raise ValueError("the password stands in it; write ${ENV_VAR} in its place, and set that where the job runs")
-    for name, value in SECRETS.findall(url):
-        if value and not VARIABLE.fullmatch(value) and "/" not in value:  # a path leads to a file
-            raise ValueError(f"{name} stands in it; write ${{ENV_VAR}} in its place, and set that where the job runs")
-    if scheme.startswith("sqlite") and not rest.startswith(("//", "/${", "${")):
-        raise ValueError("expected an absolute path, as in sqlite:////var/lib/results.db")
-    return url
-
-
-DatabaseUrl = Annotated[
-    str,
-    AfterValidator(_without_secrets),
-    Field(
-        description="SQLAlchemy URL; ${ENV_VAR} expands, and a password is written only so.",
-        examples=["postgresql+psycopg://me:${PGPASSWORD}@host/database"],
-    ),
-]
-
-
-def expanded(url: str) -> str:
-    """The URL with `${ENV_VAR}` filled in; in user and password any character may be."""
-    user, at, rest = url.rpartition("@")
-    return VARIABLE.sub(lambda found: quote(expand(found.group()), safe=""), user) + at + expand(rest)
-
-
 def engine(url: str) -> "Engine":
-    """Without a pool: a publish opens a few connections in all. Raises `JobError` for a URL that cannot work."""
-    import sqlalchemy as sa
-
+    """Return an engine for a publish. Raise `JobError` for a URL that cannot work."""
     from overnight.tasks.write.merge.json_values import dump
 
-    try:
-        made = sa.create_engine(
-            expanded(url),
-            poolclass=sa.NullPool,
-            hide_parameters=True,
-            json_serializer=lambda value: dump(value).decode(),
-        )
-    except ImportError as error:
-        raise missing(error.name or "of the database", url, "write") from None
-    except (sa.exc.ArgumentError, ValueError):  # its message may show the password
-        raise JobError(
-            f"{url}: expected a URL of a database whose driver is installed where the job runs, found another.",
-            "write",
-        ) from None
+    made = database.engine(url, "write", json_serializer=lambda value: dump(value).decode())
     if made.dialect.name == "sqlite":
         _begin_at_once(made)
     return made

@@ -12,28 +12,26 @@ that was only paused fails.
 
 import hashlib
 import json
-import random
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import CheckFailed
-from overnight.tasks.state import lease
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.object_store import object_store_uri, storage_options
 from overnight.tasks.write.merge.merge_parts import MergedFile
 from overnight.tasks.write.sink import as_paths
+from overnight.tasks.write.tables import optimistic_commit
 from overnight.tasks.write.tables.delta_types import delta_schema, fitted
+from overnight.tasks.write.tables.optimistic_commit import partition_columns, whole_schema
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
     from deltalake.transaction import CommitProperties, RemoveAction
 
-TRIES, LONGEST_WAIT_SECONDS = 100, 1.0
 TAKEN_BACK = 0
 
 
@@ -47,10 +45,6 @@ def open_table(sink: Location) -> "DeltaTable | None":
         return DeltaTable(object_store_uri(sink), storage_options=storage_options())
     except TableNotFoundError:
         return None
-
-
-def partition_columns(run: Run) -> list[str]:
-    return [run.partition_column] if run.partition_directory else []
 
 
 def columns(table: "DeltaTable") -> pa.Schema:
@@ -81,6 +75,7 @@ def commit(run: Run, files: list[MergedFile], schema: pa.Schema) -> None:
     later run has taken over, `CheckFailed` if the table's columns are others than when the files were made, and
     deltalake's errors.
     """
+    from deltalake.exceptions import CommitFailedError
     from deltalake.transaction import AddAction
 
     added: list[AddAction | RemoveAction] = [
@@ -95,13 +90,9 @@ def commit(run: Run, files: list[MergedFile], schema: pa.Schema) -> None:
         for path, file in zip(as_paths(run, [file.name for file in files]), files, strict=True)
     ]
 
-    def attempt() -> bool:
-        table = open_table(run.sink) or _created(run, schema)
-        if has_committed(table, run):
-            return True  # the answer to an earlier try was lost
+    def replace(table: "DeltaTable") -> None:
         if run.partition_directory and fitted(schema, columns(table)) != schema:
             raise CheckFailed(f"{run.sink}: its columns changed type during the run. Nothing published; run again.")
-        lease.check(run.ledger, run.token)  # after the table was read: whoever takes over now makes the commit fail
         table.create_write_transaction(
             added,
             "overwrite",
@@ -110,35 +101,31 @@ def commit(run: Run, files: list[MergedFile], schema: pa.Schema) -> None:
             [(run.partition_column, "=", run.partition)] if run.partition_directory else None,
             commit_properties=_properties(run, _version(run)),
         )
-        return True
 
-    _until_committed(attempt)
+    optimistic_commit.commit(
+        run,
+        CommitFailedError,
+        lambda: open_table(run.sink) or _created(run, schema),
+        lambda table: has_committed(table, run),
+        replace,
+    )
 
 
 def fence(run: Run) -> bool:
     """Whether the attempt has committed. If not, it cannot any more."""
+    from deltalake.exceptions import CommitFailedError
 
-    def attempt() -> bool:
-        table = open_table(run.sink)
-        if table is None or has_committed(table, run):
-            return table is not None
+    def take_its_place(table: "DeltaTable") -> None:
         table.create_write_transaction(
             [], "append", table.schema(), partition_columns(run), commit_properties=_properties(run, TAKEN_BACK)
         )
-        return False
 
-    return _until_committed(attempt)
-
-
-def _until_committed(attempt: Callable[[], bool]) -> bool:
-    from deltalake.exceptions import CommitFailedError
-
-    for number in range(TRIES - 1):
-        try:
-            return attempt()
-        except CommitFailedError:
-            time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, 0.05 * 2**number)))
-    return attempt()
+    return optimistic_commit.fence(
+        CommitFailedError,
+        lambda: open_table(run.sink),
+        lambda table: has_committed(table, run),
+        take_its_place,
+    )
 
 
 def _created(run: Run, schema: pa.Schema) -> "DeltaTable":
@@ -150,7 +137,7 @@ def _created(run: Run, schema: pa.Schema) -> "DeltaTable":
     try:
         return DeltaTable.create(
             object_store_uri(run.sink),
-            Schema.from_arrow(_whole(run, schema)),
+            Schema.from_arrow(whole_schema(run, schema)),
             partition_by=partition_columns(run),
             storage_options=storage_options(),
             commit_properties=CommitProperties(max_commit_retries=0),
@@ -161,17 +148,11 @@ def _created(run: Run, schema: pa.Schema) -> "DeltaTable":
         raise error
 
 
-def _whole(run: Run, schema: pa.Schema) -> pa.Schema:
-    """`schema` and the partition column; a table without any row has `row_id` at least."""
-    fields = list(schema) or [pa.field("row_id", pa.string())]
-    return pa.schema([*fields, *(pa.field(name, pa.date32()) for name in partition_columns(run))])
-
-
 def _evolved(table: "DeltaTable", run: Run, schema: pa.Schema) -> "Schema":
     """The table's columns, and those of `schema` that are new; just the latter where the whole table is replaced."""
     from deltalake import Schema
 
-    ours = Schema.from_arrow(_whole(run, schema))
+    ours = Schema.from_arrow(whole_schema(run, schema))
     if not run.partition_directory:
         return ours
     known = table.schema().fields
@@ -182,9 +163,8 @@ def _evolved(table: "DeltaTable", run: Run, schema: pa.Schema) -> "Schema":
 def _properties(run: Run, version: int) -> "CommitProperties":
     from deltalake.transaction import CommitProperties, Transaction
 
-    about = {name: getattr(run, name) for name in ("job", "partition", "generation", "attempt", "token")}
     return CommitProperties(
-        custom_metadata={"overnight": about},
+        custom_metadata={"overnight": {**optimistic_commit.about(run), "token": run.token}},
         max_commit_retries=0,
         app_transactions=[Transaction(_application(run), version)],
     )

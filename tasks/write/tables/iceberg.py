@@ -9,9 +9,6 @@ name of an attempt that did not, so that its commit, which may only be paused, f
 
 import contextlib
 import os
-import random
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -20,19 +17,19 @@ import pyarrow as pa
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import CheckFailed
-from overnight.tasks.state import lease
+from overnight.tasks.state.database import expanded
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import is_local
 from overnight.tasks.write.merge.merge_parts import MergedFile
 from overnight.tasks.write.sink import as_paths
-from overnight.tasks.write.tables.database import expanded
+from overnight.tasks.write.tables import optimistic_commit
 from overnight.tasks.write.tables.delta_types import delta_schema, fitted
+from overnight.tasks.write.tables.optimistic_commit import partition_columns, whole_schema
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.table import Table
 
-TRIES, LONGEST_WAIT_SECONDS = 100, 1.0
 COMMITTED, FENCED_OFF = "overnight.attempt", "overnight.fenced-off"
 
 
@@ -83,18 +80,14 @@ def iceberg_schema(schema: pa.Schema) -> pa.Schema:
 def columns(table: "Table", run: Run) -> pa.Schema:
     """The table's columns without the one that it is partitioned by."""
     schema = table.schema().as_arrow()
-    return iceberg_schema(pa.schema([field for field in schema if field.name not in _partition_columns(run)]))
+    return iceberg_schema(pa.schema([field for field in schema if field.name not in partition_columns(run)]))
 
 
 def refuse_other_layout(table: "Table", run: Run) -> None:
     """Raises `CheckFailed` where the table is partitioned otherwise."""
     found = [f"{field.name} ({field.transform})" for field in table.spec().fields]
-    expected = [f"{name} (identity)" for name in _partition_columns(run)]
-    if found != expected:
-        raise CheckFailed(
-            f"{run.sink}: expected an Iceberg table partitioned by {expected or 'nothing'}, found one by "
-            f"{found or 'nothing'}. Set sink.partition_column, or choose another sink.table."
-        )
+    expected = [f"{name} (identity)" for name in partition_columns(run)]
+    optimistic_commit.refuse_other_partitioning(run, found, expected, "an Iceberg table", "sink.table")
 
 
 def partition_files(table: "Table", run: Run) -> list[str]:
@@ -117,47 +110,51 @@ def commit(opened: Opened, run: Run, files: list[MergedFile], schema: pa.Schema)
     Raises `LeaseLost` if a later run has taken over, `CheckFailed` if the table's columns are others than when the
     files were made.
     """
+    from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
     paths = [f"{location(run)}/{path}" for path in as_paths(run, [file.name for file in files])]
 
-    def attempt() -> bool:
-        table = opened.open(run) or _created(opened, run, schema)
-        if committed(table, run):
-            return True  # the answer to an earlier try was lost
+    def replace(table: "Table") -> None:
         if fitted(schema, columns(table, run)) != schema:
             raise CheckFailed(f"{run.sink}: its columns changed type during the run. Nothing published; run again.")
-        lease.check(run.ledger, run.token)  # after the table was read: whoever takes over now makes the commit fail
         transaction = table.transaction()
         with transaction.update_schema() as update:
-            update.union_by_name(_whole(run, schema))
+            update.union_by_name(whole_schema(run, schema))
         _map_names(transaction)
-        about = {f"overnight.{name}": getattr(run, name) for name in ("job", "partition", "generation", "attempt")}
+        about = {f"overnight.{name}": value for name, value in optimistic_commit.about(run).items()}
         with transaction.update_snapshot(snapshot_properties=about).overwrite() as overwrite:
             for file in _data_files(table, run):
                 overwrite.delete_data_file(file)
             for file in parquet_files_to_data_files(table.io, transaction.table_metadata, iter(paths)):
                 overwrite.append_data_file(file)
         transaction.commit_transaction()
-        return True
 
-    _until_committed(attempt)
+    optimistic_commit.commit(
+        run,
+        CommitFailedException,
+        lambda: opened.open(run) or _created(opened, run, schema),
+        lambda table: committed(table, run) is not None,
+        replace,
+    )
 
 
 def fence(opened: Opened, run: Run) -> bool:
     """Whether the attempt has committed. If not, it cannot any more."""
+    from pyiceberg.exceptions import CommitFailedException
 
-    def attempt() -> bool:
-        table = opened.open(run)
-        if table is None or committed(table, run):
-            return table is not None
+    def take_its_place(table: "Table") -> None:
         transaction = table.transaction()
         with transaction.update_snapshot(snapshot_properties={FENCED_OFF: run.attempt}).fast_append():
             pass
         transaction.commit_transaction()
-        return False
 
-    return _until_committed(attempt)
+    return optimistic_commit.fence(
+        CommitFailedException,
+        lambda: opened.open(run),
+        lambda table: committed(table, run) is not None,
+        take_its_place,
+    )
 
 
 def _storage_properties() -> dict[str, str]:
@@ -166,17 +163,6 @@ def _storage_properties() -> dict[str, str]:
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     found = {"s3.endpoint": endpoint, "s3.region": region}
     return {name: value for name, value in found.items() if value}
-
-
-def _until_committed(attempt: Callable[[], bool]) -> bool:
-    from pyiceberg.exceptions import CommitFailedException
-
-    for number in range(TRIES - 1):
-        try:
-            return attempt()
-        except CommitFailedException:
-            time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, 0.05 * 2**number)))
-    return attempt()
 
 
 def _created(opened: Opened, run: Run, schema: pa.Schema) -> "Table":
@@ -188,9 +174,9 @@ def _created(opened: Opened, run: Run, schema: pa.Schema) -> "Table":
     with contextlib.suppress(IntegrityError):
         catalog.create_namespace_if_not_exists(namespace)
     try:
-        transaction = catalog.create_table_transaction(opened.name, _whole(run, schema), location(run))
+        transaction = catalog.create_table_transaction(opened.name, whole_schema(run, schema), location(run))
         with transaction, transaction.update_spec() as spec:
-            for name in _partition_columns(run):
+            for name in partition_columns(run):
                 spec.add_identity(name)
     except TableAlreadyExistsError:
         pass
@@ -208,16 +194,6 @@ def _map_names(transaction: Any) -> None:
 def _data_files(table: "Table", run: Run) -> list[Any]:
     own = f"{run.partition_column} = '{date.fromisoformat(run.partition)}'" if run.partition_directory else "true"
     return [task.file for task in table.scan(row_filter=own).plan_files()]
-
-
-def _partition_columns(run: Run) -> list[str]:
-    return [run.partition_column] if run.partition_directory else []
-
-
-def _whole(run: Run, schema: pa.Schema) -> pa.Schema:
-    """`schema` and the partition column; a table without any row has `row_id` at least."""
-    fields = list(schema) or [pa.field("row_id", pa.string())]
-    return pa.schema([*fields, *(pa.field(name, pa.date32()) for name in _partition_columns(run))])
 
 
 def _widened(kind: pa.DataType) -> pa.DataType:

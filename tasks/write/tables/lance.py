@@ -9,9 +9,7 @@ Each commit's transaction says whose it is: job, partition, generation, attempt.
 
 import json
 import math
-import random
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -23,17 +21,17 @@ import ray
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import CheckFailed, ContractError
-from overnight.tasks.state import lease
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.object_store import object_store_uri, storage_options
 from overnight.tasks.write.merge.merge_parts import MergedFile
+from overnight.tasks.write.tables import optimistic_commit
 from overnight.tasks.write.tables.delta_types import fitted
+from overnight.tasks.write.tables.optimistic_commit import whole_schema
 
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-TRIES, LONGEST_WAIT_SECONDS = 100, 1.0
 VERSIONS_LOOKED_AT = 200  # between a commit and the repair that asks for it
 INDEXED_ROWS = 5_000
 WRITTEN = ".fragments"
@@ -98,10 +96,11 @@ def refuse_no_vectors(schema: pa.Schema, column: str) -> None:
 def complete(run: Run, schema: pa.Schema) -> None:
     """Creates the table, empty, or adds the columns that it lacks; another process may be faster."""
     from lance import LanceOperation
+    from lance.commit import CommitConflictError
 
-    whole = _whole(run, schema)
+    whole = whole_schema(run, schema)
 
-    def attempt() -> bool:
+    def attempt() -> None:
         table = open_table(run.sink)
         if table is None:
             try:
@@ -110,14 +109,13 @@ def complete(run: Run, schema: pa.Schema) -> None:
             except OSError:
                 if open_table(run.sink) is None:
                     raise
-                return attempt()
-            return True
+                attempt()
+            return
         new = [field for field in whole if field.name not in table.schema.names]
         if new:
             table.add_columns(pa.schema(new))
-        return True
 
-    _until_committed(attempt)
+    optimistic_commit.until_committed(attempt, CommitConflictError)
 
 
 def write_fragments(sink: Location, files: list[MergedFile]) -> list[Fragment]:
@@ -154,17 +152,18 @@ def committed(table: "LanceDataset", run: Run) -> int | None:
 def commit(run: Run, fragments: list[Fragment]) -> None:
     """Puts the fragments in the place of the partition's rows. Raises `LeaseLost` if a later run has taken over."""
     from lance import LanceOperation
+    from lance.commit import CommitConflictError
     from lance.fragment import FragmentMetadata
 
-    about = {f"overnight.{name}": getattr(run, name) for name in ("job", "partition", "generation", "attempt")}
+    about = {f"overnight.{name}": value for name, value in optimistic_commit.about(run).items()}
 
-    def attempt() -> bool:
+    def opened() -> "LanceDataset":
         table = open_table(run.sink)
         if table is None:
             raise CheckFailed(f"{run.sink}: the table is gone. Nothing published; run again.")
-        if committed(table, run):
-            return True  # the answer to an earlier try was lost
-        lease.check(run.ledger, run.token)  # after the table was read: whoever takes over now makes the commit fail
+        return table
+
+    def replace(table: "LanceDataset") -> None:
         removed, left = [], []
         held = _rows_of_partition(table, run)
         for fragment in table.get_fragments():
@@ -176,24 +175,25 @@ def commit(run: Run, fragments: list[Fragment]) -> None:
         new = [FragmentMetadata.from_json(fragment.text) for fragment in fragments]
         operation = LanceOperation.Update(removed_fragment_ids=removed, updated_fragments=left, new_fragments=new)
         _commit(run, table.version, operation, about)
-        return True
 
-    _until_committed(attempt)
+    optimistic_commit.commit(run, CommitConflictError, opened, lambda table: committed(table, run) is not None, replace)
 
 
 def fence(run: Run) -> bool:
     """Whether the attempt has committed. If not, it cannot any more."""
     from lance import LanceOperation
+    from lance.commit import CommitConflictError
 
-    def attempt() -> bool:
-        table = open_table(run.sink)
-        if table is None or committed(table, run):
-            return table is not None
+    def take_its_place(table: "LanceDataset") -> None:
         same = LanceOperation.Merge([fragment.metadata for fragment in table.get_fragments()], table.lance_schema)
         _commit(run, table.version, same, {FENCED_OFF: run.attempt})
-        return False
 
-    return _until_committed(attempt)
+    return optimistic_commit.fence(
+        CommitConflictError,
+        lambda: open_table(run.sink),
+        lambda table: committed(table, run) is not None,
+        take_its_place,
+    )
 
 
 def bring_index_up_to_date(sink: Location, column: str, metric: str) -> None:
@@ -251,20 +251,3 @@ def _commit(run: Run, version: int, operation: Any, properties: dict[str, str]) 
 
     transaction = lance.Transaction(version, operation, transaction_properties=properties)
     lance.LanceDataset.commit(object_store_uri(run.sink), transaction, storage_options=storage_options(), max_retries=0)
-
-
-def _until_committed(attempt: Callable[[], bool]) -> bool:
-    from lance.commit import CommitConflictError
-
-    for number in range(TRIES - 1):
-        try:
-            return attempt()
-        except CommitConflictError:
-            time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, 0.05 * 2**number)))
-    return attempt()
-
-
-def _whole(run: Run, schema: pa.Schema) -> pa.Schema:
-    """`schema` and the partition column; a table without any row has `row_id` at least."""
-    names = [run.partition_column] if run.partition_directory else []
-    return pa.schema([*(list(schema) or [("row_id", pa.string())]), *((name, pa.date32()) for name in names)])

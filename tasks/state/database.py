@@ -1,0 +1,75 @@
+"""A database by URL, for the source and the sinks alike: kept as the job file writes it, filled in where it is used.
+
+A password is written as `${ENV_VAR}` only, so that no receipt, log or task holds one; it may contain any character.
+"""
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+from pydantic import AfterValidator, Field
+
+from overnight.tasks.config.extras import missing
+from overnight.tasks.errors import JobError
+from overnight.tasks.storage.location import expand
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+VARIABLE = re.compile(r"\$\{[^}]*\}")
+SECRETS = re.compile(r"[?&]([^=&]*(?:pass|secret|token|key)[^=&]*)=([^&]*)", re.IGNORECASE)
+
+
+def _without_secrets(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    if not rest and not VARIABLE.fullmatch(url):
+        raise ValueError("expected a URL as SQLAlchemy takes it, for example postgresql+psycopg://me@host/database")
+    user, at, _ = rest.rpartition("@")
+    password = user.partition(":")[2] if at else ""
+    if password and not VARIABLE.fullmatch(password):
+        raise ValueError("the password stands in it; write ${ENV_VAR} in its place, and set that where the job runs")
+    for name, value in SECRETS.findall(url):
+        if value and not VARIABLE.fullmatch(value) and "/" not in value:  # a path leads to a file
+            raise ValueError(f"{name} stands in it; write ${{ENV_VAR}} in its place, and set that where the job runs")
+    if scheme.startswith("sqlite") and not rest.startswith(("//", "/${", "${")):
+        raise ValueError("expected an absolute path, as in sqlite:////var/lib/results.db")
+    return url
+
+
+DatabaseUrl = Annotated[
+    str,
+    AfterValidator(_without_secrets),
+    Field(
+        description="SQLAlchemy URL; ${ENV_VAR} expands, and a password is written only so.",
+        examples=["postgresql+psycopg://me:${PGPASSWORD}@host/database"],
+    ),
+]
+
+
+def expanded(url: str) -> str:
+    """The URL with `${ENV_VAR}` filled in; in user and password any character may be."""
+    user, at, rest = url.rpartition("@")
+    return VARIABLE.sub(lambda found: quote(expand(found.group()), safe=""), user) + at + expand(rest)
+
+
+def engine(url: str, stage: str, **options: Any) -> "Engine":
+    """Return an engine without a pool, for a few connections in all, whose errors hold no values.
+
+    Args:
+        url: The URL as the job file writes it.
+        stage: The stage that fails where the URL cannot work.
+        options: Further ones of SQLAlchemy's `create_engine`.
+
+    Raises:
+        JobError: The URL is of no known kind, or its driver is not installed.
+    """
+    import sqlalchemy as sa
+
+    try:
+        return sa.create_engine(expanded(url), poolclass=sa.NullPool, hide_parameters=True, **options)
+    except ImportError as error:
+        raise missing(error.name or "of the database", url, stage) from None
+    except (sa.exc.ArgumentError, ValueError):  # its message may show the password
+        raise JobError(
+            f"{url}: expected a URL of a database whose driver is installed where the job runs, found another.", stage
+        ) from None
