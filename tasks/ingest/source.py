@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from overnight.tasks.config.settings import Leaf
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.versioned_file import SourceFile
-from overnight.tasks.ingest.wait_for import WaitFor
 from overnight.tasks.storage.location import File, Location, is_local
 
 GIB = 2**30
@@ -107,6 +106,25 @@ def too_large(what: str, found: int, most: int, setting: str) -> RowError:
     """The error of a file or row of more bytes than its source's bound."""
     bound = f"expected {what} of at most {setting} = {most:,} bytes, found {found:,}"
     return RowError(f"{bound}. Raise source.{setting} if a worker's memory holds several of that size")
+
+
+class WaitFor(Leaf):
+    """`source.wait_for`: what must be there before the inputs are listed. `listing/wait_for_inputs.py` waits."""
+
+    file: Annotated[
+        str | None,
+        Field(min_length=1, pattern="^[^/]", examples=["_SUCCESS"], description="A marker below source.path."),
+    ] = None
+    quiet_minutes: Annotated[
+        float | None, Field(gt=0, description="No input was added, changed or removed for so long.")
+    ] = None
+    timeout_minutes: Annotated[float, Field(gt=0, description="Then the run fails.")] = 60.0
+
+    @model_validator(mode="after")
+    def _for_something(self) -> "WaitFor":
+        if self.file is None and self.quiet_minutes is None:
+            raise ValueError("expected file, quiet_minutes or both, found neither")
+        return self
 
 
 class FileSource(Source):
