@@ -1,6 +1,6 @@
 """`overnight init`: a job file, and where asked a predictor of one's own, from a few answers. Nothing is overwritten.
 
-Knows which answers there are and what the files then say; `cli.py` asks. The job file is valid, or nothing is written.
+Knows which answers there are and what the files then say; `init.py` asks. The job file is valid, or nothing is written.
 """
 
 import json

@@ -23,7 +23,7 @@ from overnight.tasks.errors import STREAM_STAGES, explain
 from overnight.tasks.masking import masked
 
 
-def run_here(
+def run_locally(
     job_path: Path,
     job: Job,
     partition: str,
@@ -53,7 +53,7 @@ def run_here(
     return receipt
 
 
-def backfill_here(job_path: Path, job: Job, verbose: bool = False, **options: Any) -> None:
+def backfill_locally(job_path: Path, job: Job, verbose: bool = False, **options: Any) -> None:
     """Run a backfill now; `options` are its flow's parameters.
 
     Raises `BackfillFailed` where partitions failed, and `OvernightError` where it could not begin or was cancelled.
@@ -61,7 +61,7 @@ def backfill_here(job_path: Path, job: Job, verbose: bool = False, **options: An
     _run(backfill, {**options, "job": str(job_path)}, job, [], verbose)
 
 
-def search_here(job_path: Path, **question: Any) -> dict[str, Any]:
+def search_locally(job_path: Path, **question: Any) -> dict[str, Any]:
     """What a search finds, now; `question`: its flow's parameters. Raises `OvernightError`. It needs no Ray."""
     try:
         with prefect_server() as url:

@@ -109,7 +109,7 @@ def too_large(what: str, found: int, most: int, setting: str) -> RowError:
 
 
 class WaitFor(Leaf):
-    """`source.wait_for`: what must be there before the inputs are listed. `listing/wait_for_inputs.py` waits."""
+    """What has to be there before the inputs are listed; with both, both."""
 
     file: Annotated[
         str | None,
