@@ -20,7 +20,8 @@ from prefect.blocks.core import Block
 from prefect.events import emit_event
 from prefect.events.worker import EventsWorker
 
-from overnight.flows.job.model import Job, load_job
+from overnight.flows.job.loading import load_job
+from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import Entry, read_ledger
 from overnight.flows.runs.attempt import state_of
 from overnight.flows.schedule.cron import fires

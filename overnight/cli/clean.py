@@ -24,7 +24,7 @@ from overnight.cli.console import VisibleConsole
 @json_option
 def clean(job_path: Path, keep_receipts: int, older_than: int | None, yes: bool, as_json: bool) -> None:
     """Remove old generations and receipts, orphaned staging and samples; never what a run or a reader needs."""
-    from overnight.flows.job.model import load_job
+    from overnight.flows.job.loading import load_job
 
     with exit_on_error():
         job = load_job(job_path)

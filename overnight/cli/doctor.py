@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @json_option
 def doctor(job_path: Path | None, as_json: bool) -> None:
     """Look at all that a run needs, and say what to do: server, worker, queues, Ray, GPU, versions, storage."""
-    from overnight.flows.job.model import load_job
+    from overnight.flows.job.loading import load_job
 
     os.environ.setdefault("OVERNIGHT_STORAGE_RETRY_SECONDS", "5")  # seconds: a person waits
     with exit_on_error():

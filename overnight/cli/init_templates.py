@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from overnight.flows.job.model import is_relative, load_job
+from overnight.flows.job.loading import is_relative, load_job
 from overnight.tasks.errors import JobError
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.storage.location import Location

@@ -54,7 +54,7 @@ def run(
 ) -> None:
     """Run one partition of a job and publish it."""
     start_fork_server()
-    from overnight.flows.job.model import load_job
+    from overnight.flows.job.loading import load_job
     from overnight.flows.schedule.partitions import resolve_partition
     from overnight.tasks.errors import OvernightError
     from overnight.tasks.infer.kinds import imports

@@ -27,7 +27,7 @@ from overnight.cli.console import VisibleConsole
 @json_option
 def search(job_path: Path, as_json: bool, **question: Any) -> None:
     """Find published rows whose embedding is most like that of an image or a text."""
-    from overnight.flows.job.model import load_job
+    from overnight.flows.job.loading import load_job
 
     with exit_on_error():
         from overnight.flows.similarity_search import checked

@@ -17,7 +17,7 @@ from overnight.cli.command import exit_on_error, job_argument, json_option, prin
 def status(job_path: Path, start: datetime | None, end: datetime | None, inputs: bool, as_json: bool) -> None:
     """Show every partition: published, missing, failed, stale or running."""
     from overnight.cli.status_view import input_progress, show_status
-    from overnight.flows.job.model import load_job
+    from overnight.flows.job.loading import load_job
     from overnight.flows.ledger.partition_status import read_ledger
 
     with exit_on_error(), input_progress() as tell:

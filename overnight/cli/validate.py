@@ -13,7 +13,7 @@ from overnight.cli.command import exit_on_error
 @click.option("--schema", is_flag=True, help="Print the JSON schema of job files, for editors.")
 def validate(job_path: Path | None, schema: bool) -> None:
     """Check a job file without running it."""
-    from overnight.flows.job.model import job_schema, load_job
+    from overnight.flows.job.loading import job_schema, load_job
 
     if schema:
         click.echo(json.dumps(job_schema(), indent=2))

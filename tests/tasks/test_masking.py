@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from overnight.flows.doctor.examine import Finding
-from overnight.flows.job.model import job_schema
+from overnight.flows.job.loading import job_schema
 from overnight.flows.runs.attempt import describe_failure
 from overnight.tasks.errors import InputError, JobError, RowError, StageFailed, explain
 from overnight.tasks.masking import masked, masked_in, printable

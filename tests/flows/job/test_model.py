@@ -8,7 +8,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from overnight.flows.job.model import Job, job_schema, load_job, read_job, relative_paths
+from overnight.flows.job.loading import job_schema, load_job, read_job, relative_paths
+from overnight.flows.job.model import Job
 from overnight.flows.job.yaml_loader import parse_yaml
 from overnight.tasks.config.settings import Leaf
 from overnight.tasks.errors import JobError

@@ -15,7 +15,7 @@ import pytest
 from overnight.cli.init import prompt_for_answers
 from overnight.cli.init_templates import MODELS, WORK, Answers, create, find_source, source_kinds, works_for
 from overnight.flows.deploy.prefect_yaml import deployable
-from overnight.flows.job.model import load_job
+from overnight.flows.job.loading import load_job
 from overnight.tasks.errors import JobError
 from tests.flows.conftest import Overnight
 
