@@ -13,8 +13,8 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.config.settings import Leaf
 from overnight.tasks.infer import accelerators
-from overnight.tasks.rows.apply import Outcome
 from overnight.tasks.rows.expressions.parser import Expression
+from overnight.tasks.rows.result import Outcome
 from overnight.tasks.rows.tensors import to_numpy
 from overnight.tasks.storage.location import Location
 

@@ -41,7 +41,7 @@ from overnight.tasks.resources.plan import (
     Plan,
     Pool,
 )
-from overnight.tasks.rows import blocks
+from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.state.read_plan import read_summaries
 from overnight.tasks.state.run import Run
@@ -101,7 +101,7 @@ def infer(
             max_retries=TASK_RETRIES,  # as reading and preprocessing, which it is then fused with
         )
     work = _work(run, dataset, sample, rows_per_part)
-    sample = blocks.first_rows(sample, SAMPLE_ROWS)
+    sample = rebatch.first_rows(sample, SAMPLE_ROWS)
     found = [
         tried(run, model, pool, sample, work.rows * work.each, trying)
         for model, pool, trying in zip(models, plan.pools, begun, strict=True)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.infer.shared_clock import SharedClock
-from overnight.tasks.rows import apply, blocks, nested_rows, tensors
+from overnight.tasks.rows import apply, blocks, nested_rows, rebatch, result, tensors, user_function
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor, user_output
@@ -84,10 +84,10 @@ class Worker:
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         careful = self._careful_calls > 0
         self._careful_calls -= careful
-        yield from blocks.of_bytes(self._done(block, careful), self._bytes_at_once)
+        yield from rebatch.rebatch_bytes(self._done(block, careful), self._bytes_at_once)
 
     def _done(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
-        for piece in blocks.of_length(self.pieces(block, careful), self._predictor.rows_at_once()):
+        for piece in rebatch.rebatch_rows(self.pieces(block, careful), self._predictor.rows_at_once()):
             with self._one_by_one:
                 done = self.run(piece, careful)
             yield done
@@ -112,19 +112,19 @@ class Worker:
     def _apply(self, piece: pa.Table) -> pa.Table:
         return apply.apply(piece, "infer", patiently(self._work, "infer"), self._clock)
 
-    def _work(self, live: pa.Table) -> apply.Outcome:
+    def _work(self, live: pa.Table) -> result.Outcome:
         """Return the model's columns for `live`, null where a row is none of the model's."""
         if not self._where:
             return self._in_calls(live, self._predictor.rows_per_call())
         chosen = np.flatnonzero(self._where.holds(live, f"{self._label}: where", "infer"))
         if not len(chosen):
             none = {self._prefix + column.name: pa.nulls(len(live), column.type) for column in self._columns}
-            return apply.Outcome(none)
+            return result.Outcome(none)
         made = self._in_calls(live.take(chosen), self._predictor.rows_per_call())
         columns = {name: blocks.scattered(column, chosen, len(live)) for name, column in made.columns.items()}
-        return apply.Outcome(columns, failed={int(chosen[row]): error for row, error in made.failed.items()})
+        return result.Outcome(columns, failed={int(chosen[row]): error for row, error in made.failed.items()})
 
-    def _in_calls(self, live: pa.Table, at_once: int) -> apply.Outcome:
+    def _in_calls(self, live: pa.Table, at_once: int) -> result.Outcome:
         """Return the model's columns for `live`, in calls as small as its memory asks for.
 
         Only a row alone is to blame.
@@ -133,7 +133,7 @@ class Worker:
             size = min(self._rows_at_once or at_once, len(live))
             try:
                 pieces = [live[start : start + size] for start in range(0, len(live), size)]
-                return apply.stacked([self.predict(piece) for piece in pieces], [len(piece) for piece in pieces])
+                return result.stacked([self.predict(piece) for piece in pieces], [len(piece) for piece in pieces])
             except Exception as error:
                 if is_device_failure(error):
                     self.guard.end_process(error)
@@ -149,7 +149,7 @@ class Worker:
         """Whether a call was too large for the device."""
         return self._rows_at_once is not None
 
-    def predict(self, live: pa.Table) -> apply.Outcome:
+    def predict(self, live: pa.Table) -> result.Outcome:
         """Return the model's columns for `live`, in one call. Raises what the model raises, and `ContractError`."""
         wanted = self._predictor.inputs()
         for name in wanted or ():
@@ -159,10 +159,10 @@ class Worker:
                     "Name the column in the model's settings, or make it in preprocess."
                 )
         seen = live if wanted is None else live.select(wanted)
-        made = apply.outcome_of(self._predict, seen, "infer", self._label, self._predictor.given)
+        made = user_function.outcome_of(self._predict, seen, "infer", self._label, self._predictor.given)
         columns = {self._prefix + name: values for name, values in made.columns.items()}
         self.made.update(columns)
-        return apply.Outcome(columns, failed=made.failed)
+        return result.Outcome(columns, failed=made.failed)
 
 
 class PreparingWorker(Worker):

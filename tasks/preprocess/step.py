@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from overnight.tasks.config.settings import Leaf
-from overnight.tasks.rows.apply import Work
+from overnight.tasks.rows.result import Work
 
 
 class PreprocessStep(Leaf):
@@ -17,7 +17,7 @@ class PreprocessStep(Leaf):
     rows_at_once: ClassVar[int] = 16  # decoded, a few photos fill as much as many encoded
 
     def build(self) -> Work:
-        """What is called with each table of live rows; see `tasks/rows/apply.py` for what it may return and raise."""
+        """What is called with each table of live rows; see `tasks/rows/result.py` for what it may return and raise."""
         raise TypeError(f"{type(self).__name__} has no build")
 
     def fingerprint(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ import time
 import pyarrow as pa
 
 from overnight.tasks.errors import OvernightError, StorageFailed
-from overnight.tasks.rows.apply import Outcome, Work
+from overnight.tasks.rows.result import Outcome, Work
 from overnight.tasks.storage.transient_errors import is_passing
 
 WAITS_SECONDS = (1, 2, 4, 8)

@@ -17,7 +17,7 @@ from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, r
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.huggingface.per_row_sampling import RowNoise
 from overnight.tasks.infer.predictor import Batch
-from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.rows.result import Outcome
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,7 @@ from overnight.tasks.infer.chat.rate_limiter import Pace
 from overnight.tasks.infer.chat.response_log import Journal
 from overnight.tasks.infer.chat.settings import Conversation
 from overnight.tasks.infer.predictor import Batch, Predict
-from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import Location
 
 ROWS_A_CALL = 16  # few: a call ends with its slowest row, and the next one's requests are under way meanwhile

@@ -20,7 +20,7 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.infer.predictor import Batch, Predictor
 from overnight.tasks.infer.prompt_templates import filled, placeholders
 from overnight.tasks.infer.values_as_text import as_texts
-from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.rows.result import Outcome
 
 Message = dict[str, Any]
 Schema = dict[str, Any]

@@ -10,7 +10,7 @@ from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.device_map import on_devices
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.predictor import Batch, Predict
-from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.rows.result import Outcome
 
 
 class Chat(OwnChat):

@@ -17,7 +17,7 @@ from pydantic import Field, PositiveInt, field_validator
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.chat.remote_chat import Requests
 from overnight.tasks.infer.predictor import Predict
-from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import Location, expand
 
 MILLION = 1_000_000

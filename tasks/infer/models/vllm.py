@@ -26,7 +26,7 @@ from overnight.tasks.infer.chat.server_process import ChildServer
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Model
 from overnight.tasks.infer.predictor import Batch, Predict
-from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import expand
 
 SERVED = "model"  # the name by which its server knows the model

@@ -21,7 +21,7 @@ from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.preprocess.images.complete_lines import missing_lines
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.rows import apply, tensors
+from overnight.tasks.rows import result, tensors
 
 # Without the formats that Pillow hands to other programs (EPS) or recognises without a signature.
 FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "ICO", "JPEG", "JPEG2000", "PNG", "PPM", "QOI", "TIFF", "WEBP")
@@ -39,10 +39,10 @@ class DecodeImage(PreprocessStep):
     column: Annotated[str, Field(description="The column with the encoded images.")] = "image"
     max_image_pixels: MaxImagePixels = MAX_IMAGE_PIXELS
 
-    def build(self) -> apply.Work:
+    def build(self) -> result.Work:
         allow_pixels(self.max_image_pixels)
 
-        def decode(table: pa.Table) -> apply.Outcome:
+        def decode(table: pa.Table) -> result.Outcome:
             if self.column not in table.column_names:
                 raise ContractError(
                     f"decode_image: expected a column {self.column!r}, found {', '.join(table.column_names)}.",
@@ -50,7 +50,7 @@ class DecodeImage(PreprocessStep):
                 )
             encoded = table[self.column]
             if encoded.type == tensors.TENSOR:
-                return apply.Outcome()
+                return result.Outcome()
             if not types.is_binary(encoded.type) and not types.is_large_binary(encoded.type):
                 raise ContractError(
                     f"decode_image: expected encoded images (binary) in column {self.column!r}, found {encoded.type}.",
@@ -63,7 +63,7 @@ class DecodeImage(PreprocessStep):
                     images[row] = decode_image(value.as_buffer(), self.max_image_pixels)
                 except RowError as error:
                     failed[row] = error
-            return apply.Outcome({self.column: _column(images)}, failed=failed)
+            return result.Outcome({self.column: _column(images)}, failed=failed)
 
         return decode
 

@@ -22,7 +22,7 @@ from overnight.tasks.preprocess.images.covering import covering_size
 from overnight.tasks.preprocess.images.scaled_jpeg import decode_scaled
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.preprocess.steps.decode_image import MAX_IMAGE_PIXELS, MaxImagePixels, allow_pixels, decode_image
-from overnight.tasks.rows import apply, tensors
+from overnight.tasks.rows import result, tensors
 
 # A strip whose scaled size is so many times its crop is cropped while it is scaled: 1 x 100,000 pixels would become
 # 15 GB. Elsewhere cropping afterwards is kept, since Pillow rounds between its two passes and orders them by size.
@@ -55,7 +55,7 @@ class ResizeImage(PreprocessStep):
             raise ValueError("resample: decode: fast has a filter of its own. Leave one of them out")
         return self
 
-    def build(self) -> apply.Work:
+    def build(self) -> result.Work:
         height, width = self.size if isinstance(self.size, tuple) else (self.size, self.size)
         allow_pixels(self.max_image_pixels)
         if self.decode == "fast":
@@ -73,7 +73,7 @@ class ResizeImage(PreprocessStep):
                 )
             return of_array(decode_image(encoded.as_buffer(), self.max_image_pixels))
 
-        def resize(table: pa.Table) -> apply.Outcome:
+        def resize(table: pa.Table) -> result.Outcome:
             images = self._images(table)
             is_decoded = images.type == tensors.TENSOR
             resized = np.zeros((len(table), height, width, 3), np.uint8)
@@ -84,7 +84,7 @@ class ResizeImage(PreprocessStep):
                     resized[row] = one(image)
                 except RowError as error:
                     failed[row] = error
-            return apply.Outcome({self.column: resized}, failed=failed)
+            return result.Outcome({self.column: resized}, failed=failed)
 
         return resize
 

@@ -20,7 +20,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from overnight.tasks.config.package_data import PREFIX, folder_in_package
 from overnight.tasks.errors import ContractError, JobError, RowError
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.rows import apply
+from overnight.tasks.rows import result
 from overnight.tasks.storage.location import expand
 
 Spans = Callable[[str], list[tuple[int, int]]]
@@ -50,10 +50,10 @@ class SplitText(PreprocessStep):
             return {}
         return {"tokenizer.json": hashlib.sha256(file.read_bytes()).hexdigest()}
 
-    def build(self) -> apply.Work:
+    def build(self) -> result.Work:
         spans = self._spans()
 
-        def split(table: pa.Table) -> apply.Outcome:
+        def split(table: pa.Table) -> result.Outcome:
             if self.column not in table.column_names:
                 raise ContractError(
                     f"split_text: expected a column {self.column!r}, found {', '.join(table.column_names)}.",
@@ -72,7 +72,7 @@ class SplitText(PreprocessStep):
                 "chunk_start": pa.array([start for *_, start, _ in found], pa.int64()),
                 "chunk_end": pa.array([end for *_, end in found], pa.int64()),
             }
-            return apply.several(columns, [row for row, *_ in found], [number for _, number, *_ in found], failed)
+            return result.several(columns, [row for row, *_ in found], [number for _, number, *_ in found], failed)
 
         return split
 

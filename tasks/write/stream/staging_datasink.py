@@ -23,11 +23,11 @@ from overnight.tasks.rows.blocks import (
     LIVE,
     MEASURED_STAGES,
     QUARANTINED,
-    joined,
     left_out,
     live_rows,
     with_errors,
 )
+from overnight.tasks.rows.rebatch import joined
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor

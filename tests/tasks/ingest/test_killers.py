@@ -13,7 +13,7 @@ import pytest
 
 from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.source import Source
-from overnight.tasks.rows import blocks
+from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
@@ -93,7 +93,7 @@ def read(sending: Connection, asked: Any, units: pa.Table, source: Source, run: 
         return getattr(asked, method)(*given)
 
     vars(supervisor).update(ask=ask, tell=ask, is_there=lambda run: True)
-    table = blocks.joined(read_units(units, source, run, None))
+    table = rebatch.joined(read_units(units, source, run, None))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)

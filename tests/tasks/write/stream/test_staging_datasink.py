@@ -15,7 +15,7 @@ from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.resources.plan import BYTES_A_ROW, SECONDS_A_ROW
-from overnight.tasks.rows import apply, tensors
+from overnight.tasks.rows import apply, result, tensors
 from overnight.tasks.rows import blocks as rows
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.read_plan import PENDING, read_block, write_order
@@ -55,7 +55,7 @@ def test_every_row_is_settled_as_it_ended_and_only_live_rows_are_written(tmp_pat
     done = apply.apply(
         block(0, 0, 4, x=[1, 2, 3, 4]),
         "preprocess",
-        lambda live: apply.Outcome(keep=np.array([True, False, True, True]), failed={3: ValueError("no")}),
+        lambda live: result.Outcome(keep=np.array([True, False, True, True]), failed={3: ValueError("no")}),
     )
     end = rows.settled_block({}, 0, [5], rows.END)
     staged = StagingDatasink(make_run(tmp_path / "other"), "zstd", 10).write(
