@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from overnight.flows.job.model import Job
 from overnight.flows.job.validation_errors import explain
 from overnight.flows.job.yaml_loader import parse_yaml
+from overnight.tasks.config.masking import secrets_in
 from overnight.tasks.errors import JobError
-from overnight.tasks.masking import secrets_in
 
 PATHS = (("source", "path"), ("sink", "path"), ("state",))
 

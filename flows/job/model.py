@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from overnight.flows.job.schedule import Schedule
+from overnight.tasks.config.masking import masked_in
 from overnight.tasks.config.settings import Leaf
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.ingest.kinds import Source
-from overnight.tasks.masking import masked_in
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.shuffle.kinds import Shuffle
 from overnight.tasks.write.kinds import AnySink, Checks

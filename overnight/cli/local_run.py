@@ -19,8 +19,8 @@ from overnight.flows.runs.attempt import bury_publisher, describe_run, fresh_rec
 from overnight.flows.runs.cancellation import RunCancelled, interruptible
 from overnight.flows.runs.local_server import prefect_server, ui_address
 from overnight.flows.similarity_search import similarity_search
+from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import STREAM_STAGES, explain
-from overnight.tasks.masking import masked
 
 
 def run_locally(

@@ -20,7 +20,7 @@ from overnight.cli.command import (
     verbose_option,
 )
 from overnight.cli.console import VisibleConsole
-from overnight.tasks.masking import masked
+from overnight.tasks.config.masking import masked
 from overnight.tasks.workers import fork_server
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.config import user_frames
+from overnight.tasks.config.masking import masked, printable
 from overnight.tasks.errors import RowError
-from overnight.tasks.masking import masked, printable
 from overnight.tasks.rows import nested_rows
 from overnight.tasks.rows.tensors import Column, to_arrow
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import TooManyQuarantined
-from overnight.tasks.masking import masked
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import QUARANTINE

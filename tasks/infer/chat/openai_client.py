@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
+from overnight.tasks.config.masking import HIDDEN, masked
 from overnight.tasks.errors import JobError, RowError, StorageFailed, StorageRefused
 from overnight.tasks.infer.chat.rate_limiter import Pace
 from overnight.tasks.infer.chat.settings import Answer
-from overnight.tasks.masking import HIDDEN, masked
 
 if TYPE_CHECKING:
     import httpx
