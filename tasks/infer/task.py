@@ -17,17 +17,11 @@ from overnight.tasks.infer.autotune.plan_summary import explanation
 from overnight.tasks.infer.autotune.trial import Failed, Trial
 from overnight.tasks.infer.autotune.trial_runner import begin_trials, is_forked, tried
 from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose, stream_seconds_a_row
+from overnight.tasks.infer.forked_worker import ForkedPreparingWorker, ForkedWorker
+from overnight.tasks.infer.heavy_columns import drop_heavy, heavy_columns
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
-from overnight.tasks.infer.worker import (
-    ForkedPreparingWorker,
-    ForkedWorker,
-    Prepare,
-    PreparingWorker,
-    Worker,
-    drop_heavy,
-    heavy_columns,
-)
+from overnight.tasks.infer.worker import Prepare, PreparingWorker, Worker
 from overnight.tasks.resources.cluster import missing_now
 from overnight.tasks.resources.plan import (
     BYTES_A_ROW,

@@ -17,8 +17,8 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.ffmpeg import load_av, opened, refuse_cut
 from overnight.tasks.preprocess.file_rows import Made, made_of_each
+from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, MaxImagePixels
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.preprocess.steps.decode_image import MAX_IMAGE_PIXELS, MaxImagePixels
 from overnight.tasks.rows import result
 
 EXPECTED = "sample_frames: expected a video file"

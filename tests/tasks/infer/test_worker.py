@@ -14,10 +14,12 @@ from pydantic import ValidationError
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer.autotune.trial import Trying
+from overnight.tasks.infer.forked_worker import ForkedPreparingWorker
+from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 from overnight.tasks.infer.task import columns_read, strategy
-from overnight.tasks.infer.worker import ForkedPreparingWorker, PreparingWorker, Worker, drop_heavy
+from overnight.tasks.infer.worker import PreparingWorker, Worker
 from overnight.tasks.preprocess.run_steps import run_steps
 from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
 from overnight.tasks.resources.plan import Pool

@@ -12,8 +12,9 @@ from PIL import Image, ImageFile
 from pydantic import ValidationError
 
 from overnight.tasks.errors import ContractError
+from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, allow_pixels
 from overnight.tasks.preprocess.images.scaled_jpeg import decode_scaled
-from overnight.tasks.preprocess.steps.decode_image import MAX_IMAGE_PIXELS, DecodeImage, allow_pixels
+from overnight.tasks.preprocess.steps.decode_image import DecodeImage
 from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from overnight.tasks.rows import apply, blocks, rebatch, tensors
 from tests.tasks.blocks import source_block

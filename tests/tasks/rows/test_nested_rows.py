@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.infer.worker import Worker, drop_heavy
+from overnight.tasks.infer.heavy_columns import drop_heavy
+from overnight.tasks.infer.worker import Worker
 from overnight.tasks.preprocess.steps.filter_rows import FilterRows
 from overnight.tasks.rows import apply, blocks, nested_rows, rebatch, result, tensors
 from overnight.tasks.state import row_ranges, staged_parts
