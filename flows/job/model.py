@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from overnight.flows.job.schedule import Schedule
 from overnight.tasks.config.masking import masked_in
-from overnight.tasks.config.settings import Leaf
+from overnight.tasks.config.settings import Settings
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.preprocess.kinds import Step
@@ -19,7 +19,7 @@ from overnight.tasks.write.kinds import AnySink, Checks
 RECORDED_AS = {"keep_columns": "keep"}  # in fingerprints and receipts, which a new name of a setting does not change
 
 
-class Job(Leaf):
+class Job(Settings):
     """One job: where rows come from, what is done with them, where they go and when."""
 
     name: Annotated[

@@ -8,10 +8,10 @@ from cronsim import CronSim, CronSimError
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from overnight.flows.job.validation_errors import nearest
-from overnight.tasks.config.settings import Leaf
+from overnight.tasks.config.settings import Settings
 
 
-class Schedule(Leaf):
+class Schedule(Settings):
     """When the job runs by itself and which partition it then takes."""
 
     cron: Annotated[str, Field(description="Five cron fields.", examples=["0 2 * * *"])]

@@ -59,7 +59,7 @@ class Worker:
         self._predictor, self._run, self._prefix = predictor, run, prefix
         self._drop_heavy, self._earlier, self._keep = drop_heavy, tuple(earlier), set(keep)
         self._bytes_stay = bytes_stay
-        self._label = f"inference {predictor.name or predictor.kind}"  # type: ignore[attr-defined]
+        self._label = f"inference {predictor.name or predictor.kind}"
         self._source = f"infer {predictor.shown_name()}{' (trial)' if is_trial else ''}"
         self._is_trial = is_trial
         self.guard = Guard(run, "infer", self._label, pace)
@@ -76,7 +76,7 @@ class Worker:
         self._rows_at_once: int | None = None
         self.made: set[str] = set()  # names of the columns that the model added
         with self.collected():
-            self._predict = predictor.load_with(run.answers / (predictor.name or predictor.kind))  # type: ignore[attr-defined]
+            self._predict = predictor.load_with(run.answers / (predictor.name or predictor.kind))
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         careful = self._careful_calls > 0

@@ -4,6 +4,7 @@
 for columns, endpoint.py for what is tried again and whose fault a failure is, journal.py for what a crash repeats.
 """
 
+import abc
 import math
 from typing import Annotated, Any, ClassVar
 
@@ -60,9 +61,9 @@ class Requests(Conversation):
     def warms_up(self) -> bool:
         return False
 
+    @abc.abstractmethod
     def body(self, messages: Any) -> dict[str, Any]:
         """What is asked for a row."""
-        raise TypeError(f"{type(self).__name__} has no body")
 
     def plain_body(self, model: str, messages: Any) -> dict[str, Any]:
         """As every such endpoint takes it."""

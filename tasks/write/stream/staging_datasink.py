@@ -35,8 +35,6 @@ from overnight.tasks.write.merge.output_schema import publishable
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.unwritable_rows import unfit_rows
 
-ANY_SINK = Sink()
-
 
 @dataclass
 class Staged:
@@ -52,7 +50,7 @@ class StagingDatasink(Datasink[Staged]):
     staged: of all calls, once it is over.
     """
 
-    def __init__(self, run: Run, compression: str, rows_per_part: int, sink: Sink = ANY_SINK) -> None:
+    def __init__(self, run: Run, compression: str, rows_per_part: int, sink: Sink) -> None:
         self._run, self._compression, self._rows_per_part, self._sink = run, compression, rows_per_part, sink
         self.staged = Staged()
 

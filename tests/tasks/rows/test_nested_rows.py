@@ -19,6 +19,7 @@ from overnight.tasks.preprocess.steps.filter_rows import FilterRows
 from overnight.tasks.rows import apply, blocks, nested_rows, rebatch, result, tensors
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.write.merge.merge_parts import merge, published_schema
+from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 from tests.tasks.blocks import source_block
 from tests.tasks.infer.test_worker import Counting
@@ -168,7 +169,7 @@ def test_a_model_sees_made_rows_in_batches_of_its_size(tmp_path: Path) -> None:
 def test_a_part_holds_all_rows_made_of_what_it_settles(tmp_path: Path) -> None:
     done = apply.apply(files([2, 0, 3, -1]), "preprocess", paged)
     run = make_run(tmp_path)
-    StagingDatasink(run, "zstd", 10).write([done[:1], done[1:]], SimpleNamespace(task_idx=0))
+    StagingDatasink(run, "zstd", 10, ParquetSink(path="-")).write([done[:1], done[1:]], SimpleNamespace(task_idx=0))
     (record,) = staged_parts.read_records(run.parts)
     merged = row_ranges.merge([record.ranges])
     found = {
@@ -199,7 +200,7 @@ def test_attempts_that_cut_differently_and_overlap_publish_each_row_s_output_onc
             for task, place in enumerate(range(begin, end, length)):
                 piece = block[place : min(place + length, end)]
                 marked = apply.apply(piece, "infer", lambda live, by=attempt: result.Outcome({"by": [by] * len(live)}))
-                StagingDatasink(run, "zstd", 1).write([marked], SimpleNamespace(task_idx=task))
+                StagingDatasink(run, "zstd", 1, ParquetSink(path="-")).write([marked], SimpleNamespace(task_idx=task))
         records = staged_parts.read_records(run.parts)
         merged = row_ranges.merge([record.ranges for record in records])
         sizes = (run.parts, records, merged, published_schema(records), run.parts, "f", "", "zstd", 2**30)
