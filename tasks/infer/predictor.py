@@ -162,7 +162,7 @@ class Predictor(Leaf):
         describe it.
         """
 
-    def load_with(self, journal: Location | None) -> Predict:
+    def load_with(self, log_place: Location | None) -> Predict:
         """`load`, for a model each of whose answers costs: a directory in which a run keeps them until its publish."""
         return self.load()
 

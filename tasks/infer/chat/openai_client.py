@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from overnight.tasks.config.masking import HIDDEN, masked
 from overnight.tasks.errors import JobError, RowError, StorageFailed, StorageRefused
-from overnight.tasks.infer.chat.rate_limiter import Pace
+from overnight.tasks.infer.chat.rate_limiter import RateLimiter
 from overnight.tasks.infer.chat.settings import Answer
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _log = logging.getLogger("overnight.endpoint")
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """How long a request waits for its answer, how long all tries of a row take, and how many blame it."""
 
     timeout_seconds: float
@@ -53,7 +53,7 @@ class Patience:
     max_tries: int
 
 
-class _Passing(Exception):
+class _TransientError(Exception):
     """Waiting may help: for so many seconds, if the server says."""
 
     def __init__(self, what: str, after: float | None = None, is_limit: bool = False, is_answer: bool = False) -> None:
@@ -65,7 +65,7 @@ class Endpoint:
     """Messages show `url` without the values of its query, and never `key`. All of it is used from one event loop."""
 
     def __init__(
-        self, url: str, key: str | None, at_once: int, patience: Patience, requests: Pace, tokens: Pace
+        self, url: str, key: str | None, at_once: int, patience: RetryPolicy, requests: RateLimiter, tokens: RateLimiter
     ) -> None:
         import httpx
 
@@ -91,9 +91,6 @@ class Endpoint:
         async with self._slots:
             return await self._patiently(body)
 
-    async def close(self) -> None:
-        await self._client.aclose()
-
     async def _patiently(self, body: dict[str, Any]) -> Answer:
         spent, tries, wait, knows = 0.0, 0, FIRST_WAIT_SECONDS, False
         while True:
@@ -102,7 +99,7 @@ class Endpoint:
             left = self._patience.retry_timeout_seconds - spent
             try:
                 return await self._once(body, min(self._patience.timeout_seconds, max(left, 1.0)))
-            except _Passing as error:
+            except _TransientError as error:
                 problem = error
             seconds = wait * random.uniform(0.5, 1.5) if problem.after is None else problem.after
             spent += time.monotonic() - began + seconds  # not what the limits a minute make it wait
@@ -139,7 +136,7 @@ class Endpoint:
             harmless |= {name: 1 for name in ("max_tokens", "max_completion_tokens") if name in body}
             try:
                 await self._once({"model": body["model"], **harmless}, min(self._patience.timeout_seconds, 20.0))
-            except (_Passing, RowError):
+            except (_TransientError, RowError):
                 return False
             return True
 
@@ -150,9 +147,9 @@ class Endpoint:
             async with asyncio.timeout(seconds):
                 response = await self._client.post(self._asked, json=body, timeout=None)
         except TimeoutError:
-            raise _Passing(f"no answer within {seconds:.3g} s") from None
+            raise _TransientError(f"no answer within {seconds:.3g} s") from None
         except httpx.TransportError as error:
-            raise _Passing(f"{type(error).__name__}: {self._shown(str(error))}") from None
+            raise _TransientError(f"{type(error).__name__}: {self._shown(str(error))}") from None
         if response.status_code != 200:
             raise self._refusal(response)
         answer = self._answer(response.content)
@@ -171,7 +168,7 @@ class Endpoint:
         if status in WRONG or status < 400:
             return JobError(f"{self._url}: {WRONG.get(status, 'expected an answer')}: {what}", "infer")
         if status in (408, 409, 425, 429) or (status >= 500 and status != 501):
-            return _Passing(what, _retry_after(response), is_limit=status == 429)
+            return _TransientError(what, _retry_after(response), is_limit=status == 429)
         return RowError(f"expected an answer, found {what}")
 
     def _answer(self, content: bytes) -> Answer:
@@ -184,12 +181,12 @@ class Endpoint:
             counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             shown = self._shown(content[:80].decode(errors="replace"))
-            raise _Passing(f"expected a chat completion, found {shown!r}", is_answer=True) from None
+            raise _TransientError(f"expected a chat completion, found {shown!r}", is_answer=True) from None
         if not isinstance(text, str):
             why = message.get("refusal") or f"finish_reason {reason}"
             raise RowError(f"expected a text as answer, found none: {self._shown(str(why))}")
         if not all(count is None or isinstance(count, int) for count in counts):
-            raise _Passing(f"expected numbers of tokens, found {counts}", is_answer=True)
+            raise _TransientError(f"expected numbers of tokens, found {counts}", is_answer=True)
         return Answer(text, counts[0], counts[1], reason if isinstance(reason, str) else None)
 
     def _shown(self, text: str) -> str:

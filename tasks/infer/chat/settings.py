@@ -36,7 +36,7 @@ class Answer:
     finish_reason: str | None
 
 
-class Conversation(Predictor):
+class ChatSettings(Predictor):
     """Settings of a chat completion a row."""
 
     user: Annotated[str, Field(min_length=1, description="The user's message, with {column} for values.")]
