@@ -35,7 +35,7 @@ from workloads import WORKLOADS, photos
 from overnight.tasks.ingest.listing.pending_units import write_pending
 from overnight.tasks.ingest.listing.take_manifest import take_manifest
 from overnight.tasks.ingest.reading.datasource import ManifestDatasource
-from overnight.tasks.ingest.sources.images import Images
+from overnight.tasks.ingest.sources.media_files import Images
 from overnight.tasks.shuffle.order import ShuffleFiles
 from overnight.tasks.shuffle.reorder import reorder
 from overnight.tasks.state import read_plan, row_ranges

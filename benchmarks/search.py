@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.search.ann import index_groups, nearest_indexed
-from overnight.tasks.search.knn import nearest
+from overnight.tasks.search.knn import described, nearest
 from overnight.tasks.search.published_rows import LanceRows, newest_version
-from overnight.tasks.search.result_columns import described
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.tables.lance import bring_index_up_to_date
 

@@ -25,7 +25,8 @@ from typing import Any
 
 import yaml
 
-from overnight.flows.job.model import Job, load_job
+from overnight.flows.job.loading import load_job
+from overnight.flows.job.model import Job
 from overnight.flows.runs.attempt import describe_run
 from overnight.tasks.state.manifest import write_manifest
 from overnight.tasks.state.run import FORMAT_VERSION, Run

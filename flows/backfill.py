@@ -35,7 +35,8 @@ from overnight.flows.backfill_plan import (
     summary,
     write_record,
 )
-from overnight.flows.job.model import Job, load_job
+from overnight.flows.job.loading import load_job
+from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Setting
 from overnight.flows.ledger.artifacts import show_partitions
 from overnight.flows.runs.cancellation import cancellable, stoppable

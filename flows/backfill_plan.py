@@ -11,11 +11,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from overnight.flows.job.model import Job, load_job
+from overnight.flows.job.loading import load_job
+from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import Entry, Status, read_ledger
 from overnight.flows.runs.attempt import state_of
+from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import JobError
-from overnight.tasks.masking import masked
 from overnight.tasks.state.run import now, read_json, write_json
 from overnight.tasks.storage.location import Location
 

@@ -8,7 +8,8 @@ import prefect.runtime
 from prefect import Task, flow, get_run_logger
 from prefect.futures import PrefectFuture
 
-from overnight.flows.job.model import Job, load_job
+from overnight.flows.job.loading import load_job
+from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Day, RowLimit, Setting
 from overnight.flows.ledger.artifacts import partitions_shown
 from overnight.flows.runs.attempt import (

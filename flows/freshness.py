@@ -15,17 +15,19 @@ from pathlib import Path
 
 import prefect.runtime
 from prefect import flow, get_run_logger
+from prefect.blocks.abstract import NotificationBlock
+from prefect.blocks.core import Block
 from prefect.events import emit_event
 from prefect.events.worker import EventsWorker
 
-from overnight.flows.job.model import Job, load_job
-from overnight.flows.ledger.notification import notify
+from overnight.flows.job.loading import load_job
+from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import Entry, read_ledger
 from overnight.flows.runs.attempt import state_of
 from overnight.flows.schedule.cron import fires
 from overnight.flows.schedule.deadlines import Due, deadline_after, due_at, due_by, scheduled
 from overnight.flows.schedule.partitions import parse_day, resolve_partition
-from overnight.tasks.errors import OvernightError
+from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.state import lease
 from overnight.tasks.state.run import now, read_json, write_json
 from overnight.tasks.storage.location import Location
@@ -33,6 +35,10 @@ from overnight.tasks.storage.location import Location
 EVENT = "overnight.partition.late"
 UNTOLD = timedelta(days=7)  # for so long a notification that failed is tried again
 FLUSH_SECONDS = 5.0
+
+
+class NotificationFailed(OvernightError):
+    """The Prefect block did not take a notification."""
 
 
 def run_name() -> str:
@@ -136,3 +142,31 @@ def _tell(job: Job, due: Due, entry: Entry, record: Location) -> None:
         )
         told["notified_at"] = now()
         write_json(record, told)
+
+
+def notify(block: str, subject: str, text: str) -> None:
+    """Send it through the Prefect block `type/name`, and log no address of it.
+
+    Raise `JobError` if there is no such block, and `NotificationFailed` if it cannot send.
+    """
+    import prefect.blocks.notifications  # noqa: F401 - so that Prefect knows its types
+
+    try:
+        found = Block.load(block)
+    except ValueError as error:
+        raise JobError(
+            f"schedule.notify: expected a block {block} on the Prefect server, found none ({error}). Make it in the "
+            "UI under Blocks, or name another: `prefect block ls` lists them."
+        ) from None
+    if not isinstance(found, NotificationBlock):
+        raise JobError(f"schedule.notify: expected a notification block, found {block}, a {type(found).__name__}.")
+    try:
+        with found.raise_on_failure():
+            found.notify(text, subject)  # type: ignore[unused-coroutine]
+    except Exception as error:
+        # Its words may hold the address, which is a secret.
+        status = getattr(getattr(error, "response", None), "status_code", "")
+        raise NotificationFailed(
+            f"schedule.notify: {block} did not take the notification: {type(error).__name__} {status}".rstrip()
+            + ". It is sent again by the next check of the partition, or at the next deadline, for a week."
+        ) from None

@@ -17,7 +17,8 @@ import prefect.runtime
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
-from overnight.flows.job.model import Job, load_job
+from overnight.flows.job.loading import load_job
+from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import read_ledger
 from overnight.flows.schedule.partitions import parse_day, resolve_partition
 from overnight.tasks.artifacts import artifact_key, cell, dispensable

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from overnight.tasks.masking import masked
+from overnight.tasks.config.masking import masked
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ They travel between processes, so each carries only strings and pickles as itsel
 in a URL, nor a character that a terminal obeys.
 """
 
-from overnight.tasks.masking import masked, printable
+from overnight.tasks.config.masking import masked, printable
 
 # Ray's errors for processes, nodes and objects that are gone, by name: nothing here may load Ray.
 LOST = frozenset(

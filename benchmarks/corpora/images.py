@@ -9,8 +9,9 @@ import ours
 from judging import Refused
 from kind import Kind, ends_in
 
-from overnight.tasks.ingest.sources.images import Images
-from overnight.tasks.preprocess.steps.decode_image import DecodeImage, allow_pixels
+from overnight.tasks.ingest.sources.media_files import Images
+from overnight.tasks.preprocess.images.decode import allow_pixels
+from overnight.tasks.preprocess.steps.decode_image import DecodeImage
 from overnight.tasks.rows import tensors
 
 

@@ -8,7 +8,7 @@ import ours
 from judging import Refused
 from kind import Kind, ends_in
 
-from overnight.tasks.ingest.sources.pdf import Pdf
+from overnight.tasks.ingest.sources.media_files import Pdf
 from overnight.tasks.preprocess.steps.pdf_text import PdfText
 
 Page = tuple[int, str]

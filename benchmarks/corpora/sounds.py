@@ -9,7 +9,7 @@ import ours
 from judging import Refused
 from kind import Kind, ends_in
 
-from overnight.tasks.ingest.sources.audio import Audio
+from overnight.tasks.ingest.sources.media_files import Audio
 from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
 from overnight.tasks.rows import tensors
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from overnight.tasks.ingest.sources.audio import Audio
+from overnight.tasks.ingest.sources.media_files import Audio
 
 RATE, SECONDS = 16_000, 1.0
 EXTENSIONS = {"WAV": "wav", "WAVEX": "wav", "RF64": "wav", "AIFF": "aiff", "AU": "au", "CAF": "caf", "FLAC": "flac",

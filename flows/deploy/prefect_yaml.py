@@ -11,7 +11,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from overnight.flows.deploy.deployments import DEPLOYED, NotDeployed, flow_at
-from overnight.flows.job.model import Job, load_job, read_job, relative_paths
+from overnight.flows.job.loading import load_job, read_job, relative_paths
+from overnight.flows.job.model import Job
 from overnight.tasks.errors import JobError
 
 PREFECT_FILE = Path("deployments/prefect.yaml")

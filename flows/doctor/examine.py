@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from overnight.flows.job.model import Job
-from overnight.tasks.masking import masked
+from overnight.tasks.config.masking import masked
 
 Level = Literal["ok", "warning", "wrong"]
 

@@ -1,94 +1,26 @@
-"""The job model: what a job file may say, and how one is read. Each section is its room's union of leaves.
+"""The job model: what a job file may say. Each section is its room's union of leaves."""
 
-Nothing here is expanded: `{partition}` and `${ENV_VAR}` stay as they are written until the place where they are used.
-"""
-
-import os
 import re
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Annotated, Any, Literal
-from zoneinfo import ZoneInfo, available_timezones
+from datetime import timedelta
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
-from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from overnight.flows.job.retries import Retries
-from overnight.flows.job.validation_errors import explain, nearest
-from overnight.flows.job.yaml_loader import parse_yaml
-from overnight.tasks.config.settings import Leaf
-from overnight.tasks.errors import JobError
+from overnight.flows.job.schedule import Schedule
+from overnight.tasks.config.masking import masked_in
+from overnight.tasks.config.settings import Settings
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.ingest.kinds import Source
-from overnight.tasks.masking import masked_in, secrets_in
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.shuffle.kinds import Shuffle
 from overnight.tasks.write.kinds import AnySink, Checks
 
 RECORDED_AS = {"keep_columns": "keep"}  # in fingerprints and receipts, which a new name of a setting does not change
-PATHS = (("source", "path"), ("sink", "path"), ("state",))
 
 
-class Schedule(Leaf):
-    """When the job runs by itself and which partition it then takes."""
-
-    cron: Annotated[str, Field(description="Five cron fields.", examples=["0 2 * * *"])]
-    timezone: Annotated[str, Field(description="IANA name; the clock of cron, partitions and deadline.")] = "UTC"
-    offset_days: Annotated[
-        int, Field(ge=-3660, le=3660, description="The partition's day relative to the scheduled one.")
-    ] = -1
-    catch_up: Annotated[
-        Literal["all", "latest", "none"], Field(description="Which partitions run that a downtime left out.")
-    ] = "latest"
-    lookback_days: Annotated[int, Field(ge=0, description="Earlier days that run again if their inputs changed.")] = 0
-    deadline: Annotated[
-        str | None,
-        Field(
-            pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$",
-            examples=["06:00"],
-            description="Time of day by which the partition is to be published.",
-        ),
-    ] = None
-    notify: Annotated[
-        str | None,
-        Field(
-            pattern=r"^[a-z0-9-]+/[a-z0-9-]+$",
-            examples=["slack-webhook/team"],
-            description="A Prefect notification block that is told of a partition not published by its deadline.",
-        ),
-    ] = None
-
-    @field_validator("cron")
-    @classmethod
-    def _cron(cls, cron: str) -> str:
-        from prefect.client.schemas.schedules import CronSchedule  # takes as long to import as all the rest
-
-        try:
-            CronSchedule(cron=cron)  # what Prefect's scheduler takes
-            CronSim(cron, datetime.min)  # what tells a schedule's days: no @daily, no 30th of February
-        except (ValidationError, CronSimError):
-            raise ValueError(f"expected five cron fields, for example '0 2 * * *', found {cron!r}") from None
-        return cron
-
-    @model_validator(mode="after")
-    def _a_notification_has_a_deadline(self) -> "Schedule":
-        if self.notify and not self.deadline:
-            raise ValueError(f"notify: {self.notify} is told of what is late, and there is no deadline; set one")
-        return self
-
-    @field_validator("timezone")
-    @classmethod
-    def _timezone(cls, timezone: str) -> str:
-        try:
-            ZoneInfo(timezone)
-        except (KeyError, ValueError, OSError):
-            close = nearest(timezone, available_timezones())
-            raise ValueError(f"expected an IANA name such as Europe/Berlin, found {timezone!r}{close}") from None
-        return timezone
-
-
-class Job(Leaf):
+class Job(Settings):
     """One job: where rows come from, what is done with them, where they go and when."""
 
     name: Annotated[
@@ -224,101 +156,3 @@ class Job(Leaf):
             "inference": [model.content_settings(*nameless) for model in self.inference],
             "sink": {RECORDED_AS.get(name, name): value for name, value in sink.items()},
         }
-
-
-def load_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
-    """The job of a file, with `KEY=VALUE` overrides, its relative paths made absolute.
-
-    Raises `JobError` with a line for each problem: the key, what is allowed and what was found.
-    """
-    data = read_job(path, overrides)
-    for keys, found in _relative(data):
-        section: Any = data
-        for key in keys[:-1]:
-            section = section[key]
-        section[keys[-1]] = os.path.abspath(found) + ("/" if found.endswith("/") else "")
-    try:
-        return Job.model_validate(data)
-    except ValidationError as error:
-        lines = explain(error, data, job_schema())
-        several = "" if len(lines) == 1 else f"{len(lines)} problems\n  "
-        raise JobError(f"{path}: {several}" + "\n  ".join(lines)) from None
-
-
-def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """A job file as it is written, with overrides, not yet validated. Raises `JobError` where it is no mapping."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise JobError(f"{path}: expected a job file, found nothing there.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise JobError(f"{path}: cannot read the job file: {error}") from None
-    data = parse_yaml(text, str(path))
-    if not isinstance(data, dict):
-        found = "an empty file" if data is None else f"a {'list' if isinstance(data, list) else type(data).__name__}"
-        raise JobError(f"{path}: expected a mapping with name, source and sink, found {found}.")
-    for override in overrides:
-        _override(data, override)
-    return data
-
-
-def relative_paths(data: Mapping[str, Any]) -> list[str]:
-    """`source.path: data/raw` for each local path that depends on the working directory, of `read_job`'s mapping."""
-    return [f"{'.'.join(keys)}: {found}" for keys, found in _relative(data)]
-
-
-def is_relative(path: str) -> bool:
-    """Whether a path of a job file depends on the working directory."""
-    return not re.match(r"/|~|\$\{|[A-Za-z][A-Za-z0-9+.-]*:", path)
-
-
-def job_schema() -> dict[str, Any]:
-    """The JSON schema of job files, for editors."""
-    schema = Job.model_json_schema()
-    for definition in schema["$defs"].values():
-        if "const" in definition.get("properties", {}).get("kind", {}):
-            definition["required"] = ["kind", *(key for key in definition.get("required", []) if key != "kind")]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Overnight job"}
-
-
-def _relative(data: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
-    found: list[tuple[tuple[str, ...], str]] = []
-    for keys in PATHS:
-        value: Any = data
-        for key in keys:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if isinstance(value, str) and value and is_relative(value):
-            found.append((keys, value))
-    return found
-
-
-def _override(data: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise JobError(f"--set {override}: expected KEY=VALUE, for example inference.0.batch_size=8.")
-    *parents, last = key.split(".")
-    section: Any = data
-    for depth, part in enumerate(parents):
-        if isinstance(section, dict) and section.get(part) is None:
-            section[part] = [] if key.split(".")[depth + 1].isdecimal() else {}
-        section = section[_index(section, part, key, parents[:depth])]
-    value = parse_yaml(text, f"--set {key}")
-    for secret in secrets_in(key, value):
-        raise JobError(
-            f"--set {secret}: expected no secret, found one: Prefect keeps and shows the settings of a run. Write "
-            "${NAME} for the environment variable that holds it where the job runs, or let your own code read that."
-        )
-    section[_index(section, last, key, parents)] = value
-
-
-def _index(section: Any, part: str, key: str, parents: list[str]) -> str | int:
-    where = ".".join(parents)
-    if isinstance(section, dict):
-        return part
-    if not isinstance(section, list):
-        raise JobError(f"--set {key}: {where} is {section!r} and has no keys.")
-    if not section:
-        raise JobError(f"--set {key}: {where} is empty in the job file.")
-    if not part.isdecimal() or int(part) >= len(section):
-        raise JobError(f"--set {key}: expected a number from 0 to {len(section) - 1} after {where}, found {part}.")
-    return int(part)

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from overnight.tasks.config.settings import Leaf
+from overnight.tasks.config.settings import Settings
 
 
-class Retries(Leaf):
+class Retries(Settings):
     """Of a task that failed because a worker, a node or storage did, and of a run whose process died."""
 
     attempts: Annotated[int, Field(ge=1, le=50, description="Tries in all, the first among them.")] = 3

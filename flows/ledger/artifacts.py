@@ -11,7 +11,8 @@ from pathlib import Path
 
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
-from overnight.flows.job.model import Job, load_job
+from overnight.flows.job.loading import load_job
+from overnight.flows.job.model import Job
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.partition_status import Entry, Status, read_ledger
 from overnight.tasks.artifacts import artifact_key, cell, dispensable

@@ -12,9 +12,9 @@ from prefect import get_run_logger
 
 from overnight.flows.job.model import Job
 from overnight.flows.runs.crash_recovery import end_dead_run, end_published_run
+from overnight.tasks.config.masking import masked, masked_in
 from overnight.tasks.errors import CheckFailed, JobError, OvernightError, explain
 from overnight.tasks.ingest.task import stream_inputs
-from overnight.tasks.masking import masked, masked_in
 from overnight.tasks.state import lease
 from overnight.tasks.state.manifest import digest, read_manifest
 from overnight.tasks.state.run import (

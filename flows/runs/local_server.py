@@ -19,8 +19,8 @@ from typing import Any
 import click
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
+from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import OvernightError
-from overnight.tasks.masking import masked
 
 START_SECONDS = 120.0
 BUSY_SECONDS = 60.0

@@ -30,7 +30,8 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.states import Completed
 from prefect.types import DateTime
 
-from overnight.flows.job.model import Job, Schedule
+from overnight.flows.job.model import Job
+from overnight.flows.job.schedule import Schedule
 from overnight.flows.schedule.cron import fires
 from overnight.flows.schedule.partitions import resolve_partition
 

@@ -7,7 +7,7 @@ the job fires in the first. Prefect 3.8 fired an hour earlier instead, so client
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from overnight.flows.job.model import Schedule
+from overnight.flows.job.schedule import Schedule
 
 AT_ONCE = 500  # the scheduler's own function gives no more than 1,000
 LONGEST_GAP = timedelta(days=8 * 366)  # between two leap days, around a century without one

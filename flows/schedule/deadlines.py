@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from overnight.flows.job.model import Job, Schedule
+from overnight.flows.job.model import Job
+from overnight.flows.job.schedule import Schedule
 from overnight.flows.schedule.cron import fires, last_fire
 from overnight.flows.schedule.partitions import day_of, parse_day, resolve_partition
 from overnight.tasks.errors import JobError

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from overnight.tasks.masking import printable
+from overnight.tasks.config.masking import printable
 
 
 class VisibleConsole(Console):

@@ -1,6 +1,6 @@
 """`overnight init`: a job file, and where asked a predictor of one's own, from a few answers. Nothing is overwritten.
 
-Knows which answers there are and what the files then say; `cli.py` asks. The job file is valid, or nothing is written.
+Knows which answers there are and what the files then say; `init.py` asks. The job file is valid, or nothing is written.
 """
 
 import json
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from overnight.flows.job.model import is_relative, load_job
+from overnight.flows.job.loading import is_relative, load_job
 from overnight.tasks.errors import JobError
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.storage.location import Location

@@ -19,11 +19,11 @@ from overnight.flows.runs.attempt import bury_publisher, describe_run, fresh_rec
 from overnight.flows.runs.cancellation import RunCancelled, interruptible
 from overnight.flows.runs.local_server import prefect_server, ui_address
 from overnight.flows.similarity_search import similarity_search
+from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import STREAM_STAGES, explain
-from overnight.tasks.masking import masked
 
 
-def run_here(
+def run_locally(
     job_path: Path,
     job: Job,
     partition: str,
@@ -53,7 +53,7 @@ def run_here(
     return receipt
 
 
-def backfill_here(job_path: Path, job: Job, verbose: bool = False, **options: Any) -> None:
+def backfill_locally(job_path: Path, job: Job, verbose: bool = False, **options: Any) -> None:
     """Run a backfill now; `options` are its flow's parameters.
 
     Raises `BackfillFailed` where partitions failed, and `OvernightError` where it could not begin or was cancelled.
@@ -61,7 +61,7 @@ def backfill_here(job_path: Path, job: Job, verbose: bool = False, **options: An
     _run(backfill, {**options, "job": str(job_path)}, job, [], verbose)
 
 
-def search_here(job_path: Path, **question: Any) -> dict[str, Any]:
+def search_locally(job_path: Path, **question: Any) -> dict[str, Any]:
     """What a search finds, now; `question`: its flow's parameters. Raises `OvernightError`. It needs no Ray."""
     try:
         with prefect_server() as url:

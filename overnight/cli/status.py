@@ -1,130 +1,26 @@
-"""What `overnight status` prints: the calendar, a legend with counts, then the partitions that a person should know of.
+"""`overnight status`: every partition of a job; `status_view.py` draws them."""
 
-Every status has a character and a colour of its own, so that it reads without colour too. Times are UTC.
-"""
+from datetime import datetime
+from pathlib import Path
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import click
 
-from rich.console import Console
-from rich.padding import Padding
-from rich.progress import Progress
-from rich.table import Column, Table
-from rich.text import Text
-
-from overnight.cli.console import VisibleConsole
-from overnight.flows.ledger import calendar_view
-from overnight.flows.ledger.partition_status import Entry, Status
-
-MARKS: dict[Status, tuple[str, str]] = {
-    "published": ("■", "green"),
-    "missing": ("·", "dim"),
-    "failed": ("F", "bold red"),
-    "stale": ("S", "yellow"),
-    "running": ("R", "bold cyan"),
-}
-PLAIN = str.maketrans({"■": "#", "·": "."})  # where the terminal has no more than ASCII
-WIDE = 100  # columns, from which the months are summed up beside the calendar
-SECONDS_BETWEEN = 5.0
+from overnight.cli.command import exit_on_error, job_argument, json_option, print_result
 
 
-def show_status(job_name: str, entries: Sequence[Entry]) -> None:
-    """The partitions of a job, on stdout."""
-    console = VisibleConsole(highlight=False)
-    counts = calendar_view.count(entries)
-    if not entries:
-        console.print(f"{job_name}: no partitions in this range")
-        return
-    first, last = entries[0].partition, entries[-1].partition
-    if first != "all":
-        console.print(f"[bold]{job_name}[/bold]: {len(entries):,} partitions, {first} to {last}\n")
-        for line in _calendar(entries, console.width >= WIDE):
-            console.print(_drawable(line, console), no_wrap=True, crop=False)
-        legend = Text("  ").join(_legend(status, number) for status, number in counts.items())
-        console.print(Text("\n") + _drawable(legend, console))
-    else:
-        console.print(f"[bold]{job_name}[/bold]: {entries[0].status}")
-    _show_unpublished(console, calendar_view.unpublished(entries))
-    _show_published(console, calendar_view.published(entries))
+@click.command()
+@job_argument
+@click.option("--start", metavar="D", type=click.DateTime(["%Y-%m-%d"]), help="Default: the first that was ever run.")
+@click.option("--end", metavar="D", type=click.DateTime(["%Y-%m-%d"]), help="Default: the last that is due.")
+@click.option("--inputs", is_flag=True, help="Also look whether the inputs changed, which lists them all.")
+@json_option
+def status(job_path: Path, start: datetime | None, end: datetime | None, inputs: bool, as_json: bool) -> None:
+    """Show every partition: published, missing, failed, stale or running."""
+    from overnight.cli.status_view import input_progress, show_status
+    from overnight.flows.job.loading import load_job
+    from overnight.flows.ledger.partition_status import read_ledger
 
-
-def _calendar(entries: Sequence[Entry], with_sums: bool) -> Iterator[Text]:
-    numbers = (f"{day:<2}" if day == 1 or day % 5 == 0 else "  " for day in calendar_view.DAYS)
-    yield Text(f"{'':9}{''.join(numbers)}".rstrip(), "dim")
-    for line in calendar_view.months(entries):
-        if len(line) > 1:
-            yield Text(f"{line[0].name}  to {line[-1].name}: nothing in {len(line):,} months", "dim")
-            continue
-        [month] = line
-        text = Text(f"{month.name}  ")
-        for day in calendar_view.DAYS:
-            mark, style = MARKS[month.days[day]] if day in month.days else (" ", "")
-            text.append(f"{mark} ", style)
-        if with_sums:
-            statuses = list(month.days.values())
-            known = [(status, statuses.count(status)) for status in MARKS if status != "published"]
-            text.append("  " + ", ".join(f"{number} {status}" for status, number in known if number), "dim")
-        text.rstrip()
-        yield text
-
-
-def _legend(status: Status, number: int) -> Text:
-    mark, style = MARKS[status]
-    return Text.assemble((mark, style), (f" {number:,} {status}", "" if number else "dim"))
-
-
-def _drawable(text: Text, console: Console) -> Text:
-    if console.options.ascii_only:
-        text.plain = text.plain.translate(PLAIN)
-    return text
-
-
-def _show_unpublished(console: Console, stretches: Sequence[calendar_view.Stretch]) -> None:
-    if not stretches:
-        return
-    console.print("\n[bold]not published[/bold]")
-    shown = stretches[: calendar_view.UNPUBLISHED]
-    width = max(len(stretch.name) for stretch in shown)
-    for stretch in shown:
-        entry = stretch.entries[-1]
-        since = f"  since {calendar_view.minute(entry.since)}" if entry.since else ""
-        console.print(Text.assemble(f"{stretch.name:{width}}  ", (entry.status, MARKS[entry.status][1]), since))
-        for reason in entry.why:
-            console.print(Padding(Text(reason, overflow="fold"), (0, 0, 0, 4)))
-    if left := sum(len(stretch.entries) for stretch in stretches[calendar_view.UNPUBLISHED :]):
-        console.print(f"and {left:,} more")
-
-
-def _show_published(console: Console, entries: Sequence[Entry]) -> None:
-    if not entries:
-        return
-    numbers = [Column(name, justify="right") for name in ("rows", "quarantined", "seconds")]
-    table = Table("published", *numbers, "at (UTC)", box=None, pad_edge=False)
-    for entry in entries[: calendar_view.PUBLISHED]:
-        receipt = entry.receipt or {}
-        counts = (f"{receipt['rows_out']:,}", f"{receipt['rows_quarantined']:,}", f"{receipt['seconds']:,.1f}")
-        table.add_row(entry.partition, *counts, calendar_view.minute(receipt["finished_at"]))
-    console.print("", table, sep="\n")
-    if len(entries) > calendar_view.PUBLISHED:
-        console.print(f"and {len(entries) - calendar_view.PUBLISHED:,} more")
-
-
-@contextmanager
-def input_progress() -> Iterator[Callable[[int, int], None]]:
-    """What `read_ledger` tells of the inputs that it has looked at: a bar on stderr, or a line now and then."""
-    console = VisibleConsole(stderr=True, highlight=False)
-    if console.is_terminal:
-        with Progress(console=console, transient=True) as progress:
-            bar = progress.add_task("looking at inputs")
-            yield lambda done, total: progress.update(bar, completed=done, total=total)
-        return
-    told = time.monotonic()
-
-    def tell(done: int, total: int) -> None:
-        nonlocal told
-        if done in (0, total) or time.monotonic() - told > SECONDS_BETWEEN:
-            told = time.monotonic()
-            console.print(f"looked at the inputs of {done:,} of {total:,} partitions")
-
-    yield tell
+    with exit_on_error(), input_progress() as tell:
+        job = load_job(job_path)
+        entries = read_ledger(job, start and start.date(), end and end.date(), inputs, tell)
+    print_result([entry.as_json() for entry in entries], as_json, lambda: show_status(job.name, entries))

@@ -57,6 +57,8 @@ def _loaded(point: metadata.EntryPoint, package: str, parent: type[Leaf]) -> typ
         return _broken(
             point, package, f'expected kind: Literal["{point.name}"] = "{point.name}" in {point.value}, found {found!r}'
         )
+    if missing := sorted(leaf.__abstractmethods__):
+        return _broken(point, package, f"expected {point.value} to have {', '.join(missing)}, found none")
     return leaf
 
 
@@ -79,6 +81,6 @@ def _broken(point: metadata.EntryPoint, package: str, why: str) -> type[Leaf]:
 
 
 class _Anything(Leaf):
-    """Which settings a broken leaf takes, nobody knows."""
+    """Accepts any settings: those of a plug-in that cannot be used are not known."""
 
     model_config = ConfigDict(extra="allow")

@@ -1,18 +1,30 @@
-"""What every leaf is: a frozen model of its settings, tagged by `kind`."""
+"""The base classes of what a job file says: `Settings`, and `Leaf`, the settings of one `kind`."""
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
 
-class Leaf(BaseModel):
-    """Settings of one source, step, predictor or sink. Unknown keys are refused."""
+class Settings(BaseModel):
+    """A section of a job file: a frozen model that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class Leaf(Settings):
+    """The settings of one source, shuffle, step, predictor or sink; a leaf adds `kind: Literal["its name"]`.
+
+    The verbs of a room's class are abstract methods. So a leaf without one of them cannot be constructed.
+    """
 
     operational: ClassVar[
         tuple[str, ...]
     ] = ()  # settings of a class's own that say how work is done, not what comes out
+
+    if TYPE_CHECKING:
+
+        @property
+        def kind(self) -> str: ...
 
     def content_settings(self, *but: str) -> dict[str, Any]:
         """Return the settings that change results as JSON values, without defaults: a new setting changes nothing.
@@ -20,5 +32,4 @@ class Leaf(BaseModel):
         but: further settings to leave out.
         """
         without = {*but, *(name for base in type(self).__mro__ for name in vars(base).get("operational", ()))}
-        kind: str = self.kind  # type: ignore[attr-defined]
-        return {"kind": kind, **self.model_dump(mode="json", exclude_defaults=True, exclude=without)}
+        return {"kind": self.kind, **self.model_dump(mode="json", exclude_defaults=True, exclude=without)}

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from overnight.tasks.infer.autotune.trial import Trial
+from overnight.tasks.infer.heavy_columns import heavy_columns
 from overnight.tasks.infer.kinds import AnyPredictor
-from overnight.tasks.infer.worker import heavy_columns
 from overnight.tasks.rows import blocks
 from overnight.tasks.rows.expressions.parser import Expression
 

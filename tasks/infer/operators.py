@@ -9,14 +9,9 @@ import ray.data
 
 from overnight.tasks.infer.autotune.trial_runner import is_forked
 from overnight.tasks.infer.autotune.worker_sizing import Choice
-from overnight.tasks.infer.worker import (
-    ForkedPreparingWorker,
-    ForkedWorker,
-    Prepare,
-    PreparingWorker,
-    Worker,
-    drop_heavy,
-)
+from overnight.tasks.infer.forked_worker import ForkedPreparingWorker, ForkedWorker
+from overnight.tasks.infer.heavy_columns import drop_heavy
+from overnight.tasks.infer.worker import Prepare, PreparingWorker, Worker
 from overnight.tasks.resources.plan import TASK_RETRIES, Plan, Pool
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run

@@ -4,6 +4,7 @@ A predictor sees NumPy arrays, one value a row, and returns the columns that it 
 columns or of rows that failed before: `worker.py` does. One that knows which of its rows failed returns an `Outcome`.
 """
 
+import abc
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -13,8 +14,8 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.config.settings import Leaf
 from overnight.tasks.infer import accelerators
-from overnight.tasks.rows.apply import Outcome
 from overnight.tasks.rows.expressions.parser import Expression
+from overnight.tasks.rows.result import Outcome
 from overnight.tasks.rows.tensors import to_numpy
 from overnight.tasks.storage.location import Location
 
@@ -124,7 +125,7 @@ class Predictor(Leaf):
 
     def shown_name(self) -> str:
         """Return its name, or what else tells the model from others: the class that it is, or its kind."""
-        return str(self.name or getattr(self, "target", None) or self.kind)  # type: ignore[attr-defined]
+        return str(self.name or getattr(self, "target", None) or self.kind)
 
     def accelerators(self) -> dict[str, float]:
         """Those that a worker reserves, by Ray's names; empty where the model runs on CPUs."""
@@ -153,15 +154,15 @@ class Predictor(Leaf):
         """What the result depends on besides the settings: file name -> sha256 of model files or code."""
         return {}
 
+    @abc.abstractmethod
     def load(self) -> Predict:
         """The model, ready on the worker's device; what it returns is called once a batch.
 
         Raises `overnight.tasks.errors.JobError` (stage "infer") when the model cannot be loaded as the settings
         describe it.
         """
-        raise TypeError(f"{type(self).__name__} has no load")
 
-    def load_with(self, journal: Location | None) -> Predict:
+    def load_with(self, log_place: Location | None) -> Predict:
         """`load`, for a model each of whose answers costs: a directory in which a run keeps them until its publish."""
         return self.load()
 

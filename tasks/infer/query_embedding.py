@@ -25,7 +25,7 @@ def embedder(models: Sequence[Predictor], name: str | None) -> tuple[Embedder, s
     found = [model for model in models if isinstance(model, Embedder)]
     names = ", ".join(model.name or model.kind for model in found)
     if not found:
-        kinds = ", ".join(model.kind for model in models) or "no model"  # type: ignore[attr-defined]
+        kinds = ", ".join(model.kind for model in models) or "no model"
         raise JobError(f"expected a job with image_embedding or text_embedding, found {kinds}.")
     chosen = [model for model in found if name is None or model.name == name]
     if not chosen:

@@ -21,12 +21,12 @@ from overnight.tasks.infer.autotune.trial import Failed, Trial
 from overnight.tasks.infer.autotune.trial_runner import begin_trials, tried
 from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose, stream_seconds_a_row
 from overnight.tasks.infer.columns import columns_made, columns_read
+from overnight.tasks.infer.heavy_columns import heavy_columns
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
-from overnight.tasks.infer.worker import heavy_columns
 from overnight.tasks.resources.cluster import missing_now
 from overnight.tasks.resources.plan import Plan
-from overnight.tasks.rows import blocks
+from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.state.read_plan import read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import Sampled, Stream, Streamed
@@ -150,7 +150,7 @@ def _chosen(
     run: Run, models: list[AnyPredictor], plan: Plan, sample: pa.Table, begun: list[Any], work: Work
 ) -> tuple[list[Choice], tuple[str, pa.Table] | None]:
     """What each model runs with, after its trial; and what there is to say of a first one that failed for every row."""
-    few = blocks.first_rows(sample, SAMPLE_ROWS)
+    few = rebatch.first_rows(sample, SAMPLE_ROWS)
     found = [
         tried(run, model, pool, few, work.rows * work.each, trying)
         for model, pool, trying in zip(models, plan.pools, begun, strict=True)

@@ -1,6 +1,6 @@
-"""The worker of one model, which it loads once and runs on every batch: a Ray actor, or in a process forked for one.
+"""The worker of one model, which it loads once and runs on every batch: a Ray actor, or see `forked_worker.py`.
 
-It hands the model only live rows and only the columns it reads, isolates rows on which it fails, prefixes its outputs
+It gives the model only live rows and only the columns it reads, isolates rows on which it fails, prefixes its outputs
 when there are several models, and drops heavy inputs that no model behind it reads.
 """
 
@@ -8,28 +8,25 @@ import contextlib
 import gc
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.errors import ContractError
+from overnight.tasks.infer.heavy_columns import heavy_columns
 from overnight.tasks.infer.predictor import Predictor
-from overnight.tasks.infer.shared_clock import SharedClock
-from overnight.tasks.rows import apply, blocks, nested_rows, tensors
+from overnight.tasks.rows import apply, blocks, rebatch, result, user_function
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor, user_output
 from overnight.tasks.workers.device_errors import is_device_failure, is_out_of_memory
-from overnight.tasks.workers.forked_process import Forked, ending_together
 from overnight.tasks.workers.retry import patiently
 from overnight.tasks.workers.watchdog import Guard
 
 CAREFUL_CALLS = 8  # of a worker started again: more than Ray Data has under way with one, and sends to it again
-
-
 BYTES_AT_ONCE = 2**20  # of results that a worker hands on, unless one piece has more
 
 Prepare = Callable[..., Iterator[pa.Table]]  # a block in, and `careful`; its rows out
@@ -62,7 +59,7 @@ class Worker:
         self._predictor, self._run, self._prefix = predictor, run, prefix
         self._drop_heavy, self._earlier, self._keep = drop_heavy, tuple(earlier), set(keep)
         self._bytes_stay = bytes_stay
-        self._label = f"inference {predictor.name or predictor.kind}"  # type: ignore[attr-defined]
+        self._label = f"inference {predictor.name or predictor.kind}"
         self._source = f"infer {predictor.shown_name()}{' (trial)' if is_trial else ''}"
         self._is_trial = is_trial
         self.guard = Guard(run, "infer", self._label, pace)
@@ -79,15 +76,15 @@ class Worker:
         self._rows_at_once: int | None = None
         self.made: set[str] = set()  # names of the columns that the model added
         with self.collected():
-            self._predict = predictor.load_with(run.answers / (predictor.name or predictor.kind))  # type: ignore[attr-defined]
+            self._predict = predictor.load_with(run.answers / (predictor.name or predictor.kind))
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         careful = self._careful_calls > 0
         self._careful_calls -= careful
-        yield from blocks.of_bytes(self._done(block, careful), self._bytes_at_once)
+        yield from rebatch.rebatch_bytes(self._done(block, careful), self._bytes_at_once)
 
     def _done(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
-        for piece in blocks.of_length(self.pieces(block, careful), self._predictor.rows_at_once()):
+        for piece in rebatch.rebatch_rows(self.pieces(block, careful), self._predictor.rows_at_once()):
             with self._one_by_one:
                 done = self.run(piece, careful)
             yield done
@@ -112,19 +109,19 @@ class Worker:
     def _apply(self, piece: pa.Table) -> pa.Table:
         return apply.apply(piece, "infer", patiently(self._work, "infer"), self._clock)
 
-    def _work(self, live: pa.Table) -> apply.Outcome:
+    def _work(self, live: pa.Table) -> result.Outcome:
         """Return the model's columns for `live`, null where a row is none of the model's."""
         if not self._where:
             return self._in_calls(live, self._predictor.rows_per_call())
         chosen = np.flatnonzero(self._where.holds(live, f"{self._label}: where", "infer"))
         if not len(chosen):
             none = {self._prefix + column.name: pa.nulls(len(live), column.type) for column in self._columns}
-            return apply.Outcome(none)
+            return result.Outcome(none)
         made = self._in_calls(live.take(chosen), self._predictor.rows_per_call())
         columns = {name: blocks.scattered(column, chosen, len(live)) for name, column in made.columns.items()}
-        return apply.Outcome(columns, failed={int(chosen[row]): error for row, error in made.failed.items()})
+        return result.Outcome(columns, failed={int(chosen[row]): error for row, error in made.failed.items()})
 
-    def _in_calls(self, live: pa.Table, at_once: int) -> apply.Outcome:
+    def _in_calls(self, live: pa.Table, at_once: int) -> result.Outcome:
         """Return the model's columns for `live`, in calls as small as its memory asks for.
 
         Only a row alone is to blame.
@@ -133,7 +130,7 @@ class Worker:
             size = min(self._rows_at_once or at_once, len(live))
             try:
                 pieces = [live[start : start + size] for start in range(0, len(live), size)]
-                return apply.stacked([self.predict(piece) for piece in pieces], [len(piece) for piece in pieces])
+                return result.stacked([self.predict(piece) for piece in pieces], [len(piece) for piece in pieces])
             except Exception as error:
                 if is_device_failure(error):
                     self.guard.end_process(error)
@@ -149,7 +146,7 @@ class Worker:
         """Whether a call was too large for the device."""
         return self._rows_at_once is not None
 
-    def predict(self, live: pa.Table) -> apply.Outcome:
+    def predict(self, live: pa.Table) -> result.Outcome:
         """Return the model's columns for `live`, in one call. Raises what the model raises, and `ContractError`."""
         wanted = self._predictor.inputs()
         for name in wanted or ():
@@ -159,10 +156,10 @@ class Worker:
                     "Name the column in the model's settings, or make it in preprocess."
                 )
         seen = live if wanted is None else live.select(wanted)
-        made = apply.outcome_of(self._predict, seen, "infer", self._label, self._predictor.given)
+        made = user_function.outcome_of(self._predict, seen, "infer", self._label, self._predictor.given)
         columns = {self._prefix + name: values for name, values in made.columns.items()}
         self.made.update(columns)
-        return apply.Outcome(columns, failed=made.failed)
+        return result.Outcome(columns, failed=made.failed)
 
 
 class PreparingWorker(Worker):
@@ -176,24 +173,38 @@ class PreparingWorker(Worker):
         return self._prepare(block, careful=careful)
 
 
-class ForkedWorker:
-    """A Ray actor whose worker is a process of its own, forked of one that has imported what the model needs."""
+class SharedClock:
+    """Seconds of a device that several calls share: while two calls run, half of each second counts for each."""
 
-    kind: type[Worker] = Worker
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls = 0
+        self._seconds, self._seen = 0.0, time.perf_counter()
 
-    def __init__(self, **settings: Any):
-        with ending_together():
-            self._worker = Forked(partial(self.kind, is_restarted=was_restarted(), **settings), supervisor.ask)
+    @contextlib.contextmanager
+    def call(self) -> Iterator[None]:
+        """Count one more call while the context is open."""
+        self._count(1)
+        try:
+            yield
+        finally:
+            self._count(-1)
 
-    def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
-        with ending_together():
-            yield from self._worker.call("__call__", block)
+    def __call__(self) -> float:
+        """Return seconds; the difference between two moments within a call is the call's share."""
+        with self._lock:
+            self._advance()
+            return self._seconds
 
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self._advance()
+            self._calls += more
 
-class ForkedPreparingWorker(ForkedWorker):
-    """The same with a `PreparingWorker`."""
-
-    kind = PreparingWorker
+    def _advance(self) -> None:
+        now = time.perf_counter()
+        self._seconds += (now - self._seen) / max(self._calls, 1)
+        self._seen = now
 
 
 def was_restarted() -> bool:
@@ -209,32 +220,3 @@ def release_memory() -> None:
     gc.collect()
     if (torch := sys.modules.get("torch")) and torch.accelerator.is_available():
         torch.accelerator.empty_cache()
-
-
-def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bool = False) -> set[str]:
-    """Columns too heavy to publish by default, and made by no model: arrays of two or more dimensions, and bytes.
-
-    bytes_stay: the source is a table, whose bytes are data like its other columns; those that a step decodes end there.
-    """
-    heavy = set()
-    table = blocks.live_rows(block)[0] if nested_rows.COLUMN in block.column_names else blocks.visible(block)
-    for field in table.schema:
-        if earlier and field.name.startswith(earlier):
-            continue
-        is_bytes = pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)
-        if (is_bytes and not bytes_stay) or (field.type == tensors.TENSOR and _rank(table[field.name]) > 1):
-            heavy.add(field.name)
-    return heavy
-
-
-def drop_heavy(block: pa.Table, keep: list[str], bytes_stay: bool = False) -> pa.Table:
-    """Return the block without its heavy columns, for jobs without a model."""
-    return blocks.leaving_out(block, sorted(heavy_columns(block, bytes_stay=bytes_stay) - set(keep)))
-
-
-def _rank(column: pa.ChunkedArray) -> int:
-    """Dimensions of the first array; a column of nulls only counts as heavy, for nothing is lost with it."""
-    for chunk in column.chunks:
-        for cell in chunk.drop_null()[:1]:
-            return len(cell["shape"])
-    return 2

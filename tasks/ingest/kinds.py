@@ -6,22 +6,19 @@ from pydantic import Field
 
 from overnight.tasks.config.plugins import with_plugins
 from overnight.tasks.ingest.source import Source as SourceLeaf
-from overnight.tasks.ingest.sources.audio import Audio
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.ingest.sources.delta import Delta
 from overnight.tasks.ingest.sources.huggingface import HuggingFace
 from overnight.tasks.ingest.sources.iceberg import Iceberg
-from overnight.tasks.ingest.sources.images import Images
 from overnight.tasks.ingest.sources.jsonl import Jsonl
 from overnight.tasks.ingest.sources.lance import Lance
+from overnight.tasks.ingest.sources.media_files import Audio, Images, Pdf, Video
 from overnight.tasks.ingest.sources.numpy import Numpy
 from overnight.tasks.ingest.sources.parquet import Parquet
-from overnight.tasks.ingest.sources.pdf import Pdf
 from overnight.tasks.ingest.sources.sql import Sql
 from overnight.tasks.ingest.sources.text import Text
 from overnight.tasks.ingest.sources.tfrecord import TfRecord
 from overnight.tasks.ingest.sources.uris import Uris
-from overnight.tasks.ingest.sources.video import Video
 from overnight.tasks.ingest.sources.webdataset import WebDataset
 
 Files = Images | Audio | Video | Pdf | Text | Uris | Parquet | Csv | Jsonl | Numpy | WebDataset | TfRecord | HuggingFace

@@ -4,16 +4,16 @@ A source reads units into blocks of the row contract (`tasks/rows/blocks.py`). I
 what was settled before: `reading/datasource.py` does.
 """
 
+import abc
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
-from overnight.tasks.config.settings import Leaf
+from overnight.tasks.config.settings import Leaf, Settings
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.versioned_file import SourceFile
-from overnight.tasks.ingest.wait_for import WaitFor
 from overnight.tasks.storage.location import File, Location, is_local
 
 GIB = 2**30
@@ -50,17 +50,17 @@ class Source(Leaf):
             elif value is not None:
                 yield name, str(value)
 
+    @abc.abstractmethod
     def place(self, partition: str) -> str:
         """What messages call the place of the inputs; it holds no secret."""
-        raise TypeError(f"{type(self).__name__} has no place")
 
     def is_local(self, partition: str) -> bool:
         """Whether reading takes this machine's own disks, and nothing to wait for."""
         return False
 
+    @abc.abstractmethod
     def files(self, partition: str) -> Iterator[File]:
         """What there is to read, in the order of reading. Raises `InputError`, or what the storage does."""
-        raise TypeError(f"{type(self).__name__} has no files")
 
     def snapshot(self, partition: str) -> str:
         """The version that a table has now, if the source is a table that keeps its versions; else empty.
@@ -73,9 +73,9 @@ class Source(Leaf):
         """The source as it is in a version that `snapshot` gave."""
         return self
 
+    @abc.abstractmethod
     def units(self, files: list[File]) -> pa.Table:
         """The manifest's units (schema `reading_order.UNITS`, `unit` counting from 0) of the files found."""
-        raise TypeError(f"{type(self).__name__} has no units")
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         """The columns and types that all units are read as, where the files themselves do not say."""
@@ -85,9 +85,9 @@ class Source(Leaf):
         """`common_schema` of the first units, with what the listing has seen of all files; see `with_seen`."""
         return first
 
+    @abc.abstractmethod
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         """Blocks of the rows of `units`, one unit after another, quarantining what cannot be read."""
-        raise TypeError(f"{type(self).__name__} has no read")
 
 
 def with_seen(units: pa.Table, schemas: Iterable[pa.Schema]) -> pa.Table:
@@ -107,6 +107,25 @@ def too_large(what: str, found: int, most: int, setting: str) -> RowError:
     """The error of a file or row of more bytes than its source's bound."""
     bound = f"expected {what} of at most {setting} = {most:,} bytes, found {found:,}"
     return RowError(f"{bound}. Raise source.{setting} if a worker's memory holds several of that size")
+
+
+class WaitFor(Settings):
+    """What has to be there before the inputs are listed; with both, both."""
+
+    file: Annotated[
+        str | None,
+        Field(min_length=1, pattern="^[^/]", examples=["_SUCCESS"], description="A marker below source.path."),
+    ] = None
+    quiet_minutes: Annotated[
+        float | None, Field(gt=0, description="No input was added, changed or removed for so long.")
+    ] = None
+    timeout_minutes: Annotated[float, Field(gt=0, description="Then the run fails.")] = 60.0
+
+    @model_validator(mode="after")
+    def _for_something(self) -> "WaitFor":
+        if self.file is None and self.quiet_minutes is None:
+            raise ValueError("expected file, quiet_minutes or both, found neither")
+        return self
 
 
 class FileSource(Source):

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from overnight.tasks.errors import ContractError, RowError
-from overnight.tasks.rows import apply
+from overnight.tasks.rows import result
 from overnight.tasks.rows.tensors import Column
 
 
@@ -22,7 +22,7 @@ class Made:
 
 def made_of_each(
     table: pa.Table, column: str, what: str, kinds: pa.Schema, make: Callable[[bytes], Made]
-) -> apply.Outcome:
+) -> result.Outcome:
     """The rows that `make` makes of each file in `column`, whose columns have the types of `kinds`, null for arrays.
 
     `make` raises `RowError` for a file that is to be quarantined. what: the step and what the column
@@ -56,4 +56,4 @@ def made_of_each(
         field.name: values[field.name] if types.is_null(field.type) else pa.array(values[field.name], field.type)
         for field in kinds
     }
-    return apply.several(columns, made_of, suffixes, failed)
+    return result.several(columns, made_of, suffixes, failed)

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, allow_pixels, decode_image
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.preprocess.steps.decode_image import MAX_IMAGE_PIXELS, DecodeImage, allow_pixels, decode_image
+from overnight.tasks.preprocess.steps.decode_image import DecodeImage
 from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
 from overnight.tasks.preprocess.steps.filter_rows import FilterRows
 from overnight.tasks.preprocess.steps.resize_image import ResizeImage
@@ -28,7 +29,7 @@ def query_image(name: str, content: bytes, steps: Sequence[PreprocessStep]) -> n
     for step in steps:
         block = apply.apply(block, "preprocess", step.build())
         if block["__state"][0].as_py() != blocks.LIVE:
-            raise JobError(f"--image {name}: {block['__error_message'][0].as_py() or f'{step.kind} filtered it'}.")  # type: ignore[attr-defined]
+            raise JobError(f"--image {name}: {block['__error_message'][0].as_py() or f'{step.kind} filtered it'}.")
     return tensors.to_numpy(block["image"])
 
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from overnight.tasks.preprocess.kinds import Step
-from overnight.tasks.rows import apply, blocks
+from overnight.tasks.rows import apply, rebatch, result
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import Read
@@ -39,7 +39,7 @@ def run_steps(
     pieces = (block[start : start + size] for start in range(0, len(block), size))
     with guard.at(block) if careful is None else contextlib.nullcontext(careful) as is_careful:
         done = (guard.run(piece, lambda files: _apply(files, steps, run), is_careful) for piece in pieces)
-        yield from blocks.of_bytes(done, BYTES_AT_ONCE)
+        yield from rebatch.rebatch_bytes(done, BYTES_AT_ONCE)
 
 
 def _rows_at_once(block: pa.Table, steps: tuple[Step, ...]) -> int:
@@ -77,8 +77,8 @@ def _first_rows(read: Read, run: Run, count: int) -> pa.Table:
         for table in read(read_block(run.order, block)):
             held.append(table[: count - sum(map(len, held))])
             if sum(map(len, held)) == count:
-                return blocks.joined(held)
-    return blocks.joined(held)
+                return rebatch.joined(held)
+    return rebatch.joined(held)
 
 
 def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
@@ -95,5 +95,5 @@ def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
 
 
 @lru_cache(maxsize=64)
-def _built(leaf: type[Step], settings: str) -> apply.Work:
+def _built(leaf: type[Step], settings: str) -> result.Work:
     return leaf.model_validate_json(settings).build()

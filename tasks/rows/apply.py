@@ -1,20 +1,18 @@
-"""Work on the rows of a block: what it sees, what it gives back, and what becomes of rows that it fails.
+"""Work on the rows of a block, and what becomes of the rows on which it fails.
 
-Work is a function of a table of live rows, without hidden columns, to an `Outcome`. It may raise: then `apply` finds
-out whose fault that is. It knows nothing of blocks, and blocks (`tasks/rows/blocks.py`) know nothing of work.
+Work (`tasks/rows/result.py`) knows nothing of blocks, and blocks (`tasks/rows/blocks.py`) know nothing of work.
 """
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from overnight.tasks.errors import ContractError, OvernightError, RowError
-from overnight.tasks.rows import nested_rows, user_values
+from overnight.tasks.errors import OvernightError, RowError
+from overnight.tasks.rows import nested_rows
 from overnight.tasks.rows.blocks import (
     IDENTITY,
     LIVE,
@@ -29,51 +27,10 @@ from overnight.tasks.rows.blocks import (
     with_errors,
     with_outputs,
 )
+from overnight.tasks.rows.result import SUFFIX, Work, concatenated
 from overnight.tasks.rows.tensors import TENSOR, Column, to_arrow
 
-SUFFIX = "__suffix"
 MADE = re.compile(r"#[0-9.]+$")  # ends the names of a table's rows and of rows made of others, and of no file's
-
-
-@dataclass
-class Outcome:
-    """What a step made of some live rows.
-
-    columns: added or replaced, one value a row. keep: bool a row, False filters it. failed: row -> its error; whatever
-    `columns` holds for such a row is ignored. made_of: int64, see `several`.
-    """
-
-    columns: Mapping[str, Column] = field(default_factory=dict)
-    keep: np.ndarray | None = None
-    failed: Mapping[int, Exception] = field(default_factory=dict)
-    made_of: np.ndarray | None = None
-
-
-Work = Callable[[pa.Table], Outcome]
-
-
-def several(
-    columns: Mapping[str, Column],
-    made_of: Sequence[int] | np.ndarray,
-    suffixes: Sequence[object],
-    failed: Mapping[int, Exception] | None = None,
-) -> Outcome:
-    """The outcome of a step that makes several rows of one: `columns` have a value for each row that it made.
-
-    made_of: for each of these the row that it is made of, in ascending order; a row that is not named is filtered.
-    suffixes: what tells it from the others of its row: `report.pdf` becomes `report.pdf#3`, and that `report.pdf#3.2`.
-    The other columns are repeated, without bytes and arrays: those would fill the memory once for each row made. The
-    receipt names them.
-    """
-    marked = {**columns, SUFFIX: pa.array([str(suffix) for suffix in suffixes], pa.string())}
-    return Outcome(marked, failed=failed or {}, made_of=np.asarray(made_of, np.int64))
-
-
-def one_each(outcome: Outcome, count: int) -> Outcome:
-    """The outcome of `several` where `count` rows became one each, or failed: the same rows with other columns."""
-    made_of = np.asarray(outcome.made_of)
-    columns = {name: scattered(to_arrow(v), made_of, count) for name, v in outcome.columns.items() if name != SUFFIX}
-    return Outcome(columns, failed=outcome.failed)
 
 
 def apply(block: pa.Table, stage: str, work: Work, clock: Callable[[], float] = time.perf_counter) -> pa.Table:
@@ -158,69 +115,6 @@ def _is_heavy(kind: pa.DataType) -> bool:
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or kind == TENSOR
 
 
-def call(function: Callable[[dict[str, np.ndarray]], Any], rows: pa.Table, stage: str, what: str) -> dict[str, Column]:
-    """The columns of `outcome_of` code that fails for all rows of a call or for none."""
-    return dict(outcome_of(function, rows, stage, what).columns)
-
-
-def outcome_of(
-    function: Callable[[dict[str, np.ndarray]], Any],
-    rows: pa.Table,
-    stage: str,
-    what: str,
-    given_as: Callable[[str, pa.ChunkedArray], np.ndarray] = lambda _, column: user_values.given(column),
-) -> Outcome:
-    """User code on writable arrays, and what it returned, checked: a dict with one value a row in every column.
-
-    Or an `Outcome`, from code that knows which rows failed: no other row is then run again to find them.
-
-    Columns whose values come back as they were given are left out: they keep their Arrow type, which NumPy and pandas
-    may not know. given_as: what the code gets of a column. Raises `ContractError` when the return value is not what
-    Ray Data documents.
-    """
-    given = {name: given_as(name, rows[name]) for name in rows.column_names}
-    returned = function(dict(given))
-    failed = returned.failed if isinstance(returned, Outcome) else {}
-    returned = returned.columns if isinstance(returned, Outcome) else returned
-    if not isinstance(returned, Mapping):
-        raise ContractError(
-            f"{what}: expected a dict of arrays, found {type(returned).__name__}. "
-            "Return {column: array with one value a row}.",
-            stage,
-        )
-    columns: dict[str, Column] = {}
-    for name, values in returned.items():
-        count = len(values) if hasattr(values, "__len__") else None
-        if count != len(rows):
-            found = f"{count} values" if count is not None else f"a single {type(values).__name__}"
-            raise ContractError(
-                f"{what}: column {name!r} has {found} for a batch of {len(rows)} rows. "
-                "Return exactly one value a row; use filter_rows to drop rows.",
-                stage,
-            )
-        if not isinstance(name, str) or name.startswith("__"):
-            raise ContractError(f"{what}: {name!r} is not a usable column name (a string without leading __).", stage)
-        new = user_values.changed(values, rows[name]) if name in given else values
-        if new is not None:
-            columns[name] = new
-    return Outcome(columns, failed=failed)
-
-
-def stacked(outcomes: Sequence[Outcome], lengths: Sequence[int]) -> Outcome:
-    """The outcomes of several calls, on so many rows each that follow one another, as that of one call."""
-    if len(outcomes) == 1:
-        return outcomes[0]
-    tables = [pa.table({name: to_arrow(values) for name, values in one.columns.items()}) for one in outcomes]
-    table = _concatenated(tables, "infer")
-    starts = np.cumsum([0, *lengths[:-1]])
-    failed = {
-        int(start) + row: error
-        for start, one in zip(starts, outcomes, strict=True)
-        for row, error in one.failed.items()
-    }
-    return Outcome({name: table[name] for name in table.column_names}, failed=failed)
-
-
 @dataclass
 class _Done:
     """An `Outcome` whose columns are Arrow's."""
@@ -272,27 +166,6 @@ def _converted(name: str, values: Column) -> pa.Array:
         ) from error
 
 
-def _concatenated(tables: Sequence[pa.Table], stage: str) -> pa.Table:
-    """The tables as one. Raises `ContractError` for a column whose types no single type holds."""
-    try:
-        return pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise ContractError(_clash(tables) or f"the rows differ in type: {error}.", stage) from error
-
-
-def _clash(tables: Sequence[pa.Table]) -> str:
-    for name in dict.fromkeys(name for table in tables for name in table.column_names):
-        kinds = list(dict.fromkeys(table.schema.field(name).type for table in tables if name in table.column_names))
-        try:
-            pa.unify_schemas([pa.schema([(name, kind)]) for kind in kinds], promote_options="permissive")
-        except pa.ArrowException:
-            return (
-                f"column {name!r}: expected values of one type, found {' and '.join(map(str, kinds))}. "
-                "Return one type, or JSON text (json.dumps)."
-            )
-    return ""
-
-
 def _plain(error: BaseException) -> Exception:
     if isinstance(error, Exception):
         return error
@@ -314,5 +187,5 @@ def _stack(
         pa.table(columns) if columns else pa.table({"__padding": pa.nulls(count)})
         for columns, count in ((first, first_rows), (second, second_rows))
     ]
-    joined = _concatenated(tables, stage)
+    joined = concatenated(tables, stage)
     return {name: joined[name] for name in joined.column_names if name != "__padding"}

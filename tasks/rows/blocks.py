@@ -16,19 +16,19 @@ A step may make several output rows of a source row. The block keeps one row for
 hidden column of `nested_rows.py`; then a block has no data columns of its own. Work always sees output rows. They
 share their source row's end: where one of them fails, all are quarantined; where none is left, it is filtered.
 
-How work is done on a block is `apply.py`'s business, how arrays lie in a column `tensors.py`'s. This file
+`apply.py` does work on a block, `rebatch.py` joins and cuts blocks, and `tensors.py` keeps arrays in columns. This file
 knows nothing of files, models or Ray.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.config import user_frames
+from overnight.tasks.config.masking import masked, printable
 from overnight.tasks.errors import RowError
-from overnight.tasks.masking import masked, printable
 from overnight.tasks.rows import nested_rows
 from overnight.tasks.rows.tensors import Column, to_arrow
 
@@ -114,56 +114,10 @@ def left_out(block: pa.Table) -> list[str]:
     return sorted(name.removeprefix(LEFT_OUT) for name in block.column_names if name.startswith(LEFT_OUT))
 
 
-def first_rows(block: pa.Table, most: int) -> pa.Table:
-    """A block of at most so many rows to be worked on, which are the first."""
-    if nested_rows.COLUMN not in block.column_names:
-        return block[:most]
-    table, places = live_rows(block)
-    cut = with_outputs(block, table[:most], places[:most])
-    return cut.filter(cut[nested_rows.COLUMN].is_valid())
-
-
 def with_outputs(block: pa.Table, table: pa.Table, places: np.ndarray) -> pa.Table:
     """`block` with the output rows `table`, each of the source row at its place; places ascend."""
     column = nested_rows.packed(table, np.bincount(places, minlength=len(block)))
     return with_column(settled_only(block), nested_rows.COLUMN, column)
-
-
-def joined(blocks: Iterable[pa.Table]) -> pa.Table:
-    """One block of many, whose columns may differ; without any, an empty one."""
-    blocks = list(blocks)
-    return pa.concat_tables(blocks, promote_options="permissive") if blocks else HIDDEN.empty_table()
-
-
-def of_length(blocks: Iterable[pa.Table], length: int) -> Iterator[pa.Table]:
-    """The same rows in blocks of `length`, the last one shorter; holds little more than one at a time.
-
-    Where rows stand for several, a block ends with the one that fills it.
-    """
-    held: list[tuple[pa.Table, np.ndarray]] = []
-    for block in blocks:
-        held.append((block, counts(block)))
-        while sum(int(each.sum()) for _, each in held) >= length:
-            whole, each = joined(table for table, _ in held), np.concatenate([each for _, each in held])
-            stop = int(np.searchsorted(np.cumsum(each), length)) + 1
-            yield whole[:stop]
-            held = [(whole[stop:], each[stop:])] if len(whole) > stop else []
-    if held:
-        yield joined(table for table, _ in held)
-
-
-def of_bytes(blocks: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
-    """The same rows in blocks of at least `least` bytes, the last one smaller, each column in one chunk."""
-    held: list[pa.Table] = []
-    size = 0
-    for block in blocks:
-        held.append(block)
-        size += block.nbytes
-        if size >= least:
-            yield joined(held).combine_chunks()
-            held, size = [], 0
-    if held:
-        yield joined(held).combine_chunks()
 
 
 def with_hidden(data: pa.Table, units: np.ndarray, row_numbers: np.ndarray) -> pa.Table:

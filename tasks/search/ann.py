@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from overnight.tasks.search.knn import cosines, direction
+from overnight.tasks.search.knn import cosines, direction, with_score
 from overnight.tasks.search.published_rows import LanceRows, require
-from overnight.tasks.search.result_columns import with_score
 
 LEAST_GROUPS, SHARE_OF_GROUPS = 20, 0.1  # that are looked into
 

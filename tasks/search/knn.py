@@ -7,11 +7,13 @@ embedding is null, holds NaN or has no length are left out and counted.
 No index: each batch is one product of a matrix with a vector, in float64, so that the order is that of the exact scores
 and no row's score depends on where batches end. One process compares a million embeddings of 384 numbers in 15 s from a
 local disk (1.6 million: 25 s, 320 MB of memory as with 0.1 million); a cluster would hardly have started by then.
-Where a Lance table has an index, `indexed.py` asks that instead.
+If a Lance table has an index, `ann.py` searches that instead.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -104,3 +106,19 @@ def cosines(embeddings: pa.Array, query: np.ndarray, rows: Rows, column: str) ->
     with np.errstate(invalid="ignore", divide="ignore"):
         scores[embeddings.is_valid().to_numpy(zero_copy_only=False)] = np.round(vectors @ query / norms, DIGITS)
     return scores
+
+
+def described(matches: tuple[Match, ...]) -> list[dict[str, Any]]:
+    """Of each match `partition`, `row_id`, `score` and its other plain columns, in the order of `matches`."""
+    columns: dict[Match, dict[str, Any]] = {}
+    by_place = sorted(matches, key=lambda match: (match.rows.place.template, match.rows.partition, match.row))
+    for rows, group in groupby(by_place, key=lambda match: match.rows):
+        some = list(group)
+        columns |= zip(some, rows.plain([match.row for match in some]), strict=True)
+    return [with_score(match.rows.partition, match.row_id, match.score, columns[match]) for match in matches]
+
+
+def with_score(partition: str, row_id: str, score: float, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """A match as it is told; what tells of the search comes first, and hides columns of the same names."""
+    first = {"partition": partition, "row_id": row_id, "score": score}
+    return first | {name: value for name, value in columns.items() if name not in first}

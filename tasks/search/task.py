@@ -10,9 +10,8 @@ from prefect.cache_policies import NO_CACHE
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.search.ann import index_groups, nearest_indexed
 from overnight.tasks.search.contact_sheet import Tile, draw_sheet
-from overnight.tasks.search.knn import nearest
+from overnight.tasks.search.knn import described, nearest
 from overnight.tasks.search.published_rows import LanceRows, ParquetRows, Rows, newest_version
-from overnight.tasks.search.result_columns import described
 
 __all__ = ["LanceRows", "ParquetRows", "Rows", "Tile", "draw_sheet", "newest_version", "scan"]
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from overnight.tasks.rows import blocks
-from overnight.tasks.state import overlaps
 
 KEY = b"overnight.settled"
 RANGES_AT_ONCE = 2**20  # bounds what counting takes besides the ranges themselves
@@ -116,12 +115,53 @@ def _without_overlaps(columns: dict[str, np.ndarray], overlapping: np.ndarray) -
     """The ranges, those that are `overlapping` replaced by pieces of them."""
     others, found = np.flatnonzero(~overlapping), np.flatnonzero(overlapping)
     found = found[np.argsort(columns["part"][found], kind="stable")]
-    *bounds, holder = overlaps.cut(*(columns[name][found] for name in ("unit", "start", "stop")))
+    *bounds, holder = resolve_overlaps(*(columns[name][found] for name in ("unit", "start", "stop")))
     pieces = dict(zip(("unit", "start", "stop"), bounds, strict=True))
     return {
         name: np.concatenate([column[others], pieces[name] if name in pieces else column[found[holder]]])
         for name, column in columns.items()
     }
+
+
+def resolve_overlaps(
+    unit: np.ndarray, start: np.ndarray, stop: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return unit, start and stop of pieces that do not overlap, and the index of the range of each piece (all int64).
+
+    The first range `start` <= row < `stop` of a unit that holds a row keeps the row.
+    """
+    units, rows = np.concatenate([unit, unit]), np.concatenate([start, stop])
+    order = np.lexsort((rows, units))
+    units, rows = units[order], rows[order]
+    fresh = np.ones(len(units), bool)
+    fresh[1:] = (units[1:] != units[:-1]) | (rows[1:] != rows[:-1])
+    place = np.empty(len(order), np.int64)
+    place[order] = np.cumsum(fresh) - 1
+    units, rows = units[fresh], rows[fresh]  # the bounds, each once; between one and the next lies a segment
+    owner = _first_cover(place[: len(unit)], place[len(unit) :], len(rows))
+    begins = np.flatnonzero((owner != np.append(-1, owner[:-1])) & (owner < len(unit)))
+    changes = np.append(np.flatnonzero(owner[1:] != owner[:-1]) + 1, len(owner))
+    ends = changes[np.searchsorted(changes, begins, side="right")]
+    return units[begins], rows[begins], rows[ends], owner[begins]
+
+
+def _first_cover(low: np.ndarray, high: np.ndarray, count: int) -> np.ndarray:
+    """Return the lowest index of an interval [low, high) that covers each place 0 <= p < `count`, or len(low).
+
+    A sparse table for range minima, run backwards: an interval is two stretches of 2^k places that may overlap, and
+    what covers a stretch covers both of its halves. O((intervals + count) log count), however much they overlap.
+    """
+    cover = np.full(count, len(low))
+    level = np.frexp(high - low)[1] - 1
+    for k in range(int(level.max(initial=-1)), -1, -1):
+        length = 2**k
+        halves = cover.copy()
+        np.minimum(halves[length:], cover[: max(count - length, 0)], out=halves[length:])
+        cover = halves
+        found = np.flatnonzero(level == k)
+        np.minimum.at(cover, low[found], found)
+        np.minimum.at(cover, high[found] - length, found)
+    return cover
 
 
 def ranges_only(merged: pa.Table) -> pa.Table:

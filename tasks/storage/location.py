@@ -26,8 +26,8 @@ from fsspec.core import split_protocol
 from fsspec.implementations.local import LocalFileSystem
 
 from overnight.tasks.config.extras import missing
+from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import JobError
-from overnight.tasks.masking import masked
 from overnight.tasks.storage.error_translation import worded
 from overnight.tasks.storage.file_info import Entry, entry_of, is_text
 from overnight.tasks.storage.huggingface import at_commit, is_hub

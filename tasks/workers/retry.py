@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import OvernightError, StorageFailed
-from overnight.tasks.rows.apply import Outcome, Work
+from overnight.tasks.rows.result import Outcome, Work
 from overnight.tasks.storage.transient_errors import is_passing
 
 RETRIES = RetryPolicy(max_tries=5, first_wait_seconds=1.0, longest_wait_seconds=8.0)

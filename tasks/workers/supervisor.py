@@ -15,17 +15,54 @@ import pyarrow as pa
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import TooManyQuarantined
-from overnight.tasks.masking import masked
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import QUARANTINE
 from overnight.tasks.workers import forked_process
 from overnight.tasks.workers.poison_rows import Suspects
-from overnight.tasks.workers.quarantine_limit import QuarantineLimit
 from overnight.tasks.workers.run_log import RunLog
 
 DETAILS_AT_ONCE = 100  # rows whose reasons are told, of those that a block loses
+KEPT = 1000  # rows whose reasons are kept, for a run that fails before it has staged them
+
+
+class QuarantineLimit:
+    """Counts distinct quarantined rows, and ends a run as soon as more than `limit` are certain.
+
+    Rows have names, so work that Ray does twice counts once. The set never outgrows the limit. The final count comes
+    from the staged parts.
+    """
+
+    def __init__(self, limit: int, already: int) -> None:
+        self._limit, self._already = limit, already
+        self._seen: set[tuple[int, int]] = set()
+        self._details: dict[tuple[int, int], dict[str, str]] = {}
+
+    def details(self) -> list[dict[str, str]]:
+        """The first rows that were told of, each with its reason, as in the quarantine."""
+        return list(self._details.values())
+
+    def report(self, units: list[int], numbers: list[int], details: list[dict[str, str]]) -> str | None:
+        """Notes rows of a stage; returns why to stop, once it is certain.
+
+        details: of the first of these rows, one at least: what the quarantine says of them.
+        """
+        rows = list(zip(units, numbers, strict=True))
+        self._seen.update(rows)
+        for row, told in zip(rows, details, strict=False):
+            if len(self._details) < KEPT:
+                self._details.setdefault(row, told)
+        found = len(self._seen) + self._already
+        if found <= self._limit:
+            return None
+        first = next(iter(self._details.values()))
+        return (
+            f"at least {found} rows are quarantined; checks.max_quarantined allows {self._limit} of this partition. "
+            "Correct what fails, or allow more. "
+            f"The first: {first['row_id']} in {first['stage']}: {first['error_type']}: {first['error_message']}"
+        )
 
 
 class Supervisor(Suspects):

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from overnight.tasks.config.masking import masked
 from overnight.tasks.config.user_frames import is_own
-from overnight.tasks.masking import masked
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 

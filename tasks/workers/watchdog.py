@@ -17,7 +17,7 @@ import pyarrow as pa
 import ray
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.rows import blocks
+from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.poison_rows import DEATHS
@@ -76,7 +76,7 @@ class Guard:
         for start, stop in pieces:
             with self.in_hand(block, start, stop), self._row_limited(int(blocks.counts(block[start:stop]).sum())):
                 done.append((start, self._timed(block[start:stop], work)))
-        return blocks.joined(table for _, table in sorted(done, key=lambda item: item[0]))
+        return rebatch.joined(table for _, table in sorted(done, key=lambda item: item[0]))
 
     def judged(self, block: pa.Table) -> tuple[list[tuple[int, int]], dict[int, RowError]]:
         """Return the pieces (start, stop) in which to take a block that killed, and the killers, each with an error."""

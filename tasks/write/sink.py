@@ -5,6 +5,7 @@ calls its verbs for a run that holds the partition's lease. A process may die be
 of one.
 """
 
+import abc
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -80,47 +81,47 @@ class Sink(Leaf):
         """The files that the receipt will list, as paths below the sink."""
         return as_paths(run, [file.name for file in prepared.files])
 
+    @abc.abstractmethod
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         """What lies in the partition's place and is none of the `known` files of its receipts; paths below the sink.
 
         Raises `CheckFailed` where the place is another kind of table.
         """
-        raise TypeError(f"{type(self).__name__} has no foreign")
 
+    @abc.abstractmethod
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         """Merges the staged rows into files that readers do not see yet, as Ray tasks.
 
         `merged` has the ranges of the `records` (`settled.merge`). Raises `ContractError` for columns that the table
         cannot hold.
         """
-        raise TypeError(f"{type(self).__name__} has no prepare")
 
+    @abc.abstractmethod
     def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         """The one moment: what is prepared becomes the partition, in the place of the `old` files.
 
         `old`: paths below the sink. Raises `LeaseLost` where it finds, before that moment, that a later run has taken
         over, and `CheckFailed` where the table does not take the files any more.
         """
-        raise TypeError(f"{type(self).__name__} has no switch")
 
+    @abc.abstractmethod
     def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
         """Whether `run`, which was cut off, had its moment. If not, it cannot have it any more.
 
         `files` and `old`, paths below the sink, are what `switch` was called with.
         """
-        raise TypeError(f"{type(self).__name__} has no was_switched")
 
+    @abc.abstractmethod
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
         """After the switch: removes what neither readers nor earlier versions need. May be called twice."""
-        raise TypeError(f"{type(self).__name__} has no finish")
 
     def version(self, run: Run) -> dict[str, Any]:
         """What the receipt gains by the switch: the version of the table that it made, where there is such a thing."""
         return {}
 
+    @abc.abstractmethod
     def discard(self, run: Run) -> None:
         """Removes what `run` prepared, where it did not switch to it. May be called twice."""
-        raise TypeError(f"{type(self).__name__} has no discard")
 
 
 class DirectorySink(Sink):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from overnight.flows.job.model import load_job
+from overnight.flows.job.loading import load_job
 from overnight.flows.ledger.partition_status import Entry, read_ledger
 from tests.chaos.moments import Moments
 from tests.chaos.runs import Process, Start, finish, kill_flow, wait_until

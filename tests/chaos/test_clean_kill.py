@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from overnight.flows.batch_inference import batch_inference
-from overnight.flows.job.model import load_job
+from overnight.flows.job.loading import load_job
 from overnight.flows.ledger.garbage_collection import clean
 from overnight.tasks.errors import CheckFailed
 from tests.chaos.moments import Moments

@@ -17,7 +17,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 
 from overnight.flows.backfill_plan import planned
-from overnight.flows.job.model import load_job
+from overnight.flows.job.loading import load_job
 from overnight.flows.ledger.partition_status import Entry, read_ledger
 from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.state import lease

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from overnight.flows.job.model import load_job
+from overnight.flows.job.loading import load_job
 from overnight.tasks.errors import JobError
 from tests.fuzz.mutations import Sample
 from tests.fuzz.targets import READ, REFUSED, Target

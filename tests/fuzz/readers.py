@@ -20,18 +20,15 @@ import pyarrow.parquet as pq
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.source import FileSource
-from overnight.tasks.ingest.sources.audio import Audio
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.ingest.sources.huggingface import HuggingFace
-from overnight.tasks.ingest.sources.images import Images
 from overnight.tasks.ingest.sources.jsonl import Jsonl
+from overnight.tasks.ingest.sources.media_files import Audio, Images, Pdf, Video
 from overnight.tasks.ingest.sources.numpy import Numpy
 from overnight.tasks.ingest.sources.parquet import Parquet
-from overnight.tasks.ingest.sources.pdf import Pdf
 from overnight.tasks.ingest.sources.text import Text
 from overnight.tasks.ingest.sources.tfrecord import TfRecord
 from overnight.tasks.ingest.sources.uris import Uris
-from overnight.tasks.ingest.sources.video import Video
 from overnight.tasks.ingest.sources.webdataset import WebDataset
 from tests.fuzz.mutations import Sample
 from tests.fuzz.targets import READ, REFUSED, Target, assert_own_words, rows_of

@@ -1,4 +1,4 @@
-"""Many requests under way at once, from calls that wait: one event loop a worker, and a journal of the answers."""
+"""Many requests under way at once, from calls that wait: one event loop a worker, and a log of the answers."""
 
 import asyncio
 import threading
@@ -8,15 +8,15 @@ from typing import Any
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.chat.openai_client import Endpoint
-from overnight.tasks.infer.chat.response_log import Journal, key_of
+from overnight.tasks.infer.chat.response_log import NoLog, key_of
 from overnight.tasks.infer.chat.settings import Answer
 
 
-class Asking:
-    """Asks what `make_endpoint` makes, in a thread of its own. Calls may come from several threads."""
+class ConcurrentRequests:
+    """Sends the requests of several threads to the endpoint that `make_endpoint` returns, from a thread of its own."""
 
-    def __init__(self, make_endpoint: Callable[[], Endpoint], journal: Journal) -> None:
-        self._journal, self._loop = journal, asyncio.new_event_loop()
+    def __init__(self, make_endpoint: Callable[[], Endpoint], log: NoLog) -> None:
+        self._log, self._loop = log, asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True, name="asking").start()
         self._endpoint = self._in_loop(self._made(make_endpoint))
 
@@ -25,9 +25,9 @@ class Asking:
         try:
             found: list[Answer | Exception] = self._in_loop(self._all(row_ids, bodies))
         except BaseException:
-            self._journal.flush(now=True)
+            self._log.flush(now=True)
             raise
-        self._journal.flush()
+        self._log.flush()
         return found
 
     async def _all(self, row_ids: Sequence[str], bodies: Sequence[dict[str, Any]]) -> list[Answer | Exception]:
@@ -40,13 +40,13 @@ class Asking:
 
     async def _one(self, row_id: str, body: dict[str, Any]) -> Answer | Exception:
         key = key_of(row_id, body)
-        if known := self._journal.find(key):
+        if known := self._log.find(key):
             return Answer(**known)
         try:
             answer = await self._endpoint.ask(body)
         except RowError as error:
             return error
-        self._journal.add(key, asdict(answer))
+        self._log.add(key, asdict(answer))
         return answer
 
     def _in_loop(self, work: Any) -> Any:

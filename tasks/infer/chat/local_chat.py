@@ -1,6 +1,6 @@
 """What chats with a model of transformers have in common: where it is, its template, its random numbers.
 
-See conversation.py for columns. Greedy where `temperature` is 0; above it each row draws with random numbers of its
+See settings.py for columns. Greedy where `temperature` is 0; above it each row draws with random numbers of its
 own, as in text_generation.py, cut to `top_k` and `top_p`. A row's answer never depends on the rows beside it, beyond
 rounding.
 """
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt, model_validator
 
-from overnight.tasks.infer.chat.settings import Answer, Conversation, Message
+from overnight.tasks.infer.chat.settings import Answer, ChatSettings, Message
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype, Model
 from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, refuse_unreserved
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.huggingface.per_row_sampling import RowNoise
 from overnight.tasks.infer.predictor import Batch
-from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.rows.result import Outcome
 
 if TYPE_CHECKING:
     import torch
 
 
-class OwnChat(Conversation):
+class LocalChat(ChatSettings):
     """Answers chat messages with a model that the worker loads."""
 
     model: Model
@@ -38,7 +38,7 @@ class OwnChat(Conversation):
     operational: ClassVar[tuple[str, ...]] = ("device_map", "max_memory")
 
     @model_validator(mode="after")
-    def _devices_are_reserved(self) -> "OwnChat":
+    def _devices_are_reserved(self) -> "LocalChat":
         refuse_unreserved(self.device_map, self.accelerators())
         return self
 

@@ -3,9 +3,9 @@
 Whose fault it is when it does not help:
 
     the row's       a 4xx that tells of the request, an answer that is none; a 5xx, a time-out or a cut connection, at
-                    `max_tries` or when the patience ends, while other requests get through: where none is under way,
+                    `max_tries` or when `retry_timeout_seconds` ends, while other requests get through: where none is under way,
                     a short one is sent to see
-    the service's   nothing gets through for the whole patience, or too many requests (429) all that time:
+    the service's   nothing gets through for all of `retry_timeout_seconds`, or too many requests (429) all that time:
                     `StorageFailed`, and a new attempt
     the settings'   401, 402, 403, no quota: `StorageRefused`. 404, a redirect: `JobError`
 
@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
+from overnight.tasks.config.masking import HIDDEN, masked
 from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import JobError, RowError, StorageFailed, StorageRefused
-from overnight.tasks.infer.chat.rate_limiter import Pace
+from overnight.tasks.infer.chat.rate_limiter import RateLimiter
 from overnight.tasks.infer.chat.settings import Answer
-from overnight.tasks.masking import HIDDEN, masked
 
 if TYPE_CHECKING:
     import httpx
@@ -45,7 +45,7 @@ _log = logging.getLogger("overnight.endpoint")
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryLimits:
     """How long a request waits for its answer, how long all tries of a row take, and how many blame it."""
 
     timeout_seconds: float
@@ -53,7 +53,7 @@ class Patience:
     max_tries: int
 
 
-class _Passing(Exception):
+class _TransientError(Exception):
     """Waiting may help: for so many seconds, if the server says."""
 
     def __init__(self, what: str, after: float | None = None, is_limit: bool = False, is_answer: bool = False) -> None:
@@ -65,7 +65,7 @@ class Endpoint:
     """Messages show `url` without the values of its query, and never `key`. All of it is used from one event loop."""
 
     def __init__(
-        self, url: str, key: str | None, at_once: int, patience: Patience, requests: Pace, tokens: Pace
+        self, url: str, key: str | None, at_once: int, limits: RetryLimits, requests: RateLimiter, tokens: RateLimiter
     ) -> None:
         import httpx
 
@@ -73,8 +73,8 @@ class Endpoint:
             raise JobError("base_url: expected http:// or https:// and a host, found something else.", "infer")
         logging.getLogger("httpx").setLevel(logging.WARNING)  # or there is a line a request
         asked = httpx.URL(url)
-        self._url, self._patience = masked(url.rstrip("/")), patience
-        self._retries = RetryPolicy(patience.max_tries, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+        self._url, self._limits = masked(url.rstrip("/")), limits
+        self._retries = RetryPolicy(limits.max_tries, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
         self._asked = asked.copy_with(path=f"{asked.path.rstrip('/')}/chat/completions")  # before the query
         values = [value for value in asked.params.values() if len(value) >= SHORTEST_SECRET]
         self._secrets = [secret for secret in (key, *values) if secret]
@@ -92,23 +92,20 @@ class Endpoint:
         async with self._slots:
             return await self._patiently(body)
 
-    async def close(self) -> None:
-        await self._client.aclose()
-
     async def _patiently(self, body: dict[str, Any]) -> Answer:
         spent, tries, knows = 0.0, 0, False
         while True:
             await self._turn(body)
             began, tries = time.monotonic(), tries + 1
-            left = self._patience.retry_timeout_seconds - spent
+            left = self._limits.retry_timeout_seconds - spent
             try:
-                return await self._once(body, min(self._patience.timeout_seconds, max(left, 1.0)))
-            except _Passing as error:
+                return await self._once(body, min(self._limits.timeout_seconds, max(left, 1.0)))
+            except _TransientError as error:
                 problem = error
             seconds = self._retries.wait_seconds(tries) if problem.after is None else problem.after
             spent += time.monotonic() - began + seconds  # not what the limits a minute make it wait
-            is_over = spent >= self._patience.retry_timeout_seconds
-            if not problem.is_limit and (is_over or tries + 1 >= self._patience.max_tries):
+            is_over = spent >= self._limits.retry_timeout_seconds
+            if not problem.is_limit and (is_over or tries + 1 >= self._limits.max_tries):
                 knew, knows = knows, problem.is_answer or await self._answers_others(body, began)
                 if knows and (knew or is_over):  # not the first time: the service may have come back just then
                     raise RowError(f"{problem}, in {tries} tries; others get through.")
@@ -138,8 +135,8 @@ class Endpoint:
             harmless: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
             harmless |= {name: 1 for name in ("max_tokens", "max_completion_tokens") if name in body}
             try:
-                await self._once({"model": body["model"], **harmless}, min(self._patience.timeout_seconds, 20.0))
-            except (_Passing, RowError):
+                await self._once({"model": body["model"], **harmless}, min(self._limits.timeout_seconds, 20.0))
+            except (_TransientError, RowError):
                 return False
             return True
 
@@ -150,9 +147,9 @@ class Endpoint:
             async with asyncio.timeout(seconds):
                 response = await self._client.post(self._asked, json=body, timeout=None)
         except TimeoutError:
-            raise _Passing(f"no answer within {seconds:.3g} s") from None
+            raise _TransientError(f"no answer within {seconds:.3g} s") from None
         except httpx.TransportError as error:
-            raise _Passing(f"{type(error).__name__}: {self._shown(str(error))}") from None
+            raise _TransientError(f"{type(error).__name__}: {self._shown(str(error))}") from None
         if response.status_code != 200:
             raise self._refusal(response)
         answer = self._answer(response.content)
@@ -171,7 +168,7 @@ class Endpoint:
         if status in WRONG or status < 400:
             return JobError(f"{self._url}: {WRONG.get(status, 'expected an answer')}: {what}", "infer")
         if status in (408, 409, 425, 429) or (status >= 500 and status != 501):
-            return _Passing(what, _retry_after(response), is_limit=status == 429)
+            return _TransientError(what, _retry_after(response), is_limit=status == 429)
         return RowError(f"expected an answer, found {what}")
 
     def _answer(self, content: bytes) -> Answer:
@@ -184,12 +181,12 @@ class Endpoint:
             counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             shown = self._shown(content[:80].decode(errors="replace"))
-            raise _Passing(f"expected a chat completion, found {shown!r}", is_answer=True) from None
+            raise _TransientError(f"expected a chat completion, found {shown!r}", is_answer=True) from None
         if not isinstance(text, str):
             why = message.get("refusal") or f"finish_reason {reason}"
             raise RowError(f"expected a text as answer, found none: {self._shown(str(why))}")
         if not all(count is None or isinstance(count, int) for count in counts):
-            raise _Passing(f"expected numbers of tokens, found {counts}", is_answer=True)
+            raise _TransientError(f"expected numbers of tokens, found {counts}", is_answer=True)
         return Answer(text, counts[0], counts[1], reason if isinstance(reason, str) else None)
 
     def _shown(self, text: str) -> str:

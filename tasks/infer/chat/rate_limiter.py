@@ -4,7 +4,7 @@ import asyncio
 import time
 
 
-class Pace:
+class RateLimiter:
     """Lets amounts through one after the other; what passed in any minute is `per_minute` and the last amount."""
 
     def __init__(self, per_minute: float | None) -> None:

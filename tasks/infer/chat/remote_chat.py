@@ -1,27 +1,28 @@
 """The settings of chat completions over HTTP, from messages to requests' bodies and from answers to columns.
 
-`openai` asks any endpoint that speaks OpenAI's protocol, `vllm` a server that its worker starts. See conversation.py
-for columns, endpoint.py for what is tried again and whose fault a failure is, journal.py for what a crash repeats.
+`openai` asks any endpoint that speaks OpenAI's protocol, `vllm` a server that its worker starts. See settings.py
+for columns, openai_client.py for retries and whose fault a failure is, response_log.py for what a crash repeats.
 """
 
+import abc
 import math
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
-from overnight.tasks.infer.chat.concurrent_requests import Asking
-from overnight.tasks.infer.chat.openai_client import Endpoint, Patience
-from overnight.tasks.infer.chat.rate_limiter import Pace
-from overnight.tasks.infer.chat.response_log import Journal
-from overnight.tasks.infer.chat.settings import Conversation
+from overnight.tasks.infer.chat.concurrent_requests import ConcurrentRequests
+from overnight.tasks.infer.chat.openai_client import Endpoint, RetryLimits
+from overnight.tasks.infer.chat.rate_limiter import RateLimiter
+from overnight.tasks.infer.chat.response_log import open_log
+from overnight.tasks.infer.chat.settings import ChatSettings
 from overnight.tasks.infer.predictor import Batch, Predict
-from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import Location
 
 ROWS_A_CALL = 16  # few: a call ends with its slowest row, and the next one's requests are under way meanwhile
 
 
-class Requests(Conversation):
+class RemoteChat(ChatSettings):
     """A chat completion a row, many under way at once."""
 
     max_concurrent_requests: Annotated[
@@ -60,9 +61,9 @@ class Requests(Conversation):
     def warms_up(self) -> bool:
         return False
 
+    @abc.abstractmethod
     def body(self, messages: Any) -> dict[str, Any]:
         """What is asked for a row."""
-        raise TypeError(f"{type(self).__name__} has no body")
 
     def plain_body(self, model: str, messages: Any) -> dict[str, Any]:
         """As every such endpoint takes it."""
@@ -82,14 +83,16 @@ class Requests(Conversation):
         self,
         url: str,
         key: str | None,
-        journal: Location | None,
+        log_place: Location | None,
         requests: float | None = None,
         tokens: float | None = None,
     ) -> Predict:
         """The predict function that asks the endpoint at `url`, at most so many requests and tokens a minute."""
-        patience = Patience(self.timeout_seconds, self.retry_timeout_seconds, self.max_tries)
-        paces = Pace(requests), Pace(tokens)
-        asking = Asking(lambda: Endpoint(url, key, self.max_concurrent_requests, patience, *paces), Journal(journal))
+        limits = RetryLimits(self.timeout_seconds, self.retry_timeout_seconds, self.max_tries)
+        paces = RateLimiter(requests), RateLimiter(tokens)
+        asking = ConcurrentRequests(
+            lambda: Endpoint(url, key, self.max_concurrent_requests, limits, *paces), open_log(log_place)
+        )
 
         def predict(batch: Batch) -> Outcome:
             bodies = [self.body(messages) for messages in self.messages(batch)]

@@ -20,7 +20,7 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.infer.predictor import Batch, Predictor
 from overnight.tasks.infer.prompt_templates import filled, placeholders
 from overnight.tasks.infer.values_as_text import as_texts
-from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.rows.result import Outcome
 
 Message = dict[str, Any]
 Schema = dict[str, Any]
@@ -36,7 +36,7 @@ class Answer:
     finish_reason: str | None
 
 
-class Conversation(Predictor):
+class ChatSettings(Predictor):
     """Settings of a chat completion a row."""
 
     user: Annotated[str, Field(min_length=1, description="The user's message, with {column} for values.")]

@@ -1,19 +1,19 @@
 """Chat completion with any instruction-tuned language model of transformers, in its own chat template.
 
-In and out: see conversation.py; how it draws: own_chat.py.
+In and out: see chat/settings.py; how it draws: chat/local_chat.py.
 """
 
 from typing import Literal
 
-from overnight.tasks.infer.chat.local_chat import OwnChat
+from overnight.tasks.infer.chat.local_chat import LocalChat
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.device_map import on_devices
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.predictor import Batch, Predict
-from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.rows.result import Outcome
 
 
-class Chat(OwnChat):
+class Chat(LocalChat):
     """Answers chat messages."""
 
     kind: Literal["chat"] = "chat"

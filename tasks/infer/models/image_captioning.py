@@ -1,6 +1,6 @@
 """What a vision-language model of transformers (LLaVA, Qwen-VL, SmolVLM) says of an image, asked as in a chat.
 
-In: `image`, uint8 RGB arrays, and the columns that `system` and `user` name. Out: as conversation.py says;
+In: `image`, uint8 RGB arrays, and the columns that `system` and `user` name. Out: as chat/settings.py says;
 `generated_text` is the caption. The image stands before the user's text. Resizing is the model's own processor's, so
 images of any size do; a step that makes them little larger than the model's saves time.
 """
@@ -13,16 +13,16 @@ from PIL import Image
 from pydantic import Field
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.infer.chat.local_chat import OwnChat
+from overnight.tasks.infer.chat.local_chat import LocalChat
 from overnight.tasks.infer.chat.settings import Message
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.device_map import on_devices
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.predictor import Batch, Predict
-from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.rows.result import Outcome
 
 
-class ImageCaptioning(OwnChat):
+class ImageCaptioning(LocalChat):
     """Describes images."""
 
     kind: Literal["image_captioning"] = "image_captioning"

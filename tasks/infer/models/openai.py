@@ -1,6 +1,6 @@
 """Chat completion over any endpoint that speaks OpenAI's protocol: OpenAI, Azure, vLLM, llama.cpp, a gateway.
 
-In and out: see conversation.py; with prices also `cost` (float64), in their currency. Many requests are under way at
+In and out: see chat/settings.py; with prices also `cost` (float64), in their currency. Many requests are under way at
 once; limits a minute hold for the whole run. The key is the value of an environment variable where the workers run:
 only its name is written anywhere.
 
@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from pydantic import Field, PositiveInt, field_validator
 
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer.chat.remote_chat import Requests
+from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.predictor import Predict
-from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import Location, expand
 
 MILLION = 1_000_000
@@ -25,7 +25,7 @@ MILLION = 1_000_000
 Price = Annotated[float | None, Field(ge=0, description="With both prices each row has its cost.")]
 
 
-class OpenAI(Requests):
+class OpenAI(RemoteChat):
     """Asks an OpenAI-compatible endpoint."""
 
     kind: Literal["openai"] = "openai"
@@ -65,14 +65,14 @@ class OpenAI(Requests):
     def load(self) -> Predict:
         return self.load_with(None)
 
-    def load_with(self, journal: Location | None) -> Predict:
+    def load_with(self, log_place: Location | None) -> Predict:
         key = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else None
         if key is not None and not (key and key.isascii() and key.isprintable()):
             found = "holds what is no key" if key else "is not set where the workers run"
             raise JobError(f"api_key_env: the environment variable {self.api_key_env} {found}. Set it.", "infer")
         most = self.workers if isinstance(self.workers, int) else self.workers[1]
         limits = [limit and limit / most for limit in (self.requests_per_minute, self.tokens_per_minute)]
-        return self.asking(expand(self.base_url), key, journal, *limits)
+        return self.asking(expand(self.base_url), key, log_place, *limits)
 
     def outcome(self, answers: Any) -> Outcome:
         found = super().outcome(answers)

@@ -1,6 +1,6 @@
 """Chat completion on vLLM: each worker starts vLLM's own server beside it, and keeps many requests under way with it.
 
-In and out: see conversation.py. vLLM batches continuously; `tensor_parallel_size` and `pipeline_parallel_size` spread a
+In and out: chat/settings.py. vLLM batches continuously; `tensor_parallel_size` and `pipeline_parallel_size` spread a
 model over the worker's accelerators, and what else its engine takes goes in `engine_settings` under the names of its
 command line (`{gpu_memory_utilization: 0.8, max_model_len: 8192, enforce_eager: true}`). With
 `distributed_executor_backend: ray` among them vLLM takes GPUs of several nodes by placement groups of its own, and the
@@ -21,18 +21,18 @@ from pydantic import Field, PositiveInt, model_validator
 
 from overnight.tasks.errors import JobError, StorageFailed
 from overnight.tasks.infer.accelerators import setting
-from overnight.tasks.infer.chat.remote_chat import Requests
+from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.chat.server_process import ChildServer
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Model
 from overnight.tasks.infer.predictor import Batch, Predict
-from overnight.tasks.rows.apply import Outcome
+from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import expand
 
 SERVED = "model"  # the name by which its server knows the model
 
 
-class VLLM(Requests):
+class VLLM(RemoteChat):
     """Answers chat messages with vLLM."""
 
     kind: Literal["vllm"] = "vllm"

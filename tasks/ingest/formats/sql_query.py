@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import InputError, OvernightError, StorageFailed
-from overnight.tasks.masking import masked
 from overnight.tasks.state.database import engine
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.listing.list_files import find_files
-from overnight.tasks.ingest.source import FileSource
-from overnight.tasks.ingest.wait_for import WaitFor
+from overnight.tasks.ingest.source import FileSource, WaitFor
 from overnight.tasks.state.manifest import Census, census
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 2.0, 60.0  # between two looks

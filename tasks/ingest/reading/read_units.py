@@ -5,12 +5,13 @@ It knows nothing of formats (a source reads), nor of Ray Data, whose import woul
 
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.errors import explain
-from overnight.tasks.ingest.reading.prefetch import ahead
 from overnight.tasks.ingest.reading.table_blocks import lost_unit
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.rows import blocks
@@ -18,6 +19,9 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.storage.error_translation import worded
 from overnight.tasks.workers.supervisor import report_quarantined, tell
 from overnight.tasks.workers.watchdog import Guard
+
+T = TypeVar("T")
+END = object()
 
 
 def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | None) -> Iterator[pa.Table]:
@@ -71,7 +75,16 @@ def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: 
     with worded("read", source.place(partition)):
         tables = source.read(units, schema)
         # Not from a local disk: its files are in memory, mostly, and a second thread would take the CPU from the first.
-        yield from tables if source.is_local(partition) else ahead(tables)
+        yield from tables if source.is_local(partition) else prefetch(tables)
+
+
+def prefetch(items: Iterator[T]) -> Iterator[T]:
+    """Yield the same items; a thread makes the next while the caller has one. Raise what making one raises."""
+    with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as thread:
+        following = thread.submit(next, items, END)
+        while (item := following.result()) is not END:
+            following = thread.submit(next, items, END)
+            yield item  # type: ignore[misc]
 
 
 def _columns(table: pa.Table, *names: str) -> Iterable[tuple]:

@@ -2,7 +2,8 @@
 
 import contextlib
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,9 @@ from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
 from overnight.tasks.rows import blocks
 from overnight.tasks.storage.transient_errors import is_forbidden, is_full, is_passing
 
+T = TypeVar("T")
 ROWS_AT_ONCE = 8192
+BYTES_AT_ONCE = 16 * 2**20
 OF_ONE_FILE = frozenset(  # what the system says about a path, and not about the disk
     {
         *(errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.EOVERFLOW, errno.EFBIG),
@@ -193,3 +196,25 @@ def end_of_text(unit: dict, count: int, damage: Exception | None) -> Iterator[pa
     yield from rest_of_unit(unit, count, stop, damage if damage and is_other else RowError(reason))
     if unit["rows"] is None:
         yield end_of_unit(unit, stop)
+
+
+def size_of(item: bytes | Exception) -> int:
+    """Bytes of an item; none of what is an error."""
+    return len(item) if isinstance(item, bytes) else 0
+
+
+def chunk(items: Iterator[T], rows: int, size_of: Callable[[T], int]) -> tuple[list[T], Exception | None]:
+    """The next `rows` items, or fewer of `BYTES_AT_ONCE` together, none at the end; and the damage behind them."""
+    found: list[T] = []
+    size = 0
+    try:
+        for item in items:
+            found.append(item)
+            size += size_of(item)
+            if len(found) == rows or size >= BYTES_AT_ONCE:
+                break
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        return found, error
+    return found, None

@@ -1,6 +1,6 @@
-"""Files whose rows are counted when they are listed: the parts that become units, and the reading of such a unit.
+"""The rows of a unit: counted when its file is listed, or while it is read; and the parts that become units.
 
-What a part holds is a source's business: it tells the parts of a file, and reads the tables of one.
+A source knows what a part holds: it returns the parts of a file, and reads the tables of a part.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +13,7 @@ import pyarrow as pa
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.reading.table_blocks import (
     bad_rows,
+    end_of_text,
     is_damage,
     rest_of_unit,
     table_block,
@@ -95,6 +96,28 @@ def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa
         damage = error
     missing = RowError(f"expected {unit['rows']:,} rows in this part of the file, as it declares, found {done:,}")
     yield from rest_of_unit(unit, unit["first_row"] + done, unit["first_row"] + unit["rows"], damage or missing)
+
+
+def uncounted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Blocks of the unit's rows, and what closes it; what lies behind damage is one bad row."""
+    count, damage = 0, None
+    try:
+        for found in tables:
+            data = found if unit["rows"] is None else found[: unit["rows"] - count]
+            numbers = count + np.arange(len(data))
+            if errors := untrue_values(data):
+                yield bad_rows(unit, numbers[list(errors)].tolist(), list(errors.values()))
+            good = np.setdiff1d(np.arange(len(data)), list(errors))
+            if len(good):
+                yield table_block(unit, numbers[good], data.take(good) if errors else data)
+            count += len(data)
+            if count == unit["rows"]:
+                break
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        damage = error
+    yield from end_of_text(unit, count, damage)
 
 
 def _raised(tables: Iterator[Any]) -> Exception | None:

@@ -14,7 +14,7 @@ from pydantic import Field
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.listing.list_files import file_units
 from overnight.tasks.ingest.reading.table_blocks import as_schema, damage_told, is_damage, plain_type
-from overnight.tasks.ingest.reading.uncounted_rows import uncounted_rows
+from overnight.tasks.ingest.reading.unit_rows import uncounted_rows
 from overnight.tasks.ingest.source import FileSource
 from overnight.tasks.storage.location import File
 from overnight.tasks.storage.skipped_files import pass_over

@@ -16,8 +16,7 @@ from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.ingest.listing.list_files import file_units
 from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns, is_damage
-from overnight.tasks.ingest.reading.uncounted_rows import uncounted_rows
-from overnight.tasks.ingest.reading.unit_rows import counted_rows
+from overnight.tasks.ingest.reading.unit_rows import counted_rows, uncounted_rows
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.location import File, expand

@@ -20,8 +20,14 @@ from overnight.tasks.ingest.formats.json_text import parsed, values
 from overnight.tasks.ingest.formats.json_types import column_as, column_of, inferred_type
 from overnight.tasks.ingest.formats.text_lines import pieces_of
 from overnight.tasks.ingest.listing.list_files import file_units
-from overnight.tasks.ingest.reading.chunks import BYTES_AT_ONCE, chunk, size_of
-from overnight.tasks.ingest.reading.table_blocks import bad_rows, end_of_text, table_block
+from overnight.tasks.ingest.reading.table_blocks import (
+    BYTES_AT_ONCE,
+    bad_rows,
+    chunk,
+    end_of_text,
+    size_of,
+    table_block,
+)
 from overnight.tasks.ingest.source import GIB, FileSource, MaxRowBytes
 from overnight.tasks.storage.location import File
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, Field, PositiveInt, field_validator, model_validator
 
+from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.formats.csv_types import known_types
 from overnight.tasks.ingest.formats.sql_query import connection, rows
@@ -24,7 +25,6 @@ from overnight.tasks.ingest.listing.list_files import file_units
 from overnight.tasks.ingest.reading.table_blocks import table_block
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
-from overnight.tasks.masking import masked
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.database import DatabaseUrl
 from overnight.tasks.storage.location import File

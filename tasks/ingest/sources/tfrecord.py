@@ -21,8 +21,7 @@ from overnight.tasks.ingest.formats.gzip_stream import unpacked
 from overnight.tasks.ingest.formats.tf_example import ELEMENTS, features_of
 from overnight.tasks.ingest.formats.tfrecord import records
 from overnight.tasks.ingest.listing.list_files import file_units
-from overnight.tasks.ingest.reading.chunks import chunk, size_of
-from overnight.tasks.ingest.reading.table_blocks import bad_rows, end_of_text, is_damage, table_block
+from overnight.tasks.ingest.reading.table_blocks import bad_rows, chunk, end_of_text, is_damage, size_of, table_block
 from overnight.tasks.ingest.source import GIB, FileSource, MaxRowBytes
 from overnight.tasks.storage.location import File
 

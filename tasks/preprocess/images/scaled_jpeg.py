@@ -3,7 +3,7 @@
 libjpeg-turbo scales in its DCT: here by halves alone, never below what covers the target, for it has vector code for
 those (five eighths take longer than the whole image). What is less than twice as large as the target is decoded whole,
 to the very pixels of the exact way. Other formats, and a JPEG that is not as usual (CMYK, damaged, too large), are
-decoded as `decode_image.py` decodes them, which also says what is wrong with them.
+decoded as `decode.py` decodes them, which also says what is wrong with them.
 """
 
 import io
@@ -12,8 +12,8 @@ import math
 import numpy as np
 import pyarrow as pa
 
-from overnight.tasks.preprocess.images.covering import covering_size
-from overnight.tasks.preprocess.steps.decode_image import ORIENTATION, decode_image
+from overnight.tasks.preprocess.images.decode import ORIENTATION, decode_image
+from overnight.tasks.preprocess.images.scaling import covering_size
 
 JPEG_START = b"\xff\xd8\xff"
 EXIF_START = b"Exif\x00\x00"

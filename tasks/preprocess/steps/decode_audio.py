@@ -17,7 +17,7 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.ffmpeg import load_av, opened, refuse_cut
 from overnight.tasks.preprocess.file_rows import Made, made_of_each
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.rows import apply
+from overnight.tasks.rows import result
 
 EXPECTED = "decode_audio: expected an audio file"
 MOST_RATE = 3_000_000  # recordings have 768,000 at most; FFmpeg takes 10 s and 0.9 GB to convert 100 million a second
@@ -43,13 +43,13 @@ class DecodeAudio(PreprocessStep):
             raise ValueError(f"overlap_seconds: expected at most half of chunk_seconds ({half:g})")
         return self
 
-    def build(self) -> apply.Work:
+    def build(self) -> result.Work:
         av = load_av("decode_audio")
         kinds = pa.schema([("audio", pa.null()), *COLUMNS.items()])
 
-        def decode(table: pa.Table) -> apply.Outcome:
+        def decode(table: pa.Table) -> result.Outcome:
             made = made_of_each(table, self.column, EXPECTED, kinds, lambda content: self._chunks(av, content))
-            return made if self.chunk_seconds else apply.one_each(made, len(table))
+            return made if self.chunk_seconds else result.one_each(made, len(table))
 
         return decode
 

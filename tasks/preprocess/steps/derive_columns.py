@@ -6,9 +6,9 @@ import pyarrow as pa
 from pydantic import Field, field_validator
 
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.rows.apply import Outcome, Work
 from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.rows.expressions.parser import Expression
+from overnight.tasks.rows.result import Outcome, Work
 
 
 class DeriveColumns(PreprocessStep):

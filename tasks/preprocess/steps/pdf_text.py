@@ -18,7 +18,7 @@ from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.file_rows import Made, made_of_each
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.rows import apply
+from overnight.tasks.rows import result
 
 COLUMNS = pa.schema([("text", pa.string()), ("page", pa.int64()), ("pages", pa.int64())])
 EXPECTED = "pdf_text: expected a PDF file"
@@ -35,10 +35,10 @@ class PdfText(PreprocessStep):
 
     rows_at_once = 4
 
-    def build(self) -> apply.Work:
+    def build(self) -> result.Work:
         pdfium = require_extra("pypdfium2", "preprocess.kind: pdf_text", "preprocess")
 
-        def work(table: pa.Table) -> apply.Outcome:
+        def work(table: pa.Table) -> result.Outcome:
             with ONE_AT_A_TIME:
                 return made_of_each(table, self.column, EXPECTED, COLUMNS, lambda content: _pages(pdfium, content))
 

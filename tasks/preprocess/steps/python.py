@@ -15,7 +15,7 @@ from pydantic import Field
 from overnight.tasks.config.user_code import Target, fingerprint, import_target, made
 from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.rows import apply
+from overnight.tasks.rows import result, user_function
 from overnight.tasks.rows.tensors import to_arrow
 
 
@@ -39,7 +39,7 @@ class PythonStep(PreprocessStep):
         """File name -> sha256 of the step's code."""
         return fingerprint(self.target, "preprocess")
 
-    def build(self) -> apply.Work:
+    def build(self) -> result.Work:
         """Raises `JobError` when the target cannot be imported, made or called."""
         found = import_target(self.target, "preprocess")
         function = partial(found, **self.kwargs)
@@ -50,14 +50,14 @@ class PythonStep(PreprocessStep):
                     f"{self.target}: expected a method __call__(self, batch), found none. Add it.", "preprocess"
                 )
 
-        def step(table: pa.Table) -> apply.Outcome:
-            columns = apply.call(function, table, "preprocess", self.target)
-            return exploded(columns, self.explode, self.target) if self.explode else apply.Outcome(columns)
+        def step(table: pa.Table) -> result.Outcome:
+            columns = user_function.call(function, table, "preprocess", self.target)
+            return exploded(columns, self.explode, self.target) if self.explode else result.Outcome(columns)
 
         return step
 
 
-def exploded(columns: Mapping[str, Any], names: list[str], what: str) -> apply.Outcome:
+def exploded(columns: Mapping[str, Any], names: list[str], what: str) -> result.Outcome:
     """The rows that lists in the columns `names` stand for. Raises `ContractError` where they do not fit together."""
     for name in names:
         if name not in columns:
@@ -80,7 +80,7 @@ def exploded(columns: Mapping[str, Any], names: list[str], what: str) -> apply.O
         for name, values in columns.items()
         if name not in made
     }
-    return apply.several({**made, **others}, made_of, [number for count in counts for number in range(count)])
+    return result.several({**made, **others}, made_of, [number for count in counts for number in range(count)])
 
 
 def _entries(value: Any, name: str, what: str) -> Any:

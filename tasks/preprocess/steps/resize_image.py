@@ -5,7 +5,7 @@ algorithm is that of torchvision's `Resize` and `CenterCrop` and of the processo
 the image so that it covers the target (for a square: the shorter edge becomes `size`, the longer one
 `size * longer // shorter`), smaller images upwards too; then the middle is cut out, `(height - target) // 2` from the
 top, likewise from the left (transformers rounds down there, torchvision to even). With `decode: fast` it is that of
-`fast_decode.py` and of OpenCV: more than twice as quick on photos, with other pixels (2 of 255 on average at 224).
+`scaled_jpeg.py` and of OpenCV: more than twice as quick on photos, with other pixels (2 of 255 on average at 224).
 """
 
 from collections.abc import Callable
@@ -18,15 +18,11 @@ from pydantic import Field, PositiveInt, model_validator
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import ContractError, RowError
-from overnight.tasks.preprocess.images.covering import covering_size
+from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, MaxImagePixels, allow_pixels, decode_image
 from overnight.tasks.preprocess.images.scaled_jpeg import decode_scaled
+from overnight.tasks.preprocess.images.scaling import resize_image, shrink_image
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.preprocess.steps.decode_image import MAX_IMAGE_PIXELS, MaxImagePixels, allow_pixels, decode_image
-from overnight.tasks.rows import apply, tensors
-
-# A strip whose scaled size is so many times its crop is cropped while it is scaled: 1 x 100,000 pixels would become
-# 15 GB. Elsewhere cropping afterwards is kept, since Pillow rounds between its two passes and orders them by size.
-LARGEST_CROP = 64
+from overnight.tasks.rows import result, tensors
 
 
 class ResizeImage(PreprocessStep):
@@ -55,7 +51,7 @@ class ResizeImage(PreprocessStep):
             raise ValueError("resample: decode: fast has a filter of its own. Leave one of them out")
         return self
 
-    def build(self) -> apply.Work:
+    def build(self) -> result.Work:
         height, width = self.size if isinstance(self.size, tuple) else (self.size, self.size)
         allow_pixels(self.max_image_pixels)
         if self.decode == "fast":
@@ -73,7 +69,7 @@ class ResizeImage(PreprocessStep):
                 )
             return of_array(decode_image(encoded.as_buffer(), self.max_image_pixels))
 
-        def resize(table: pa.Table) -> apply.Outcome:
+        def resize(table: pa.Table) -> result.Outcome:
             images = self._images(table)
             is_decoded = images.type == tensors.TENSOR
             resized = np.zeros((len(table), height, width, 3), np.uint8)
@@ -84,7 +80,7 @@ class ResizeImage(PreprocessStep):
                     resized[row] = one(image)
                 except RowError as error:
                     failed[row] = error
-            return apply.Outcome({self.column: resized}, failed=failed)
+            return result.Outcome({self.column: resized}, failed=failed)
 
         return resize
 
@@ -107,46 +103,3 @@ class ResizeImage(PreprocessStep):
                 "preprocess",
             )
         return found
-
-
-def resize_image(image: np.ndarray | None, height: int, width: int, resample: str) -> np.ndarray:
-    """uint8 height x width x 3 of a uint8 image of any size. Raises `RowError` for any other array."""
-    from PIL import Image
-
-    if image is None:
-        raise RowError("expected an image, found null")
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
-        shape = " x ".join(str(length) for length in image.shape)
-        raise RowError(f"expected an image of uint8 H x W x 3, found {image.dtype} {shape}")
-    scaled_height, scaled_width = covering_size(image.shape[0], image.shape[1], height, width)
-    top, left = (scaled_height - height) // 2, (scaled_width - width) // 2
-    filter_ = Image.Resampling[resample.upper()]
-    if scaled_height * scaled_width > LARGEST_CROP * height * width:
-        across, down = image.shape[1] / scaled_width, image.shape[0] / scaled_height
-        box = (left * across, top * down, (left + width) * across, (top + height) * down)
-        return np.asarray(Image.fromarray(image).resize((width, height), filter_, box))
-    scaled = Image.fromarray(image).resize((scaled_width, scaled_height), filter_)
-    return np.asarray(scaled)[top : top + height, left : left + width]
-
-
-def shrink_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """As `resize_image`, but quicker where the image is larger, and of an image that is one.
-
-    By averaging areas from twice the size on, below that between the nearest pixels: areas would come nearer to the
-    exact way (1.1 instead of 2.2 of 255 on average), for a millisecond more.
-    """
-    import cv2
-
-    scaled_height, scaled_width = covering_size(image.shape[0], image.shape[1], height, width)
-    down, across = image.shape[0] / scaled_height, image.shape[1] / scaled_width
-    if down < 1:
-        return resize_image(np.ascontiguousarray(image), height, width, "bicubic")
-    method = cv2.INTER_AREA if max(down, across) >= 2 else cv2.INTER_LINEAR
-    if scaled_height * scaled_width > LARGEST_CROP * height * width:
-        tall, wide = round(height * down), round(width * across)
-        top, left = (image.shape[0] - tall) // 2, (image.shape[1] - wide) // 2
-        cut = np.ascontiguousarray(image[top : top + tall, left : left + wide])
-        return cv2.resize(cut, (width, height), interpolation=method)
-    scaled = cv2.resize(np.ascontiguousarray(image), (scaled_width, scaled_height), interpolation=method)
-    top, left = (scaled_height - height) // 2, (scaled_width - width) // 2
-    return scaled[top : top + height, left : left + width]

@@ -17,9 +17,9 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.ffmpeg import load_av, opened, refuse_cut
 from overnight.tasks.preprocess.file_rows import Made, made_of_each
+from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, MaxImagePixels
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.preprocess.steps.decode_image import MAX_IMAGE_PIXELS, MaxImagePixels
-from overnight.tasks.rows import apply
+from overnight.tasks.rows import result
 
 EXPECTED = "sample_frames: expected a video file"
 COLUMNS = pa.schema([("image", pa.null()), ("frame", pa.int64()), ("seconds", pa.float64())])
@@ -48,10 +48,10 @@ class SampleFrames(PreprocessStep):
             raise ValueError("expected either every_seconds or frames_per_second")
         return self
 
-    def build(self) -> apply.Work:
+    def build(self) -> result.Work:
         av = load_av("sample_frames")
 
-        def sample(table: pa.Table) -> apply.Outcome:
+        def sample(table: pa.Table) -> result.Outcome:
             return made_of_each(table, self.column, EXPECTED, COLUMNS, lambda content: self._frames(av, content))
 
         return sample

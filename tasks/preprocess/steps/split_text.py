@@ -22,7 +22,7 @@ from overnight.tasks.config.extras import require_extra
 from overnight.tasks.config.package_data import PREFIX, folder_in_package
 from overnight.tasks.errors import ContractError, JobError, RowError
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.rows import apply
+from overnight.tasks.rows import result
 from overnight.tasks.storage.location import expand
 
 LIBRARY = "semantic-text-splitter"
@@ -55,10 +55,10 @@ class SplitText(PreprocessStep):
             found["tokenizer.json"] = hashlib.sha256(file.read_bytes()).hexdigest()
         return found
 
-    def build(self) -> apply.Work:
+    def build(self) -> result.Work:
         splitter = self._splitter()
 
-        def split(table: pa.Table) -> apply.Outcome:
+        def split(table: pa.Table) -> result.Outcome:
             if self.column not in table.column_names:
                 raise ContractError(
                     f"split_text: expected a column {self.column!r}, found {', '.join(table.column_names)}.",
@@ -77,7 +77,7 @@ class SplitText(PreprocessStep):
                 "chunk_start": pa.array([start for *_, start, _ in found], pa.int64()),
                 "chunk_end": pa.array([start + len(text) for *_, start, text in found], pa.int64()),
             }
-            return apply.several(columns, [row for row, *_ in found], [number for _, number, *_ in found], failed)
+            return result.several(columns, [row for row, *_ in found], [number for _, number, *_ in found], failed)
 
         return split
 

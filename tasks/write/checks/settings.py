@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from overnight.tasks.config.settings import Leaf
+from overnight.tasks.config.settings import Settings
 from overnight.tasks.config.user_code import Target
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
-class Drift(Leaf):
+class Drift(Settings):
     """How far a column may be from what it was in the previous receipt."""
 
     mean: Annotated[
@@ -31,7 +31,7 @@ class Drift(Leaf):
         return self
 
 
-class Checks(Leaf):
+class Checks(Settings):
     """A failed check publishes nothing and leaves what was published before as it was."""
 
     min_rows: Annotated[int, Field(ge=0, description="Published rows that there must be at least.")] = 1

@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from overnight.tasks.masking import masked
+from overnight.tasks.config.masking import masked
 from overnight.tasks.state.database import DatabaseUrl
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, Record

@@ -1,5 +1,6 @@
 """What sinks of text files share: their rows written as text while they are merged, compressed or not."""
 
+import abc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -30,9 +31,9 @@ class TextFiles(HiveFiles):
     operational: ClassVar[tuple[str, ...]] = ("compression",)
 
     @staticmethod
+    @abc.abstractmethod
     def writer(file: BinaryIO, schema: pa.Schema) -> AbstractContextManager[Callable[[pa.Table], None]]:
         """What takes the tables of a file, one after the other; `file` is closed by others."""
-        raise TypeError("this sink has no writer")
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         schema, place = published_schema(records), make_place(run)

@@ -23,19 +23,17 @@ from overnight.tasks.rows.blocks import (
     LIVE,
     MEASURED_STAGES,
     QUARANTINED,
-    joined,
     left_out,
     live_rows,
     with_errors,
 )
+from overnight.tasks.rows.rebatch import joined
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 from overnight.tasks.write.merge.output_schema import publishable
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.unwritable_rows import unfit_rows
-
-ANY_SINK = Sink()
 
 
 @dataclass
@@ -52,7 +50,7 @@ class StagingDatasink(Datasink[Staged]):
     staged: of all calls, once it is over.
     """
 
-    def __init__(self, run: Run, compression: str, rows_per_part: int, sink: Sink = ANY_SINK) -> None:
+    def __init__(self, run: Run, compression: str, rows_per_part: int, sink: Sink) -> None:
         self._run, self._compression, self._rows_per_part, self._sink = run, compression, rows_per_part, sink
         self.staged = Staged()
 

@@ -19,7 +19,7 @@ from overnight.flows.deploy.apply import deploy as deploy_here
 from overnight.flows.deploy.automations import apply_automations, read_automations
 from overnight.flows.deploy.deployments import NotDeployed, at_deadline
 from overnight.flows.deploy.prefect_yaml import PrefectFile
-from overnight.flows.job.model import load_job
+from overnight.flows.job.loading import load_job
 from overnight.tasks.errors import JobError
 from tests.flows.conftest import Overnight
 from tests.prefect_api import ask

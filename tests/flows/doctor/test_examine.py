@@ -19,7 +19,7 @@ from overnight.flows.doctor.environment import check_environment, check_storage,
 from overnight.flows.doctor.examine import Check, Finding, run_checks
 from overnight.flows.doctor.prefect_server import check_prefect
 from overnight.flows.doctor.ray_cluster import check_ray, judge
-from overnight.flows.job.model import load_job
+from overnight.flows.job.loading import load_job
 from overnight.tasks.storage.s3 import PatientS3
 from tests.flows.conftest import Overnight
 from tests.flows.deploy.test_apply import POOL, project, remove_all

@@ -8,9 +8,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from overnight.flows.job.model import Job, job_schema, load_job, read_job, relative_paths
+from overnight.flows.job.loading import job_schema, load_job, read_job, relative_paths
+from overnight.flows.job.model import Job
 from overnight.flows.job.yaml_loader import parse_yaml
-from overnight.tasks.config.settings import Leaf
+from overnight.tasks.config.settings import Settings
 from overnight.tasks.errors import JobError
 
 SHIPPED = sorted((Path(__file__).parents[3] / "deployments" / "jobs").glob("*.yaml"))
@@ -409,11 +410,11 @@ def test_a_setting_with_a_new_name_leaves_fingerprints_as_they_were(write):
 
 
 def test_operational_settings_are_settings_of_their_class():
-    def below(leaf: type[Leaf]) -> Iterator[type[Leaf]]:
+    def below(leaf: type[Settings]) -> Iterator[type[Settings]]:
         for each in leaf.__subclasses__():
             yield from (each, *below(each))
 
-    for leaf in below(Leaf):
+    for leaf in below(Settings):
         assert set(vars(leaf).get("operational", ())) <= set(leaf.model_fields), leaf
 
 

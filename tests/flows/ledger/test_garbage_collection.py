@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from overnight.flows.job.model import Job, load_job
+from overnight.flows.job.loading import load_job
+from overnight.flows.job.model import Job
 from overnight.flows.ledger.garbage_collection import clean
 from overnight.flows.runs.attempt import describe_run, refuse_foreign_files
 from overnight.tasks.errors import CheckFailed

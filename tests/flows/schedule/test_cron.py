@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from overnight.flows.job.model import Schedule
+from overnight.flows.job.schedule import Schedule
 from overnight.flows.schedule.cron import fires, last_fire
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from overnight.cli.init_prompts import answered
+from overnight.cli.init import prompt_for_answers
 from overnight.cli.init_templates import MODELS, WORK, Answers, create, find_source, source_kinds, works_for
 from overnight.flows.deploy.prefect_yaml import deployable
-from overnight.flows.job.model import load_job
+from overnight.flows.job.loading import load_job
 from overnight.tasks.errors import JobError
 from tests.flows.conftest import Overnight
 
@@ -131,7 +131,7 @@ def test_without_a_terminal_what_is_missing_is_named(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     with pytest.raises(JobError, match=expected):
-        answered(tmp_path, dict.fromkeys(("path", "source", "work", "model", "text_column", "name")) | given)
+        prompt_for_answers(tmp_path, dict.fromkeys(("path", "source", "work", "model", "text_column", "name")) | given)
 
 
 def test_init_without_answers_is_bad_usage(overnight: Overnight, tmp_path: Path) -> None:

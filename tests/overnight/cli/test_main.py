@@ -1,6 +1,8 @@
 """The command line as a script meets it: exit codes, and one JSON document on stdout."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,3 +135,9 @@ def test_what_cannot_be_deployed_is_refused_before_a_server_is_started(
     done = CliRunner().invoke(main, arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert told in done.stderr
+
+
+def test_the_command_line_itself_imports_neither_flows_nor_prefect() -> None:
+    code = "import sys; import overnight.cli.main; print({'prefect', 'ray', 'overnight.flows'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"

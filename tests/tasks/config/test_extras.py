@@ -25,8 +25,8 @@ from overnight.tasks.ingest.sources.iceberg import Iceberg
 from overnight.tasks.ingest.sources.lance import Lance
 from overnight.tasks.ingest.sources.sql import Sql
 from overnight.tasks.ingest.sources.uris import Uris
+from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, allow_pixels, decode_image
 from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
-from overnight.tasks.preprocess.steps.decode_image import MAX_IMAGE_PIXELS, allow_pixels, decode_image
 from overnight.tasks.preprocess.steps.pdf_text import PdfText
 from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from overnight.tasks.preprocess.steps.sample_frames import SampleFrames

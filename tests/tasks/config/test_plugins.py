@@ -53,6 +53,10 @@ class Lengths(Predictor):
         return lambda batch: {"length": np.array([len(text) * self.times for text in batch[self.column]])}
 
 
+class Silent(Predictor):
+    kind: Literal["silent"] = "silent"
+
+
 class Copies(ParquetSink):
     kind: Literal["copies"] = "copies"
 '''
@@ -90,6 +94,7 @@ def installed(tmp_path: Path) -> Path:
         "wrong_name": "more_leaves:Lengths",
         "no_leaf": "more_leaves:LEAVES",
         "room": "more_leaves:Shout",
+        "silent": "more_leaves:Silent",
     }
     return install(tmp_path / "site", "more_leaves", points, more_leaves=LEAVES + "\nLEAVES = 4\n")
 
@@ -128,7 +133,7 @@ def test_leaves_of_a_package_have_the_typing_errors_and_schema_of_those_built_in
 
 
 def test_a_plugin_that_cannot_be_used_costs_only_the_jobs_that_name_it(installed: Path, tmp_path: Path) -> None:
-    models = [{"kind": kind, "name": kind, "any": 1} for kind in ("wrong_name", "no_leaf", "room")]
+    models = [{"kind": kind, "name": kind, "any": 1} for kind in ("wrong_name", "no_leaf", "room", "silent")]
     write(tmp_path, preprocess=[{"kind": "lost"}, {"kind": "resize_image", "column": "text"}], inference=models)
     done = overnight(tmp_path, installed, "validate", "job.yaml")
     assert done.returncode == 2
@@ -141,6 +146,8 @@ def test_a_plugin_that_cannot_be_used_costs_only_the_jobs_that_name_it(installed
         "inference.1: the plug-in no_leaf of the package more-leaves cannot be used: expected more_leaves:LEAVES to "
         "inherit from overnight.tasks.infer.predictor.Predictor, found 4.",
         "inference.2: the plug-in room of the package more-leaves cannot be used: expected more_leaves:Shout to",
+        "inference.3: the plug-in silent of the package more-leaves cannot be used: expected more_leaves:Silent to "
+        "have load, found none.",
         "more-leaves: its plug-in for kind: resize_image is left out: that is built in",
     ):
         assert line in done.stderr

@@ -4,14 +4,14 @@ import time
 
 import pytest
 
-from overnight.tasks.infer import shared_clock
-from overnight.tasks.infer.shared_clock import SharedClock
+from overnight.tasks.infer import worker
+from overnight.tasks.infer.worker import SharedClock
 
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     moment = [100.0]
-    monkeypatch.setattr(shared_clock.time, "perf_counter", lambda: moment[0])
+    monkeypatch.setattr(worker.time, "perf_counter", lambda: moment[0])
     return moment
 
 

@@ -12,7 +12,7 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.infer.models.text_generation import TextGeneration
 from overnight.tasks.infer.values_as_text import as_texts
-from overnight.tasks.rows import apply
+from overnight.tasks.rows import apply, result, user_function
 from overnight.tasks.rows.tensors import to_arrow
 from tests.tasks.blocks import source_block
 
@@ -68,8 +68,8 @@ def test_a_row_of_a_batch_with_nulls_is_asked_with_its_own_whole_number() -> Non
     def asked(batch: dict[str, np.ndarray]) -> dict[str, Any]:
         return {"asked": [messages[0]["content"] for messages in model.messages(batch)]}
 
-    def work(live: pa.Table) -> apply.Outcome:
-        return apply.outcome_of(asked, live, "infer", "model", model.given)
+    def work(live: pa.Table) -> result.Outcome:
+        return user_function.outcome_of(asked, live, "infer", "model", model.given)
 
     done = apply.apply(source_block(0, 0, rows), "infer", work)
     assert done["asked"].to_pylist() == ["1 of 3", None]

@@ -15,14 +15,16 @@ from pydantic import ValidationError
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer.autotune.trial import Trying
 from overnight.tasks.infer.columns import columns_read
+from overnight.tasks.infer.forked_worker import ForkedPreparingWorker
+from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
 from overnight.tasks.infer.operators import strategy
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
-from overnight.tasks.infer.worker import ForkedPreparingWorker, PreparingWorker, Worker, drop_heavy
+from overnight.tasks.infer.worker import PreparingWorker, Worker
 from overnight.tasks.preprocess.run_steps import run_steps
 from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
 from overnight.tasks.resources.plan import Pool
-from overnight.tasks.rows import apply, blocks
+from overnight.tasks.rows import blocks, rebatch, result
 from overnight.tasks.workers import fork_server
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
@@ -70,8 +72,8 @@ def test_rows_that_a_worker_prepares_come_in_batches_all_the_same(tmp_path: Path
     worker = PreparingWorker(prepare, predictor=Counting(batch_size=4), run=run, **settings)
     made = list(worker(block(10)))
     assert counts(made) == [4] * 8 + [2] * 2
-    assert blocks.joined(made)["sum"].to_pylist() == [10 * x + 1 for x in range(10)]
-    assert blocks.joined(made)["__row"].to_pylist() == list(range(10))
+    assert rebatch.joined(made)["sum"].to_pylist() == [10 * x + 1 for x in range(10)]
+    assert rebatch.joined(made)["__row"].to_pylist() == list(range(10))
 
 
 @pytest.mark.parametrize(("most", "pieces"), [(1, 3), (2**20, 1)])
@@ -81,7 +83,7 @@ def test_results_are_handed_on_together_while_they_are_small(
     monkeypatch.setattr("overnight.tasks.infer.worker.BYTES_AT_ONCE", most)
     made = list(Worker(Counting(batch_size=4), make_run(tmp_path), "", True, [], [])(block(10)))
     assert len(made) == pieces
-    assert blocks.joined(made)["__row"].to_pylist() == list(range(10))
+    assert rebatch.joined(made)["__row"].to_pylist() == list(range(10))
 
 
 def test_a_forked_worker_gives_what_one_gives_that_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +219,7 @@ def test_a_worker_that_was_started_again_makes_one_call_at_a_time(
 
 def test_where_a_condition_holds_the_model_runs_elsewhere_is_null(tmp_path: Path) -> None:
     worker = Worker(Counting(batch_size=4, where="x % 3 == 0"), make_run(tmp_path), "heavy_", True, [], [])
-    made = blocks.joined(worker(block(40)))
+    made = rebatch.joined(worker(block(40)))
     assert made["__row"].to_pylist() == list(range(40))
     assert made["heavy_sum"].to_pylist() == [x + 1 if x % 3 == 0 else None for x in range(40)]
     # 14 rows of 40, which are in hand 32 at a time: calls of 4, not of the one or two that four rows hold
@@ -261,10 +263,10 @@ class Knowing(Predictor):
     def load(self) -> Predict:
         asked: list[int] = []
 
-        def predict(batch: Batch) -> apply.Outcome:
+        def predict(batch: Batch) -> result.Outcome:
             asked.extend(batch["x"].tolist())
             odd = {row: ValueError(f"{x} is odd") for row, x in enumerate(batch["x"]) if x % 2}
-            return apply.Outcome({"seen": [len(asked)] * len(batch["x"])}, failed=odd)
+            return result.Outcome({"seen": [len(asked)] * len(batch["x"])}, failed=odd)
 
         return predict
 
@@ -274,7 +276,7 @@ def test_rows_that_a_model_knows_to_have_failed_cost_no_other_row_a_second_call(
     tmp_path: Path, where: str | None
 ) -> None:
     worker = Worker(Knowing(batch_size=4, where=where), make_run(tmp_path), "", True, [], [])
-    done = blocks.joined(worker(block(12)))
+    done = rebatch.joined(worker(block(12)))
     failed = [x for x in range(12) if x % 2 and (where is None or x >= 5)]
     states = done["__state"].to_pylist()
     assert [row for row, state in enumerate(states) if state == blocks.QUARANTINED] == failed

@@ -13,9 +13,11 @@ import pytest
 
 from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.source import Source
-from overnight.tasks.rows import blocks
+from overnight.tasks.rows import blocks, rebatch
+from overnight.tasks.state.manifest import UNITS
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import File
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.supervisor import Supervisor
 from tests.tasks.runs import make_run
@@ -35,6 +37,12 @@ class Killing(Source):
 
     def is_local(self, partition: str) -> bool:
         return True
+
+    def files(self, partition: str) -> Iterator[File]:
+        return iter(())
+
+    def units(self, files: list[File]) -> pa.Table:
+        return UNITS.empty_table()
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():
@@ -93,7 +101,7 @@ def read(sending: Connection, asked: Any, units: pa.Table, source: Source, run: 
         return getattr(asked, method)(*given)
 
     vars(supervisor).update(ask=ask, tell=ask, is_there=lambda run: True)
-    table = blocks.joined(read_units(units, source, run, None))
+    table = rebatch.joined(read_units(units, source, run, None))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)

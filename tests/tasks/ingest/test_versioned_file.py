@@ -18,8 +18,8 @@ from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.ingest.sources.huggingface import HuggingFace
-from overnight.tasks.ingest.sources.images import Images
 from overnight.tasks.ingest.sources.jsonl import Jsonl
+from overnight.tasks.ingest.sources.media_files import Images
 from overnight.tasks.ingest.sources.numpy import Numpy
 from overnight.tasks.ingest.sources.parquet import Parquet
 from overnight.tasks.ingest.sources.text import Text

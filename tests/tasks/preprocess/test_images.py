@@ -12,10 +12,11 @@ from PIL import Image, ImageFile
 from pydantic import ValidationError
 
 from overnight.tasks.errors import ContractError
+from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, allow_pixels
 from overnight.tasks.preprocess.images.scaled_jpeg import decode_scaled
-from overnight.tasks.preprocess.steps.decode_image import MAX_IMAGE_PIXELS, DecodeImage, allow_pixels
+from overnight.tasks.preprocess.steps.decode_image import DecodeImage
 from overnight.tasks.preprocess.steps.resize_image import ResizeImage
-from overnight.tasks.rows import apply, blocks, tensors
+from overnight.tasks.rows import apply, blocks, rebatch, tensors
 from tests.tasks.blocks import source_block
 
 BINARY = pa.large_binary()
@@ -226,7 +227,7 @@ def test_truncated_images_stay_errors_where_a_library_allows_them(monkeypatch):
 
 
 def test_a_block_in_which_all_rows_fail_joins_one_in_which_none_does():
-    joined = blocks.joined([decode(b"", b"x"), decode(encode(smooth(4, 5), "PNG"))])
+    joined = rebatch.joined([decode(b"", b"x"), decode(encode(smooth(4, 5), "PNG"))])
     assert joined["__state"].to_pylist() == [blocks.QUARANTINED, blocks.QUARANTINED, blocks.LIVE]
     assert joined.schema.field("image").type == tensors.TENSOR
 

@@ -7,11 +7,12 @@ import pytest
 from PIL import Image
 
 from overnight.tasks.errors import JobError
+from overnight.tasks.preprocess.images.scaling import resize_image
 from overnight.tasks.preprocess.query_image import query_image, readable_image
 from overnight.tasks.preprocess.steps.decode_image import DecodeImage
 from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
 from overnight.tasks.preprocess.steps.filter_rows import FilterRows
-from overnight.tasks.preprocess.steps.resize_image import ResizeImage, resize_image
+from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
 

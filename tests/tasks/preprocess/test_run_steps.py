@@ -10,7 +10,7 @@ import pytest
 
 from overnight.tasks.preprocess.run_steps import run_steps, try_first_rows
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.rows import apply, blocks
+from overnight.tasks.rows import blocks, result
 from overnight.tasks.state.read_plan import PENDING, write_order
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
@@ -21,10 +21,10 @@ class Noting(PreprocessStep):
 
     kind: Literal["noting"] = "noting"
 
-    def build(self) -> apply.Work:
-        def note(table: pa.Table) -> apply.Outcome:
+    def build(self) -> result.Work:
+        def note(table: pa.Table) -> result.Outcome:
             empty = [row for row, file in enumerate(table["file"].to_pylist()) if file == b""]
-            return apply.Outcome({"given": [len(table)] * len(table)}, failed={row: ValueError() for row in empty})
+            return result.Outcome({"given": [len(table)] * len(table)}, failed={row: ValueError() for row in empty})
 
         return note
 

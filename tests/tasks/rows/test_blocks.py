@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight.tasks.errors import ContractError, JobError, RowError
-from overnight.tasks.rows import apply, blocks, tensors
+from overnight.tasks.rows import apply, blocks, rebatch, result, tensors, user_function
 from tests.tasks.blocks import source_block
 
 
@@ -27,17 +27,17 @@ def states(found: pa.Table) -> list[int]:
 
 def test_small_blocks_are_handed_on_together_and_no_more_than_it_takes():
     pieces = (pa.table({"x": np.arange(2)}) for _ in range(7))
-    assert [len(piece) for piece in blocks.of_bytes(pieces, 3 * 16)] == [6, 6, 2]
+    assert [len(piece) for piece in rebatch.rebatch_bytes(pieces, 3 * 16)] == [6, 6, 2]
 
 
-def failing_on(bad: set[int]) -> apply.Work:
+def failing_on(bad: set[int]) -> result.Work:
     """Doubles x, and fails for any batch that holds one of `bad`."""
 
-    def work(live: pa.Table) -> apply.Outcome:
+    def work(live: pa.Table) -> result.Outcome:
         values = live["x"].to_numpy()
         if bad & set(values.tolist()):
             raise ValueError(f"no {sorted(bad & set(values.tolist()))[0]}")
-        return apply.Outcome({"y": values * 2})
+        return result.Outcome({"y": values * 2})
 
     return work
 
@@ -56,29 +56,29 @@ def test_of_a_failing_batch_exactly_the_culprits_are_quarantined(bad: set[int], 
 
 
 def test_what_a_step_refuses_or_drops_is_marked_and_later_steps_see_only_the_rest():
-    def first(live: pa.Table) -> apply.Outcome:
+    def first(live: pa.Table) -> result.Outcome:
         keep = np.array([number != 1 for number in live["x"].to_pylist()])
-        return apply.Outcome({"y": live["x"]}, keep=keep, failed={2: RowError("not this one")})
+        return result.Outcome({"y": live["x"]}, keep=keep, failed={2: RowError("not this one")})
 
     done = apply.apply(block(4), "preprocess", first)
     assert states(done) == [blocks.LIVE, blocks.FILTERED, blocks.QUARANTINED, blocks.LIVE]
     seen = []
     done = apply.apply(
-        done, "infer", lambda live: seen.append(live["x"].to_pylist()) or apply.Outcome({"z": live["x"]})
+        done, "infer", lambda live: seen.append(live["x"].to_pylist()) or result.Outcome({"z": live["x"]})
     )
     assert seen == [[0, 3]]
     assert done["z"].to_pylist() == [0, None, None, 3]
     assert done["__infer_seconds"].is_null().to_pylist() == [False, True, True, False]
-    done = apply.apply(done, "infer", lambda live: apply.Outcome(keep=np.array([False, True])))
+    done = apply.apply(done, "infer", lambda live: result.Outcome(keep=np.array([False, True])))
     assert states(done) == [blocks.FILTERED, blocks.FILTERED, blocks.QUARANTINED, blocks.LIVE]
 
 
 def test_the_work_never_sees_hidden_columns_nor_changes_who_a_row_is():
     seen: list[str] = []
 
-    def work(live: pa.Table) -> apply.Outcome:
+    def work(live: pa.Table) -> result.Outcome:
         seen.extend(live.column_names)
-        return apply.Outcome({"row_id": ["mine"] * len(live), "uri": ["mine"] * len(live)})
+        return result.Outcome({"row_id": ["mine"] * len(live), "uri": ["mine"] * len(live)})
 
     done = apply.apply(block(2), "infer", work)
     assert seen == ["row_id", "x"]
@@ -87,7 +87,7 @@ def test_the_work_never_sees_hidden_columns_nor_changes_who_a_row_is():
 
 
 def test_what_is_not_a_row_s_fault_propagates():
-    def broken(live: pa.Table) -> apply.Outcome:
+    def broken(live: pa.Table) -> result.Outcome:
         raise JobError("no licence")
 
     with pytest.raises(JobError):
@@ -189,7 +189,7 @@ SOURCE_COLUMNS = {
 
 @pytest.mark.parametrize("name", SOURCE_COLUMNS)
 def test_a_column_handed_back_as_it_came_keeps_its_type(name: str):
-    assert apply.call(lambda batch: batch, pa.table({name: SOURCE_COLUMNS[name]}), "infer", "model") == {}
+    assert user_function.call(lambda batch: batch, pa.table({name: SOURCE_COLUMNS[name]}), "infer", "model") == {}
 
 
 def test_a_column_changed_in_place_is_seen_to_be_changed():
@@ -201,7 +201,7 @@ def test_a_column_changed_in_place_is_seen_to_be_changed():
         batch["even"][1][0] = 7
         return batch
 
-    found = apply.call(change, table, "infer", "model")
+    found = user_function.call(change, table, "infer", "model")
     assert found["image"][0][0, 0] == 9
     assert found["text"][0] == "z"
     assert found["even"][1].tolist() == [7, 4]
@@ -221,7 +221,7 @@ def test_a_column_changed_in_place_is_seen_to_be_changed():
 )
 def test_a_broken_contract_is_told_in_the_user_s_words(returned: Any, message: str):
     with pytest.raises(ContractError, match=message):
-        apply.call(lambda batch: returned, pa.table({"x": [1, 2, 3]}), "infer", "model")
+        user_function.call(lambda batch: returned, pa.table({"x": [1, 2, 3]}), "infer", "model")
 
 
 @pytest.mark.parametrize("values", [[[1, 2], [[3]]], [{"a": 1}, [1]], ["a", 1]])
@@ -231,10 +231,10 @@ def test_rows_whose_values_have_no_type_in_common_are_refused_by_column(values: 
     with pytest.raises(
         ContractError, match=r"column 'y': expected values of one type, found .* Return one type, or JSON"
     ):
-        apply.apply(block, "infer", lambda live: apply.Outcome({"y": next(places)}))
+        apply.apply(block, "infer", lambda live: result.Outcome({"y": next(places)}))
 
 
 def test_a_row_whose_list_is_of_no_type_is_quarantined_with_its_column():
     block = source_block(0, 0, pa.table({"row_id": ["a"]}))
-    done = apply.apply(block, "infer", lambda live: apply.Outcome({"y": [[1, "a"]]}))
+    done = apply.apply(block, "infer", lambda live: result.Outcome({"y": [[1, "a"]]}))
     assert done["__error_message"][0].as_py().startswith("column 'y': expected values of one type, found others")

@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.infer.worker import Worker, drop_heavy
+from overnight.tasks.infer.heavy_columns import drop_heavy
+from overnight.tasks.infer.worker import Worker
 from overnight.tasks.preprocess.steps.filter_rows import FilterRows
-from overnight.tasks.rows import apply, blocks, nested_rows, tensors
+from overnight.tasks.rows import apply, blocks, nested_rows, rebatch, result, tensors
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.write.merge.merge_parts import merge, published_schema
+from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 from tests.tasks.blocks import source_block
 from tests.tasks.infer.test_worker import Counting
@@ -33,7 +35,7 @@ def files(counts: Counts) -> pa.Table:
     return source_block(0, 0, pa.table({**data, "pdf": pa.array([b"%PDF"] * len(counts), pa.large_binary())}))
 
 
-def paged(live: pa.Table) -> apply.Outcome:
+def paged(live: pa.Table) -> result.Outcome:
     """`x` tells a page from all others; a negative number of pages is an error."""
     counts = live["pages"].to_pylist()
     if min(counts) < 0:
@@ -41,7 +43,7 @@ def paged(live: pa.Table) -> apply.Outcome:
     made_of = [row for row, count in enumerate(counts) for _ in range(count)]
     pages = [page for count in counts for page in range(count)]
     first = [int(name.split(".")[0]) for name in live["row_id"].to_pylist()]
-    return apply.several(
+    return result.several(
         {"x": [100 * first[of] + page for of, page in zip(made_of, pages, strict=True)]}, made_of, pages
     )
 
@@ -75,17 +77,17 @@ cuts = st.lists(st.integers(1, 6), min_size=12, max_size=12)
 def test_however_blocks_are_cut_and_joined_a_source_row_ends_whole_and_once(
     counts: Counts, sizes: list[int], bad: set[int], length: int
 ) -> None:
-    def model(live: pa.Table) -> apply.Outcome:
+    def model(live: pa.Table) -> result.Outcome:
         if bad & set(live["x"].to_pylist()):
             raise ValueError("not this one")
-        return apply.Outcome({"y": live["x"].to_numpy() + 1})
+        return result.Outcome({"y": live["x"].to_numpy() + 1})
 
     block, pieces = apply.apply(files(counts), "preprocess", paged), []
     for size in sizes:
         pieces.append(block[:size])
         block = block[size:]
-    pieces = [apply.apply(piece, "infer", model) for piece in blocks.of_length(pieces, length) if len(piece)]
-    done = blocks.joined(pieces)
+    pieces = [apply.apply(piece, "infer", model) for piece in rebatch.rebatch_rows(pieces, length) if len(piece)]
+    done = rebatch.joined(pieces)
     assert done["__row"].to_pylist() == list(range(len(counts)))
     pages = {place: [100 * place + page for page in range(count)] for place, count in enumerate(counts)}
     failed = {place for place, made in pages.items() if bad & set(made) or counts[place] < 0}
@@ -100,19 +102,19 @@ def test_however_blocks_are_cut_and_joined_a_source_row_ends_whole_and_once(
 @given(st.lists(st.integers(0, 9), max_size=10), st.integers(1, 6))
 def test_a_block_ends_with_the_row_that_fills_it(counts: Counts, length: int) -> None:
     whole = apply.apply(files([*counts, 1]), "preprocess", paged)
-    pieces = list(blocks.of_length([whole[place : place + 1] for place in range(len(whole))], length))
+    pieces = list(rebatch.rebatch_rows([whole[place : place + 1] for place in range(len(whole))], length))
     sizes = [blocks.counts(piece) for piece in pieces]
     assert all(each.sum() >= length > each[:-1].sum() for each in sizes[:-1])
     assert sizes[-1][:-1].sum() < length
-    assert blocks.joined(pieces)["__row"].to_pylist() == whole["__row"].to_pylist()
+    assert rebatch.joined(pieces)["__row"].to_pylist() == whole["__row"].to_pylist()
 
 
 def test_rows_made_of_made_ones_are_named_after_them_and_keep_their_columns() -> None:
     pages = apply.apply(files([2, 1]), "preprocess", paged)
 
-    def halved(live: pa.Table) -> apply.Outcome:
+    def halved(live: pa.Table) -> result.Outcome:
         made_of = np.repeat(np.arange(len(live)), 2)
-        return apply.several({"half": ["a", "b"] * len(live)}, made_of, [0, 1] * len(live))
+        return result.several({"half": ["a", "b"] * len(live)}, made_of, [0, 1] * len(live))
 
     chunks = table_of(apply.apply(pages, "preprocess", halved))
     assert [(row["row_id"], row["x"], row["half"]) for row in chunks] == [
@@ -120,14 +122,14 @@ def test_rows_made_of_made_ones_are_named_after_them_and_keep_their_columns() ->
         *(("1.pdf#0.0", 100, "a"), ("1.pdf#0.1", 100, "b")),
     ]
     table = source_block(0, 4, pa.table({"row_id": ["a.csv#4"], "pages": [1]}))
-    one = apply.apply(table, "preprocess", lambda live: apply.several({"x": [1, 2]}, [0, 0], [0, 1]))
+    one = apply.apply(table, "preprocess", lambda live: result.several({"x": [1, 2]}, [0, 0], [0, 1]))
     assert [row["row_id"] for row in table_of(one)] == ["a.csv#4.0", "a.csv#4.1"]
 
 
 def test_of_a_source_row_nothing_is_written_where_one_of_its_rows_fails_and_the_reason_names_that() -> None:
-    def model(live: pa.Table) -> apply.Outcome:
+    def model(live: pa.Table) -> result.Outcome:
         failed = {row: RowError("too long") for row, x in enumerate(live["x"].to_pylist()) if x in (1, 2)}
-        return apply.Outcome({"y": live["x"]}, failed=failed)
+        return result.Outcome({"y": live["x"]}, failed=failed)
 
     done = apply.apply(apply.apply(files([3, 2]), "preprocess", paged), "infer", model)
     assert [row["x"] for row in table_of(done)] == [100, 101]
@@ -144,8 +146,8 @@ def test_a_filter_drops_made_rows_and_a_source_row_only_with_its_last_one() -> N
 
 
 def test_bytes_and_arrays_are_not_repeated_and_heavy_ones_that_a_step_made_are_dropped_in_the_end() -> None:
-    def framed(live: pa.Table) -> apply.Outcome:
-        return apply.several({"image": [np.full((2, 2), n, np.uint8) for n in range(4)]}, [0, 0, 1, 1], [0, 1, 0, 1])
+    def framed(live: pa.Table) -> result.Outcome:
+        return result.several({"image": [np.full((2, 2), n, np.uint8) for n in range(4)]}, [0, 0, 1, 1], [0, 1, 0, 1])
 
     done = apply.apply(files([2, 2]), "preprocess", framed)
     assert list(table_of(done)[0]) == ["row_id", "uri", "pages", "image"]
@@ -167,7 +169,7 @@ def test_a_model_sees_made_rows_in_batches_of_its_size(tmp_path: Path) -> None:
 def test_a_part_holds_all_rows_made_of_what_it_settles(tmp_path: Path) -> None:
     done = apply.apply(files([2, 0, 3, -1]), "preprocess", paged)
     run = make_run(tmp_path)
-    StagingDatasink(run, "zstd", 10).write([done[:1], done[1:]], SimpleNamespace(task_idx=0))
+    StagingDatasink(run, "zstd", 10, ParquetSink(path="-")).write([done[:1], done[1:]], SimpleNamespace(task_idx=0))
     (record,) = staged_parts.read_records(run.parts)
     merged = row_ranges.merge([record.ranges])
     found = {
@@ -197,8 +199,8 @@ def test_attempts_that_cut_differently_and_overlap_publish_each_row_s_output_onc
             run = make_run(folder, attempt=attempt)
             for task, place in enumerate(range(begin, end, length)):
                 piece = block[place : min(place + length, end)]
-                marked = apply.apply(piece, "infer", lambda live, by=attempt: apply.Outcome({"by": [by] * len(live)}))
-                StagingDatasink(run, "zstd", 1).write([marked], SimpleNamespace(task_idx=task))
+                marked = apply.apply(piece, "infer", lambda live, by=attempt: result.Outcome({"by": [by] * len(live)}))
+                StagingDatasink(run, "zstd", 1, ParquetSink(path="-")).write([marked], SimpleNamespace(task_idx=task))
         records = staged_parts.read_records(run.parts)
         merged = row_ranges.merge([record.ranges for record in records])
         sizes = (run.parts, records, merged, published_schema(records), run.parts, "f", "", "zstd", 2**30)
@@ -217,4 +219,4 @@ def test_attempts_that_cut_differently_and_overlap_publish_each_row_s_output_onc
 def test_a_sample_is_cut_to_so_many_made_rows_and_knows_how_many_a_row_becomes() -> None:
     block = apply.apply(files([5, 0, 7, 3]), "preprocess", paged)
     assert blocks.rows_each(block) == pytest.approx(5)
-    assert [row["x"] for row in table_of(blocks.first_rows(block, 6))] == [0, 1, 2, 3, 4, 200]
+    assert [row["x"] for row in table_of(rebatch.first_rows(block, 6))] == [0, 1, 2, 3, 4, 200]

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from overnight.tasks.rows import apply, tensors, user_values
+from overnight.tasks.rows import tensors, user_function, user_values
 
 BERLIN = pa.timestamp("us", "Europe/Berlin")
 JULY, JANUARY = datetime.datetime(2024, 7, 1), datetime.datetime(2024, 1, 1)
@@ -49,7 +49,7 @@ def _in_utc(value: np.datetime64) -> datetime.datetime | None:
 
 def returned(function: Any, name: str) -> Any:
     column = COLUMNS[name]
-    return apply.call(function, pa.table({"column": column}), "infer", "model").get("column")
+    return user_function.call(function, pa.table({"column": column}), "infer", "model").get("column")
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -69,7 +69,9 @@ def test_a_column_that_comes_back_as_a_list_or_a_copy_is_what_went_in(name: str)
 
 @pytest.mark.parametrize("name", ["integers", "small", "zoned", "no times", "texts", "money", "bools", "nanoseconds"])
 def test_a_copy_under_another_name_has_the_same_values(name: str) -> None:
-    found = apply.call(lambda batch: {"copy": batch["column"]}, pa.table({"column": COLUMNS[name]}), "infer", "m")
+    found = user_function.call(
+        lambda batch: {"copy": batch["column"]}, pa.table({"column": COLUMNS[name]}), "infer", "m"
+    )
     copied = tensors.to_arrow(found["copy"])
     assert copied.cast(COLUMNS[name].type).equals(COLUMNS[name])
 

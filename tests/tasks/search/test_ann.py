@@ -10,9 +10,8 @@ import pytest
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.search.ann import index_groups, nearest_indexed
-from overnight.tasks.search.knn import nearest
+from overnight.tasks.search.knn import described, nearest
 from overnight.tasks.search.published_rows import LanceRows, newest_version
-from overnight.tasks.search.result_columns import described
 from overnight.tasks.search.task import scan
 from overnight.tasks.storage.location import Location
 

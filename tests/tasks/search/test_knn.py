@@ -9,9 +9,8 @@ import pytest
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.search import knn as scan
-from overnight.tasks.search.knn import nearest
+from overnight.tasks.search.knn import described, nearest
 from overnight.tasks.search.published_rows import ParquetRows
-from overnight.tasks.search.result_columns import described
 from overnight.tasks.storage.location import Location
 
 WIDTH = 24

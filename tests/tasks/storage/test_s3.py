@@ -14,7 +14,7 @@ import pytest
 
 from overnight.tasks.errors import InputError, JobError, StorageFailed, StorageRefused
 from overnight.tasks.ingest.listing.list_files import list_inputs
-from overnight.tasks.ingest.sources.images import Images
+from overnight.tasks.ingest.sources.media_files import Images
 from overnight.tasks.storage.location import Location, open_filesystem
 from overnight.tasks.storage.s3 import PatientS3, retry_timeout_seconds
 from tests.tasks.faulty_s3 import FaultyS3

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from overnight.tasks.errors import StorageFailed
-from overnight.tasks.rows import apply, blocks
+from overnight.tasks.rows import apply, blocks, result
 from overnight.tasks.workers import retry as module
 from overnight.tasks.workers.retry import patiently
 from tests.tasks.blocks import source_block
@@ -24,14 +24,14 @@ def block(count: int) -> pa.Table:
     return source_block(0, 0, pa.table({"row_id": [f"r{i}" for i in range(count)], "x": range(count)}))
 
 
-def service(fails: Callable[[int, list[int]], Exception | None]) -> tuple[apply.Work, list[list[int]]]:
+def service(fails: Callable[[int, list[int]], Exception | None]) -> tuple[result.Work, list[list[int]]]:
     calls: list[list[int]] = []
 
-    def work(live: pa.Table) -> apply.Outcome:
+    def work(live: pa.Table) -> result.Outcome:
         calls.append(live["x"].to_pylist())
         if error := fails(len(calls), calls[-1]):
             raise error
-        return apply.Outcome({"y": live["x"]})
+        return result.Outcome({"y": live["x"]})
 
     return patiently(work, "infer"), calls
 

@@ -18,7 +18,7 @@ from transformers import (
 from overnight.tasks.errors import JobError, RowError
 from overnight.tasks.infer.models.text_classification import TextClassification
 from overnight.tasks.infer.worker import Worker
-from overnight.tasks.rows import blocks
+from overnight.tasks.rows import blocks, rebatch
 from tests.tasks.blocks import source_block
 from tests.tasks.infer.models.test_text_embedding import some_texts, word_tokenizer
 from tests.tasks.infer.words import WORDS
@@ -107,7 +107,7 @@ def test_rows_without_text_are_quarantined_and_the_others_labelled(model: Path, 
     values = ["the cat sat", None, "two old dogs run", ""]
     table = source_block(0, 0, pa.table({"row_id": list("abcd"), "body": values}))
     predictor = TextClassification(model=str(model), text_column="body", top_k=2)
-    done = blocks.joined(Worker(predictor, make_run(tmp_path), "", True, [], [])(table))
+    done = rebatch.joined(Worker(predictor, make_run(tmp_path), "", True, [], [])(table))
     states = dict(zip(done["row_id"].to_pylist(), done["__state"].to_pylist(), strict=True))
     assert states["a"] == states["c"] == blocks.LIVE
     assert states["b"] == blocks.QUARANTINED

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.listing.wait_for_inputs import Quiet, wait_for_arrival
+from overnight.tasks.ingest.source import WaitFor
 from overnight.tasks.ingest.sources.csv import Csv
-from overnight.tasks.ingest.wait_for import WaitFor
 from overnight.tasks.state.manifest import census
 from overnight.tasks.storage.location import File
 

@@ -23,8 +23,8 @@ from overnight.tasks.ingest.reading.table_blocks import damage_told, is_damage, 
 from overnight.tasks.ingest.reading.unit_rows import counted_rows
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.sources.csv import Csv
-from overnight.tasks.ingest.sources.images import Images
 from overnight.tasks.ingest.sources.jsonl import Jsonl
+from overnight.tasks.ingest.sources.media_files import Images
 from overnight.tasks.ingest.sources.parquet import Parquet
 from overnight.tasks.state.manifest import UNITS
 from overnight.tasks.state.read_plan import PENDING

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from overnight.tasks.ingest.listing.list_files import list_inputs
-from overnight.tasks.ingest.sources.images import Images
+from overnight.tasks.ingest.sources.media_files import Images
 from tests.tasks.ingest.conftest import Read, read_all
 
 ODD_NAMES = [

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from overnight.tasks.errors import InputError, StorageFailed
 from overnight.tasks.ingest.formats.sql_query import connection, rows
-from overnight.tasks.ingest.listing.limit import limited
 from overnight.tasks.ingest.listing.list_files import list_inputs
+from overnight.tasks.ingest.listing.take_manifest import limited
 from overnight.tasks.ingest.sources.sql import Sql
 from overnight.tasks.state.manifest import digest
 from tests.tasks.ingest.conftest import Read, read_all

@@ -8,12 +8,9 @@ import pytest
 
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.listing.list_files import list_inputs
-from overnight.tasks.ingest.sources.audio import Audio
-from overnight.tasks.ingest.sources.images import Images
-from overnight.tasks.ingest.sources.pdf import Pdf
+from overnight.tasks.ingest.sources.media_files import Audio, Images, Pdf, Video
 from overnight.tasks.ingest.sources.text import Text
 from overnight.tasks.ingest.sources.uris import Uris
-from overnight.tasks.ingest.sources.video import Video
 from overnight.tasks.ingest.sources.whole_files import WholeFiles
 from tests.tasks.ingest.conftest import Read, read_all
 

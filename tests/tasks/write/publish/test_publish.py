@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -392,10 +392,10 @@ def test_a_publish_is_under_way_from_before_its_switch_until_what_is_old_is_gone
     assert [*seen, is_under_way(run)] == [False, True, True, False]
 
 
-class Switched(Sink):
+class Switched(ParquetSink):
     """A sink whose readers see the new rows already."""
 
-    kind: str = "switched"
+    kind: Literal["switched"] = "switched"
 
     def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
         return True
@@ -408,6 +408,6 @@ def test_a_publish_that_is_completed_names_the_run_that_had_begun_it(tmp_path: P
     begun = {"generation": run.generation, "attempt": run.attempt, "flow_run": "run 1"}
     write_json(run.ledger / "publishing.json", {**begun, "receipt": {"files": []}, "old": []})
     (run.home / "quarantine").write_bytes(b"")
-    repaired = repair(run, Switched())
+    repaired = repair(run, Switched(path="-"))
     assert repaired
     assert (repaired.flow_run, repaired.receipt) == ("run 1", {"files": []})

@@ -14,15 +14,18 @@ from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.sources.csv import Csv
-from overnight.tasks.rows import apply, tensors
+from overnight.tasks.rows import apply, result, tensors
 from overnight.tasks.rows import blocks as rows
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.read_plan import PENDING, read_block, write_order
 from overnight.tasks.state.stream import Sampled
+from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 from overnight.tasks.write.task import _rows_per_part
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
+
+SINK = ParquetSink(path="-")
 
 
 def block(unit: int, first: int, count: int, **columns: Any) -> pa.Table:
@@ -37,7 +40,7 @@ def bad(unit: int, number: int) -> pa.Table:
 
 def write(tmp_path: Path, blocks: list[pa.Table], task: int = 0, **run: Any) -> staged_parts.Record:
     target = make_run(tmp_path, **run)
-    StagingDatasink(target, "zstd", 10).write(blocks, SimpleNamespace(task_idx=task))
+    StagingDatasink(target, "zstd", 10, SINK).write(blocks, SimpleNamespace(task_idx=task))
     record = staged_parts.read_records(target.parts)[-1]
     lengths = [1 if r["state"] == rows.END else r["stop"] - r["start"] for r in record.ranges.to_pylist()]
     assert sum(lengths) == sum(map(len, blocks))
@@ -55,10 +58,10 @@ def test_every_row_is_settled_as_it_ended_and_only_live_rows_are_written(tmp_pat
     done = apply.apply(
         block(0, 0, 4, x=[1, 2, 3, 4]),
         "preprocess",
-        lambda live: apply.Outcome(keep=np.array([True, False, True, True]), failed={3: ValueError("no")}),
+        lambda live: result.Outcome(keep=np.array([True, False, True, True]), failed={3: ValueError("no")}),
     )
     end = rows.settled_block({}, 0, [5], rows.END)
-    staged = StagingDatasink(make_run(tmp_path / "other"), "zstd", 10).write(
+    staged = StagingDatasink(make_run(tmp_path / "other"), "zstd", 10, SINK).write(
         [end, done, bad(0, 4)], SimpleNamespace(task_idx=0)
     )
     assert staged.rows == {"ingest": 5, "preprocess": 4, "infer": 0, "write": 2}
@@ -139,7 +142,7 @@ def test_a_stream_through_ray_settles_every_row_of_real_files(tmp_path: Path, ra
     write_order(run.order, pending, np.arange(8) // 2)
     schema = source.common_schema(units)
     tables = [table for part in range(4) for table in read_units(read_block(run.order, part), source, run, schema)]
-    ray.data.from_arrow(tables).write_datasink(StagingDatasink(run, "zstd", 120), ray_remote_args={"num_cpus": 0})
+    ray.data.from_arrow(tables).write_datasink(StagingDatasink(run, "zstd", 120, SINK), ray_remote_args={"num_cpus": 0})
     records = staged_parts.read_records(run.parts)
     assert len(records) > 1
     totals = row_ranges.count(units, row_ranges.merge([record.ranges for record in records]))

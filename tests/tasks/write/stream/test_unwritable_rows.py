@@ -14,7 +14,6 @@ from overnight.tasks.errors import ContractError
 from overnight.tasks.rows import blocks
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.write.merge.output_schema import publishable
-from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 from tests.tasks.blocks import source_block
@@ -139,7 +138,7 @@ def test_a_source_row_is_quarantined_with_all_that_was_made_of_it(tmp_path: Path
     block = source_block(0, 0, pa.table({"row_id": ["a#0", "a#1"]}))
     made = pa.table({"row_id": ["a#0.0", "a#0.1", "a#1.0"], **TEXT})
     run = numbered(tmp_path, 1)
-    StagingDatasink(run, "zstd", 10, Sink()).write(
+    StagingDatasink(run, "zstd", 10, sink_of("parquet", "-")).write(
         [blocks.with_outputs(block, made, np.array([0, 0, 1]))], SimpleNamespace(task_idx=0)
     )
     records, merged = records_of(run)
@@ -164,5 +163,5 @@ def test_objects_without_keys_are_json_text_whatever_other_parts_hold(tmp_path: 
 
 def test_a_day_is_no_reason_to_refuse_a_time_of_today() -> None:
     table = pa.table({"now": pa.array([datetime.datetime(2026, 1, 1)], pa.timestamp("ns")), "n": pa.nulls(1)})
-    for sink in (sink_of("jsonl", "-"), sink_of("iceberg", "/-"), Sink()):
+    for sink in (sink_of("jsonl", "-"), sink_of("iceberg", "/-"), sink_of("parquet", "-")):
         sink.take(table)

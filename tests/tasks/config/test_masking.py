@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from overnight.flows.doctor.examine import Finding
-from overnight.flows.job.model import job_schema
+from overnight.flows.job.loading import job_schema
 from overnight.flows.runs.attempt import describe_failure
+from overnight.tasks.config.masking import masked, masked_in, printable
 from overnight.tasks.errors import InputError, JobError, RowError, StageFailed, explain
-from overnight.tasks.masking import masked, masked_in, printable
 from overnight.tasks.rows import blocks
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.sinks.sql import SqlSink

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from overnight.tasks.ingest.reading.prefetch import ahead
+from overnight.tasks.ingest.reading.read_units import prefetch
 
 
 def test_the_next_item_is_made_while_the_caller_has_one() -> None:
@@ -16,7 +16,7 @@ def test_the_next_item_is_made_while_the_caller_has_one() -> None:
             event.set()
             yield number
 
-    found = ahead(items())
+    found = prefetch(items())
     assert next(found) == 0
     assert made[1].wait(10), "the second is on its way"
     assert not made[2].wait(0.2), "and no other, which would take memory"
@@ -28,7 +28,7 @@ def test_an_error_comes_where_its_item_would_have_come() -> None:
         yield 1
         raise OSError("gone")
 
-    found = ahead(items())
+    found = prefetch(items())
     assert next(found) == 1
     with pytest.raises(OSError, match="gone"):
         next(found)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from overnight.cli.status import show_status
+from overnight.cli.status_view import show_status
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.artifacts import calendar_markdown, partitions_shown
 from overnight.flows.ledger.partition_status import STATUSES, Entry, Status

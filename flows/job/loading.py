@@ -1,0 +1,118 @@
+"""A job file read: the text, `--set` overrides, relative paths made absolute, and errors that name the key.
+
+Nothing here is expanded: `{partition}` and `${ENV_VAR}` stay as they are written until the place where they are used.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from overnight.flows.job.model import Job
+from overnight.flows.job.validation_errors import explain
+from overnight.flows.job.yaml_loader import parse_yaml
+from overnight.tasks.config.masking import secrets_in
+from overnight.tasks.errors import JobError
+
+PATHS = (("source", "path"), ("sink", "path"), ("state",))
+
+
+def load_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
+    """The job of a file, with `KEY=VALUE` overrides, its relative paths made absolute.
+
+    Raises `JobError` with a line for each problem: the key, what is allowed and what was found.
+    """
+    data = read_job(path, overrides)
+    for keys, found in _relative(data):
+        section: Any = data
+        for key in keys[:-1]:
+            section = section[key]
+        section[keys[-1]] = os.path.abspath(found) + ("/" if found.endswith("/") else "")
+    try:
+        return Job.model_validate(data)
+    except ValidationError as error:
+        lines = explain(error, data, job_schema())
+        several = "" if len(lines) == 1 else f"{len(lines)} problems\n  "
+        raise JobError(f"{path}: {several}" + "\n  ".join(lines)) from None
+
+
+def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """A job file as it is written, with overrides, not yet validated. Raises `JobError` where it is no mapping."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise JobError(f"{path}: expected a job file, found nothing there.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobError(f"{path}: cannot read the job file: {error}") from None
+    data = parse_yaml(text, str(path))
+    if not isinstance(data, dict):
+        found = "an empty file" if data is None else f"a {'list' if isinstance(data, list) else type(data).__name__}"
+        raise JobError(f"{path}: expected a mapping with name, source and sink, found {found}.")
+    for override in overrides:
+        _override(data, override)
+    return data
+
+
+def relative_paths(data: Mapping[str, Any]) -> list[str]:
+    """`source.path: data/raw` for each local path that depends on the working directory, of `read_job`'s mapping."""
+    return [f"{'.'.join(keys)}: {found}" for keys, found in _relative(data)]
+
+
+def is_relative(path: str) -> bool:
+    """Whether a path of a job file depends on the working directory."""
+    return not re.match(r"/|~|\$\{|[A-Za-z][A-Za-z0-9+.-]*:", path)
+
+
+def job_schema() -> dict[str, Any]:
+    """The JSON schema of job files, for editors."""
+    schema = Job.model_json_schema()
+    for definition in schema["$defs"].values():
+        if "const" in definition.get("properties", {}).get("kind", {}):
+            definition["required"] = ["kind", *(key for key in definition.get("required", []) if key != "kind")]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Overnight job"}
+
+
+def _relative(data: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
+    found: list[tuple[tuple[str, ...], str]] = []
+    for keys in PATHS:
+        value: Any = data
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, str) and value and is_relative(value):
+            found.append((keys, value))
+    return found
+
+
+def _override(data: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise JobError(f"--set {override}: expected KEY=VALUE, for example inference.0.batch_size=8.")
+    *parents, last = key.split(".")
+    section: Any = data
+    for depth, part in enumerate(parents):
+        if isinstance(section, dict) and section.get(part) is None:
+            section[part] = [] if key.split(".")[depth + 1].isdecimal() else {}
+        section = section[_index(section, part, key, parents[:depth])]
+    value = parse_yaml(text, f"--set {key}")
+    for secret in secrets_in(key, value):
+        raise JobError(
+            f"--set {secret}: expected no secret, found one: Prefect keeps and shows the settings of a run. Write "
+            "${NAME} for the environment variable that holds it where the job runs, or let your own code read that."
+        )
+    section[_index(section, last, key, parents)] = value
+
+
+def _index(section: Any, part: str, key: str, parents: list[str]) -> str | int:
+    where = ".".join(parents)
+    if isinstance(section, dict):
+        return part
+    if not isinstance(section, list):
+        raise JobError(f"--set {key}: {where} is {section!r} and has no keys.")
+    if not section:
+        raise JobError(f"--set {key}: {where} is empty in the job file.")
+    if not part.isdecimal() or int(part) >= len(section):
+        raise JobError(f"--set {key}: expected a number from 0 to {len(section) - 1} after {where}, found {part}.")
+    return int(part)

@@ -1,0 +1,69 @@
+"""The settings of `schedule`: when a job runs, which partition it takes, and when that is late."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo, available_timezones
+
+from cronsim import CronSim, CronSimError
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from overnight.flows.job.validation_errors import nearest
+from overnight.tasks.config.settings import Settings
+
+
+class Schedule(Settings):
+    """When the job runs by itself and which partition it then takes."""
+
+    cron: Annotated[str, Field(description="Five cron fields.", examples=["0 2 * * *"])]
+    timezone: Annotated[str, Field(description="IANA name; the clock of cron, partitions and deadline.")] = "UTC"
+    offset_days: Annotated[
+        int, Field(ge=-3660, le=3660, description="The partition's day relative to the scheduled one.")
+    ] = -1
+    catch_up: Annotated[
+        Literal["all", "latest", "none"], Field(description="Which partitions run that a downtime left out.")
+    ] = "latest"
+    lookback_days: Annotated[int, Field(ge=0, description="Earlier days that run again if their inputs changed.")] = 0
+    deadline: Annotated[
+        str | None,
+        Field(
+            pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$",
+            examples=["06:00"],
+            description="Time of day by which the partition is to be published.",
+        ),
+    ] = None
+    notify: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[a-z0-9-]+/[a-z0-9-]+$",
+            examples=["slack-webhook/team"],
+            description="A Prefect notification block that is told of a partition not published by its deadline.",
+        ),
+    ] = None
+
+    @field_validator("cron")
+    @classmethod
+    def _cron(cls, cron: str) -> str:
+        from prefect.client.schemas.schedules import CronSchedule  # takes as long to import as all the rest
+
+        try:
+            CronSchedule(cron=cron)  # what Prefect's scheduler takes
+            CronSim(cron, datetime.min)  # what tells a schedule's days: no @daily, no 30th of February
+        except (ValidationError, CronSimError):
+            raise ValueError(f"expected five cron fields, for example '0 2 * * *', found {cron!r}") from None
+        return cron
+
+    @model_validator(mode="after")
+    def _a_notification_has_a_deadline(self) -> "Schedule":
+        if self.notify and not self.deadline:
+            raise ValueError(f"notify: {self.notify} is told of what is late, and there is no deadline; set one")
+        return self
+
+    @field_validator("timezone")
+    @classmethod
+    def _timezone(cls, timezone: str) -> str:
+        try:
+            ZoneInfo(timezone)
+        except (KeyError, ValueError, OSError):
+            close = nearest(timezone, available_timezones())
+            raise ValueError(f"expected an IANA name such as Europe/Berlin, found {timezone!r}{close}") from None
+        return timezone

@@ -1,0 +1,114 @@
+"""`overnight backfill`: the partitions of a range of dates, and what became of each."""
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Column, Table
+
+from overnight.cli.command import (
+    exit_on_error,
+    job_argument,
+    json_option,
+    print_result,
+    reason_option,
+    settings_option,
+    start_fork_server,
+    verbose_option,
+)
+from overnight.cli.console import VisibleConsole
+from overnight.tasks.config.masking import masked
+from overnight.tasks.workers import fork_server
+
+if TYPE_CHECKING:
+    from overnight.flows.backfill_plan import Step
+    from overnight.flows.job.model import Job
+    from overnight.flows.ledger.partition_status import Entry
+
+
+@click.command()
+@job_argument
+@click.option("--start", metavar="D", help="The first day, as YYYY-MM-DD.")
+@click.option("--end", metavar="D", help="The last day, included.")
+@click.option(
+    "--select",
+    type=click.Choice(["missing", "failed", "stale", "all"]),
+    multiple=True,
+    default=["missing", "failed"],
+    show_default=True,
+    help="Which partitions run; may be given several times.",
+)
+@click.option("--order", type=click.Choice(["newest", "oldest"]), default="oldest", show_default=True)
+@click.option("--max-concurrent", metavar="N", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--stop-on-failure", is_flag=True, help="Begin no other partition once one has failed.")
+@click.option("--dry-run", is_flag=True, help="Say what would run, why, and how long it would take.")
+@reason_option
+@settings_option
+@click.option("--resume", metavar="ID", default="", help="Run what an earlier backfill has not done.")
+@verbose_option
+@json_option
+def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
+    """Run the partitions of a range of dates that are missing, failed or stale."""
+    if not dry_run:
+        start_fork_server()
+    from overnight.flows.backfill_plan import entries_of, nothing_to_do, planned
+    from overnight.flows.schedule.partitions import parse_day
+    from overnight.tasks.errors import OvernightError
+    from overnight.tasks.infer.kinds import imports
+
+    resume = options["resume"]
+    chosen = {name: options[name] for name in ("select", "order", "settings")} | {"reason": masked(options["reason"])}
+    with exit_on_error():
+        first, last = (parse_day(day) if day else None for day in (start, end))
+        job, request, steps = planned(job_path, resume or "new", first, last, **chosen, is_resumed=bool(resume))
+    if not steps:
+        print_result([], as_json, lambda: click.echo(nothing_to_do(job, request)))
+        return
+    if dry_run:
+        print_result([step.as_json() for step in steps], as_json, lambda: show_steps(job, steps))
+        return
+    failure = None
+    fork_server.preload(imports(job.inference))
+    from overnight.cli.local_run import backfill_locally
+
+    with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
+        try:
+            backfill_locally(job_path, job, start=first, end=last, **options)
+        except OvernightError as error:
+            failure = error
+    entries = entries_of(job, request, steps)
+    print_result([entry.as_json() for entry in entries], as_json, lambda: show_outcomes(job, entries))
+    if failure:
+        click.secho(f"{failure.status}: {failure}", fg="red", err=True)
+        sys.exit(1)
+
+
+def show_steps(job: "Job", steps: "Sequence[Step]") -> None:
+    """Print what a backfill would do as a table on stdout, and how long that would take."""
+    from overnight.flows.backfill_plan import summary
+
+    console = VisibleConsole(highlight=False)
+    table = Table("partition", "status", "why", Column("rows, about", justify="right"), Column("s", justify="right"))
+    for step in steps:
+        rows, seconds = (f"{value:,.0f}" if value is not None else "?" for value in (step.rows, step.seconds))
+        table.add_row(step.partition, step.entry.status, ", ".join(step.why), rows, seconds)
+    if steps:
+        console.print(table)
+    console.print(f"{job.name}: would run {summary(steps)}", markup=False)
+
+
+def show_outcomes(job: "Job", entries: "Sequence[Entry]") -> None:
+    """Print what became of a backfill's partitions as a table on stdout."""
+    console = VisibleConsole(highlight=False)
+    table = Table("partition", "status", Column("rows out", justify="right"), Column("s", justify="right"), "why")
+    for entry in entries:
+        receipt = entry.receipt or {}
+        numbers = (f"{receipt.get('rows_out', 0):,}", f"{receipt.get('seconds', 0):,.0f}") if receipt else ("", "")
+        table.add_row(entry.partition, entry.status, *numbers, ", ".join(entry.why))
+    if entries:
+        console.print(table)
+    done = sum(entry.status == "published" for entry in entries)
+    console.print(f"{job.name}: {done} of {len(entries)} partitions published", markup=False)

@@ -1,0 +1,44 @@
+"""What the commands share: options, the end on an error, the fork server, and how a result is printed."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from overnight.tasks.workers import fork_server
+
+job_argument = click.argument("job_path", metavar="JOB.yaml", type=click.Path(path_type=Path))
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, all else on stderr.")
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Show the run's log too: what models and steps print, and whole tracebacks."
+)
+reason_option = click.option("--reason", metavar="T", default="", help="Why, for the receipt.")
+settings_option = click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Override a setting of the job file."
+)
+
+
+@contextlib.contextmanager
+def exit_on_error() -> Iterator[None]:
+    """Print an error of ours and end the command: exit 2 for bad usage or a bad job file, 1 for all others."""
+    from overnight.tasks.errors import JobError, OvernightError
+
+    try:
+        yield
+    except OvernightError as error:
+        click.secho(str(error), fg="red", err=True)
+        sys.exit(2 if isinstance(error, JobError) else 1)
+
+
+def start_fork_server() -> None:
+    """Start the process that imports what workers need, while this one imports; it ends with the command."""
+    click.get_current_context().with_resource(fork_server.for_local_ray())
+
+
+def print_result(found: Any, as_json: bool, in_words: Callable[[], None]) -> None:
+    """Print a result as one JSON document, or call `in_words`, which prints it for a person."""
+    click.echo(json.dumps(found, indent=2, default=str)) if as_json else in_words()

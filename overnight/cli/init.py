@@ -1,0 +1,80 @@
+"""`overnight init`: asks at a terminal for what is not given; `init_templates.py` writes the files.
+
+Elsewhere what has no default must be an option.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from overnight.cli.command import exit_on_error
+from overnight.tasks.errors import JobError
+
+if TYPE_CHECKING:
+    from overnight.cli.init_templates import Answers
+
+
+@click.command()
+@click.argument("folder", metavar="[DIR]", type=click.Path(path_type=Path, file_okay=False), default=Path())
+@click.option("--path", metavar="P", help="Where the inputs are: a folder or a URI; {partition} stands for the day.")
+@click.option("--source", metavar="KIND", help="What they are; default: what the first file there is.")
+@click.option("--work", metavar="KIND", help="What is done with each row: the kind of a model, python, or none.")
+@click.option("--model", metavar="M", help="A hub name or a folder; default: a usual one for the work.")
+@click.option("--text-column", metavar="C", help="The column with the text, where the work is on texts.")
+@click.option("--name", metavar="N", help="The job's name; default: the folder's.")
+def init(folder: Path, **given: str | None) -> None:
+    """Begin a job: writes a job file, and a model to fill in where you bring your own. Asks for what is not given."""
+    from overnight.cli import init_templates
+
+    with exit_on_error():
+        answers = prompt_for_answers(folder, given)
+        files = init_templates.create(answers)
+    for file in files:
+        click.echo(f"wrote {file}")
+    click.echo("Next:\n  " + "\n  ".join(init_templates.next_commands(answers, files)))
+
+
+def prompt_for_answers(folder: Path, given: Mapping[str, str | None]) -> "Answers":
+    """Return all answers: the options that were given, otherwise what a person types. Raise `JobError`."""
+    from overnight.cli.init_templates import (
+        MODELS,
+        Answers,
+        default_name,
+        find_source,
+        names_column,
+        source_kinds,
+        works_for,
+    )
+
+    path = given["path"] or _asked("path", "Where are the inputs? A folder or a URI; {partition} stands for the day")
+    kinds = list(source_kinds())
+    source = given["source"] or find_source(path) or _asked("source", "What are they?", kinds)
+    _one_of("source", source, kinds)
+    works = works_for(source)
+    if not given["work"] and sys.stdin.isatty():
+        click.echo("\n".join(f"  {work:<22}{words}" for work, words in works.items()))
+    work = given["work"] or _asked("work", "What is to be done with each row?", list(works))
+    _one_of("work", work, list(works))
+    column = given["text_column"] or ""
+    if not column and names_column(source, work):
+        column = _asked("text-column", "Which column holds the text?", default="text")
+    model = given["model"] or (_asked("model", "Which model?", default=MODELS[work]) if work in MODELS else "")
+    return Answers(folder, given["name"] or default_name(folder), path, source, work, model, column)
+
+
+def _asked(option: str, question: str, choices: list[str] | None = None, default: str | None = None) -> str:
+    if not sys.stdin.isatty():
+        if default is not None:
+            return default
+        among = f", one of {', '.join(choices)}" if choices else ""
+        raise JobError(f"expected --{option}{among}: there is no terminal here to ask at. {question}")
+    kind = click.Choice(choices) if choices else str
+    return str(click.prompt(question, type=kind, default=default, err=True))
+
+
+def _one_of(option: str, found: str, choices: list[str]) -> None:
+    if found not in choices:
+        raise JobError(f"--{option} {found}: expected one of {', '.join(choices)}.")

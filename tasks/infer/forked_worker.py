@@ -1,0 +1,31 @@
+"""A Ray actor whose worker is a process of its own, forked from one that has imported what the model needs."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from overnight.tasks.infer.worker import PreparingWorker, Worker, was_restarted
+from overnight.tasks.workers import supervisor
+from overnight.tasks.workers.forked_process import Forked, ending_together
+
+
+class ForkedWorker:
+    """Passes each block to a `Worker` in a forked process, and ends with that process."""
+
+    kind: type[Worker] = Worker
+
+    def __init__(self, **settings: Any):
+        with ending_together():
+            self._worker = Forked(partial(self.kind, is_restarted=was_restarted(), **settings), supervisor.ask)
+
+    def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
+        with ending_together():
+            yield from self._worker.call("__call__", block)
+
+
+class ForkedPreparingWorker(ForkedWorker):
+    """The same with a `PreparingWorker`."""
+
+    kind = PreparingWorker

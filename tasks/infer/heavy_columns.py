@@ -1,0 +1,34 @@
+"""Columns that are too heavy to publish unasked: bytes, and arrays of two or more dimensions."""
+
+import pyarrow as pa
+
+from overnight.tasks.rows import blocks, nested_rows, tensors
+
+
+def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bool = False) -> set[str]:
+    """Columns too heavy to publish by default, and made by no model: arrays of two or more dimensions, and bytes.
+
+    bytes_stay: the source is a table, whose bytes are data like its other columns; those that a step decodes end there.
+    """
+    heavy = set()
+    table = blocks.live_rows(block)[0] if nested_rows.COLUMN in block.column_names else blocks.visible(block)
+    for field in table.schema:
+        if earlier and field.name.startswith(earlier):
+            continue
+        is_bytes = pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)
+        if (is_bytes and not bytes_stay) or (field.type == tensors.TENSOR and _rank(table[field.name]) > 1):
+            heavy.add(field.name)
+    return heavy
+
+
+def drop_heavy(block: pa.Table, keep: list[str], bytes_stay: bool = False) -> pa.Table:
+    """Return the block without its heavy columns, for jobs without a model."""
+    return blocks.leaving_out(block, sorted(heavy_columns(block, bytes_stay=bytes_stay) - set(keep)))
+
+
+def _rank(column: pa.ChunkedArray) -> int:
+    """Dimensions of the first array; a column of nulls only counts as heavy, for nothing is lost with it."""
+    for chunk in column.chunks:
+        for cell in chunk.drop_null()[:1]:
+            return len(cell["shape"])
+    return 2

@@ -1,0 +1,55 @@
+"""Blocks joined and cut: into blocks of so many rows or bytes, or to their first rows."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from overnight.tasks.rows import nested_rows
+from overnight.tasks.rows.blocks import HIDDEN, counts, live_rows, with_outputs
+
+
+def joined(blocks: Iterable[pa.Table]) -> pa.Table:
+    """Return one block of many, whose columns may differ; an empty block of none."""
+    blocks = list(blocks)
+    return pa.concat_tables(blocks, promote_options="permissive") if blocks else HIDDEN.empty_table()
+
+
+def rebatch_rows(blocks: Iterable[pa.Table], length: int) -> Iterator[pa.Table]:
+    """Yield the same rows in blocks of `length`, the last one shorter; hold little more than one at a time.
+
+    If rows stand for several, a block ends with the row that fills it.
+    """
+    held: list[tuple[pa.Table, np.ndarray]] = []
+    for block in blocks:
+        held.append((block, counts(block)))
+        while sum(int(each.sum()) for _, each in held) >= length:
+            whole, each = joined(table for table, _ in held), np.concatenate([each for _, each in held])
+            stop = int(np.searchsorted(np.cumsum(each), length)) + 1
+            yield whole[:stop]
+            held = [(whole[stop:], each[stop:])] if len(whole) > stop else []
+    if held:
+        yield joined(table for table, _ in held)
+
+
+def rebatch_bytes(blocks: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
+    """Yield the same rows in blocks of at least `least` bytes, the last one smaller, each column in one chunk."""
+    held: list[pa.Table] = []
+    size = 0
+    for block in blocks:
+        held.append(block)
+        size += block.nbytes
+        if size >= least:
+            yield joined(held).combine_chunks()
+            held, size = [], 0
+    if held:
+        yield joined(held).combine_chunks()
+
+
+def first_rows(block: pa.Table, most: int) -> pa.Table:
+    """Return a block of the first `most` rows to be worked on."""
+    if nested_rows.COLUMN not in block.column_names:
+        return block[:most]
+    table, places = live_rows(block)
+    cut = with_outputs(block, table[:most], places[:most])
+    return cut.filter(cut[nested_rows.COLUMN].is_valid())
