@@ -52,8 +52,6 @@ def ray_session(s3: Any, prefect_api: str, demo: Path) -> Iterator[None]:
     """
     import ray
 
-    from overnight.flows.runs.minimal_ray import lean
-
     ours = (str(WORKER_PATH), str(COMMAND_FOLDER), os.environ.get("PYTHONPATH"))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, ours))
     sys.path.append(str(WORKER_PATH))
@@ -64,8 +62,7 @@ def ray_session(s3: Any, prefect_api: str, demo: Path) -> Iterator[None]:
     folder = tempfile.mkdtemp(prefix="ray-")
     settings = {"include_dashboard": False, "log_to_driver": False, "namespace": "prefect", "_temp_dir": folder}
     with fork_server.started():
-        with lean():
-            ray.init(num_cpus=2, resources={"NPU": 2}, **settings)
+        ray.init(num_cpus=2, resources={"NPU": 2}, **settings)
         yield
         ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)

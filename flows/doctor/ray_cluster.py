@@ -3,7 +3,6 @@
 `python -m overnight.flows.doctor.ray_cluster` connects as a run does and prints what is there as JSON.
 """
 
-import contextlib
 import json
 import os
 import secrets
@@ -78,14 +77,11 @@ def look() -> dict[str, Any]:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from overnight.flows.runs.minimal_ray import lean
-
     address = os.environ.get("RAY_ADDRESS") or "local"
     if address == "local" and "RAY_AUTH_MODE" not in os.environ:
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-    with lean() if address == "local" else contextlib.nullcontext():
-        ray.init(address, log_to_driver=False, logging_level="ERROR", **options)
+    ray.init(address, log_to_driver=False, logging_level="ERROR", **options)
     nodes = [node for node in ray.nodes() if node["Alive"]]
 
     def ask(node: dict[str, Any], function: Any, **arguments: Any) -> Any:

@@ -40,7 +40,6 @@ from prefect_ray.context import RemoteOptionsContext
 from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner
 
 from overnight.flows.runs.cancellation import INTERRUPTIONS, is_stopping
-from overnight.flows.runs.minimal_ray import lean
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.workers import fork_server
 
@@ -200,10 +199,8 @@ class OvernightTaskRunner(RayTaskRunner[R]):
             if "RAY_AUTH_MODE" not in os.environ:
                 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else Ray keeps one in the home folder
         logging.getLogger("ray").setLevel(logging.ERROR)
-        is_lean = not (address or arguments["include_dashboard"] or arguments["log_to_driver"])
-        with lean() if is_lean else contextlib.nullcontext():
-            # "local", for None would join whatever cluster was started on this machine last.
-            self._ray_context = ray.init(address or "local", **arguments)
+        # "local", for None would join whatever cluster was started on this machine last.
+        self._ray_context = ray.init(address or "local", **arguments)
 
     @staticmethod
     def _run_prefect_task(*args: Any, **kwargs: Any) -> Any:

@@ -45,7 +45,6 @@ from overnight.tasks.write.publish.receipt import make_receipt
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.performance import Capacity, bottleneck
 from overnight.tasks.write.stream.progress import described, follow, without_ends
-from overnight.tasks.write.stream.ray_data_stubs import stand_ins
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 
 __all__ = ["Repaired", "begin_writer", "is_under_way", "published_already", "repair", "stage", "write"]
@@ -177,7 +176,6 @@ def _stream(run: Run, counts: pa.Table, datasink: StagingDatasink, dataset: ray.
     failure = None
     try:
         with (
-            stand_ins() if fork_server.is_there() else contextlib.nullcontext(),  # where Ray is this machine's own
             _progress_artifacts(run, left, datasink) as tell,
             follow(dataset, tell, run.stall_timeout_seconds) as streamed,
         ):

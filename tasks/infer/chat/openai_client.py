@@ -3,10 +3,10 @@
 Whose fault it is when it does not help:
 
     the row's       a 4xx that tells of the request, an answer that is none; a 5xx, a time-out or a cut connection, at
-                    `max_tries` or when `retry_timeout_seconds` ends, while other requests get through: where none is under way,
-                    a short one is sent to see
+                    `max_tries` or when `retry_timeout_seconds` ends, while other requests get through: where none is
+                    under way, a short one is sent to see
     the service's   nothing gets through for all of `retry_timeout_seconds`, or too many requests (429) all that time:
-                    `StorageFailed`, and a new attempt
+                    `StorageFailed`, and `infer` is tried again
     the settings'   401, 402, 403, no quota: `StorageRefused`. 404, a redirect: `JobError`
 
 `Retry-After` is honoured, and after a 429 holds back all requests. No message and no log holds the key.
