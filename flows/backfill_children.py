@@ -16,7 +16,6 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun, State, StateType, TaskRun
 from prefect.exceptions import ObjectNotFound
-from prefect.flow_engine import run_flow
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Cancelled, Cancelling, Pending, Scheduled
 
@@ -24,6 +23,7 @@ from overnight.flows.batch_inference import batch_inference
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import read_ledger
 from overnight.flows.runs.cancellation import INTERRUPTIONS, RunCancelled, is_stopping
+from overnight.flows.runs.prefect_internals import run_flow
 from overnight.flows.schedule.partitions import parse_day
 from overnight.tasks.errors import OvernightError, StageFailed, explain
 

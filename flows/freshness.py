@@ -18,12 +18,12 @@ from prefect import flow, get_run_logger
 from prefect.blocks.abstract import NotificationBlock
 from prefect.blocks.core import Block
 from prefect.events import emit_event
-from prefect.events.worker import EventsWorker
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import Entry, read_ledger
 from overnight.flows.runs.attempt import state_of
+from overnight.flows.runs.prefect_internals import send_logs_and_events
 from overnight.flows.schedule.cron import fires
 from overnight.flows.schedule.deadlines import Due, deadline_after, due_at, due_by, scheduled
 from overnight.flows.schedule.partitions import parse_day, resolve_partition
@@ -129,7 +129,7 @@ def _tell(job: Job, due: Due, entry: Entry, record: Location) -> None:
         get_run_logger().warning("%s/%s was not published by %s: %s", job.name, due.partition, deadline, entry.status)
         names = {"prefect.resource.id": resource, "prefect.resource.name": f"{job.name}/{due.partition}"}
         emit_event(EVENT, names, payload=late, id=uuid.uuid5(uuid.NAMESPACE_URL, resource))  # again, it is the same one
-        EventsWorker.drain_all(timeout=FLUSH_SECONDS, at_exit=False)
+        send_logs_and_events(FLUSH_SECONDS)
         told["raised_at"] = now()
         write_json(record, told)
     block = job.schedule.notify if job.schedule else None

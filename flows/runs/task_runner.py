@@ -31,15 +31,14 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import TaskRunFilter, TaskRunFilterId
 from prefect.client.schemas.objects import State
 from prefect.context import SettingsContext
-from prefect.events.worker import EventsWorker
 from prefect.exceptions import ObjectNotFound
-from prefect.logging.handlers import APILogWorker
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Crashed
 from prefect_ray.context import RemoteOptionsContext
 from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner
 
 from overnight.flows.runs.cancellation import INTERRUPTIONS, is_stopping
+from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_events
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.workers import fork_server
 
@@ -50,13 +49,6 @@ LOOK_SECONDS = 1.0
 IDLE_WORKER_SECONDS = 120  # longer than until the next part is written
 STOP_SECONDS = 10.0  # of the 30 that Prefect's runner gives a flow that it cancels
 NOT_SHIPPED = [".git", ".venv", ".demo", "__pycache__", "*.parquet", "*.safetensors"]
-
-
-class NoSettings(SettingsContext):
-    """Settings that serialize to nothing, which a worker takes as: use your own."""
-
-    def serialize(self, include_secrets: bool = True) -> dict[str, Any]:
-        return {}
 
 
 class OvernightFuture(PrefectRayFuture[R]):
@@ -211,8 +203,7 @@ class OvernightTaskRunner(RayTaskRunner[R]):
             is_well = state.is_completed()
             return state
         finally:
-            for worker in (EventsWorker, APILogWorker):
-                worker.drain_all(timeout=FLUSH_SECONDS, at_exit=False)
+            send_logs_and_events(FLUSH_SECONDS)
             if not is_well:
                 gc.collect()  # an idle worker would hold a failed stream's actors, and their CPUs, in a cycle
 

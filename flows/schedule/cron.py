@@ -4,7 +4,6 @@ When the clock springs over a fire's time, the job fires an hour later: 02:30 be
 the job fires in the first. Prefect 3.8 fired an hour earlier instead, so client and server must both run 3.9.
 """
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 from overnight.flows.job.schedule import Schedule
@@ -15,13 +14,12 @@ LONGEST_GAP = timedelta(days=8 * 366)  # between two leap days, around a century
 
 def fires(schedule: Schedule, after: datetime, until: datetime) -> list[datetime]:
     """Every time later than `after` and no later than `until` at which the schedule fires, in UTC, ascending."""
-    from prefect.server.schemas.schedules import CronSchedule
+    from overnight.flows.runs.prefect_internals import cron_dates  # imports Prefect, which not every command needs
 
-    cron = CronSchedule(cron=schedule.cron, timezone=schedule.timezone)
     start = after
     found: set[datetime] = set()
     while True:
-        dates = asyncio.run(cron.get_dates(AT_ONCE, start, until))
+        dates = cron_dates(schedule.cron, schedule.timezone, AT_ONCE, start, until)
         plain = [datetime.fromtimestamp(date.timestamp(), UTC) for date in dates]  # Prefect's own type travels badly
         found.update(date for date in plain if after < date <= until)
         if len(dates) < AT_ONCE:

@@ -8,7 +8,6 @@ from typing import Any
 import click
 from prefect import Flow
 from prefect.client.orchestration import get_client
-from prefect.flow_engine import run_flow
 from prefect.states import Pending
 
 from overnight.cli.progress_bars import progress
@@ -18,6 +17,7 @@ from overnight.flows.job.model import Job
 from overnight.flows.runs.attempt import bury_publisher, describe_run, fresh_receipt, is_publisher_dead
 from overnight.flows.runs.cancellation import RunCancelled, interruptible
 from overnight.flows.runs.local_server import prefect_server, ui_address
+from overnight.flows.runs.prefect_internals import run_flow
 from overnight.flows.similarity_search import similarity_search
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import STREAM_STAGES, explain

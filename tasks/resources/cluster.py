@@ -1,21 +1,15 @@
-"""The connected Ray cluster: what it has, what it may grow to, and what of it is in use.
-
-Ray 2.60 has no public call for the autoscaler's limits; the private one answers None where there are none.
-"""
-
-from collections.abc import Mapping
+"""The connected Ray cluster: what it has, what it may grow to, and what of it is in use."""
 
 import ray
-from ray._private.state import state
 
 from overnight.tasks.resources.plan import Plan, amount_of
+from overnight.tasks.resources.ray_internals import autoscaling_limits
 
 
 def read_cluster() -> tuple[list[dict[str, float]], dict[str, float]]:
     """(resources of each node alive, what the cluster may autoscale to), by Ray's resource names."""
     nodes = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
-    limits: Mapping[str, float] | None = state.get_max_resources_from_cluster_config()
-    return nodes, {name: float(amount) for name, amount in (limits or {}).items()}
+    return nodes, autoscaling_limits()
 
 
 def missing_now(plan: Plan) -> str | None:

@@ -1,22 +1,19 @@
 """Live progress of the stream, stage by stage, and the end of a stream that stands still.
 
-Ray Data calls `on_execution_step` at every step, also while nothing moves. What an operator has done is only found in
-the executor's private topology, and the callback's class is not exported (Ray 2.60): a test breaks when either moves. A
-thread passes progress on, for telling a server takes far longer than a step.
+A thread passes progress on, because to tell a server takes far longer than a step of the stream.
 """
 
 import contextlib
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import ray.data
-from ray.data._internal.execution.execution_callback import ExecutionCallback
-from ray.data._internal.stats import Timer
 
 from overnight.tasks.errors import StageFailed
+from overnight.tasks.resources.ray_internals import ExecutionCallback, OperatorState, end_workers, operators
 from overnight.tasks.state.stream import Streamed
 
 OPERATORS = {
@@ -28,17 +25,16 @@ OPERATORS = {
 SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, and after three minutes
 
 
-def read_topology(executor: Any) -> dict[str, int]:
+def rows_by_stage(operators: Iterable[OperatorState]) -> dict[str, int]:
     """Rows finished by stage, END rows among them.
 
     A fused operator counts for each stage in it; of several models the last counts.
     """
-    rows: dict[str, int] = {}
-    for operator in executor._topology:
-        for stage in _stages(operator):
-            done = operator.metrics.num_row_inputs_received if stage == "write" else operator.metrics.row_outputs_taken
-            rows[stage] = int(done)
-    return rows
+    return {
+        stage: operator.rows_in if stage == "write" else operator.rows_out
+        for operator in operators
+        for stage in _stages(operator)
+    }
 
 
 def without_ends(rows: dict[str, int], ends: int) -> dict[str, int]:
@@ -56,36 +52,24 @@ def described(stage: str, done: int, total: int | None, finished: bool) -> str:
     return f"{stage}: {done:,} of {total:,} rows"
 
 
-def _moved(executor: Any) -> list[tuple[int, int]]:
-    """What changes whenever a row moves, of every operator."""
-    return [(op.metrics.row_outputs_taken, op.metrics.num_row_inputs_received) for op in executor._topology]
-
-
-def describe_wait(executor: Any) -> tuple[str, str]:
+def describe_wait(operators: Sequence[OperatorState]) -> tuple[str, str]:
     """The stage that a stalled stream waits for and what it waits for: the last one that has work."""
-    for operator, state in reversed(executor._topology.items()):
-        running, queued = operator.num_active_tasks(), state.total_enqueued_input_blocks()
-        if operator.has_completed() or not (running or queued):
+    for operator in reversed(operators):
+        if operator.is_complete or not (operator.tasks or operator.queued):
             continue
-        workers = operator.get_actor_info()
-        waits = [f"{running} Ray tasks run and do not end"] if running else []
-        if workers.pending or workers.restarting:
-            waits.append(f"{workers.pending + workers.restarting} workers do not start")
+        waits = [f"{operator.tasks} Ray tasks run and do not end"] if operator.tasks else []
+        if operator.starting:
+            waits.append(f"{operator.starting} workers do not start")
         free, total = ray.available_resources(), ray.cluster_resources()
         rooms = ", ".join(
             f"{free.get(name, 0):g} of {total[name]:g} {name}s free" for name in ("CPU", "GPU") if name in total
         )
-        return (_stages(operator) or ["ingest"])[-1], f"{' and '.join([*waits, f'{queued} blocks wait'])}; {rooms}"
+        waits_for = " and ".join([*waits, f"{operator.queued} blocks wait"])
+        return (_stages(operator) or ["ingest"])[-1], f"{waits_for}; {rooms}"
     return "write", "nothing that Ray Data knows of"
 
 
-def _end_workers(executor: Any) -> None:
-    """Kill what runs. Ray Data would wait for a worker that hangs, which kept its CPU or GPU as long as its Ray."""
-    for operator in executor._topology:
-        operator.shutdown(Timer(), force=True)
-
-
-def _stages(operator: Any) -> list[str]:
+def _stages(operator: OperatorState) -> list[str]:
     return [stage for stage, marks in OPERATORS.items() if any(mark in operator.name for mark in marks)]
 
 
@@ -111,15 +95,16 @@ def follow(
     class Watch(ExecutionCallback):  # Ray instantiates it without arguments, hence here
         def on_execution_step(self, executor: Any) -> None:
             nonlocal last
-            seen.update(read_topology(executor))
-            now, moved = time.monotonic(), _moved(executor)
+            states = list(operators(executor))
+            seen.update(rows_by_stage(states))
+            now, moved = time.monotonic(), [(state.rows_out, state.rows_in) for state in states]
             if not streamed.first_rows and (first := seen.get("infer") or seen.get("write")):
                 streamed.first_seconds, streamed.first_rows = now - began, first
             if moved != last[1]:
                 last = (now, moved)
             elif stall_timeout_seconds and now - last[0] >= stall_timeout_seconds:
-                stage, wait = describe_wait(executor)
-                _end_workers(executor)
+                stage, wait = describe_wait(states)
+                end_workers(executor)
                 raise StageFailed(
                     f"no row moved in any stage for {stall_timeout_seconds:g} s (stall_timeout_seconds). "
                     f"The stream waits for {stage}: {wait}. What is staged stays; run again to go on.",

@@ -1,0 +1,48 @@
+"""All that is used here of Prefect without being documented: Prefect 3.9's cron, its engine and its senders.
+
+`tests/flows/runs/test_prefect_internals.py` breaks where any of it moves. What prefect-ray keeps to itself is in
+`task_runner.py`.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import prefect
+from prefect.context import SettingsContext
+from prefect.events.worker import EventsWorker
+from prefect.flow_engine import run_flow
+from prefect.logging.handlers import APILogWorker
+
+from overnight.tasks.errors import OvernightError
+
+WRITTEN_FOR = "3.9."
+
+if not prefect.__version__.startswith(WRITTEN_FOR):
+    raise OvernightError(
+        f"expected Prefect {WRITTEN_FOR}*, whose scheduler decides when a job fires; found {prefect.__version__}. "
+        f"Install it: pip install 'prefect=={WRITTEN_FOR}*'."
+    )
+
+__all__ = ["NoSettings", "cron_dates", "run_flow", "send_logs_and_events"]
+
+
+class NoSettings(SettingsContext):
+    """Settings that serialize to nothing, which a worker takes as: use your own."""
+
+    def serialize(self, include_secrets: bool = True) -> dict[str, Any]:
+        return {}
+
+
+def cron_dates(cron: str, timezone: str, count: int, start: datetime, end: datetime) -> Sequence[datetime]:
+    """The first `count` times from `start` to `end` at which Prefect's server fires a cron schedule."""
+    from prefect.server.schemas.schedules import CronSchedule  # the server's code, of which imports take a second
+
+    return asyncio.run(CronSchedule(cron=cron, timezone=timezone).get_dates(count, start, end))
+
+
+def send_logs_and_events(timeout_seconds: float) -> None:
+    """Send what this process has logged and told, before it may exit."""
+    for worker in (EventsWorker, APILogWorker):
+        worker.drain_all(timeout=timeout_seconds, at_exit=False)

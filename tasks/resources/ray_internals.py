@@ -1,0 +1,72 @@
+"""All that is used here of Ray without being public: Ray 2.60's executor of a stream, and the autoscaler's limits.
+
+Ray Data calls `on_execution_step` at every step of a stream, also while nothing moves. What an operator has done is
+only found in the executor's private topology, and the callback's class is not exported. There is no public call for
+what a cluster may grow to. `tests/tasks/resources/test_ray_internals.py` breaks where any of it moves.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from overnight.tasks.errors import PlanError
+
+WRITTEN_FOR = "2.60."
+
+if not ray.__version__.startswith(WRITTEN_FOR):
+    raise PlanError(
+        f"expected Ray {WRITTEN_FOR}*, whose internals progress and the stall watchdog read; found {ray.__version__}. "
+        f"Install it: pip install 'ray[data]=={WRITTEN_FOR}*'."
+    )
+
+from ray._private.state import state  # noqa: E402 - only of that version
+from ray.data._internal.execution.execution_callback import ExecutionCallback  # noqa: E402
+from ray.data._internal.stats import Timer  # noqa: E402
+
+__all__ = ["ExecutionCallback", "OperatorState", "autoscaling_limits", "end_workers", "operators"]
+
+
+@dataclass(frozen=True)
+class OperatorState:
+    """What an operator of a running stream has done and has to do.
+
+    rows_in, rows_out: received and handed on so far. tasks: that run. queued: blocks that wait. starting: workers that
+    are not there yet.
+    """
+
+    name: str
+    rows_in: int
+    rows_out: int
+    tasks: int
+    queued: int
+    starting: int
+    is_complete: bool
+
+
+def operators(executor: Any) -> Iterator[OperatorState]:
+    """The operators of a stream, in the order in which rows pass them."""
+    for operator, queues in executor._topology.items():
+        workers = operator.get_actor_info()
+        yield OperatorState(
+            name=operator.name,
+            rows_in=int(operator.metrics.num_row_inputs_received),
+            rows_out=int(operator.metrics.row_outputs_taken),
+            tasks=operator.num_active_tasks(),
+            queued=queues.total_enqueued_input_blocks(),
+            starting=workers.pending + workers.restarting,
+            is_complete=operator.has_completed(),
+        )
+
+
+def end_workers(executor: Any) -> None:
+    """Kill what runs. Ray Data would wait for a worker that hangs, which kept its CPU or GPU as long as its Ray."""
+    for operator in executor._topology:
+        operator.shutdown(Timer(), force=True)
+
+
+def autoscaling_limits() -> dict[str, float]:
+    """What the cluster may grow to, by Ray's resource names; empty where it does not scale."""
+    limits: Mapping[str, float] | None = state.get_max_resources_from_cluster_config()
+    return {name: float(amount) for name, amount in (limits or {}).items()}

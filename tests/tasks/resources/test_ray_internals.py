@@ -1,0 +1,39 @@
+"""What is read of Ray's internals: this test breaks when they move, and another version of Ray is refused."""
+
+import importlib
+from typing import Any
+
+import pytest
+import ray
+import ray.data
+
+from overnight.tasks.errors import PlanError
+from overnight.tasks.resources import ray_internals
+from overnight.tasks.resources.ray_internals import ExecutionCallback, OperatorState, autoscaling_limits, operators
+
+
+def test_operators_of_a_stream_are_seen_with_their_rows_in_order(ray_session: None) -> None:
+    seen: list[list[OperatorState]] = []
+
+    class Watch(ExecutionCallback):
+        def on_execution_step(self, executor: Any) -> None:
+            seen.append(list(operators(executor)))
+
+    dataset = ray.data.range(300, override_num_blocks=3).map_batches(lambda batch: batch, num_cpus=0.5)
+    dataset.context.custom_execution_callback_classes = [Watch]
+    assert dataset.count() == 300
+    last = seen[-1][-1]
+    assert "MapBatches" in " ".join(state.name for state in seen[-1])
+    assert (last.is_complete, last.tasks, last.queued, last.starting) == (True, 0, 0, 0)
+    assert max(state.rows_out for state in seen[-1]) == 300
+    assert any(state.tasks for states in seen for state in states)
+
+
+def test_a_cluster_that_does_not_scale_has_no_limits(ray_session: None) -> None:
+    assert autoscaling_limits() == {}
+
+
+def test_another_version_of_ray_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "__version__", "2.61.0")
+    with pytest.raises(PlanError, match=r"expected Ray 2\.60\.\*.*found 2\.61\.0.*pip install"):
+        importlib.reload(ray_internals)
