@@ -28,6 +28,7 @@ EXTRAS = {
     "pyiceberg": "iceberg",
     "pypdfium2": "pdf",
     "semantic_text_splitter": "split",
+    "sentence_transformers": "sentences",
     "simplejpeg": "fast-decode",
     "sklearn": "sklearn",
 }

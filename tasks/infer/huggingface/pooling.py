@@ -1,12 +1,13 @@
 """From token embeddings to one vector a text, as the files that sentence-transformers saves beside a model say.
 
-    modules.json                       the steps: Transformer, Pooling, Normalize; another step is an error
+    modules.json                       the steps: Transformer, Pooling, Normalize
     1_Pooling/config.json              cls, max, mean, ...: several are laid end to end
     sentence_bert_config.json          max_seq_length, do_lower_case
     config_sentence_transformers.json  a prompt to put before every text, where default_prompt_name names one
 
 A model without these files gets the mean over its tokens, not normalised, and its own greatest length. The formulas are
-those of sentence_transformers.models.Pooling. This file loads no model.
+those of sentence_transformers.models.Pooling. What else the files may ask for is `beyond`: sentence-transformers does
+that (sentence_transformer.py). This file loads no model.
 """
 
 from dataclasses import dataclass
@@ -26,10 +27,15 @@ MODES = {  # in the order in which sentence-transformers lays them end to end: n
     "pooling_mode_lasttoken": "lasttoken",
 }
 
+LAST_HIDDEN_STATE = ("last_hidden_state", "forward")
+
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """What the files beside a model say; `subfolder` is where the transformer itself lies."""
+    """What the files beside a model say; `subfolder` is where the transformer itself lies.
+
+    `beyond`: what they ask for that this file does not know, in words; the other settings are then not all of it.
+    """
 
     subfolder: str = ""
     modes: tuple[str, ...] = ("mean",)
@@ -37,28 +43,31 @@ class SentenceSettings:
     max_length: int | None = None
     lower_case: bool = False
     prompt: str = ""
+    beyond: str = ""
 
 
 def sentence_settings(checkpoint: Checkpoint) -> SentenceSettings:
-    """Reads the files beside `checkpoint`. JobError for a step or a mode that is not known here."""
+    """Read the files beside `checkpoint`."""
     modules = checkpoint.settings_file("modules.json") or []
     steps = {module["type"].rpartition(".")[2]: module["path"] for module in modules}
-    unknown = sorted(steps.keys() - {"Transformer", "Pooling", "Normalize"})
-    if unknown or (modules and "Transformer" not in steps):
-        raise checkpoint.unusable(
-            "modules.json: expected the steps Transformer, Pooling and Normalize, found "
-            f"{', '.join(steps)}. Use kind: python with sentence-transformers for this model"
-        )
+    is_known = steps.keys() <= {"Transformer", "Pooling", "Normalize"} and len(steps) == len(modules)
+    if not is_known or (modules and "Transformer" not in steps):
+        return SentenceSettings(beyond=f"modules.json names the steps {', '.join(steps)}")
     subfolder = steps.get("Transformer", "")
     pooling = checkpoint.settings_file(f"{steps.get('Pooling', '1_Pooling')}/config.json")
     transformer = checkpoint.settings_file(f"{subfolder}/sentence_bert_config.json".lstrip("/")) or {}
+    if (called := _called(transformer)) not in (LAST_HIDDEN_STATE, None):
+        return SentenceSettings(beyond=f"its tokens are what {' of '.join(called)} is")
     extra = checkpoint.settings_file("config_sentence_transformers.json") or {}
     prompt = (extra.get("prompts") or {}).get(extra.get("default_prompt_name")) or ""
     if prompt and not (pooling or {}).get("include_prompt", True):
-        raise checkpoint.unusable("its pooling leaves the prompt out, which is not known here. Use kind: python for it")
+        return SentenceSettings(beyond="its pooling leaves the prompt out")
+    modes = _modes(pooling) if pooling else ["mean"]
+    if not modes or not set(modes) <= set(MODES.values()):
+        return SentenceSettings(beyond=f"its pooling is {', '.join(modes) or 'none'}")
     return SentenceSettings(
         subfolder=subfolder,
-        modes=_modes(checkpoint, pooling) if pooling else ("mean",),
+        modes=tuple(mode for mode in MODES.values() if mode in modes),
         normalize="Normalize" in steps,
         max_length=transformer.get("max_seq_length"),
         lower_case=bool(transformer.get("do_lower_case")),
@@ -84,14 +93,14 @@ def pool(tokens: "torch.Tensor", mask: "torch.Tensor", modes: tuple[str, ...]) -
     return torch.cat([made[mode]() for mode in modes], 1)
 
 
-def _modes(checkpoint: Checkpoint, pooling: dict[str, Any]) -> tuple[str, ...]:
+def _modes(pooling: dict[str, Any]) -> list[str]:
     written = pooling.get("pooling_mode") or [
-        MODES.get(k, k) for k, on in pooling.items() if "pooling_mode" in k and on
+        MODES.get(name, name) for name, is_on in pooling.items() if "pooling_mode" in name and is_on
     ]
-    written = {written} if isinstance(written, str) else set(written)
-    if not written or not written <= set(MODES.values()):
-        raise checkpoint.unusable(
-            f"pooling: expected some of {', '.join(MODES.values())}, found {', '.join(sorted(written)) or 'none'}. "
-            "Use kind: python with sentence-transformers for this model"
-        )
-    return tuple(mode for mode in MODES.values() if mode in written)
+    return sorted([written] if isinstance(written, str) else set(written))
+
+
+def _called(transformer: dict[str, Any]) -> tuple[str, str] | None:
+    """Which output of which method of the model the token embeddings are, where the file says so."""
+    text = (transformer.get("modality_config") or {}).get("text")
+    return (str(text.get("method_output_name")), str(text.get("method"))) if text else None

@@ -1,7 +1,8 @@
 """Text embeddings from any transformers text encoder.
 
 In: `text_column`, strings. Out: `embedding`, float32 N x D. Pooling, normalisation and the greatest length are what the
-files beside the model say (`pooling.py`); a model without them gives the mean over its tokens, not normalised.
+files beside the model say (`pooling.py`); a model without them gives the mean over its tokens, not normalised. A model
+whose files ask for more is run by sentence-transformers: `pip install 'overnight[sentences]'`.
 
 A window of batches is sorted by length, so that little is spent on padding: 45 to 84 texts a second for MiniLM on news
 texts, two cores. `batch_size: auto` makes batches of about as many tokens instead of as many texts. Padding is on the
@@ -13,9 +14,11 @@ from typing import Literal
 import numpy as np
 
 from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.length_bucketing import Encoded, by_length
 from overnight.tasks.infer.huggingface.pooling import pool, sentence_settings
 from overnight.tasks.infer.huggingface.predictor import TextPredictor
+from overnight.tasks.infer.huggingface.sentence_transformer import encode_function
 from overnight.tasks.infer.huggingface.tokenization import tokenize_function
 from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.infer.prompt_templates import texts
@@ -33,6 +36,8 @@ class TextEmbedding(TextPredictor):
         device = self.torch_device()
         checkpoint = model_location.find(self.model)
         settings = sentence_settings(checkpoint)
+        if settings.beyond:
+            return self._run_by_library(checkpoint, settings.beyond)
         place = {"subfolder": settings.subfolder}
         tokenizer = checkpoint.load(AutoTokenizer, **place)
         config = checkpoint.load(AutoConfig, **place)
@@ -53,5 +58,13 @@ class TextEmbedding(TextPredictor):
             encoded = tokenize(texts(batch[self.text_column], self.text_column))
             with torch.inference_mode():
                 return {"embedding": by_length(encoded, budget, self.forward_batch_size(), embed)}
+
+        return predict
+
+    def _run_by_library(self, checkpoint: Checkpoint, needs: str) -> Predict:
+        encode = encode_function(checkpoint, needs, self.dtype, self.torch_device())
+
+        def predict(batch: Batch) -> dict:
+            return {"embedding": encode(texts(batch[self.text_column], self.text_column), self.forward_batch_size())}
 
         return predict

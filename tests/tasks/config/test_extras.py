@@ -1,6 +1,7 @@
 """Without an optional library, each kind that needs it names the extra that brings it."""
 
 import io
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from overnight.tasks.infer.huggingface.device_map import on_devices
 from overnight.tasks.infer.models.keras import KerasModel
 from overnight.tasks.infer.models.onnx import OnnxModel
 from overnight.tasks.infer.models.sklearn import SklearnModel
+from overnight.tasks.infer.models.text_embedding import TextEmbedding
 from overnight.tasks.ingest.formats.tf_example import features_of
 from overnight.tasks.ingest.formats.tfrecord import records
 from overnight.tasks.ingest.sources.delta import Delta
@@ -43,6 +45,12 @@ FILE = __file__  # a file that is there; the libraries are missing before anythi
 def shard(_: Path) -> None:
     settings: Any = SimpleNamespace(torch_device=lambda: "cpu", device_map="auto", max_memory=None, dtype=None)
     on_devices(SimpleNamespace(written="some/model"), None, settings)  # type: ignore[arg-type]
+
+
+def load_static(here: Path) -> None:
+    modules = [{"type": "sentence_transformers.models.StaticEmbedding", "path": ""}]
+    (here / "modules.json").write_text(json.dumps(modules))
+    TextEmbedding(model=str(here), text_column="text").load()
 
 
 def decode_heif(_: Path) -> None:
@@ -87,6 +95,7 @@ CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("pyiceberg", "source.kind: iceberg", "ingest", lambda _: list(Iceberg(table="a.b").files("all"))),
     ("pypdfium2", "pdf_text", "preprocess", lambda _: PdfText().build()),
     ("semantic_text_splitter", "split_text", "preprocess", lambda _: SplitText().build()),
+    ("sentence_transformers", "modules.json names the steps StaticEmbedding", "infer", load_static),
     ("simplejpeg", "resize_image, decode: fast", "preprocess", lambda _: ResizeImage(size=8, decode="fast").build()),
     ("sklearn", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),
 ]

@@ -1,6 +1,7 @@
 import csv
 import json
 import random
+import sys
 
 import numpy as np
 import pytest
@@ -225,12 +226,24 @@ def test_a_row_without_text_says_so(encoder):
         embed(encoder, ["the cat", 1.5])
 
 
-def test_a_step_or_a_pooling_that_is_not_known_is_refused(encoder):
-    sentence_files(encoder, steps=["Dense"])
-    with pytest.raises(JobError, match=r"modules\.json: expected the steps .* found Transformer, Pooling, Dense"):
-        embed(encoder, ["the cat"])
-    sentence_files(encoder, {"pooling_mode_attention": True})
-    with pytest.raises(JobError, match=r"pooling: expected some of cls, .* found pooling_mode_attention"):
+CLIP_TEXTS = {"text": {"method": "get_text_features", "method_output_name": "pooler_output"}}
+
+
+@pytest.mark.parametrize(
+    ("files", "needs"),
+    [
+        ({"steps": ["Dense"]}, r"modules\.json names the steps Transformer, Pooling, Dense"),
+        ({"steps": ["Pooling"]}, r"modules\.json names the steps Transformer, Pooling"),
+        ({"pooling": {"pooling_mode_attention": True}}, "its pooling is pooling_mode_attention"),
+        ({"modality_config": CLIP_TEXTS}, "its tokens are what pooler_output of get_text_features is"),
+    ],
+)
+def test_what_only_sentence_transformers_knows_asks_for_its_extra(encoder, files, needs, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    sentence_files(encoder, **files)
+    with pytest.raises(
+        JobError, match=rf"{needs}: expected the library sentence_transformers .*overnight\[sentences\]"
+    ):
         embed(encoder, ["the cat"])
 
 
