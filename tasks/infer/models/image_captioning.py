@@ -6,7 +6,7 @@ images of any size do; a step that makes them little larger than the model's sav
 """
 
 import inspect
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from PIL import Image
 from pydantic import Field
@@ -17,7 +17,7 @@ from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.device_map import on_devices
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.huggingface.image_inputs import require_image
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.rows.result import Outcome
 
 
@@ -25,6 +25,12 @@ class ImageCaptioning(LocalChat):
     """Describes images."""
 
     kind: Literal["image_captioning"] = "image_captioning"
+    offer: ClassVar[Offer] = Offer(
+        "descriptions of images (SmolVLM, LLaVA, ...)",
+        "image",
+        "HuggingFaceTB/SmolVLM-256M-Instruct",
+        whole_images=True,
+    )
     user: Annotated[str, Field(min_length=1, description="The user's message, with {column} for values.")] = (
         "Describe this image in one sentence."
     )

@@ -9,7 +9,7 @@ boxes.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from pydantic import Field
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.image_inputs import require_image
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +35,9 @@ class ObjectDetection(PretrainedPredictor):
     """Finds objects in images."""
 
     kind: Literal["object_detection"] = "object_detection"
+    offer: ClassVar[Offer] = Offer(
+        "objects in images, with boxes (YOLOS, DETR, ...)", "image", "hustvl/yolos-tiny", whole_images=True
+    )
     threshold: Annotated[float, Field(ge=0, le=1, description="Objects less certain than this are left out.")] = 0.5
 
     def inputs(self) -> list[str]:

@@ -8,7 +8,7 @@ texts, two cores. `batch_size: auto` makes batches of about as many tokens inste
 right whatever the tokenizer prefers, so that no row depends on its neighbours.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from overnight.tasks.infer.huggingface.length_bucketing import Encoded, by_lengt
 from overnight.tasks.infer.huggingface.pooling import pool, sentence_settings
 from overnight.tasks.infer.huggingface.predictor import TextPredictor
 from overnight.tasks.infer.huggingface.tokenization import tokenize_function
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.infer.prompt_templates import texts
 
 
@@ -25,6 +25,12 @@ class TextEmbedding(TextPredictor):
     """Turns texts into vectors."""
 
     kind: Literal["text_embedding"] = "text_embedding"
+    offer: ClassVar[Offer] = Offer(
+        "vectors of texts, for search and clustering (MiniLM, ...)",
+        "text",
+        "sentence-transformers/all-MiniLM-L6-v2",
+        lambda column: {"text_column": column},
+    )
 
     def load(self) -> Predict:
         import torch

@@ -10,6 +10,7 @@ row draws from the model's whole distribution with random numbers of its own, wh
 prompt alone.
 """
 
+import re
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, o
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.huggingface.per_row_sampling import noise_of
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.infer.prompt_templates import filled, placeholders, texts
 from overnight.tasks.infer.values_as_text import as_texts
 
@@ -29,10 +30,19 @@ if TYPE_CHECKING:
     pass
 
 
+def _summary(column: str) -> dict[str, str]:
+    """Return the settings that ask for a summary of the column; a prompt takes only plain names."""
+    prompt = {"prompt": f"Summarise: {{{column}}}"} if re.fullmatch(r"\w+", column) else {}
+    return {"text_column": column, **prompt}
+
+
 class TextGeneration(PretrainedPredictor):
     """Continues texts."""
 
     kind: Literal["text_generation"] = "text_generation"
+    offer: ClassVar[Offer] = Offer(
+        "texts made of texts: summaries, answers", "text", "Qwen/Qwen2.5-0.5B-Instruct", _summary
+    )
     text_column: str
     prompt: Annotated[
         str | None, Field(description="What the model continues, with {column} for values; default: the text alone.")
