@@ -37,7 +37,7 @@ class WholeFiles(FileSource):
 
     @property
     def holds_images(self) -> bool:
-        return self.column == "image"
+        return self.field().name == "image"
 
     def field(self) -> pa.Field:
         """The column that holds what the file is."""
