@@ -5,7 +5,7 @@ are the settings that a job file gives, `kind` is its tag, and its methods do th
 """
 
 from overnight.tasks.errors import JobError, RowError
-from overnight.tasks.infer.predictor import Batch, Predict, Predictor
+from overnight.tasks.infer.predictor import Batch, Offer, Predict, Predictor
 from overnight.tasks.ingest.source import FileSource, Source
 from overnight.tasks.ingest.sources.whole_files import WholeFiles
 from overnight.tasks.preprocess.step import PreprocessStep
@@ -18,6 +18,7 @@ __all__ = [
     "FileSource",
     "HiveFiles",
     "JobError",
+    "Offer",
     "Outcome",
     "Predict",
     "Predictor",

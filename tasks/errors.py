@@ -4,6 +4,9 @@ They travel between processes, so each carries only strings and pickles as itsel
 in a URL, nor a character that a terminal obeys.
 """
 
+import difflib
+from collections.abc import Iterable
+
 from overnight.tasks.config.masking import masked, printable
 
 # Ray's errors for processes, nodes and objects that are gone, by name: nothing here may load Ray.
@@ -112,6 +115,12 @@ class LedgerBroken(OvernightError):
 
 class RowError(Exception):
     """One row failed for the reason given, which is recorded as it stands."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean x?)` if one of `known` is close to `name`, otherwise an empty string."""
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def find_cause(error: BaseException) -> OvernightError | None:

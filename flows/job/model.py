@@ -127,8 +127,7 @@ class Job(Settings):
         """
         first = self.preprocess[0] if self.preprocess else None
         decodes = first is not None and first.kind == "resize_image" and first.column == "image"
-        holds_images = self.source.kind == "images" or getattr(self.source, "content", "") == "image"
-        if not holds_images or decodes or any(step.kind == "decode_image" for step in self.preprocess):
+        if not self.source.holds_images or decodes or any(step.kind == "decode_image" for step in self.preprocess):
             return self.preprocess
         return [TypeAdapter(Step).validate_python({"kind": "decode_image"}), *self.preprocess]
 

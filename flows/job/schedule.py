@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo, available_timezones
 from cronsim import CronSim, CronSimError
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from overnight.flows.job.validation_errors import nearest
 from overnight.tasks.config.settings import Settings
+from overnight.tasks.errors import did_you_mean
 
 
 class Schedule(Settings):
@@ -64,6 +64,6 @@ class Schedule(Settings):
         try:
             ZoneInfo(timezone)
         except (KeyError, ValueError, OSError):
-            close = nearest(timezone, available_timezones())
+            close = did_you_mean(timezone, available_timezones())
             raise ValueError(f"expected an IANA name such as Europe/Berlin, found {timezone!r}{close}") from None
         return timezone

@@ -3,12 +3,13 @@
 The words come from the JSON schema of the job, so that a new leaf is explained without another line here.
 """
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
+
+from overnight.tasks.errors import did_you_mean
 
 Schema = Mapping[str, Any]
 
@@ -74,7 +75,8 @@ def _line(problem: Mapping[str, Any], place: _Place) -> str:
             if _plain(node, place.root).get("formerly") == place.path[-1]:
                 return f"{place}: is called {name} now; expected {_expected(node, place.root)}"
         section = ".".join(place.path[:-1]) or "the job file"
-        return f"{place}: unknown key{nearest(place.path[-1], known)}; the keys of {section} are {', '.join(known)}"
+        close = did_you_mean(place.path[-1], known)
+        return f"{place}: unknown key{close}; the keys of {section} are {', '.join(known)}"
     if kind == "union_tag_not_found":
         kinds = place.kinds()
         given = [key for key in place.value if key in kinds] if isinstance(place.value, dict) else []
@@ -83,16 +85,11 @@ def _line(problem: Mapping[str, Any], place: _Place) -> str:
     if kind == "union_tag_invalid":
         found = place.value.get("kind") if isinstance(place.value, dict) else place.value
         known = place.kinds()
-        return f"{place}.kind: expected one of {', '.join(known)}, found {_shown(found)}{nearest(str(found), known)}"
+        close = did_you_mean(str(found), known)
+        return f"{place}.kind: expected one of {', '.join(known)}, found {_shown(found)}{close}"
     if kind in ("value_error", "assertion_error"):
         return f"{place}: {problem['ctx']['error']}" if place.path else str(problem["ctx"]["error"])
     return f"{place}: expected {_expected(place.node, place.root)}, found {_shown(place.value)}"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """` (did you mean x?)` where one of `known` is close to `name`."""
-    close = difflib.get_close_matches(name, list(known), 1)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def _expected(node: Schema, root: Schema) -> str:

@@ -40,28 +40,29 @@ def init(folder: Path, **given: str | None) -> None:
 def prompt_for_answers(folder: Path, given: Mapping[str, str | None]) -> "Answers":
     """Return all answers: the options that were given, otherwise what a person types. Raise `JobError`."""
     from overnight.cli.init_templates import (
-        MODELS,
         Answers,
         default_name,
         find_source,
-        names_column,
+        needs_column_name,
+        offered_models,
         source_kinds,
-        works_for,
+        task_choices,
     )
 
     path = given["path"] or _asked("path", "Where are the inputs? A folder or a URI; {partition} stands for the day")
     kinds = list(source_kinds())
     source = given["source"] or find_source(path) or _asked("source", "What are they?", kinds)
     _one_of("source", source, kinds)
-    works = works_for(source)
+    works = task_choices(source)
     if not given["work"] and sys.stdin.isatty():
         click.echo("\n".join(f"  {work:<22}{words}" for work, words in works.items()))
     work = given["work"] or _asked("work", "What is to be done with each row?", list(works))
     _one_of("work", work, list(works))
     column = given["text_column"] or ""
-    if not column and names_column(source, work):
+    if not column and needs_column_name(source, work):
         column = _asked("text-column", "Which column holds the text?", default="text")
-    model = given["model"] or (_asked("model", "Which model?", default=MODELS[work]) if work in MODELS else "")
+    offer = offered_models().get(work)
+    model = given["model"] or (_asked("model", "Which model?", default=offer.model) if offer else "")
     return Answers(folder, given["name"] or default_name(folder), path, source, work, model, column)
 
 

@@ -13,46 +13,21 @@ from typing import Any, get_args
 
 from overnight.flows.job.loading import is_relative, load_job
 from overnight.tasks.errors import JobError
+from overnight.tasks.infer.kinds import AnyPredictor, Offer
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.storage.location import Location
 
 MODULE = "my_models"
 LOOKED_AT = 1000  # files, of which one says what the inputs are
 
-# What may be done with rows, and what it is called where a person is asked.
-WORK = {
-    "image_embedding": "vectors of images, for search and clustering (CLIP, DINOv2, ...)",
-    "image_classification": "labels of images (ResNet, ViT, ...)",
-    "object_detection": "objects in images, with boxes (YOLOS, DETR, ...)",
-    "image_captioning": "descriptions of images (SmolVLM, LLaVA, ...)",
-    "transcription": "what is said in sound (Whisper)",
-    "text_embedding": "vectors of texts, for search and clustering (MiniLM, ...)",
-    "text_classification": "labels of texts, sentiment for example",
-    "text_generation": "texts made of texts: summaries, answers",
-    "chat": "answers to a question about each text, by a model tuned for chats",
-    "python": "a model of your own, with a skeleton to begin from",
-    "none": "no model: rows are read, prepared and written",
-}
-MODELS = {
-    "image_embedding": "openai/clip-vit-base-patch32",
-    "image_classification": "microsoft/resnet-152",
-    "object_detection": "hustvl/yolos-tiny",
-    "image_captioning": "HuggingFaceTB/SmolVLM-256M-Instruct",
-    "transcription": "openai/whisper-small",
-    "text_embedding": "sentence-transformers/all-MiniLM-L6-v2",
-    "text_classification": "distilbert/distilbert-base-uncased-finetuned-sst-2-english",
-    "text_generation": "Qwen/Qwen2.5-0.5B-Instruct",
-    "chat": "Qwen/Qwen2.5-0.5B-Instruct",
-}
-# The column that a model reads; work that is not here takes whatever rows there are.
-READS = {
-    **dict.fromkeys(("image_embedding", "image_classification", "object_detection", "image_captioning"), "image"),
-    **dict.fromkeys(("text_embedding", "text_classification", "text_generation", "chat"), "text"),
-    "transcription": "audio",
-}
-# The columns that can be had of a file, the usual one first, and the steps that make them.
-FILES: dict[str, dict[str, list[str]]] = {
-    "images": {"image": []},
+# What may be done with rows besides the tasks of models.
+OWN_MODEL, NO_MODEL = (
+    "a model of your own, with a skeleton to begin from",
+    "no model: rows are read, prepared and written",
+)
+# The columns that a file's own column becomes, the usual one first, and the steps that make them.
+STEPS: dict[str, dict[str, list[str]]] = {
+    "image": {"image": []},
     "video": {
         "image": ["{kind: sample_frames, every_seconds: 1, longest_side: 800}"],
         "audio": ["{kind: decode_audio, column: video, chunk_seconds: 30}"],
@@ -61,8 +36,6 @@ FILES: dict[str, dict[str, list[str]]] = {
     "pdf": {"text": ["{kind: pdf_text}", "{kind: split_text, size: 1000, overlap: 100}"]},
     "text": {"text": []},
 }
-TABLES = ("parquet", "csv", "jsonl", "huggingface", "webdataset")  # whose column of texts a person names
-OF_WHOLE_IMAGES = ("object_detection", "image_captioning")  # of which resizing would cut off the borders
 RESIZE = "{kind: resize_image, size: 224}"
 # What a skeleton calls the column it reads, what that is, and an example of what may be made of it.
 EXAMPLES = {
@@ -86,13 +59,23 @@ class Answers:
 
 
 def source_kinds() -> dict[str, tuple[str, ...]]:
-    """The sources of files that need a path alone, and the endings of their files."""
+    """Return the sources of files that need a path alone, and the endings of their files."""
+    return {kind: leaf.extensions for kind, leaf in _sources().items()}
+
+
+def _sources() -> dict[str, Any]:
     found = {}
     for leaf in get_args(get_args(Source)[0]):
         required = {name for name, field in leaf.model_fields.items() if field.is_required()}
         if getattr(leaf, "extensions", ()) and required <= {"path"}:
-            found[leaf.model_fields["kind"].default] = leaf.extensions
+            found[leaf.model_fields["kind"].default] = leaf
     return found
+
+
+def offered_models() -> dict[str, Offer]:
+    """Return the kinds of models that say what they are offered for."""
+    leaves = get_args(get_args(AnyPredictor)[0])
+    return {leaf.model_fields["kind"].default: leaf.offer for leaf in leaves if getattr(leaf, "offer", None)}
 
 
 def find_source(path: str) -> str | None:
@@ -115,23 +98,34 @@ def default_name(folder: Path) -> str:
     return re.sub(r"[^a-z0-9_-]+", "-", folder.resolve().name.lower()).strip("-_") or "job"
 
 
-def works_for(source: str) -> dict[str, str]:
-    """The work that rows of a source can be given, with its explanation."""
-    columns = ["text"] if source in TABLES else [*FILES.get(source, [])]
-    return {work: words for work, words in WORK.items() if READS.get(work) in (None, *columns)}
+def task_choices(source: str) -> dict[str, str]:
+    """Return the work that rows of a source can be given, with its explanation."""
+    columns = ["text"] if _sources()[source].holds_texts else [*_file_columns(source)]
+    models = {kind: offer.words for kind, offer in offered_models().items() if offer.column in columns}
+    return {**models, "python": OWN_MODEL, "none": NO_MODEL}
 
 
-def names_column(source: str, work: str) -> bool:
-    """Whether a person has to say which column the model reads."""
-    return source in TABLES and READS.get(work) == "text"
+def needs_column_name(source: str, work: str) -> bool:
+    """Return True if a person must name the column that the model reads."""
+    return _sources()[source].holds_texts and _column_of(work) == "text"
 
 
 def column_read(answers: Answers) -> str:
-    """The column that the work is on: its own of files, else the one that was named."""
-    columns = FILES.get(answers.source)
+    """Return the column that the work is on: its own of files, otherwise the one that was named."""
+    columns = _file_columns(answers.source)
     if not columns:
         return answers.text_column or "row_id"
-    return READS.get(answers.work) or next(iter(columns))
+    return _column_of(answers.work) or next(iter(columns))
+
+
+def _column_of(work: str) -> str | None:
+    offer = offered_models().get(work)
+    return offer.column if offer else None
+
+
+def _file_columns(source: str) -> dict[str, list[str]]:
+    """Return the columns that can be had of a file, each with its steps; none of a table."""
+    return STEPS.get(getattr(_sources()[source], "column", ""), {})
 
 
 def create(answers: Answers) -> list[Path]:
@@ -143,11 +137,11 @@ def create(answers: Answers) -> list[Path]:
     for path in files:
         if path.exists():
             raise JobError(f"{path}: is there already, and init overwrites nothing. Choose another --name or folder.")
-    if answers.work not in works_for(answers.source):
+    if answers.work not in task_choices(answers.source):
         raise JobError(
-            f"--work {answers.work}: expected one of {', '.join(works_for(answers.source))} for {answers.source}."
+            f"--work {answers.work}: expected one of {', '.join(task_choices(answers.source))} for {answers.source}."
         )
-    if answers.source in FILES and answers.text_column not in ("", column_read(answers)):
+    if _file_columns(answers.source) and answers.text_column not in ("", column_read(answers)):
         raise JobError(
             f"--text-column {answers.text_column}: of {answers.source} the work is on the column "
             f"{column_read(answers)}. Leave it out."
@@ -192,20 +186,16 @@ def _job_file(answers: Answers) -> str:
 
 def _steps(answers: Answers) -> list[str]:
     column = column_read(answers)
-    resize = [RESIZE] if column == "image" and answers.work not in OF_WHOLE_IMAGES else []
-    return FILES.get(answers.source, {}).get(column, []) + resize
+    offer = offered_models().get(answers.work)
+    resize = [RESIZE] if column == "image" and not (offer and offer.whole_images) else []
+    return _file_columns(answers.source).get(column, []) + resize
 
 
 def _model(answers: Answers) -> dict[str, Any]:
     column = column_read(answers)
     if answers.work == "python":
         return {"kind": "python", "target": f"{MODULE}:Model", "kwargs": {"column": column}}
-    settings = {"text_column": column} if answers.work.startswith("text_") else {}
-    if answers.work == "chat":
-        settings["user"] = f"Summarise in one sentence: {{{column}}}"
-    elif answers.work == "text_generation" and re.fullmatch(r"\w+", column):
-        settings["prompt"] = f"Summarise: {{{column}}}"
-    return {"kind": answers.work, "model": answers.model, **settings}
+    return {"kind": answers.work, "model": answers.model, **offered_models()[answers.work].settings(column)}
 
 
 def _flow(value: Any) -> str:
@@ -223,7 +213,7 @@ def _is_word(text: str) -> bool:
 def skeleton(answers: Answers) -> str:
     """A predictor that runs on the rows as it is, to be replaced line by line."""
     column = column_read(answers)
-    variable, about, result, value = EXAMPLES.get(column, EXAMPLE) if answers.source in FILES else EXAMPLE
+    variable, about, result, value = EXAMPLES.get(column, EXAMPLE) if _file_columns(answers.source) else EXAMPLE
     return f'''"""A model of your own: loaded once a worker, called once a batch. What stands here only shows how."""
 
 import numpy as np

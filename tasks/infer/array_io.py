@@ -5,6 +5,7 @@ one array an output, with one value a row, under the name that the job or the mo
 or onnxruntime.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,6 +37,15 @@ def model_file(written: str) -> Path:
         where = "" if path.is_absolute() else f", looking from {Path.cwd()}"
         raise JobError(f"{written}: expected a model's file, found {found}{where}. Correct the path.", "infer")
     return path
+
+
+def file_hashes(*paths: Path) -> dict[str, str]:
+    """Return file name -> sha256 of each file, for a fingerprint."""
+    hashes = {}
+    for path in paths:
+        with path.open("rb") as file:
+            hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
 
 
 def in_calls(batch: Batch, columns: Sequence[str], call: Call) -> dict[str, Any]:

@@ -21,9 +21,9 @@ from overnight.tasks.infer.models.text_generation import TextGeneration
 from overnight.tasks.infer.models.torch import TorchModel
 from overnight.tasks.infer.models.transcription import Transcription
 from overnight.tasks.infer.models.vllm import VLLM
-from overnight.tasks.infer.predictor import Predictor, imports
+from overnight.tasks.infer.predictor import Offer, Predictor, imports
 
-__all__ = ["AnyPredictor", "imports"]
+__all__ = ["AnyPredictor", "Offer", "imports"]
 
 AnyPredictor = Annotated[
     ImageClassification

@@ -6,6 +6,7 @@ columns or of rows that failed before: `worker.py` does. One that knows which of
 
 import abc
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -26,6 +27,21 @@ CALLS_TO_CHOOSE_FROM = 8
 
 Batch = dict[str, np.ndarray]
 Predict = Callable[[Batch], dict[str, Any] | Outcome]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What `overnight init` offers a kind of model for.
+
+    words: the task in a few words. column: what rows must have, `image`, `audio` or `text`. model: a usual one.
+    settings: further settings, given the name of the column. whole_images: cropping would spoil them.
+    """
+
+    words: str
+    column: str
+    model: str
+    settings: Callable[[str], dict[str, str]] = lambda column: {}
+    whole_images: bool = False
 
 
 class Predictor(Leaf):
@@ -72,6 +88,8 @@ class Predictor(Leaf):
             json_schema_extra={"formerly": "prepare"},
         ),
     ] = "auto"
+
+    offer: ClassVar[Offer | None] = None  # what `overnight init` offers the model for
 
     operational: ClassVar[tuple[str, ...]] = (
         *("batch_size", "workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources", "placement"),

@@ -34,7 +34,13 @@ class Source(Leaf):
     operational: ClassVar[tuple[str, ...]] = ("allow_empty", "on_changed")
     extensions: ClassVar[tuple[str, ...]] = ()
     rows_are_files: ClassVar[bool] = False  # then columns of bytes are files, too heavy to be published unasked
+    holds_texts: ClassVar[bool] = False  # a table, of which a person can name a column of texts to `overnight init`
     dated_by: ClassVar[tuple[str, ...]] = ()  # the settings in which {partition} may stand
+
+    @property
+    def holds_images(self) -> bool:
+        """Whether the rows are image files, which a step decodes unasked."""
+        return False
 
     @property
     def is_dated(self) -> bool:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from overnight.tasks.errors import ContractError
+from overnight.tasks.rows.arrow_types import is_list
 from overnight.tasks.search.published_rows import Rows
 
 BATCH_BYTES = 16 * 2**20  # of embeddings in hand at once
@@ -90,8 +91,7 @@ def cosines(embeddings: pa.Array, query: np.ndarray, rows: Rows, column: str) ->
     Raises `ContractError` for what are no embeddings, or of another length than `query`.
     """
     kind = embeddings.type
-    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    if not is_list or not types.is_floating(kind.value_type):
+    if not is_list(kind) or not types.is_floating(kind.value_type):
         raise ContractError(f"{rows.place}: expected lists of floating-point numbers in {column}, found {kind}.")
     scores = np.full(len(embeddings), np.nan)
     present = embeddings.drop_null()

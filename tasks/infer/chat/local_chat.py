@@ -15,7 +15,7 @@ from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype, Model
 from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, refuse_unreserved
 from overnight.tasks.infer.huggingface.generation import Generation
-from overnight.tasks.infer.huggingface.per_row_sampling import RowNoise
+from overnight.tasks.infer.huggingface.per_row_sampling import noise_of
 from overnight.tasks.infer.predictor import Batch
 from overnight.tasks.rows.result import Outcome
 
@@ -72,13 +72,8 @@ class LocalChat(ChatSettings):
         self, generation: Generation, inputs: dict[str, Any], batch: Batch, prompts: list[str], device: "torch.device"
     ) -> Outcome:
         """The columns of what the model answers to tokens, and whatever else `inputs` holds."""
-        made = generation.run(inputs, self._noise(batch, prompts, device))
+        noise = noise_of(batch, prompts, device, self.temperature, self.seed, self.top_p, self.top_k)
+        made = generation.run(inputs, noise)
         lengths = inputs["attention_mask"].sum(1).tolist()
         answers = zip(generation.texts(made), lengths, made, strict=True)
         return self.outcome([Answer(text, length, one.count, one.finish_reason) for text, length, one in answers])
-
-    def _noise(self, batch: Batch, prompts: list[str], device: "torch.device") -> RowNoise | None:
-        if not self.temperature:
-            return None
-        names = [f"{row_id} {prompt}" for row_id, prompt in zip(batch["row_id"], prompts, strict=True)]
-        return RowNoise(self.temperature, self.seed, names, device, self.top_p, self.top_k)

@@ -9,7 +9,7 @@ from typing import Any
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
-from overnight.tasks.infer.huggingface.per_row_sampling import RowNoise
+from overnight.tasks.infer.huggingface.per_row_sampling import GumbelNoise
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Generation:
             raise checkpoint.unusable(f"max_new_tokens: {max_new_tokens} fills its whole context of {context} tokens")
         self._longest = context and (context if self.is_encoder_decoder else context - max_new_tokens)
 
-    def run(self, inputs: dict[str, Any], noise: RowNoise | None, num_beams: int = 1) -> list[Generated]:
+    def run(self, inputs: dict[str, Any], noise: GumbelNoise | None, num_beams: int = 1) -> list[Generated]:
         """inputs: `input_ids` and `attention_mask`, N x T on the model's device, and what else its forward pass takes.
 
         RowError for a prompt that is empty or too long.

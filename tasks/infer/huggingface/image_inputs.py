@@ -172,6 +172,12 @@ def _noise(shape: tuple[int, ...]) -> np.ndarray:
 
 def _check(images: np.ndarray) -> None:
     for image in images if images.dtype == object else images[:1]:
-        if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-            shape = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
-            raise RowError(f"image: expected a uint8 array of H x W x 3, found {shape}.")
+        require_image(image)
+
+
+def require_image(image: Any) -> np.ndarray:
+    """Return `image` if it is a uint8 array of H x W x 3. Raise `RowError` if it is not."""
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        found = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+        raise RowError(f"image: expected a uint8 array of H x W x 3, found {found}.")
+    return image

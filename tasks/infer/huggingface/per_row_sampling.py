@@ -10,11 +10,13 @@ import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from overnight.tasks.infer.predictor import Batch
+
 if TYPE_CHECKING:
     import torch
 
 
-class RowNoise:
+class GumbelNoise:
     """A logits processor for one call of `generate`, with one name a row."""
 
     def __init__(
@@ -45,6 +47,22 @@ class RowNoise:
         for row, generator in zip(noise, self.generators, strict=True):
             row.exponential_(generator=generator)
         return scores - noise.clamp_min(torch.finfo(noise.dtype).tiny).log()
+
+
+def noise_of(
+    batch: Batch,
+    prompts: Iterable[str],
+    device: "torch.device",
+    temperature: float,
+    seed: int,
+    top_p: float = 1,
+    top_k: int | None = None,
+) -> GumbelNoise | None:
+    """Return the noise of a batch, a generator per `row_id` and prompt; None for greedy search."""
+    if not temperature:
+        return None
+    names = [f"{row_id} {prompt}" for row_id, prompt in zip(batch["row_id"], prompts, strict=True)]
+    return GumbelNoise(temperature, seed, names, device, top_p, top_k)
 
 
 def _number(name: str) -> int:

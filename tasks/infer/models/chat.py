@@ -3,13 +3,13 @@
 In and out: see chat/settings.py; how it draws: chat/local_chat.py.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from overnight.tasks.infer.chat.local_chat import LocalChat
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.device_map import on_devices
 from overnight.tasks.infer.huggingface.generation import Generation
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.rows.result import Outcome
 
 
@@ -17,6 +17,12 @@ class Chat(LocalChat):
     """Answers chat messages."""
 
     kind: Literal["chat"] = "chat"
+    offer: ClassVar[Offer] = Offer(
+        "answers to a question about each text, by a model tuned for chats",
+        "text",
+        "Qwen/Qwen2.5-0.5B-Instruct",
+        lambda column: {"user": f"Summarise in one sentence: {{{column}}}"},
+    )
 
     def load(self) -> Predict:
         from transformers import AutoModelForCausalLM, AutoTokenizer

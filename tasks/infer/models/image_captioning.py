@@ -6,19 +6,18 @@ images of any size do; a step that makes them little larger than the model's sav
 """
 
 import inspect
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
-import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from overnight.tasks.errors import RowError
 from overnight.tasks.infer.chat.local_chat import LocalChat
 from overnight.tasks.infer.chat.settings import Message
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.device_map import on_devices
 from overnight.tasks.infer.huggingface.generation import Generation
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.huggingface.image_inputs import require_image
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.rows.result import Outcome
 
 
@@ -26,6 +25,12 @@ class ImageCaptioning(LocalChat):
     """Describes images."""
 
     kind: Literal["image_captioning"] = "image_captioning"
+    offer: ClassVar[Offer] = Offer(
+        "descriptions of images (SmolVLM, LLaVA, ...)",
+        "image",
+        "HuggingFaceTB/SmolVLM-256M-Instruct",
+        whole_images=True,
+    )
     user: Annotated[str, Field(min_length=1, description="The user's message, with {column} for values.")] = (
         "Describe this image in one sentence."
     )
@@ -53,7 +58,7 @@ class ImageCaptioning(LocalChat):
         takes = inspect.signature(model.forward).parameters
 
         def predict(batch: Batch) -> Outcome:
-            images = [_picture(image) for image in batch["image"]]
+            images = [Image.fromarray(require_image(image)) for image in batch["image"]]
             prompts = self.prompts(processor, self.messages(batch))
             made = processor(
                 images=[[image] for image in images],
@@ -72,10 +77,3 @@ def _with_parts(message: Message) -> Message:
     """As processors take it: the image, for a user's message, and the text."""
     text = {"type": "text", "text": message["content"]}
     return {**message, "content": [{"type": "image"}, text] if message["role"] == "user" else [text]}
-
-
-def _picture(image: Any) -> Image.Image:
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        shape = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
-        raise RowError(f"image: expected a uint8 array of H x W x 3, found {shape}.")
-    return Image.fromarray(image)

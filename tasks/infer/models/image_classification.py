@@ -4,19 +4,20 @@ In: `image`, uint8 H x W x 3. Out: the columns of `labels.py`; confidences are s
 normalisation are those of the model's own files.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.class_labels import TopK, labelled
 from overnight.tasks.infer.huggingface.image_inputs import image_calls, image_function, placed
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 
 class ImageClassification(PretrainedPredictor):
     """Labels images with one class each."""
 
     kind: Literal["image_classification"] = "image_classification"
+    offer: ClassVar[Offer] = Offer("labels of images (ResNet, ViT, ...)", "image", "microsoft/resnet-152")
     top_k: TopK = 1
 
     def inputs(self) -> list[str]:

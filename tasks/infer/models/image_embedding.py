@@ -9,13 +9,13 @@ In: `image`, uint8 H x W x 3. Out: `embedding`, float32 N x D, as the model give
   or the mean over the patches or positions of a model that has no class token.
 """
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
 from overnight.tasks.infer.huggingface.image_inputs import image_calls, image_function, placed
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +25,9 @@ class ImageEmbedding(PretrainedPredictor):
     """Turns images into vectors."""
 
     kind: Literal["image_embedding"] = "image_embedding"
+    offer: ClassVar[Offer] = Offer(
+        "vectors of images, for search and clustering (CLIP, DINOv2, ...)", "image", "openai/clip-vit-base-patch32"
+    )
 
     def inputs(self) -> list[str]:
         return ["image"]

@@ -5,7 +5,6 @@ In: `columns`, as `plain_arrays.py` gives them, for the model's inputs in their 
 lambda layers is refused. Needs `pip install 'overnight[keras]'`, for the JAX backend `'overnight[jax]'`.
 """
 
-import hashlib
 import os
 import sys
 from typing import Annotated, Any, Literal
@@ -16,7 +15,7 @@ from pydantic import Field
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.accelerators import not_found
-from overnight.tasks.infer.array_io import Columns, ModelFile, Outputs, by_name, in_calls, model_file
+from overnight.tasks.infer.array_io import Columns, ModelFile, Outputs, by_name, file_hashes, in_calls, model_file
 from overnight.tasks.infer.predictor import Predict, Predictor
 
 
@@ -33,8 +32,7 @@ class KerasModel(Predictor):
         return self.columns
 
     def fingerprint(self) -> dict[str, str]:
-        path = model_file(self.file)
-        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
+        return file_hashes(model_file(self.file))
 
     def load(self) -> Predict:
         keras = self._keras()

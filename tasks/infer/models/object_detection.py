@@ -9,16 +9,16 @@ boxes.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from overnight.tasks.errors import RowError
 from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.image_inputs import require_image
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +35,9 @@ class ObjectDetection(PretrainedPredictor):
     """Finds objects in images."""
 
     kind: Literal["object_detection"] = "object_detection"
+    offer: ClassVar[Offer] = Offer(
+        "objects in images, with boxes (YOLOS, DETR, ...)", "image", "hustvl/yolos-tiny", whole_images=True
+    )
     threshold: Annotated[float, Field(ge=0, le=1, description="Objects less certain than this are left out.")] = 0.5
 
     def inputs(self) -> list[str]:
@@ -87,8 +90,5 @@ def _of_one_size(images: Iterable[Any]) -> list[list[int]]:
     """The places of images by their shape. Raises `RowError` for what is no image."""
     places: dict[tuple[int, ...], list[int]] = {}
     for place, image in enumerate(images):
-        if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-            found = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
-            raise RowError(f"image: expected a uint8 array of H x W x 3, found {found}.")
-        places.setdefault(image.shape, []).append(place)
+        places.setdefault(require_image(image).shape, []).append(place)
     return list(places.values())

@@ -7,7 +7,6 @@ The first of onnxruntime's providers for the accelerator that the worker reserve
 runs it in as many threads as it has CPUs. Needs `pip install overnight[onnx]`, or onnxruntime's build for the device.
 """
 
-import hashlib
 import os
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -17,7 +16,7 @@ import numpy as np
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.infer.accelerators import not_found
-from overnight.tasks.infer.array_io import Columns, ModelFile, Outputs, in_calls, model_file, named
+from overnight.tasks.infer.array_io import Columns, ModelFile, Outputs, file_hashes, in_calls, model_file, named
 from overnight.tasks.infer.predictor import Predict, Predictor
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
@@ -52,7 +51,7 @@ class OnnxModel(Predictor):
     def fingerprint(self) -> dict[str, str]:
         path = model_file(self.file)
         beside = sorted(path.parent.glob(f"{path.name}*data"))  # weights too large for the file itself
-        return {found.name: hashlib.sha256(found.read_bytes()).hexdigest() for found in (path, *beside)}
+        return file_hashes(path, *beside)
 
     def load(self) -> Predict:
         session = self._session()

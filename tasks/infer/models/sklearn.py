@@ -7,7 +7,6 @@ In: `columns`, as a table with these names, or, where it is one column of vector
 Loading such a file runs what is in it: take only files that you trust. Needs `pip install overnight[sklearn]`.
 """
 
-import hashlib
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -15,7 +14,7 @@ from pydantic import Field
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer.array_io import Columns, ModelFile, model_file
+from overnight.tasks.infer.array_io import Columns, ModelFile, file_hashes, model_file
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 
 
@@ -34,8 +33,7 @@ class SklearnModel(Predictor):
         return ("sklearn", "pandas")
 
     def fingerprint(self) -> dict[str, str]:
-        path = model_file(self.file)
-        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
+        return file_hashes(model_file(self.file))
 
     def load(self) -> Predict:
         estimator = self._estimator()

@@ -6,7 +6,7 @@ sigmoid, as in transformers' pipeline. Texts are cut where the model's length en
 `text_embedding.py`.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from overnight.tasks.infer.huggingface.class_labels import TopK, labelled
 from overnight.tasks.infer.huggingface.length_bucketing import Encoded, by_length
 from overnight.tasks.infer.huggingface.predictor import TextPredictor
 from overnight.tasks.infer.huggingface.tokenization import tokenize_function
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.infer.prompt_templates import texts
 
 
@@ -23,6 +23,12 @@ class TextClassification(TextPredictor):
     """Labels texts with one class each, or with several."""
 
     kind: Literal["text_classification"] = "text_classification"
+    offer: ClassVar[Offer] = Offer(
+        "labels of texts, sentiment for example",
+        "text",
+        "distilbert/distilbert-base-uncased-finetuned-sst-2-english",
+        lambda column: {"text_column": column},
+    )
     top_k: TopK = 1
 
     def load(self) -> Predict:

@@ -9,7 +9,7 @@ texts, two cores. `batch_size: auto` makes batches of about as many tokens inste
 right whatever the tokenizer prefers, so that no row depends on its neighbours.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from overnight.tasks.infer.huggingface.pooling import pool, sentence_settings
 from overnight.tasks.infer.huggingface.predictor import TextPredictor
 from overnight.tasks.infer.huggingface.sentence_transformer import encode_function
 from overnight.tasks.infer.huggingface.tokenization import tokenize_function
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.infer.prompt_templates import texts
 
 
@@ -28,6 +28,12 @@ class TextEmbedding(TextPredictor):
     """Turns texts into vectors."""
 
     kind: Literal["text_embedding"] = "text_embedding"
+    offer: ClassVar[Offer] = Offer(
+        "vectors of texts, for search and clustering (MiniLM, ...)",
+        "text",
+        "sentence-transformers/all-MiniLM-L6-v2",
+        lambda column: {"text_column": column},
+    )
 
     def load(self) -> Predict:
         import torch

@@ -10,6 +10,7 @@ row draws from the model's whole distribution with random numbers of its own, wh
 prompt alone.
 """
 
+import re
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
@@ -19,20 +20,29 @@ from pydantic import Field, PositiveInt, model_validator
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, on_devices, refuse_unreserved
 from overnight.tasks.infer.huggingface.generation import Generation
-from overnight.tasks.infer.huggingface.per_row_sampling import RowNoise
+from overnight.tasks.infer.huggingface.per_row_sampling import noise_of
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.infer.prompt_templates import filled, placeholders, texts
 from overnight.tasks.infer.values_as_text import as_texts
 
 if TYPE_CHECKING:
-    import torch
+    pass
+
+
+def _summary(column: str) -> dict[str, str]:
+    """Return the settings that ask for a summary of the column; a prompt takes only plain names."""
+    prompt = {"prompt": f"Summarise: {{{column}}}"} if re.fullmatch(r"\w+", column) else {}
+    return {"text_column": column, **prompt}
 
 
 class TextGeneration(PretrainedPredictor):
     """Continues texts."""
 
     kind: Literal["text_generation"] = "text_generation"
+    offer: ClassVar[Offer] = Offer(
+        "texts made of texts: summaries, answers", "text", "Qwen/Qwen2.5-0.5B-Instruct", _summary
+    )
     text_column: str
     prompt: Annotated[
         str | None, Field(description="What the model continues, with {column} for values; default: the text alone.")
@@ -82,13 +92,7 @@ class TextGeneration(PretrainedPredictor):
             prompts = given if self.prompt is None else filled(self.prompt, batch)
             tokens = tokenizer(prompts, padding=True, return_tensors="pt").to(device)
             inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
-            made = generation.run(inputs, self._noise(batch, prompts, device), self.num_beams)
+            made = generation.run(inputs, noise_of(batch, prompts, device, self.temperature, self.seed), self.num_beams)
             return {"generated_text": generation.texts(made)}
 
         return predict
-
-    def _noise(self, batch: Batch, prompts: list[str], device: "torch.device") -> RowNoise | None:
-        if not self.temperature:
-            return None
-        names = [f"{row_id} {prompt}" for row_id, prompt in zip(batch["row_id"], prompts, strict=True)]
-        return RowNoise(self.temperature, self.seed, names, device)

@@ -10,7 +10,6 @@ bfloat16 and float16 come out as float32.
 """
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,7 +19,7 @@ from pydantic import Field, model_validator
 
 from overnight.tasks.config.user_code import Target, fingerprint, import_target, made
 from overnight.tasks.errors import ContractError, JobError
-from overnight.tasks.infer.array_io import Columns, ModelFile, Outputs, by_name, in_calls, model_file
+from overnight.tasks.infer.array_io import Columns, ModelFile, Outputs, by_name, file_hashes, in_calls, model_file
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class TorchModel(Predictor):
     def fingerprint(self) -> dict[str, str]:
         code = fingerprint(self.module, "infer") if self.module else {}
         paths = [model_file(written) for written in (self.program, self.weights) if written]
-        return {**code, **{path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}}
+        return code | file_hashes(*paths)
 
     def load(self) -> Predict:
         import torch

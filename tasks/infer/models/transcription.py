@@ -6,7 +6,7 @@ The likeliest token is taken each time, so that a row's text does not depend on 
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -15,13 +15,14 @@ from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 
 class Transcription(PretrainedPredictor):
     """Writes down what is said."""
 
     kind: Literal["transcription"] = "transcription"
+    offer: ClassVar[Offer] = Offer("what is said in sound (Whisper)", "audio", "openai/whisper-small")
     language: Annotated[
         str | None, Field(description="Of the speech, for example en; default: the model finds it for each row.")
     ] = None

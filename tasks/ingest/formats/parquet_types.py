@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.reading.unit_rows import Judged
+from overnight.tasks.rows.arrow_types import is_bytes, is_list
 
 FILE = b"file"  # the metadata of a joined field: a file that has it
 
@@ -82,13 +83,13 @@ def wider(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
         return second
     if pa.types.is_struct(first) and pa.types.is_struct(second):
         return _wider_struct(first, second)
-    if _is_list(first) and _is_list(second):
+    if is_list(first) and is_list(second):
         inner = wider(first.value_type, second.value_type)
         return inner and pa.list_(inner)
     if pa.types.is_timestamp(first) and pa.types.is_timestamp(second) and first.tz and second.tz:
         unit = max(first.unit, second.unit, key=["s", "ms", "us", "ns"].index)
         return pa.timestamp(unit, first.tz if first.tz == second.tz else "UTC")
-    if _is_bytes(first) != _is_bytes(second) or _is_inexact(first, second) or _is_inexact(second, first):
+    if is_bytes(first) != is_bytes(second) or _is_inexact(first, second) or _is_inexact(second, first):
         return None
     try:
         schemas = [pa.schema([("x", first)]), pa.schema([("x", second)])]
@@ -134,14 +135,6 @@ def _nullable(kind: pa.DataType) -> pa.DataType:
 
 def _free(field: pa.Field) -> pa.Field:
     return pa.field(field.name, _nullable(field.type))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
 
 
 def _is_inexact(first: pa.DataType, second: pa.DataType) -> bool:

@@ -39,6 +39,7 @@ class Csv(FileSource):
         Field(description="Arrow type names by column, for example {id: int64}."),
     ] = {}
 
+    holds_texts: ClassVar[bool] = True
     extensions: ClassVar[tuple[str, ...]] = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
     def units(self, files: list[File]) -> pa.Table:

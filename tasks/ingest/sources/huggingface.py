@@ -30,6 +30,7 @@ class HuggingFace(FileSource):
     kind: Literal["huggingface"] = "huggingface"
     columns: Annotated[list[str] | None, Field(description="Columns to read; default: all.")] = None
 
+    holds_texts: ClassVar[bool] = True
     extensions: ClassVar[tuple[str, ...]] = (".arrow",)
 
     def files(self, partition: str) -> Iterator[File]:

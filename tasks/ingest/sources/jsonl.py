@@ -46,6 +46,7 @@ class Jsonl(FileSource):
     ] = {}
     max_row_bytes: MaxRowBytes = GIB // 4
 
+    holds_texts: ClassVar[bool] = True
     extensions: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 
     def units(self, files: list[File]) -> pa.Table:

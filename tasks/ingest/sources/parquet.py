@@ -30,6 +30,7 @@ class Parquet(FileSource):
     kind: Literal["parquet"] = "parquet"
     columns: Annotated[list[str] | None, Field(description="Columns to read; default: all.")] = None
 
+    holds_texts: ClassVar[bool] = True
     extensions: ClassVar[tuple[str, ...]] = (".parquet", ".parq")
 
     def units(self, files: list[File]) -> pa.Table:

@@ -40,6 +40,7 @@ class WebDataset(FileSource):
     ] = None
 
     rows_are_files: ClassVar[bool] = True
+    holds_texts: ClassVar[bool] = True
     extensions: ClassVar[tuple[str, ...]] = (".tar", ".tar.gz", ".tgz")
 
     def units(self, files: list[File]) -> pa.Table:

@@ -35,6 +35,10 @@ class WholeFiles(FileSource):
     column: ClassVar[str]
     type: ClassVar[pa.DataType] = pa.large_binary()
 
+    @property
+    def holds_images(self) -> bool:
+        return self.field().name == "image"
+
     def field(self) -> pa.Field:
         """The column that holds what the file is."""
         return pa.field(self.column, self.type)

@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from overnight.tasks.rows import blocks
+from overnight.tasks.rows.arrow_types import is_list, is_text
 
 MOST_CLASSES, CLASS_BYTES = 1000, 64  # ImageNet's labels fit
 FIGURES = ("min", "max", "mean", "standard_deviation")
@@ -80,9 +81,9 @@ def _record(column: pa.ChunkedArray) -> Record:
     }
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         record |= _figures(present)
-    elif _is_list(kind):
+    elif is_list(kind):
         record |= _rows_not_finite(present)
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or _is_text(kind):
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or is_text(kind):
         record["classes"] = _classes(present)
     return record
 
@@ -110,14 +111,14 @@ def _as_json(*figures: float) -> Record:
 def _rows_not_finite(present: pa.ChunkedArray) -> Record:
     """Rows of lists, of any depth, that hold NaN or an infinity; nothing where the lists are not of floats."""
     kind = present.type
-    while _is_list(kind):
+    while is_list(kind):
         kind = kind.value_type
     if not pa.types.is_floating(kind):
         return {}
     nan = infinite = 0
     for chunk in present.chunks:
         array, owners = chunk, []
-        while _is_list(array.type):
+        while is_list(array.type):
             owners.append(array)
             array = array.flatten()
         values = array.to_numpy(zero_copy_only=False)
@@ -139,7 +140,7 @@ def _rows_that_hold(marked: np.ndarray, owners: list[pa.Array]) -> int:
 
 
 def _classes(present: pa.ChunkedArray) -> dict[str, int] | None:
-    if _is_text(present.type) and (pc.max(pc.binary_length(present)).as_py() or 0) > CLASS_BYTES:
+    if is_text(present.type) and (pc.max(pc.binary_length(present)).as_py() or 0) > CLASS_BYTES:
         return None
     counts = present.value_counts()
     if len(counts) > MOST_CLASSES:
@@ -174,14 +175,6 @@ def _bits(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_bits(field.type)) for field in kind])
     return kind
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _combined(records: list[Record]) -> Record:

@@ -1,8 +1,8 @@
 """What the checks `max_null` and `not_constant` find wrong with the columns of a receipt, in sentences."""
 
-import difflib
 from collections.abc import Iterator
 
+from overnight.tasks.errors import did_you_mean
 from overnight.tasks.write.checks.column_statistics import Columns
 from overnight.tasks.write.checks.settings import Checks, fraction_of
 
@@ -11,8 +11,7 @@ def unknown(checks: Checks, columns: Columns) -> Iterator[str]:
     """Columns that a check names and that there are not."""
     for setting, name in checks.columns().items():
         if name not in columns:
-            close = difflib.get_close_matches(name, columns, 1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
+            hint = did_you_mean(name, columns)
             yield f"checks.{setting}: found no such column{hint}; the columns are {', '.join(columns)}."
 
 

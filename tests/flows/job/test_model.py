@@ -435,3 +435,17 @@ def test_environment_variables_are_neither_read_nor_shown(write, monkeypatch):
     job = load_job(write(SMALL.replace("s3://bucket/predictions", "${SECRET}/x")))
     assert job.sink.path == "${SECRET}/x"
     assert "hunter2" not in json.dumps(job.settings())
+
+
+@pytest.mark.parametrize(
+    ("source", "steps"),
+    [
+        ({"kind": "images", "path": "in"}, ["decode_image"]),
+        ({"kind": "uris", "path": "in", "content": "image"}, ["decode_image"]),
+        ({"kind": "uris", "path": "in", "content": "text"}, []),
+        ({"kind": "csv", "path": "in"}, []),
+    ],
+)
+def test_image_files_are_decoded_unasked_and_nothing_else_is(source: dict[str, str], steps: list[str]):
+    job = Job.model_validate({"name": "it", "source": source, "sink": {"kind": "parquet", "path": "out"}})
+    assert [step.kind for step in job.steps] == steps

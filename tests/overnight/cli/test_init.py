@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from overnight.cli.init import prompt_for_answers
-from overnight.cli.init_templates import MODELS, WORK, Answers, create, find_source, source_kinds, works_for
+from overnight.cli.init_templates import Answers, create, find_source, offered_models, source_kinds, task_choices
 from overnight.flows.deploy.prefect_yaml import deployable
 from overnight.flows.job.loading import load_job
 from overnight.tasks.errors import JobError
@@ -61,7 +61,7 @@ MAKES = {
 }
 # What these files hold may not be what a model reads: a feature of bytes is no text until it is named as one.
 OF_OWN_MODELS_ALONE = ("numpy", "tfrecord")
-OFFERED = [(source, work) for source in source_kinds() for work in works_for(source)]
+OFFERED = [(source, work) for source in source_kinds() for work in task_choices(source)]
 
 
 def batch_of(column: str) -> dict[str, np.ndarray]:
@@ -101,7 +101,7 @@ def test_what_is_offered_is_what_can_be_done_with_such_rows() -> None:
     assert {"object_detection", "image_captioning", "transcription"} < set(offered["video"])
     assert "chat" in offered["pdf"]
     assert "chat" in offered["csv"]
-    assert {work for _, work in OFFERED} == WORK.keys()
+    assert {work for _, work in OFFERED} == {*offered_models(), "python", "none"}
 
 
 def test_nothing_is_overwritten_and_what_would_not_be_valid_is_not_written(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_nothing_is_overwritten_and_what_would_not_be_valid_is_not_written(tmp_p
     [
         ({"path": "nowhere"}, "expected --source, one of images, "),
         ({"path": "nowhere", "source": "photos"}, "--source photos: expected one of images, "),
-        ({"path": "nowhere", "source": "csv"}, "expected --work, one of text_embedding, "),
+        ({"path": "nowhere", "source": "csv"}, "expected --work, one of text_classification, "),
         ({"path": "nowhere", "source": "csv", "work": "image_embedding"}, "--work image_embedding: expected one"),
     ],
 )
@@ -156,12 +156,12 @@ def test_a_person_is_asked_for_what_is_not_given(overnight: Overnight, tmp_path:
         name: mood
         source: {{kind: csv, path: {tmp_path}/reviews.csv}}
         inference:
-          - {{kind: text_classification, model: {MODELS["text_classification"]}, text_column: says}}
+          - {{kind: text_classification, model: {offered_models()["text_classification"].model}, text_column: says}}
         checks: {{min_rows: 1, max_quarantined: 0.01}} # a fraction of the rows read
         sink: {{kind: parquet, path: {tmp_path}/predictions/mood}}
     """
     assert (tmp_path / "mood.yaml").read_text() == textwrap.dedent(expected).lstrip()
-    assert all(words in done.stdout for words in works_for("csv").values())
+    assert all(words in done.stdout for words in task_choices("csv").values())
 
 
 def test_the_first_known_file_says_what_the_inputs_are(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from overnight.extend import Outcome, Predict, Predictor, PreprocessStep, Work
+from overnight.extend import Offer, Outcome, Predict, Predictor, PreprocessStep, Work
 from overnight.tasks.ingest.sources.jsonl import Jsonl
 from overnight.tasks.write.sinks.parquet import ParquetSink
 
@@ -48,6 +48,8 @@ class Lengths(Predictor):
     kind: Literal["lengths"] = "lengths"
     column: str
     times: Annotated[int, Field(ge=1, description="What a length is multiplied by.")] = 1
+    model: str = ""
+    offer = Offer("lengths of texts", "text", "any", lambda column: {"column": column})
 
     def load(self) -> Predict:
         return lambda batch: {"length": np.array([len(text) * self.times for text in batch[self.column]])}
@@ -151,6 +153,20 @@ def test_a_plugin_that_cannot_be_used_costs_only_the_jobs_that_name_it(installed
         "more-leaves: its plug-in for kind: resize_image is left out: that is built in",
     ):
         assert line in done.stderr
+
+
+def test_init_offers_what_a_package_brings(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.records").write_text('{"says": "a"}\n')
+    done = overnight(
+        tmp_path, installed, "init", "--path", "in", "--work", "lengths", "--text-column", "says", "--name", "it"
+    )
+    assert done.returncode == 0, done.stderr
+    written = yaml.safe_load((tmp_path / "it.yaml").read_text())
+    assert (written["source"]["kind"], written["inference"]) == (
+        "records",
+        [{"kind": "lengths", "model": "any", "column": "says"}],
+    )
 
 
 @pytest.mark.slow
