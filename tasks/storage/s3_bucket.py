@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import obstore
-from obstore.exceptions import InvalidPathError, PermissionDeniedError, PreconditionError, UnauthenticatedError
+from obstore.exceptions import InvalidPathError, PermissionDeniedError, PreconditionError
 from obstore.store import S3Store
 
 from overnight.tasks.errors import StorageFailed
@@ -184,7 +184,7 @@ class Bucket:
             raise FileNotFoundError(errno.ENOENT, _words(error)) from error
         if isinstance(error, PreconditionError):
             raise ObjectChanged(_words(error)) from error
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        if isinstance(error, PermissionDeniedError):
             raise PermissionError(errno.EACCES, _words(error)) from error
         waited = time.monotonic() - started
         if waited >= retry_timeout_seconds():

@@ -278,6 +278,17 @@ def test_a_server_that_is_killed_and_one_that_freezes_cost_only_time(s3: Any, mo
         later = threading.Timer(17, servers[0].send_signal, [signal.SIGCONT])  # a request waits 15 s for its answer
         later.start()
         assert Location("s3://bucket/a").read_bytes() == b"one"
+        for call in (
+            lambda: read_versions(filesystem, ["bucket/a"], [""]),
+            lambda: list(Location("s3://bucket").files()),
+        ):
+            later.join()
+            servers[0].send_signal(signal.SIGSTOP)
+            later = threading.Timer(17, servers[0].send_signal, [signal.SIGCONT])
+            later.start()
+            started = time.monotonic()
+            assert len(call()) == 1
+            assert time.monotonic() - started > 15
     finally:
         later.join()
         for server in servers:

@@ -11,6 +11,7 @@ from overnight.tasks.ingest.versioned_file import SourceChanged, SourceFile, rea
 from overnight.tasks.storage import s3_bucket, s3_pinned
 from overnight.tasks.storage.file_info import ObjectChanged
 from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.s3 import PatientS3
 from overnight.tasks.storage.s3_pinned import open_pinned
 from tests.tasks.faulty_s3 import FaultyS3
 
@@ -114,6 +115,19 @@ def test_settings_that_obstore_does_not_understand_are_left_to_s3fs(
     (place / "a").write_bytes(b"a")
     monkeypatch.setattr(s3_bucket, "S3Store", lambda *_, **__: 1 / 0)
     assert read_whole(listed(place)) == [b"a"]
+
+
+def test_missing_credentials_are_no_fault_of_the_object(
+    store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "a").write_bytes(b"a")
+    files = listed(place)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    PatientS3.clear_instance_cache()
+    [found] = read_whole([SourceFile(file.uri, file.version, file.size) for file in files])
+    assert type(found).__name__ == "NoCredentialsError"
 
 
 def test_an_object_is_read_piece_by_piece_in_one_version(
