@@ -1,7 +1,7 @@
 """What grows with a partition: `python benchmarks/scale.py [--objects N ...] [--rows N ...] [--photos N ...]`, tables.
 
 Objects: what a run does before it reads the first row, each number in a process of its own: list, write the manifest,
-write the order, shuffle it by files, plan the read tasks. The listing is made up where S3's answers, parsed, would come
+write the order, shuffle it by files, plan the read tasks. The listing is made up where obstore's answers would come
 in: a thousand objects an answer, in folders of ten thousand, in no time. So the network and the parsing of answers are
 left out, and everything behind them is as in a run. Seconds are by the clock and of CPU; memory is the process's peak
 in each step, libraries included, whose share is what it had before it began.
@@ -21,8 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +41,10 @@ from overnight.tasks.state import read_plan, row_ranges
 from overnight.tasks.state.manifest import read_manifest
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage import s3
+from overnight.tasks.storage.file_info import Entry
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.s3 import PatientS3
+from overnight.tasks.storage.s3_bucket import Bucket
 
 PAGE, FOLDER = 1000, 10_000
 PREFIX = "raw/date=2026-01-02/"
@@ -58,37 +59,40 @@ class Sum:
 """
 
 
-class MadeUpS3(PatientS3):
-    """Answers to listings of `count` objects; it knows no other call."""
+class MadeUpBucket(Bucket):
+    """Listings of `count` objects; it knows no other request."""
 
     count = 0
 
-    def call_s3(self, method: str, **keys: Any) -> dict[str, Any]:
-        assert method == "list_objects_v2", method
-        prefix, after = keys["Prefix"].removeprefix(PREFIX), keys.get("StartAfter", "").removeprefix(PREFIX)
-        folder = int(prefix.strip("/") or 0)
-        first, stop = (folder * FOLDER, (folder + 1) * FOLDER) if prefix else (0, self.count)
-        first, stop = int(after.strip("/") or 0) * FOLDER if after else first, min(stop, self.count)
-        is_of_folders = keys.get("Delimiter") and not prefix
-        if is_of_folders:
-            first, stop = 0, -(-self.count // FOLDER)
-        first = int(keys.get("ContinuationToken", first))
-        some = range(first, min(first + PAGE, stop))
-        answer = {"IsTruncated": some.stop < stop, "NextContinuationToken": str(some.stop)}
-        if is_of_folders:
-            return answer | {"CommonPrefixes": [{"Prefix": f"{PREFIX}{number:05d}/"} for number in some]}
-        return answer | {"Contents": [_object(number) for number in some]}
+    def pages(self, prefix: str, after: str = "") -> Iterator[list[Entry]]:
+        folder, _, name = after.removeprefix(PREFIX).rstrip("/jpg.\U0010ffff").partition("/")
+        first = int(name) + 1 if name else int(folder or 0) * FOLDER
+        for start in range(first, self.count, PAGE):
+            yield [_object(number) for number in range(start, min(start + PAGE, self.count))]
+
+    def answers(self, prefix: str, after: str = "", **arguments: Any) -> Iterator[dict[str, Any]]:
+        folders = range(-(-self.count // FOLDER)) if prefix == PREFIX else range(0)
+        for start in range(0, max(len(folders), 1), PAGE):
+            some = folders[start : start + PAGE]
+            below = [{"Prefix": f"{PREFIX}{number:05d}/"} for number in some]
+            yield {"IsTruncated": start + PAGE < len(folders), "CommonPrefixes": below}
 
 
-def _object(number: int) -> dict[str, Any]:
-    key = f"{PREFIX}{number // FOLDER:05d}/{number:08d}.jpg"
-    etag = f'"{number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128:032x}"'
-    return {"Key": key, "Size": 100_000, "ETag": etag, "LastModified": datetime.now(UTC), "StorageClass": "STANDARD"}
+class MadeUpS3(PatientS3):
+    """A filesystem with one such bucket."""
+
+    def bucket(self, name: str) -> Bucket:
+        return MadeUpBucket(self, name)
+
+
+def _object(number: int) -> Entry:
+    etag = f"{number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128:032x}"
+    return Entry(f"bucket/{PREFIX}{number // FOLDER:05d}/{number:08d}.jpg", 100_000, etag, time.time())
 
 
 def plan(count: int, folder: str) -> None:
     """Prints the steps as JSON: name -> seconds, CPU seconds, peak MB; and the number of read tasks."""
-    MadeUpS3.count = count
+    MadeUpBucket.count = count
     s3.PatientS3 = MadeUpS3  # type: ignore[misc]
     run, source = a_run(folder), Images(path="s3://bucket/raw/date={partition}/", anonymous=True)
     before, steps = peak_mb(), {}

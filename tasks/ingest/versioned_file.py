@@ -14,9 +14,9 @@ from typing import Any, Literal
 import fsspec
 
 from overnight.tasks.errors import InputError, RowError
-from overnight.tasks.storage.file_info import version_of
+from overnight.tasks.storage.file_info import ObjectChanged, version_of
 from overnight.tasks.storage.local_file import local_info, open_regular, refuse_others
-from overnight.tasks.storage.location import is_local, open_filesystem
+from overnight.tasks.storage.location import is_local, is_s3, open_filesystem
 
 LOOKS_AT_ONCE = 16
 FOLDER = "expected a file, found a folder"
@@ -56,12 +56,24 @@ class SourceFile:
         """Raises `SourceChanged` or `SourceVanished`, or `InputError` as the source says."""
         filesystem, path = self.place
         try:
-            opened = open_regular(path) if is_local(filesystem) else filesystem.open(path, "rb")
+            opened = self._open(filesystem, path)
         except FileNotFoundError:
             raise self.vanished() from None
         except IsADirectoryError as error:
             raise RowError(FOLDER) from error
         return VersionedFile(self, opened)
+
+    def _open(self, filesystem: fsspec.AbstractFileSystem, path: str) -> Any:
+        if is_local(filesystem):
+            return open_regular(path)
+        if is_s3(filesystem):
+            from overnight.tasks.storage.s3_pinned import open_pinned
+
+            info = filesystem.info(path)
+            self.look(info)
+            if info.get("ETag"):
+                return open_pinned(filesystem, path, info)
+        return filesystem.open(path, "rb")
 
     def look(self, info: dict[str, Any] | None = None) -> None:
         """Raises if the file is not the listed one now, by its entry `info` or by what the storage says."""
@@ -104,9 +116,9 @@ class VersionedFile(io.RawIOBase):
     def __init__(self, file: SourceFile, opened: Any) -> None:
         super().__init__()
         self._file, self._opened = file, opened
-        # s3fs's own condition for reading with If-Match from here on
-        self._is_pinned = "ETag" in getattr(opened, "details", {})
-        file.look(opened.details if self._is_pinned else None)
+        self._is_pinned = hasattr(opened, "etag")  # S3 is asked for this version with each read
+        if not self._is_pinned:
+            file.look()
 
     def read(self, size: int | None = -1) -> bytes:
         """Return `size` bytes, or all that are left. Raise `SourceChanged` if the storage gives fewer or more."""
@@ -115,9 +127,7 @@ class VersionedFile(io.RawIOBase):
             data = bytes(self._opened.read(-1 if size is None else size))
         except FileNotFoundError:
             raise self._file.vanished() from None
-        except OSError as error:
-            if not _is_expired(error):
-                raise
+        except ObjectChanged:
             self._file.look()
             raise self._file.changed("another version while reading") from None
         if not self._is_pinned:
@@ -150,10 +160,12 @@ def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
     """The contents of files of one filesystem, fetched together; in the place of each that failed, its error."""
     filesystem = files[0].place[0]
     paths = [filesystem._strip_protocol(file.uri) for file in files]  # as `place`, in a tenth of the time
-    is_pinned = hasattr(filesystem, "read_versions")
+    is_pinned = is_s3(filesystem)
     contents: list[Any]
     if is_pinned:
-        contents = filesystem.read_versions(paths, [file.version for file in files])
+        from overnight.tasks.storage.s3_pinned import read_versions
+
+        contents = read_versions(filesystem, paths, [file.version for file in files])
     elif is_local(filesystem):
         contents = [_content(path) for path in paths]
     else:  # not `cat`, which takes the brackets in a file's name for a pattern
@@ -164,7 +176,7 @@ def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
             return file.vanished()
         if isinstance(content, IsADirectoryError):
             return RowError(FOLDER)
-        if isinstance(content, Exception) and not _is_expired(content):
+        if isinstance(content, Exception) and not isinstance(content, ObjectChanged):
             return content
         try:
             if isinstance(content, Exception) or not (is_pinned or file.is_any_version):
@@ -190,8 +202,3 @@ def _content(path: str) -> bytes | Exception:
             return opened.read()
     except Exception as error:
         return error
-
-
-def _is_expired(error: Exception) -> bool:
-    """Whether S3 holds another version than was asked for, in s3fs's words."""
-    return type(error).__name__ == "FileExpired"

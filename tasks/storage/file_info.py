@@ -5,6 +5,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 
+class ObjectChanged(OSError):
+    """The store holds another version of the object than the one to read."""
+
+
 class Entry(NamedTuple):
     """A file by its full name in its filesystem, size in bytes, version, and `changed_at` as `storage.File` has it.
 

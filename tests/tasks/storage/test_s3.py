@@ -2,6 +2,7 @@
 
 import logging
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -15,8 +16,12 @@ import pytest
 from overnight.tasks.errors import InputError, JobError, StorageFailed, StorageRefused
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.sources.media_files import Images
+from overnight.tasks.storage import s3_bucket, s3_retries
+from overnight.tasks.storage.file_info import ObjectChanged
 from overnight.tasks.storage.location import Location, open_filesystem
-from overnight.tasks.storage.s3 import PatientS3, retry_timeout_seconds
+from overnight.tasks.storage.s3 import PatientS3
+from overnight.tasks.storage.s3_pinned import read_versions
+from overnight.tasks.storage.s3_retries import retry_timeout_seconds
 from tests.tasks.faulty_s3 import FaultyS3
 from tests.tasks.ingest.conftest import read_all
 
@@ -85,7 +90,7 @@ def test_a_body_that_breaks_off_is_read_again(store: FaultyS3, place: Location):
         assert file.read() == content
     filesystem, path = (place / "a").open_filesystem()
     store.faults[:] = ["cut", "throttle", "cut"]
-    assert filesystem.cat_ranges([path], None, None, etags={path: ""}) == [content]
+    assert read_versions(filesystem, [path], [""]) == [content]
     assert store.faults == []
 
 
@@ -96,7 +101,7 @@ def test_small_files_cost_one_request_each(store: FaultyS3, place: Location):
     filesystem, root = place.open_filesystem()
     store.seen.clear()
     etags = {f"{root}/{file.path}": file.version for file in files}
-    assert filesystem.read_versions(list(etags), list(etags.values())) == [b"a", b"b", b"c"]
+    assert read_versions(filesystem, list(etags), list(etags.values())) == [b"a", b"b", b"c"]
     assert sorted(store.seen) == [f"GET /{path}" for path in etags]
 
 
@@ -105,8 +110,8 @@ def test_an_object_is_read_in_the_version_that_was_asked_for(store: FaultyS3, pl
     filesystem, path = (place / "a").open_filesystem()
     etag = next(place.files()).version
     (place / "a").write_bytes(b"two")
-    [found] = filesystem.cat_ranges([path], None, None, etags={path: etag})
-    assert type(found).__name__ == "FileExpired"
+    [found] = read_versions(filesystem, [path], [etag])
+    assert isinstance(found, ObjectChanged)
 
 
 def test_the_former_name_of_the_time_is_refused_with_the_new_one(monkeypatch: pytest.MonkeyPatch):
@@ -131,6 +136,68 @@ def test_patience_ends_with_a_sentence_and_says_meanwhile_what_is_waited_for(
     assert "times in 3 s and failed, last with 503 SlowDown: Please reduce your request rate." in str(caught.value)
     assert len(store.seen) > 2
     assert len([r for r in caplog.records if "waiting for storage: PutObject on" in r.message]) <= 1
+
+
+@pytest.mark.parametrize("call", ["read", "list"])
+def test_patience_with_a_listing_and_a_pinned_read_ends_with_a_sentence_too(
+    store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
+):
+    (place / "a").write_bytes(b"one")
+    filesystem, path = (place / "a").open_filesystem()
+    monkeypatch.setattr(s3_bucket, "LOG_EVERY_SECONDS", 0.5)
+    s3_retries._logged.clear()
+    store.always = "throttle"
+    with caplog.at_level(logging.WARNING, "overnight"):
+        if call == "read":
+            [found] = read_versions(filesystem, [path], [""])
+        else:
+            with pytest.raises(StorageFailed) as caught:
+                list(place.files())
+            found = caught.value
+    assert isinstance(found, StorageFailed)
+    what = f"GetObject on s3://{path}" if call == "read" else f"ListObjectsV2 on {place}/"
+    assert f"the storage did not recover: {what} was tried for " in str(found)
+    assert "503 Service Unavailable" in str(found)
+    [told] = [record.message for record in caplog.records if "waiting for storage" in record.message]
+    assert told.startswith("waiting for storage: " + ("GetObject on " if call == "read" else what))
+
+
+def test_another_aiobotocore_than_the_one_whose_event_is_answered_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("aiobotocore.__version__", "3.11.0")
+    with pytest.raises(JobError, match=r"expected aiobotocore 3\.10\.\*, found 3\.11\.0.*pip install"):
+        s3_retries.patient_session()
+
+
+def test_a_filesystem_that_went_to_another_process_waits_as_well(store: FaultyS3, place: Location):
+    (place / "a").write_bytes(b"one")
+    filesystem, path = (place / "a").open_filesystem()
+    sent = pickle.dumps(filesystem)
+    PatientS3.clear_instance_cache()
+    store.faults[:] = ["fail", "drop"]
+    assert pickle.loads(sent).cat_file(path, max_concurrency=1) == b"one"
+
+
+def test_a_process_that_was_forked_leaves_to_s3fs_what_would_hang(store: FaultyS3, place: Location):
+    (place / "a").write_bytes(b"one")
+    filesystem, path = (place / "a").open_filesystem()
+    assert read_versions(filesystem, [path], [""]) == [b"one"]
+    pid = os.fork()
+    if not pid:
+        try:
+            PatientS3.clear_instance_cache()
+            os._exit(0 if open_filesystem(place.uri)[0].bucket(path.split("/")[0]).get("deep/a") == b"one" else 1)
+        finally:
+            os._exit(2)
+    for _ in range(300):
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        pytest.fail("it hangs")
+    assert status == 0
 
 
 def test_no_permission_is_told_at_once(store: FaultyS3, place: Location):
@@ -181,7 +248,7 @@ def test_a_source_that_may_not_be_listed_fails_at_once_and_a_single_file_costs_i
     with pytest.raises(InputError, match=f"source.path: no permission to list {place}: Access Denied"):
         list_inputs(source, "all")
     store.always = "fail"
-    with pytest.raises(StorageFailed, match="ListObjectsV2 on http"):
+    with pytest.raises(StorageFailed, match=r"ListObjectsV2 on s3://.* was tried for [45] s"):
         list_inputs(source, "all")
     assert 4 < time.monotonic() - started < 60
 
@@ -211,6 +278,17 @@ def test_a_server_that_is_killed_and_one_that_freezes_cost_only_time(s3: Any, mo
         later = threading.Timer(17, servers[0].send_signal, [signal.SIGCONT])  # a request waits 15 s for its answer
         later.start()
         assert Location("s3://bucket/a").read_bytes() == b"one"
+        for call in (
+            lambda: read_versions(filesystem, ["bucket/a"], [""]),
+            lambda: list(Location("s3://bucket").files()),
+        ):
+            later.join()
+            servers[0].send_signal(signal.SIGSTOP)
+            later = threading.Timer(17, servers[0].send_signal, [signal.SIGCONT])
+            later.start()
+            started = time.monotonic()
+            assert len(call()) == 1
+            assert time.monotonic() - started > 15
     finally:
         later.join()
         for server in servers:

@@ -1,0 +1,78 @@
+"""Objects of S3 that are read in one version, whole or piece by piece."""
+
+import functools
+import io
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from overnight.tasks.storage.file_info import version_of
+from overnight.tasks.storage.s3_bucket import Bucket, waiting_told
+
+REQUESTS_AT_ONCE = 128
+READ_AHEAD_BYTES = 8 * 2**20
+
+
+class PinnedObject(io.RawIOBase):
+    """An object, opened at one version: seekable, binary, for reading."""
+
+    def __init__(self, bucket: Bucket, key: str, info: dict[str, Any]) -> None:
+        super().__init__()
+        self._bucket, self._key, self.etag, self._size = bucket, key, version_of(info), int(info["size"])
+        self._place = self._first = 0
+        self._ahead = b""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return `size` bytes, or all that are left. Raise as `Bucket.get`."""
+        left = max(self._size - self._place, 0)
+        count = left if size is None or size < 0 else min(size, left)
+        begin = self._place - self._first
+        if count and not 0 <= begin <= len(self._ahead) - count:
+            stop = min(self._place + max(count, READ_AHEAD_BYTES), self._size)
+            with waiting_told(f"GetObject on {self._key}"):
+                self._ahead = self._bucket.get(self._key, self.etag, self._place, stop)
+            self._first, begin = self._place, 0
+        found = self._ahead[begin : begin + count]
+        self._place += len(found)
+        if begin + count >= len(self._ahead):
+            self._ahead = b""  # nothing is left in it
+        return found
+
+    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
+        self._place = place + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+def open_pinned(filesystem: Any, path: str, info: dict[str, Any]) -> PinnedObject:
+    """Open the version of an object that its entry `info` names."""
+    bucket, key, _ = filesystem.split_path(path)
+    return PinnedObject(filesystem.bucket(bucket), key, info)
+
+
+def read_versions(filesystem: Any, paths: Sequence[str], etags: Sequence[str]) -> list[Any]:
+    """Return whole objects of these ETags (any, if one is empty), or the error in the place of one."""
+
+    def get(path: str, etag: str) -> bytes | Exception:
+        bucket, key, _ = filesystem.split_path(path)
+        try:
+            return bytes(filesystem.bucket(bucket).get(key, etag))
+        except Exception as error:
+            return error
+
+    with waiting_told(f"GetObject on {paths[0]}" + (f" and {len(paths) - 1:,} more" if len(paths) > 1 else "")):
+        return list(_threads().map(get, paths, etags))
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """The threads of this process that ask, begun when there is something to ask for."""
+    return ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="get")

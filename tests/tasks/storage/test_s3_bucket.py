@@ -1,0 +1,162 @@
+"""Objects by obstore: the bytes that s3fs reads, of the version that was listed, and s3fs for what obstore cannot."""
+
+import io
+import random
+from typing import Any
+
+import obstore
+import pytest
+
+from overnight.tasks.ingest.versioned_file import SourceChanged, SourceFile, read_whole
+from overnight.tasks.storage import s3_bucket, s3_pinned
+from overnight.tasks.storage.file_info import ObjectChanged
+from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.s3 import PatientS3
+from overnight.tasks.storage.s3_pinned import open_pinned
+from tests.tasks.faulty_s3 import FaultyS3
+
+# The S3 server of the tests refuses some more, which AWS takes.
+WITHOUT_PATH = ["e//f.png", "e/./f.png", "e/../f.png", "a\tb.png"]
+
+
+@pytest.fixture
+def got(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys that obstore gave."""
+    seen: list[str] = []
+    get = obstore.get
+
+    def watched(store: Any, key: str, **options: Any) -> Any:
+        found = get(store, key, **options)
+        seen.append(key)
+        return found
+
+    monkeypatch.setattr(s3_bucket.obstore, "get", watched)
+    return seen
+
+
+def listed(place: Location) -> list[SourceFile]:
+    return [SourceFile(file.uri, file.version, file.size) for file in place.files()]
+
+
+def test_objects_are_read_whatever_their_names(store: FaultyS3, place: Location, got: list[str], s3: Any) -> None:
+    names = ["a.png", "b [1]*?.png", "c+d%20é#.png", "g/.h/i", *WITHOUT_PATH]
+    bucket = place.uri.split("/")[2]
+    for name in names:
+        s3.put_object(Bucket=bucket, Key=f"deep/{name}", Body=name.encode() * 1000)
+    files = [SourceFile(f"{place}/{name}", "", None) for name in names]
+    assert read_whole(files) == [name.encode() * 1000 for name in names]
+    assert sorted(got) == sorted(f"deep/{name}" for name in names[:4])  # the others say nothing of the server
+
+
+@pytest.mark.parametrize("ignores", ["", "if-match"])
+@pytest.mark.parametrize("name", ["a", "e//a"])
+def test_another_version_than_was_listed_is_not_given(
+    store: FaultyS3, place: Location, got: list[str], s3: Any, ignores: str, name: str
+) -> None:
+    store.ignores = ignores
+    bucket = place.uri.split("/")[2]
+    s3.put_object(Bucket=bucket, Key=f"deep/{name}", Body=b"old")
+    (place / "z").write_bytes(b"z")
+    first, second = listed(place)
+    s3.put_object(Bucket=bucket, Key=f"deep/{name}", Body=b"new")
+    (changed,) = read_whole([first])
+    assert isinstance(changed, SourceChanged)
+    assert "as listed, found version" in str(changed)
+    assert read_whole([second]) == [b"z"]
+    assert got[-1] == "deep/z"  # one that changed says nothing of the server
+
+
+def test_an_object_that_is_gone_is_said_to_be(store: FaultyS3, place: Location, got: list[str]) -> None:
+    (place / "a").write_bytes(b"a")
+    (place / "b").write_bytes(b"b")
+    files = listed(place)
+    (place / "a").remove()
+    gone, there = read_whole(files)
+    assert "found no file any more" in str(gone)
+    assert there == b"b"
+    read_whole(files)
+    assert got == ["deep/b", "deep/b"]  # one that is gone says nothing of the server
+
+
+@pytest.mark.parametrize("fault", ["fail", "throttle", "drop", "lose", "cut"])
+def test_a_read_outlasts_what_passes(store: FaultyS3, place: Location, got: list[str], fault: str) -> None:
+    (place / "a").write_bytes(b"a" * 100_000)
+    files = listed(place)
+    store.faults[:] = [fault, fault]
+    assert read_whole(files) == [b"a" * 100_000]
+    assert (got, store.faults) == (["deep/a"], [])
+
+
+def test_after_a_failure_that_only_obstore_has_it_rests(
+    store: FaultyS3, place: Location, got: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (place / "a").write_bytes(b"a")
+    files = listed(place)
+    now, get, asked = [1000.0], s3_bucket.obstore.get, []
+
+    def failing(*arguments: Any, **options: Any) -> Any:
+        asked.append(now[0])
+        if now[0] == 1000:
+            raise obstore.exceptions.GenericError("301 Moved Permanently\n\nDebug source: much")
+        return get(*arguments, **options)
+
+    monkeypatch.setattr(s3_bucket.obstore, "get", failing)
+    monkeypatch.setattr(s3_bucket.time, "monotonic", lambda: now[0])
+    for wait in (0, s3_bucket.REST_SECONDS - 1, 2):
+        now[0] += wait
+        assert read_whole(files) == [b"a"]
+    assert asked == [1000.0, 1031.0]
+    assert got == ["deep/a"]
+
+
+def test_settings_that_obstore_does_not_understand_are_left_to_s3fs(
+    store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "a").write_bytes(b"a")
+    monkeypatch.setattr(s3_bucket, "S3Store", lambda *_, **__: 1 / 0)
+    assert read_whole(listed(place)) == [b"a"]
+
+
+def test_missing_credentials_are_no_fault_of_the_object(
+    store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "a").write_bytes(b"a")
+    files = listed(place)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    PatientS3.clear_instance_cache()
+    [found] = read_whole([SourceFile(file.uri, file.version, file.size) for file in files])
+    assert type(found).__name__ == "NoCredentialsError"
+
+
+def test_an_object_is_read_piece_by_piece_in_one_version(
+    store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_pinned, "READ_AHEAD_BYTES", 100)
+    source = random.Random(3)
+    content = source.randbytes(1000)
+    (place / "a").write_bytes(content)
+    filesystem, path = (place / "a").open_filesystem()
+    opened, plain = open_pinned(filesystem, path, filesystem.info(path)), io.BytesIO(content)
+    for _ in range(200):
+        if source.random() < 0.3:
+            start, whence = source.choice([(source.randrange(1000), 0), (0, 1), (-source.randrange(500), 2), (2000, 0)])
+            assert opened.seek(start, whence) == plain.seek(start, whence)
+        size = source.choice([-1, 0, 1, 7, 99, 100, 101, 400])
+        assert opened.read(size) == plain.read(size)
+        assert opened.tell() == plain.tell()
+    opened.seek(0)
+    assert opened.read(5) == content[:5]
+    (place / "a").write_bytes(content[::-1])
+    with pytest.raises(ObjectChanged):
+        opened.read()
+
+
+def test_a_small_file_is_opened_and_read_with_two_requests(store: FaultyS3, place: Location) -> None:
+    (place / "a").write_bytes(b"0123456789")
+    [file] = listed(place)
+    store.seen.clear()
+    with file.open() as opened:
+        assert (opened.read(3), opened.read(3), opened.read()) == (b"012", b"345", b"6789")
+    assert [line.split()[0] for line in store.seen] == ["HEAD", "GET"]
