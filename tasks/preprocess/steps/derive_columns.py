@@ -1,4 +1,4 @@
-"""Adds or replaces columns, each computed from its row. Types follow from the expression (see `expression.py`)."""
+"""Adds or replaces columns, each computed from its row. Types follow from the expression."""
 
 from typing import Annotated, Literal
 
@@ -16,7 +16,8 @@ class DeriveColumns(PreprocessStep):
 
     kind: Literal["derive_columns"] = "derive_columns"
     columns: Annotated[
-        dict[str, str], Field(min_length=1, description="Expressions by column, for example {total: price * count}.")
+        dict[str, str],
+        Field(min_length=1, description="Expressions in DuckDB's SQL by column, for example {total: price * count}."),
     ]
 
     @field_validator("columns")

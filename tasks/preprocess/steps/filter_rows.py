@@ -14,7 +14,9 @@ class FilterRows(PreprocessStep):
     """Drops rows by a condition over their columns; a dropped row is counted as filtered."""
 
     kind: Literal["filter_rows"] = "filter_rows"
-    expression: Annotated[str, Field(description="A condition, for example: price > 0 and country in ['DE', 'FR'].")]
+    expression: Annotated[
+        str, Field(description="A condition in DuckDB's SQL, for example: price > 0 and country in ('DE', 'FR').")
+    ]
 
     @field_validator("expression")
     @classmethod

@@ -1,1 +1,1 @@
-"""Expressions over columns: the parser and its functions."""
+"""Expressions over columns, in DuckDB's SQL: what they may say, and the database that computes them."""

@@ -1,0 +1,53 @@
+"""DuckDB as this process has it: one database in memory that reaches no file and no network, and keeps its settings.
+
+This file knows nothing of tables, rows or jobs.
+"""
+
+import functools
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import duckdb
+
+DEEPEST = 300  # terms inside one another; a sum of so many columns is one
+SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    "async_threads": 0,  # a block is small, and Ray counts one CPU
+    "ieee_floating_point_ops": False,  # what has no result is an error, not NaN
+    "enable_external_access": False,
+    "autoload_known_extensions": False,
+    "python_enable_replacements": False,
+    "temp_directory": "",
+    "max_expression_depth": DEEPEST,
+}
+FUNCTIONS = """
+    SELECT lower(function_name), macro_definition, parameters, CASE
+        WHEN function_type IN ('aggregate', 'window') THEN 'is computed over several rows, and an expression sees one'
+        WHEN function_type NOT IN ('scalar', 'macro') THEN 'makes a table, and an expression makes one value a row'
+        WHEN stability <> 'CONSISTENT' THEN 'is not the same at every call, and a run that is resumed repeats values'
+    END FROM duckdb_functions()
+    WHERE NOT starts_with(function_name, 'pg_') AND NOT starts_with(function_name, '__internal')
+"""
+
+
+@functools.cache
+def database() -> "duckdb.DuckDBPyConnection":
+    """Return the database. Each query takes a cursor of its own, because threads share the database."""
+    import duckdb
+
+    connection = duckdb.connect(":memory:", config=SETTINGS)
+    connection.execute("SET GLOBAL TimeZone = 'UTC'; SET lock_configuration = true")
+    return connection
+
+
+os.register_at_fork(before=database.cache_clear)  # a forked process makes its own: DuckDB's does not survive a fork
+
+
+@functools.cache
+def functions() -> dict[str, list[tuple[str | None, list[str], str | None]]]:
+    """Return DuckDB's functions: name -> for each signature a macro's definition, the parameters, why it is refused."""
+    found: dict[str, list[tuple[str | None, list[str], str | None]]] = {}
+    for name, *signature in database().cursor().execute(FUNCTIONS).fetchall():
+        found.setdefault(name, []).append(tuple(signature))
+    return found

@@ -1,0 +1,139 @@
+"""What an expression may say: DuckDB's SQL, of which it is one expression that sees one row.
+
+Aggregates, windows, subqueries, tables and functions that are not the same at every call are refused. DuckDB's own
+parser makes the tree in which they are looked for. This file knows nothing of tables, and computes nothing.
+"""
+
+import difflib
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from overnight.tasks.rows.expressions.engine import DEEPEST, database, functions
+
+BEFORE, AFTER = "SELECT (\n", "\n)"
+PARTS = {"BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION"}
+PARTS |= {"LAMBDA", "OPERATOR", "TYPE"}
+CLOCKS = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}  # written as columns are
+CLOCKS |= {"age/1", "current_localtime/0", "current_localtimestamp/0"}  # which DuckDB lists as consistent
+UNSTABLE = "is not the same at every call, and a run that is resumed repeats values"
+HABITS = {  # of Python
+    "None": "SQL has null for it, as in x is null",
+    "if": "SQL has case when condition then a else b end",
+    "if_else": "write case when condition then a else b end",
+    "col": 'write the name in double quotes, as in "unit price"',
+    **{f"cast_{kind}": "write cast(x as bigint), double, varchar or timestamp" for kind in ("int", "float", "string")},
+    "unnest": "a python step makes several rows of one",
+}
+
+
+class _Refused(Exception):
+    """What is no expression over one row; `place` in bytes."""
+
+    def __init__(self, message: str, location: int = 0) -> None:
+        super().__init__(message)
+        self.place = max(location - len(BEFORE), 0)
+
+
+def names(source: str) -> tuple[list[str], set[str]]:
+    """The columns that an expression names, and which of them may be parameters of a lambda instead.
+
+    Raises `ValueError` with the position of what is wrong.
+    """
+    parameters: set[str] = set()
+    try:
+        found = _columns(_parsed(source), parameters)
+    except _Refused as error:
+        place = len(source.encode()[: error.place].decode(errors="ignore"))
+        raise ValueError(f"{shown(source)}: at character {place + 1}: {error}") from None
+    for name in found:
+        if name.startswith("__"):
+            raise ValueError(f"{source!r}: expected a column of yours, found {name}: __ begins Overnight's own")
+        if name.lower() in CLOCKS and f'"{name}"' not in source:
+            raise ValueError(f"{source!r}: {name} {UNSTABLE}")
+    return found, parameters
+
+
+def _parsed(source: str) -> dict[str, Any]:
+    """The tree of an expression. Raises `_Refused` for what is none, or is more than one."""
+    brackets = itertools.accumulate((each == "(") - (each == ")") for each in source)
+    if max(brackets, default=0) > DEEPEST:  # DuckDB's parser takes gigabytes for thousands
+        raise _Refused("nested too deeply")
+    found = _statements(source)
+    if found["error"]:
+        message, location = found["error_message"].partition("\n")[0], int(found.get("position", 0))
+        if "expression depth" in message:
+            message = "nested too deeply"
+        elif location > len(BEFORE) + len(source.encode()):
+            message = "it ends too early"
+        elif message.startswith("syntax error"):
+            near = message.rpartition("near ")[2].strip('"')
+            message += f"; {HABITS.get(near, 'a column whose name is a word of SQL takes double quotes')}"
+        raise _Refused(message, location)
+    nodes = [statement["node"] for statement in found["statements"]]
+    trees = nodes[0].get("select_list", [])
+    if len(trees) != 1 or nodes != [_statements("NULL")["statements"][0]["node"] | {"select_list": trees}]:
+        raise _Refused("expected one expression, found more")
+    return trees[0]
+
+
+def _statements(source: str) -> dict[str, Any]:
+    query = "SELECT json_serialize_sql(?)"
+    [found] = database().cursor().execute(query, [BEFORE + source + AFTER]).fetchall()
+    parsed: dict[str, Any] = orjson.loads(found[0])
+    return parsed
+
+
+def _columns(tree: dict[str, Any], parameters: set[str]) -> list[str]:
+    """The columns that a tree names; those that may be lambdas' parameters are added to `parameters`.
+
+    Raises `_Refused` for what has no value for a row alone.
+    """
+    nodes: list[Any] = [tree]
+    found: dict[str, None] = {}
+    for node in nodes:  # which grows
+        if isinstance(node, dict):
+            kind, location = node.get("class", "TYPE"), node.get("query_location", 0)
+            if kind not in PARTS or node.get("type") == "GROUPING_FUNCTION":
+                raise _Refused(f"an expression over one row has no {kind.lower().replace('_', ' ')}", location)
+            if kind == "FUNCTION":
+                _refuse(node["function_name"].lower(), node["schema"], len(node["arguments"]), location)
+            if kind == "COLUMN_REF":
+                found[node["column_names"][0]] = None
+            if kind == "LAMBDA":
+                parameters.update(_columns(node["lhs"], parameters))
+        nodes += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return list(found)
+
+
+def _refuse(name: str, owner: str, count: int, location: int) -> None:
+    """Raise `_Refused` for a function that an expression may not call with so many arguments."""
+    if owner:
+        raise _Refused(f"write {name}({owner}) for {owner}.{name}()", location)
+    if name == "row" and not count:  # nothing between the brackets around the expression
+        raise _Refused("it ends too early", location)
+    if name not in functions():
+        hint = f"; {HABITS[name]}" if name in HABITS else nearest(name, functions())
+        raise _Refused(f"there is no function {name}{hint}", location)
+    refusals = [UNSTABLE] if f"{name}/{count}" in CLOCKS else []
+    for definition, parameters, refusal in () if refusals else functions()[name]:
+        try:
+            outside = set(_columns(_parsed(definition), set())) - set(parameters) if definition else None
+            refusals.append(refusal or (UNSTABLE if outside else ""))
+        except _Refused as error:
+            refusals.append(f"is made of others, and {error}")
+    if all(refusals):
+        raise _Refused(f"{name} {refusals[0]}", location)
+
+
+def shown(source: str) -> str:
+    """The expression for messages, cut off where it is long."""
+    return repr(source if len(source) <= 300 else source[:300] + "...")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What somebody may have meant by a name, in brackets; nothing where no known one is like it."""
+    found = difflib.get_close_matches(name, list(known), 1)
+    return f" (did you mean {found[0]}?)" if found else ""
