@@ -2,7 +2,8 @@
 
 `python -m overnight.tasks.workers.fork_server ADDRESS` listens there, on a Unix socket, until its standard input ends.
 Those who find the address in `OVERNIGHT_FORK_SERVER` have it import modules, or fork a process that does something.
-Nothing but imports happens in the server itself: threads and devices would not survive a fork.
+Nothing but imports happens in the server itself: threads and devices would not survive a fork. With
+`OVERNIGHT_FORK_SERVER=0` there is none, and every process of Ray's imports for itself, as on a cluster.
 
 Python's multiprocessing.forkserver works alike, but only for the process that started it; here Ray's workers ask.
 """
@@ -25,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-ADDRESS = "OVERNIGHT_FORK_SERVER"
+ADDRESS, OFF = "OVERNIGHT_FORK_SERVER", "0"
 OWN_IMPORTS = (
     "overnight.tasks.infer.autotune.trial",
     "overnight.tasks.ingest.reading.read_units",
@@ -42,7 +43,8 @@ def for_local_ray() -> contextlib.AbstractContextManager[None]:
     """
     ray = sys.modules.get("ray")
     is_ours = not (os.environ.get("RAY_ADDRESS") or (ray and ray.is_initialized()))
-    return started() if is_ours and sys.platform == "linux" else contextlib.nullcontext()
+    is_wanted = os.environ.get(ADDRESS) != OFF
+    return started() if is_ours and is_wanted and sys.platform == "linux" else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -278,3 +278,11 @@ def test_a_server_that_was_killed_is_not_there(server: None) -> None:
     wait_for("the server to end", lambda: not fork_server.is_there(), 20)
     with fork_server.started():
         assert one(Forked(Thing, answer), "asks", 1) == ("question", 1, os.getpid())
+
+
+def test_a_switch_does_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv(fork_server.ADDRESS, "0")
+    with fork_server.for_local_ray():
+        assert not fork_server.is_there()
