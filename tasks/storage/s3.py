@@ -25,10 +25,11 @@ class PatientS3(S3FileSystem):
         """Return the bucket of this name."""
         return self._buckets.setdefault(name, Bucket(self, name))
 
-    def ask_for_credentials(self) -> Any:
-        """Return botocore's credentials, as they are now."""
+    def ask_for_credentials(self) -> dict[str, str | None]:
+        """Return the credentials as they are now, in obstore's words: those of the settings, or botocore's."""
 
         async def ask() -> Any:
             return await (await self.session.get_credentials()).get_frozen_credentials()
 
-        return sync(self.loop, ask)
+        found = (self.key, self.secret, self.token) if self.key else sync(self.loop, ask)[:3]
+        return dict(zip(("access_key_id", "secret_access_key", "token"), found, strict=True))

@@ -1,46 +1,27 @@
-"""A bucket of S3: its keys are listed, and versions of its objects are read, by obstore 0.12, which is Rust.
+"""A bucket of S3: its keys are listed, and versions of its objects are read, by obstore; s3fs does what obstore cannot.
 
-obstore takes a fifth of the CPU time of s3fs, and threads wait for it without Python's lock. It sends a request again
-for as long as `retry_timeout_seconds` says. s3fs does what obstore cannot: it takes keys for which obstore has no path
-(`a//b`, `a/../b`, a control character), follows redirects, and puts errors into Python's classes. obstore gets address,
-region and credentials of s3fs's client, so that one configuration serves both.
+s3fs takes the keys for which obstore has no path (`a//b`, `a/../b`, a control character), follows redirects, and puts
+errors into Python's classes. obstore is waited for once it has answered: an address may be one that only s3fs reaches.
 """
 
-import contextlib
-import errno
 import functools
-import os
-import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import obstore
-from obstore.exceptions import InvalidPathError, PermissionDeniedError, PreconditionError
+from obstore.exceptions import InvalidPathError
 from obstore.store import S3Store
+from s3fs.utils import FileExpired
 
 from overnight.tasks.errors import StorageFailed
 from overnight.tasks.storage.file_info import Entry, ObjectChanged, entry_of, version_of
-from overnight.tasks.storage.s3_retries import (
-    LOG_EVERY_SECONDS,
-    LONGEST_WAIT_SECONDS,
-    not_recovered,
-    retry_timeout_seconds,
-    say,
-)
-
-if TYPE_CHECKING:
-    from obstore.store import ClientConfig, RetryConfig
+from overnight.tasks.storage.s3_retries import retry_timeout_seconds, say
+from overnight.tasks.storage.s3_store import is_usable, open_store, raise_known, waiting_told, words
 
 KEYS_A_PAGE = 1000  # S3 gives no more
 REST_SECONDS = 30.0  # s3fs takes over, after a failure of obstore's that s3fs does not have
-ASK_AGAIN = timedelta(minutes=5)  # botocore knows when credentials have to be new ones
-# A server that is silent for 15 s fails, as with s3fs; a large body may take its time.
-TIMEOUTS: "ClientConfig" = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "1day"}
-
-_used_in: list[int] = []  # the process in which obstore began: its threads do not outlive a fork, and requests hang
 
 
 class Bucket:
@@ -48,7 +29,7 @@ class Bucket:
 
     def __init__(self, filesystem: Any, name: str) -> None:
         self._filesystem, self._name = filesystem, name
-        self._rests_until = 0.0
+        self._has_answered, self._rests_until = False, 0.0
 
     def get(self, key: str, etag: str = "", first: int = 0, stop: int | None = None) -> bytes:
         """Return the bytes from `first` to `stop`, or to the end, of the version `etag`, or of any if that is empty.
@@ -58,9 +39,11 @@ class Bucket:
         failure, started = None, time.monotonic()
         if self._may_ask():
             try:
-                return _get(self._store, key, etag, first, stop)
+                found = _get(self._store, key, etag, first, stop)
+                self._has_answered = True
+                return found
             except Exception as error:
-                self._raise_known(error, f"GetObject on s3://{self._name}/{key}", started)
+                raise_known(error, f"GetObject on s3://{self._name}/{key}", started, self._has_answered)
                 failure = error
         found = _get_by_s3fs(self._filesystem, f"{self._name}/{key}", etag, first, stop)
         self._rest_after(failure)
@@ -114,14 +97,21 @@ class Bucket:
         """Return the entry's name without that of the bucket."""
         return entry.name[len(self._name) + 1 :]
 
-    @functools.cached_property
+    @property
     def _store(self) -> S3Store:
-        return _open_store(self._filesystem, self._name)
+        return self._patient_store if self._has_answered else self._first_store
+
+    @functools.cached_property
+    def _first_store(self) -> S3Store:
+        return open_store(self._filesystem, self._name, 0)
+
+    @functools.cached_property
+    def _patient_store(self) -> S3Store:
+        return open_store(self._filesystem, self._name, retry_timeout_seconds())
 
     def _may_ask(self) -> bool:
-        if not _used_in:
-            _used_in.append(os.getpid())
-        return _used_in[0] == os.getpid() and time.monotonic() >= self._rests_until
+        is_payer = bool(self._filesystem.req_kw)  # s3fs knows what to send then
+        return is_usable() and not is_payer and time.monotonic() >= self._rests_until
 
     def _can_list(self, prefix: str) -> bool:
         """Return whether obstore tells the keys below: it drops slashes at the beginning of keys and prefixes."""
@@ -139,10 +129,11 @@ class Bucket:
                 with waiting_told(what):
                     found = next(stream, None)
             except Exception as error:
-                self._raise_known(error, what, started)
+                raise_known(error, what, started, self._has_answered)
                 raise
             if found is None:
                 return
+            self._has_answered = True
             page = self._with_slashes([self._entry(info) for info in found], prefix, after)
             if page := [entry for entry in page if self.key(entry) > after]:
                 yield page
@@ -176,43 +167,16 @@ class Bucket:
             return entry_of(name, dict(info))
         return Entry(name, info["size"], info["e_tag"].strip('"'), info["last_modified"].timestamp())
 
-    def _raise_known(self, error: Exception, what: str, started: float) -> None:
-        """Raise what obstore's error means; return if s3fs is to try, and to say what is wrong."""
-        if isinstance(error, ObjectChanged):
-            raise error
-        if isinstance(error, FileNotFoundError):
-            raise FileNotFoundError(errno.ENOENT, _words(error)) from error
-        if isinstance(error, PreconditionError):
-            raise ObjectChanged(_words(error)) from error
-        if isinstance(error, PermissionDeniedError):
-            raise PermissionError(errno.EACCES, _words(error)) from error
-        waited = time.monotonic() - started
-        if waited >= retry_timeout_seconds():
-            raise not_recovered(f"{what} was tried for {waited:.0f} s and failed, last with {_words(error)}") from error
-
     def _rest_after(self, failure: Exception | None) -> None:
         """Leave the bucket to s3fs for a while: it could do what obstore could not, and not for the key's sake."""
         if failure and not isinstance(failure, ValueError | InvalidPathError):
             self._rests_until = time.monotonic() + REST_SECONDS
-            say(f"s3fs reads from {self._name} for {REST_SECONDS:.0f} s, and takes more CPU time: {_words(failure)}")
+            say(f"s3fs reads from {self._name} for {REST_SECONDS:.0f} s, and takes more CPU time: {words(failure)}")
 
 
 def just_before(folder: str) -> str:
     """Return what sorts after all keys before `folder`, which ends with a slash, and is a key to obstore."""
     return f"{folder[:-1]}.\U0010ffff"  # "." is the character before "/"
-
-
-@contextlib.contextmanager
-def waiting_told(what: str) -> Iterator[None]:
-    """Log a line if the body takes long: obstore sends requests again without a word."""
-    sentence = f"waiting for storage: {what} has taken {LOG_EVERY_SECONDS:.0f} s so far"
-    timer = threading.Timer(LOG_EVERY_SECONDS, say, [sentence])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _get(store: S3Store, key: str, etag: str, first: int, stop: int | None) -> bytes:
@@ -231,33 +195,7 @@ def _get_by_s3fs(filesystem: Any, path: str, etag: str, first: int, stop: int | 
         if etag and (found := version_of(opened.details)) != etag:
             raise ObjectChanged(f"expected version {etag} of {path}, found {found}")
         opened.seek(first)
-        return bytes(opened.read(-1 if stop is None else stop - first))
-
-
-def _open_store(filesystem: Any, bucket: str) -> S3Store:
-    client = filesystem.connect()
-    address = client.meta.endpoint_url
-
-    def credentials() -> dict[str, Any]:
-        found = filesystem.ask_for_credentials()
-        known = {"access_key_id": found.access_key, "secret_access_key": found.secret_key, "token": found.token}
-        return {**known, "expires_at": datetime.now(UTC) + ASK_AGAIN}
-
-    retries: RetryConfig = {
-        "max_retries": 100_000,  # the time decides
-        "retry_timeout": timedelta(seconds=retry_timeout_seconds()),
-        "backoff": {"max_backoff": timedelta(seconds=LONGEST_WAIT_SECONDS)},
-    }
-    return S3Store(
-        bucket,
-        endpoint=address,
-        region=client.meta.region_name or "us-east-1",
-        client_options={**TIMEOUTS, "allow_http": address.startswith("http://")},
-        retry_config=retries,
-        **({"skip_signature": True} if filesystem.anon else {"credential_provider": credentials}),
-    )
-
-
-def _words(error: Exception) -> str:
-    """obstore's sentence, without what it adds for its makers."""
-    return str(error).partition("\n\nDebug source")[0]
+        try:
+            return bytes(opened.read(-1 if stop is None else stop - first))
+        except FileExpired as error:
+            raise ObjectChanged(str(error)) from error

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from overnight.tasks.storage.file_info import version_of
-from overnight.tasks.storage.s3_bucket import Bucket, waiting_told
+from overnight.tasks.storage.s3_bucket import Bucket
+from overnight.tasks.storage.s3_store import waiting_told
 
 REQUESTS_AT_ONCE = 128
 READ_AHEAD_BYTES = 8 * 2**20

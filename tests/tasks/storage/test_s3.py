@@ -16,7 +16,7 @@ import pytest
 from overnight.tasks.errors import InputError, JobError, StorageFailed, StorageRefused
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.sources.media_files import Images
-from overnight.tasks.storage import s3_bucket, s3_retries
+from overnight.tasks.storage import s3_retries, s3_store
 from overnight.tasks.storage.file_info import ObjectChanged
 from overnight.tasks.storage.location import Location, open_filesystem
 from overnight.tasks.storage.s3 import PatientS3
@@ -144,7 +144,8 @@ def test_patience_with_a_listing_and_a_pinned_read_ends_with_a_sentence_too(
 ):
     (place / "a").write_bytes(b"one")
     filesystem, path = (place / "a").open_filesystem()
-    monkeypatch.setattr(s3_bucket, "LOG_EVERY_SECONDS", 0.5)
+    assert read_versions(filesystem, [path], [""]) == [b"one"]
+    monkeypatch.setattr(s3_store, "LOG_EVERY_SECONDS", 0.5)
     s3_retries._logged.clear()
     store.always = "throttle"
     with caplog.at_level(logging.WARNING, "overnight"):

@@ -2,13 +2,15 @@
 
 import io
 import random
+import time
 from typing import Any
 
 import obstore
 import pytest
+from obstore.store import S3Store
 
 from overnight.tasks.ingest.versioned_file import SourceChanged, SourceFile, read_whole
-from overnight.tasks.storage import s3_bucket, s3_pinned
+from overnight.tasks.storage import s3_bucket, s3_pinned, s3_store
 from overnight.tasks.storage.file_info import ObjectChanged
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.s3 import PatientS3
@@ -113,8 +115,20 @@ def test_settings_that_obstore_does_not_understand_are_left_to_s3fs(
     store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place / "a").write_bytes(b"a")
-    monkeypatch.setattr(s3_bucket, "S3Store", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(s3_store, "S3Store", lambda *_, **__: 1 / 0)
     assert read_whole(listed(place)) == [b"a"]
+
+
+def test_a_store_that_only_s3fs_reaches_costs_no_patience(
+    store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", "60")
+    elsewhere = {"endpoint": "http://127.0.0.1:9"}
+    monkeypatch.setattr(s3_store, "S3Store", lambda *name, **settings: S3Store(*name, **{**settings, **elsewhere}))
+    (place / "a").write_bytes(b"a")
+    started = time.monotonic()
+    assert read_whole(listed(place)) == [b"a"]
+    assert time.monotonic() - started < 10
 
 
 def test_missing_credentials_are_no_fault_of_the_object(

@@ -1,0 +1,105 @@
+"""obstore 0.12, which is Rust, as a client of S3: its settings, and what its errors mean.
+
+obstore takes a fifth of the CPU time of s3fs, and threads wait for it without Python's lock. It sends a request again
+for as long as `retry_timeout_seconds` says. It gets address, region and credentials of s3fs's client, so that one
+configuration serves both.
+"""
+
+import contextlib
+import errno
+import os
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from obstore.exceptions import PermissionDeniedError, PreconditionError
+from obstore.store import S3Store
+
+from overnight.tasks.storage.file_info import ObjectChanged
+from overnight.tasks.storage.s3_retries import (
+    LOG_EVERY_SECONDS,
+    LONGEST_WAIT_SECONDS,
+    not_recovered,
+    retry_timeout_seconds,
+    say,
+)
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
+
+ASK_AGAIN = timedelta(minutes=5)  # botocore knows when credentials have to be new ones
+# A server that is silent for 15 s fails, as with s3fs; a large body may take its time.
+TIMEOUTS: "ClientConfig" = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "1day"}
+
+_used_in: list[int] = []  # the process in which obstore began: its threads do not outlive a fork, and requests hang
+
+
+def open_store(filesystem: Any, bucket: str, patience_seconds: float) -> S3Store:
+    """Return a client for a bucket that sends a request again for so long, or once if that is 0."""
+    client = filesystem.connect()
+    address = client.meta.endpoint_url
+    certificates = filesystem.session.get_config_variable("ca_bundle")
+    trusted: ClientConfig = {"root_certificate": Path(certificates).read_bytes()} if certificates else {}
+
+    def credentials() -> Any:
+        return {**filesystem.ask_for_credentials(), "expires_at": datetime.now(UTC) + ASK_AGAIN}
+
+    retries: RetryConfig = {
+        "max_retries": 100_000 if patience_seconds else 0,  # the time decides
+        "retry_timeout": timedelta(seconds=patience_seconds),
+        "backoff": {"max_backoff": timedelta(seconds=LONGEST_WAIT_SECONDS)},
+    }
+    return S3Store(
+        bucket,
+        endpoint=address,
+        region=client.meta.region_name or "us-east-1",
+        client_options={**TIMEOUTS, **trusted, "allow_http": address.startswith("http://")},
+        retry_config=retries,
+        **({"skip_signature": True} if filesystem.anon else {"credential_provider": credentials}),
+    )
+
+
+def is_usable() -> bool:
+    """Return whether requests of this process end: they hang in a fork of one in which obstore began."""
+    if not _used_in:
+        _used_in.append(os.getpid())
+    return _used_in[0] == os.getpid()
+
+
+def raise_known(error: Exception, what: str, started: float, has_answered: bool) -> None:
+    """Raise what obstore's error means; return if s3fs is to try, and to say what is wrong.
+
+    `has_answered`: whether obstore can reach the bucket, so that s3fs could do no better.
+    """
+    if isinstance(error, ObjectChanged):
+        raise error
+    if isinstance(error, FileNotFoundError):
+        raise FileNotFoundError(errno.ENOENT, words(error)) from error
+    if isinstance(error, PreconditionError):
+        raise ObjectChanged(words(error)) from error
+    if isinstance(error, PermissionDeniedError) and has_answered:
+        raise PermissionError(errno.EACCES, words(error)) from error
+    waited = time.monotonic() - started
+    if has_answered and waited >= retry_timeout_seconds():
+        raise not_recovered(f"{what} was tried for {waited:.0f} s and failed, last with {words(error)}") from error
+
+
+def words(error: Exception) -> str:
+    """obstore's sentence, without what it adds for its makers."""
+    return str(error).partition("\n\nDebug source")[0]
+
+
+@contextlib.contextmanager
+def waiting_told(what: str) -> Iterator[None]:
+    """Log a line if the body takes long: obstore sends requests again without a word."""
+    sentence = f"waiting for storage: {what} has taken {LOG_EVERY_SECONDS:.0f} s so far"
+    timer = threading.Timer(LOG_EVERY_SECONDS, say, [sentence])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
