@@ -5,7 +5,7 @@ algorithm is that of torchvision's `Resize` and `CenterCrop` and of the processo
 the image so that it covers the target (for a square: the shorter edge becomes `size`, the longer one
 `size * longer // shorter`), smaller images upwards too; then the middle is cut out, `(height - target) // 2` from the
 top, likewise from the left (transformers rounds down there, torchvision to even). With `decode: fast` it is that of
-`fast_decode.py` and of OpenCV: more than twice as quick on photos, with other pixels (2 of 255 on average at 224).
+`scaled_jpeg.py` and of OpenCV: more than twice as quick on photos, with other pixels (2 of 255 on average at 224).
 """
 
 from collections.abc import Callable
@@ -60,7 +60,6 @@ class ResizeImage(PreprocessStep):
         allow_pixels(self.max_image_pixels)
         if self.decode == "fast":
             cv2: Any = require_extra("cv2", "preprocess.kind: resize_image, decode: fast", "preprocess")
-            require_extra("simplejpeg", "preprocess.kind: resize_image, decode: fast", "preprocess")
             cv2.setNumThreads(1)  # a worker is one thread; there are as many workers as CPUs
 
         def of_array(image: np.ndarray | None) -> np.ndarray:
