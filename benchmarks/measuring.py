@@ -1,11 +1,12 @@
 """One contender measured: seconds, the machine's CPU seconds, the peak of its memory, when its first rows came.
 
-CPU seconds are those of the whole machine while it ran, from /proc/stat, less what the machine used in the seconds
+CPU seconds are those of the whole machine while it ran, less what the machine used in the seconds
 before it, and less what this process used: so services that the contender calls count too. Memory is PSS, where shared
 pages count once, summed over all processes that have the run's mark in their environment, wherever their parent is. It
 is looked at every two seconds, for looking is not free.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,6 +17,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 BACKGROUND_SECONDS = 3.0
 BUSY_CPUS = 0.1  # beyond it, a warning
@@ -102,21 +105,14 @@ def idle_cpu_rate() -> float:
 
 def busy_seconds() -> float:
     """CPU seconds that the machine has been busy: user, nice, system, irq and softirq."""
-    fields = [int(ticks) for ticks in Path("/proc/stat").read_text().split()[1:8]]
-    return sum(fields[i] for i in (0, 1, 2, 5, 6)) / os.sysconf("SC_CLK_TCK")
+    used = psutil.cpu_times()
+    return float(used.user + used.nice + used.system + used.irq + used.softirq)
 
 
-def marked(mark: str) -> list[int]:
+def marked(mark: str) -> list[psutil.Process]:
     """The processes that have the mark in their environment."""
-    found, needle = [], f"{MARK}={mark}".encode()
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit():
-            try:
-                if needle in (place / "environ").read_bytes():
-                    found.append(int(place.name))
-            except OSError:
-                continue
-    return found
+    found = psutil.process_iter(["environ"])  # nothing of processes that are another user's
+    return [process for process in found if (process.info["environ"] or {}).get(MARK) == mark]
 
 
 def end(mark: str) -> None:
@@ -125,13 +121,11 @@ def end(mark: str) -> None:
         deadline = time.monotonic() + patience
         while processes := marked(mark):
             for process in processes:
-                try:
-                    os.kill(process, how)
-                except ProcessLookupError:
-                    continue
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(how)
+            psutil.wait_procs(processes, timeout=0.2)
             if time.monotonic() > deadline:
                 break
-            time.sleep(0.2)
 
 
 class Watch:
@@ -175,14 +169,11 @@ class Watch:
                         return
 
 
-def pss_bytes(process: int) -> int:
+def pss_bytes(process: psutil.Process) -> int:
     try:
-        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0
+        return int(process.memory_full_info().pss)
+    except psutil.Error:
+        return 0
 
 
 def noted(progress: Path) -> list[tuple[float, float]]:

@@ -4,6 +4,7 @@ Only `true` and `false` are truth values, so that a country stays `NO`; times an
 numbers are decimal, and `1e-3` is one. A key written twice is an error, where PyYAML would keep the last.
 """
 
+import math
 import re
 from collections.abc import Hashable
 from typing import Any
@@ -26,6 +27,10 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text that this file's loader, or one of YAML 1.1, would take for something else."""
+
+
 for _name, _pattern, _first in (
     ("bool", r"true|false", "tf"),
     ("null", r"~|null|", ["~", "n", ""]),
@@ -34,7 +39,16 @@ for _name, _pattern, _first in (
     ("float", r"[-+]?\.inf|\.nan", "-+."),
     ("merge", r"<<", "<"),
 ):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(rf"^(?:{_pattern})$"), list(_first))
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(rf"^(?:{_pattern})$"), list(_first))
+
+
+def yaml_line(value: Any) -> str:
+    """Return a value as YAML on one line, which `parse_yaml` reads back, with quotes where a text needs them."""
+    text: str = yaml.dump(
+        value, Dumper=_Dumper, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
+    )
+    return text.removesuffix("\n").removesuffix("\n...")  # which ends a document that is one text
 
 
 def parse_yaml(text: str, what: str) -> Any:

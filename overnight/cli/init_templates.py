@@ -3,7 +3,6 @@
 Knows which answers there are and what the files then say; `init.py` asks. The job file is valid, or nothing is written.
 """
 
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from overnight.flows.job.loading import is_relative, load_job
+from overnight.flows.job.yaml_loader import yaml_line
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.kinds import AnyPredictor, Offer
 from overnight.tasks.ingest.kinds import Source
@@ -168,16 +168,16 @@ def _job_file(answers: Answers) -> str:
     label = {"label_from": "parent"} if answers.source == "images" else {}
     lines = [
         f"# Run it in this folder: overnight run {answers.name}.yaml",
-        f"name: {_flow(answers.name)}",
-        f"source: {_flow({'kind': answers.source, 'path': path, **label})}",
+        f"name: {yaml_line(answers.name)}",
+        f"source: {yaml_line({'kind': answers.source, 'path': path, **label})}",
     ]
     if steps := _steps(answers):
         lines += ["preprocess:", *(f"  - {step}" for step in steps)]
     if answers.work != "none":
-        lines += ["inference:", f"  - {_flow(_model(answers))}"]
+        lines += ["inference:", f"  - {yaml_line(_model(answers))}"]
     lines += [
         "checks: {min_rows: 1, max_quarantined: 0.01} # a fraction of the rows read",
-        f"sink: {_flow({'kind': 'parquet', 'path': os.path.normpath(sink)})}",
+        f"sink: {yaml_line({'kind': 'parquet', 'path': os.path.normpath(sink)})}",
     ]
     if "{partition}" in path:
         lines.append('schedule: {cron: "0 2 * * *", timezone: UTC, offset_days: -1} # every night the day before')
@@ -196,18 +196,6 @@ def _model(answers: Answers) -> dict[str, Any]:
     if answers.work == "python":
         return {"kind": "python", "target": f"{MODULE}:Model", "kwargs": {"column": column}}
     return {"kind": answers.work, "model": answers.model, **offered_models()[answers.work].settings(column)}
-
-
-def _flow(value: Any) -> str:
-    """A value as YAML on one line, texts in quotes only where they need them."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
-    text = str(value)
-    return text if re.fullmatch(r"[A-Za-z_./][\w./-]*", text) and not _is_word(text) else json.dumps(text)
-
-
-def _is_word(text: str) -> bool:
-    return text.lower() in ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 
 
 def skeleton(answers: Answers) -> str:

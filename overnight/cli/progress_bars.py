@@ -5,9 +5,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import ArtifactCollectionFilter, ArtifactCollectionFilterKey
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -119,13 +121,13 @@ def _follow(
 
 def _progress(client: SyncPrefectClient, keys: Mapping[str, str], since: str) -> dict[str, tuple[float, str]]:
     """Return the percent and the text of each stage that the run has an artifact of."""
-    asked = {"artifacts": {"key": {"any_": list(keys)}}, "limit": len(keys)}
-    found = client.request("POST", "/artifacts/latest/filter", json=asked).json()
-    by_stage = {keys[one["key"]]: one for one in found if one["updated"] >= since}
+    asked = ArtifactCollectionFilter(key=ArtifactCollectionFilterKey(any_=list(keys)))
+    found = {one.key: one for one in client.read_latest_artifacts(artifact_filter=asked, limit=len(keys))}
+    begun = datetime.fromisoformat(since)
     return {
-        stage: (float(by_stage[stage]["data"]), str(by_stage[stage]["description"]))
-        for stage in keys.values()
-        if stage in by_stage
+        stage: (float(str(one.data)), str(one.description))
+        for key, stage in keys.items()
+        if (one := found.get(key)) and one.updated and one.updated >= begun
     }
 
 

@@ -29,7 +29,6 @@ EXTRAS = {
     "pypdfium2": "pdf",
     "semantic_text_splitter": "split",
     "sentence_transformers": "sentences",
-    "simplejpeg": "fast-decode",
     "sklearn": "sklearn",
 }
 

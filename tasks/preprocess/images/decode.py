@@ -131,8 +131,14 @@ def _upright(image: Any) -> Any:
         7: Transpose.TRANSVERSE,
         8: Transpose.ROTATE_90,
     }
-    try:
-        turn = turns.get(image.getexif().get(ORIENTATION))
-    except Exception:  # unreadable EXIF data say nothing about the pixels; viewers show these as they are
-        turn = None
+    turn = turns.get(orientation_of(image))
     return image if turn is None else image.transpose(turn)
+
+
+def orientation_of(image: Any) -> int:
+    """Return how Pillow's image lies, 1 to 8 as EXIF has it; 1 if nothing that can be read says so."""
+    try:
+        found = image.getexif().get(ORIENTATION, 1)
+    except Exception:  # unreadable EXIF data say nothing about the pixels; viewers show these as they are
+        return 1
+    return found if found in range(1, 9) else 1

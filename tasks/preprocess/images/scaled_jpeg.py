@@ -1,9 +1,9 @@
 """JPEG files scaled while they are decoded, for `decode: fast`: almost down to the size that is wanted.
 
-libjpeg-turbo scales in its DCT: here by halves alone, never below what covers the target, for it has vector code for
-those (five eighths take longer than the whole image). What is less than twice as large as the target is decoded whole,
-to the very pixels of the exact way. Other formats, and a JPEG that is not as usual (CMYK, damaged, too large), are
-decoded as `decode.py` decodes them, which also says what is wrong with them.
+OpenCV has libjpeg-turbo scale in its DCT: by halves alone, never below what covers the target. What is less than twice
+as large as the target is decoded whole, to the very pixels of the exact way. Pillow reads the header. Other formats,
+and a JPEG that is not as usual (CMYK, cut off, too large), are decoded as `decode.py` decodes them, which also
+says what is wrong with them.
 """
 
 import io
@@ -12,12 +12,10 @@ import math
 import numpy as np
 import pyarrow as pa
 
-from overnight.tasks.preprocess.images.decode import ORIENTATION, decode_image
+from overnight.tasks.preprocess.images.decode import decode_image, orientation_of
 from overnight.tasks.preprocess.images.scaling import covering_size
 
 JPEG_START = b"\xff\xd8\xff"
-EXIF_START = b"Exif\x00\x00"
-APP0, APP1, APP15, COMMENT = 0xE0, 0xE1, 0xEF, 0xFE
 
 
 def decode_scaled(encoded: pa.Buffer | None, height: int, width: int, max_image_pixels: int) -> np.ndarray:
@@ -31,63 +29,42 @@ def decode_scaled(encoded: pa.Buffer | None, height: int, width: int, max_image_
 
 def _scaled_jpeg(encoded: memoryview, height: int, width: int, max_image_pixels: int) -> np.ndarray | None:
     """A JPEG upright, at least as large as what covers the target; None where the exact decoder is to look at it."""
-    import simplejpeg
+    import cv2
+    from PIL import Image
 
     if encoded[:3] != JPEG_START:
         return None
     try:
-        found_height, found_width, colours, _ = simplejpeg.decode_jpeg_header(encoded)
-        if colours not in ("YCbCr", "Gray", "RGB") or found_height * found_width > max_image_pixels:
-            return None
-        orientation = _orientation(encoded)
-        target = (width, height) if orientation > 4 else (height, width)
-        least_height, least_width = covering_size(found_height, found_width, *target)
-        if found_height < least_height:  # it is to grow: every pixel counts, and there are few
-            return None
-        height, width = _halved(found_height, found_width, least_height, least_width)
-        image = simplejpeg.decode_jpeg(encoded, "RGB", min_height=height, min_width=width)
-    except ValueError:
+        with Image.open(io.BytesIO(encoded), formats=["JPEG"]) as header:
+            found_width, found_height = header.size
+            colours, orientation = header.mode, orientation_of(header)
+    except Exception:
         return None
-    return _upright(image, orientation)
-
-
-def _halved(height: int, width: int, least_height: int, least_width: int) -> tuple[int, int]:
-    """The size halved while it covers the least, at most three times: libjpeg-turbo's smallest scale is an eighth."""
-    for times in (8, 4, 2):
-        smaller = math.ceil(height / times), math.ceil(width / times)
-        if smaller[0] >= least_height and smaller[1] >= least_width:
-            return smaller
-    return height, width
-
-
-def _orientation(encoded: memoryview) -> int:
-    """EXIF's orientation, 1 to 8; 1 where there is none, or none that can be read."""
-    from PIL import Image
-
-    if not _has_exif(encoded):
-        return 1
+    if colours not in ("L", "RGB") or found_height * found_width > max_image_pixels:
+        return None
+    target = (width, height) if orientation > 4 else (height, width)
+    least = covering_size(found_height, found_width, *target)
+    if found_height < least[0]:  # it is to grow: every pixel counts, and there are few
+        return None
+    scaled = {
+        1: cv2.IMREAD_COLOR,
+        2: cv2.IMREAD_REDUCED_COLOR_2,
+        4: cv2.IMREAD_REDUCED_COLOR_4,
+        8: cv2.IMREAD_REDUCED_COLOR_8,
+    }[_times_smaller(found_height, found_width, *least)]
     try:
-        with Image.open(io.BytesIO(encoded), formats=["JPEG"]) as image:
-            found = int(image.getexif().get(ORIENTATION, 1))
-    except Exception:  # as in decode_image: unreadable EXIF data say nothing about the pixels
-        return 1
-    return found if 1 <= found <= 8 else 1
+        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), scaled | cv2.IMREAD_IGNORE_ORIENTATION)
+    except cv2.error:
+        return None
+    return None if image is None else _upright(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), orientation)
 
 
-def _has_exif(encoded: memoryview) -> bool:
-    """Whether a segment before the image's own is one of EXIF data (ITU-T T.81, B.1.1.4)."""
-    at = 2
-    while at + 10 <= len(encoded) and encoded[at] == 0xFF:
-        marker = encoded[at + 1]
-        if marker == 0xFF:  # a fill byte
-            at += 1
-        elif marker == APP1 and encoded[at + 4 : at + 10] == EXIF_START:
-            return True
-        elif APP0 <= marker <= APP15 or marker == COMMENT:
-            at += 2 + int.from_bytes(encoded[at + 2 : at + 4], "big")
-        else:
-            return False
-    return False
+def _times_smaller(height: int, width: int, least_height: int, least_width: int) -> int:
+    """By how much the size can be divided and still cover the least: 8, libjpeg-turbo's most, 4, 2 or 1."""
+    for times in (8, 4, 2):
+        if math.ceil(height / times) >= least_height and math.ceil(width / times) >= least_width:
+            return times
+    return 1
 
 
 def _upright(image: np.ndarray, orientation: int) -> np.ndarray:

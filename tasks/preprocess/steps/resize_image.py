@@ -56,7 +56,6 @@ class ResizeImage(PreprocessStep):
         allow_pixels(self.max_image_pixels)
         if self.decode == "fast":
             cv2: Any = require_extra("cv2", "preprocess.kind: resize_image, decode: fast", "preprocess")
-            require_extra("simplejpeg", "preprocess.kind: resize_image, decode: fast", "preprocess")
             cv2.setNumThreads(1)  # a worker is one thread; there are as many workers as CPUs
 
         def of_array(image: np.ndarray | None) -> np.ndarray:

@@ -96,7 +96,6 @@ CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("pypdfium2", "pdf_text", "preprocess", lambda _: PdfText().build()),
     ("semantic_text_splitter", "split_text", "preprocess", lambda _: SplitText().build()),
     ("sentence_transformers", "modules.json names the steps StaticEmbedding", "infer", load_static),
-    ("simplejpeg", "resize_image, decode: fast", "preprocess", lambda _: ResizeImage(size=8, decode="fast").build()),
     ("sklearn", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),
 ]
 

@@ -324,6 +324,29 @@ def test_fast_decoding_shows_the_same_picture(orientation, shape):
     assert fast.shape == (1, 64, 96, 3)
 
 
+XMP = (
+    '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+    '<rdf:Description tiff:Orientation="6" xmlns:tiff="http://ns.adobe.com/tiff/1.0/"/></rdf:RDF></x:xmpmeta>'
+)
+
+
+def test_fast_decoding_turns_what_only_xmp_says_to_turn():
+    file = encode(smooth(300, 480), "JPEG", quality=95, xmp=XMP.encode())
+    fast, exact = (
+        tensors.to_numpy(from_files(file, size=(96, 64), decode=how)["image"]).astype(int) for how in ("fast", "exact")
+    )
+    assert np.abs(fast - exact).mean() < 2
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_jpeg_that_is_cut_off_anywhere_fails_alike_however_it_is_decoded(progressive):
+    whole = encode(RANDOM.integers(0, 256, (120, 160, 3), dtype=np.uint8), "JPEG", progressive=progressive)
+    files = [whole[:at] for at in range(4, len(whole), max(len(whole) // 60, 1))] + [whole[:-1], whole[:-2], whole[:-3]]
+    states = {how: from_files(*files, size=32, decode=how)["__state"].to_pylist() for how in ("exact", "fast")}
+    assert states["fast"] == states["exact"]
+    assert states["fast"].count(blocks.QUARANTINED) >= len(files) - 3
+
+
 def test_a_jpeg_is_scaled_while_it_is_decoded():
     def shape(height: int, width: int) -> tuple[int, ...]:
         encoded = pa.py_buffer(encode(smooth(1600, 2400), "JPEG"))
