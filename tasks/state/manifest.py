@@ -32,7 +32,7 @@ UNITS = pa.schema(
 
 
 @dataclass
-class Census:
+class ListingDigest:
     """What passes of a listing tells in the end, so that nobody has to keep it: their number, digest, newest change."""
 
     count: int = 0
@@ -57,9 +57,9 @@ class Census:
         return str(self._sha.hexdigest())
 
 
-def census(files: Iterable[File]) -> Census:
+def census(files: Iterable[File]) -> ListingDigest:
     """Of all the files, one after another."""
-    found = Census()
+    found = ListingDigest()
     for _ in found.of(files):
         pass
     return found
