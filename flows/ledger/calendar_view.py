@@ -1,6 +1,6 @@
 """A job's partitions as a calendar, a row a month and a column a day, and as lists of what is and is not published.
 
-Only the arrangement: `status_view.py` draws it in the terminal, `partition_artifacts.py` in the Prefect UI.
+Only the arrangement: `status_view.py` draws it in the terminal, `artifacts.py` in the Prefect UI.
 """
 
 from collections import Counter

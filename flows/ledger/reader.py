@@ -1,6 +1,6 @@
 """What there is of many partitions, told from a listing and a small file or two each, many at a time.
 
-It knows what the files are and nothing of what they mean for a partition: that is `ledger.py`.
+It knows what the files are and nothing of what they mean for a partition: that is `partition_status.py`.
 """
 
 from collections.abc import Collection, Iterable

@@ -126,13 +126,6 @@ def begin_manifest(location: Location) -> Iterator[ManifestWriter]:
             manifest.close()  # else it would write to the closed file when it is collected
 
 
-def write_manifest(location: Location, units: pa.Table, inputs: str, schema: pa.Schema | None) -> None:
-    """The manifest of units that are at hand, as `ManifestWriter` writes it."""
-    with begin_manifest(location) as manifest:
-        manifest.add(units)
-        manifest.finish(inputs, schema)
-
-
 def read_schema(location: Location) -> pa.Schema | None:
     """The columns and types that every attempt reads all units as; None where the files themselves say."""
     with location.open() as file:

@@ -20,7 +20,7 @@ class PretrainedPredictor(Predictor):
 
 
 class TextPredictor(PretrainedPredictor):
-    """One whose texts go to the model by length; see token_batches.py."""
+    """One whose texts go to the model by length; see length_bucketing.py."""
 
     text_column: str
 

@@ -1,6 +1,6 @@
 """Image classification with any transformers model that does it.
 
-In: `image`, uint8 H x W x 3. Out: the columns of `labels.py`; confidences are softmax probabilities. Size and
+In: `image`, uint8 H x W x 3. Out: the columns of `class_labels.py`; confidences are softmax probabilities. Size and
 normalisation are those of the model's own files.
 """
 

@@ -1,7 +1,7 @@
 """Text classification (sentiment, topic, ...) with any transformers model that does it.
 
-In: `text_column`, strings. Out: the columns of `labels.py`. Confidences are softmax probabilities; of a model whose
-classes do not exclude each other (`problem_type: multi_label_classification`, or a single output) each is its own
+In: `text_column`, strings. Out: the columns of `class_labels.py`. Confidences are softmax probabilities; of a model
+whose classes do not exclude each other (`problem_type: multi_label_classification`, or a single output) each is its own
 sigmoid, as in transformers' pipeline. Texts are cut where the model's length ends and batched by length, as in
 `text_embedding.py`.
 """

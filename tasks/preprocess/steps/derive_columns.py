@@ -1,4 +1,4 @@
-"""Adds or replaces columns, each computed from its row. Types follow from the expression (see `expression.py`)."""
+"""Adds or replaces columns, each computed from its row. Types follow from the expression (see `rows/expressions/`)."""
 
 from typing import Annotated, Literal
 

@@ -1,7 +1,7 @@
 """How far columns are from what they were in an earlier receipt, and whether that is too far.
 
-Two distances between records of `statistics.py`: of the mean, and of the shares that values have. What the earlier
-receipt does not have cannot be compared: it passes, with a note.
+Two distances between records of `column_statistics.py`: of the mean, and of the shares that values have. What the
+earlier receipt does not have cannot be compared: it passes, with a note.
 """
 
 import math

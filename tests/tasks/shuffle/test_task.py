@@ -9,6 +9,7 @@ import pyarrow as pa
 from overnight.tasks.shuffle.order import ShuffleFiles
 from overnight.tasks.shuffle.task import shuffle
 from overnight.tasks.state import read_plan
+from tests.tasks.manifests import write_order
 from tests.tasks.runs import make_run
 
 
@@ -19,7 +20,7 @@ def test_an_order_is_shuffled_and_still_tells_what_was_quarantined_before(tmp_pa
         [constant | {"unit": n, "path": f"{n}", "row_group": None, "settled": None} for n in range(count)],
         schema=read_plan.PENDING,
     )
-    read_plan.write_order(run.order, pending, np.arange(count) // 10, quarantined=5)
+    write_order(run.order, pending, np.arange(count) // 10, quarantined=5)
     dataset: Any = object()
     plan: Any = None
     assert shuffle.fn(run, ShuffleFiles(seed=1), plan, dataset) is dataset
