@@ -30,7 +30,7 @@ from overnight.tasks.rows import blocks as rows
 from overnight.tasks.shuffle.order import ShuffleFiles
 from overnight.tasks.shuffle.reorder import reorder
 from overnight.tasks.state import read_plan, row_ranges, staged_parts
-from overnight.tasks.state.manifest import UNITS, read_manifest, write_manifest
+from overnight.tasks.state.manifest import UNITS, begin_manifest, read_manifest
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import _groups
 
@@ -45,7 +45,9 @@ MEASURES: staged_parts.Measures = {
 def make(folder: Location, shape: str, count: int) -> None:
     """A manifest of `count` rows, and parts that settle nine tenths of them."""
     per_unit = ROWS_PER_UNIT if shape.startswith("tables") else 1
-    write_manifest(folder / "manifest", units(count // per_unit, per_unit), "digest", None)
+    with begin_manifest(folder / "manifest") as manifest:
+        manifest.add(units(count // per_unit, per_unit))
+        manifest.finish("digest", None)
     with Pool(2) as pool:
         for _ in pool.imap_unordered(_stage, parts(folder / "parts", shape, count), chunksize=8):
             pass

@@ -28,7 +28,7 @@ import yaml
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.runs.attempt import describe_run
-from overnight.tasks.state.manifest import write_manifest
+from overnight.tasks.state.manifest import begin_manifest
 from overnight.tasks.state.run import FORMAT_VERSION, Run
 from overnight.tasks.storage.location import Location
 
@@ -53,7 +53,9 @@ def make(job: Job, count: int) -> int:
     filesystem, state = describe_run(job, "all").state.open_filesystem()
     with tempfile.TemporaryDirectory() as folder:
         units = job.source.units([])
-        write_manifest(Location(f"{folder}/manifest"), units, "digest", None)
+        with begin_manifest(Location(f"{folder}/manifest")) as manifest:
+            manifest.add(units)
+            manifest.finish("digest", None)
         manifest = Path(folder, "manifest").read_bytes()
     run = describe_run(job, "all")
     last = datetime.now(UTC).date() - timedelta(1)

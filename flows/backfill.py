@@ -21,7 +21,7 @@ from prefect import flow, get_run_logger
 from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
 from pydantic import Field
 
-from overnight.flows.backfill_children import Child, Outcome, run_child
+from overnight.flows.backfill_children import ChildRunSpec, Outcome, run_child
 from overnight.flows.backfill_plan import (
     DEFAULT_SELECT,
     Order,
@@ -149,7 +149,7 @@ def _run_all(
             while waiting or under_way:
                 while waiting and len(under_way) < max_concurrent:
                     step = waiting.popleft()
-                    child = Child(
+                    child = ChildRunSpec(
                         job, job_path, request.id, step.partition, step.force, request.reason, request.settings
                     )
                     is_small = not seconds or median(seconds) <= SMALL_SECONDS

@@ -35,7 +35,7 @@ ENDED = [StateType.COMPLETED, StateType.FAILED, StateType.CANCELLED, StateType.C
 
 
 @dataclass(frozen=True)
-class Child:
+class ChildRunSpec:
     """What a child run is told."""
 
     job: Job
@@ -72,7 +72,7 @@ class Outcome:
     error: OvernightError | None = None
 
 
-def run_child(child: Child, is_deployed: bool) -> Outcome:
+def run_child(child: ChildRunSpec, is_deployed: bool) -> Outcome:
     """Runs the partition, here on the Ray that is there or as a run of the job's deployment.
 
     However it ends, and where nobody can tell, that is its own outcome: it stops no other.
@@ -87,7 +87,7 @@ def run_child(child: Child, is_deployed: bool) -> Outcome:
         return Outcome(child.partition, known.status, error=known)
 
 
-def _run_here(child: Child) -> float:
+def _run_here(child: ChildRunSpec) -> float:
     """The seconds that it took. Raises what ended it otherwise."""
     with get_client(sync_client=True) as client:
         flow_run = client.create_flow_run(
@@ -104,7 +104,7 @@ def _run_here(child: Child) -> float:
     return float(receipt["seconds"])
 
 
-def _run_deployed(child: Child) -> float:
+def _run_deployed(child: ChildRunSpec) -> float:
     """The seconds that it took, as the ledger says. Raises what ended it otherwise.
 
     A run of the same backfill that is under way already is waited for instead. When the backfill stops, so does it.
@@ -127,7 +127,7 @@ def _run_deployed(child: Child) -> float:
     raise StageFailed(str(message), failure.get("stage"), failure.get("error_type", ""))
 
 
-def _started(client: SyncPrefectClient, child: Child) -> FlowRun:
+def _started(client: SyncPrefectClient, child: ChildRunSpec) -> FlowRun:
     name = f"{batch_inference.name}/{child.job.name}"
     try:
         deployment = client.read_deployment_by_name(name)
@@ -143,7 +143,7 @@ def _started(client: SyncPrefectClient, child: Child) -> FlowRun:
     )
 
 
-def _under_way(client: SyncPrefectClient, child: Child) -> FlowRun | None:
+def _under_way(client: SyncPrefectClient, child: ChildRunSpec) -> FlowRun | None:
     mine = FlowRunFilter(
         tags=FlowRunFilterTags(all_=child.tags),
         state=FlowRunFilterState(type=FlowRunFilterStateType(not_any_=ENDED)),
@@ -152,7 +152,7 @@ def _under_way(client: SyncPrefectClient, child: Child) -> FlowRun | None:
     return found[0] if found else None
 
 
-def _shown(client: SyncPrefectClient, child: Child) -> TaskRun:
+def _shown(client: SyncPrefectClient, child: ChildRunSpec) -> TaskRun:
     """The task run that stands for the child in the backfill's graph, as Prefect makes one for a flow that is called.
 
     By its partition and start: Prefect counts calls, and a backfill that starts again makes other calls.

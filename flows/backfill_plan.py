@@ -90,7 +90,7 @@ def make_plan(job: Job, request: Request, tell: Callable[[int, int], None] = lam
     return _ordered(entries, chosen, request)
 
 
-def rest_of(job: Job, request: Request, record: dict[str, Any]) -> list[Step]:
+def remaining_partitions(job: Job, request: Request, record: dict[str, Any]) -> list[Step]:
     """The steps of a backfill that began before which are not done: published since, where they were to be."""
     planned = {step["partition"]: step for step in record["partitions"]}
     entries = read_ledger(job, request.start, request.end)
@@ -128,7 +128,7 @@ def planned(
     if record := read_record(job, backfill_id):
         request = request_of(record)
         job = load_job(job_path, request.settings)
-        return job, request, rest_of(job, request, record)
+        return job, request, remaining_partitions(job, request, record)
     if is_resumed:
         raise JobError(f"resume: expected the id of a backfill of {job.name}, found {backfill_id}, which never began.")
     if not start or not end:

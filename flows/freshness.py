@@ -25,7 +25,7 @@ from overnight.flows.ledger.partition_status import Entry, read_ledger
 from overnight.flows.runs.attempt import state_of
 from overnight.flows.runs.prefect_internals import send_logs_and_events
 from overnight.flows.schedule.cron import fires
-from overnight.flows.schedule.deadlines import Due, deadline_after, due_at, due_by, scheduled
+from overnight.flows.schedule.deadlines import Deadline, deadline_after, deadline_of, latest_deadline, scheduled
 from overnight.flows.schedule.partitions import parse_day, resolve_partition
 from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.state import lease
@@ -69,19 +69,19 @@ def freshness(partition: str = "", *, job: str) -> None:
         _check(loaded, due)
 
 
-def _asked(job: Job, partition: str) -> Due:
+def _asked(job: Job, partition: str) -> Deadline:
     moment: datetime = prefect.runtime.flow_run.scheduled_start_time
     if partition.strip() and job.is_dated:
-        return due_by(job, resolve_partition(job, partition, moment, moment))
+        return deadline_of(job, resolve_partition(job, partition, moment, moment))
     resolve_partition(job, partition, moment, moment)
-    return due_at(job, moment)
+    return latest_deadline(job, moment)
 
 
 def _ledger(job: Job, partition: str) -> Location:
     return state_of(job) / ("all" if partition == "all" else f"{job.sink.partition_column}={partition}")
 
 
-def _untold(job: Job, last: Due) -> Iterator[Due]:
+def _untold(job: Job, last: Deadline) -> Iterator[Deadline]:
     """Partitions of earlier deadlines, the oldest first, of which somebody was to be notified and was not."""
     schedule = scheduled(job)
     if not schedule.notify:
@@ -94,10 +94,10 @@ def _untold(job: Job, last: Due) -> Iterator[Due]:
     for partition, fire in partitions.items():
         told = read_json(_ledger(job, partition) / "late.json")
         if told and not told["notified_at"]:
-            yield Due(partition, deadline_after(schedule, fire))
+            yield Deadline(partition, deadline_after(schedule, fire))
 
 
-def _check(job: Job, due: Due) -> None:
+def _check(job: Job, due: Deadline) -> None:
     log = get_run_logger()
     entry = _entry(job, due.partition)
     if entry.receipt:
@@ -116,7 +116,7 @@ def _entry(job: Job, partition: str) -> Entry:
     return next(iter(read_ledger(job, day, day)), Entry(partition, "missing"))
 
 
-def _tell(job: Job, due: Due, entry: Entry, record: Location) -> None:
+def _tell(job: Job, due: Deadline, entry: Entry, record: Location) -> None:
     """Raises the event and sends the notification, unless the record says that this was done."""
     deadline = due.deadline.astimezone(job.timezone)
     late = {

@@ -28,9 +28,9 @@ from prefect.utilities.annotations import freeze
 
 from overnight.flows.batch_inference import batch_inference
 from overnight.flows.deploy.automations import FOLDER, apply_automations, read_automations
-from overnight.flows.deploy.deployments import DEPLOYED, NotDeployed, flow_at
+from overnight.flows.deploy.deployments import DEPLOYED, UndeployedJob, flow_at
 from overnight.flows.deploy.prefect_yaml import PREFECT_FILE, SLUG, PrefectFile, deployable
-from overnight.flows.deploy.server_state import Change, Thing, changes, read_deployments, read_things
+from overnight.flows.deploy.server_state import Change, ServerObject, changes, read_deployments, read_things
 from overnight.flows.deploy.work_pools import apply_limits, apply_work_pool
 from overnight.flows.job.model import Job
 from overnight.tasks.errors import OvernightError
@@ -51,7 +51,7 @@ def deploy(
     refuses.
     """
     file = PrefectFile(prefect_file, job_paths)
-    named = things_of(file, automations)
+    named = expected_server_state(file, automations)
     with get_client(sync_client=True) as client:
         before, deployed = read_things(client, file), read_deployments(client, file.flow_names)
         for pool in file.work_pools:
@@ -67,7 +67,7 @@ def deploy(
         return changes(before, read_things(client, file), named)
 
 
-def things_of(file: PrefectFile, automations: Path = FOLDER) -> list[Thing]:
+def expected_server_state(file: PrefectFile, automations: Path = FOLDER) -> list[ServerObject]:
     """All that the files name."""
     return [
         *(("work pool", pool.name) for pool in file.work_pools),
@@ -135,7 +135,7 @@ def _deployments(job: Job, path: Path) -> list[RunnerDeployment]:
     for entrypoint, when in DEPLOYED.items():
         try:
             schedule = when(job)
-        except NotDeployed:
+        except UndeployedJob:
             continue
         flow = flow_at(entrypoint)
         options: dict[str, Any] = {"schedule": schedule} if schedule else {}

@@ -16,7 +16,7 @@ from overnight.flows.schedule.deadlines import deadline_cron
 When = Callable[[Job], CronSchedule | None]
 
 
-class NotDeployed(Exception):
+class UndeployedJob(Exception):
     """A job has no deployment of this flow, for the reason given."""
 
 
@@ -26,15 +26,15 @@ def at_cron(job: Job) -> CronSchedule | None:
 
 
 def on_request(job: Job) -> None:
-    """Never by itself. Raises `NotDeployed` for a job without dates, which has nothing to fill."""
+    """Never by itself. Raises `UndeployedJob` for a job without dates, which has nothing to fill."""
     if not job.is_dated:
-        raise NotDeployed("its job file has no {partition} in its source")
+        raise UndeployedJob("its job file has no {partition} in its source")
 
 
 def at_deadline(job: Job) -> CronSchedule:
-    """Each day at the deadline, on the job's clock. Raises `NotDeployed` for a job without one."""
+    """Each day at the deadline, on the job's clock. Raises `UndeployedJob` for a job without one."""
     if not (job.schedule and job.schedule.deadline):
-        raise NotDeployed("its job file has no schedule.deadline")
+        raise UndeployedJob("its job file has no schedule.deadline")
     return CronSchedule(cron=deadline_cron(job.schedule), timezone=job.schedule.timezone)
 
 

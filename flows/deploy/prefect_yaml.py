@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from overnight.flows.deploy.deployments import DEPLOYED, NotDeployed, flow_at
+from overnight.flows.deploy.deployments import DEPLOYED, UndeployedJob, flow_at
 from overnight.flows.job.loading import load_job, read_job, relative_paths
 from overnight.flows.job.model import Job
 from overnight.tasks.errors import JobError
@@ -96,7 +96,7 @@ class PrefectFile:
         found = [(schedule["cron"], schedule.get("timezone", "UTC")) for schedule in entry["schedules"]]
         try:
             schedule = DEPLOYED[entry["entrypoint"]](job)
-        except NotDeployed as error:
+        except UndeployedJob as error:
             raise JobError(
                 f"{self.path}: {entry['name']} has a deployment of {entry['entrypoint']}: {error}."
             ) from None
@@ -124,7 +124,7 @@ def _entries(job_path: Path, definitions: Mapping[str, Any]) -> Iterator[dict[st
     for entrypoint, when in DEPLOYED.items():
         try:
             schedule = when(job)
-        except NotDeployed:
+        except UndeployedJob:
             continue
         yield {
             **definitions[entrypoint.rpartition(".")[2]],

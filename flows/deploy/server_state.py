@@ -16,8 +16,8 @@ PAGE = 200
 OURS = "overnight"  # what limits and automations of ours are called, or begin with
 SHOWN = 60  # characters of a value
 
-Thing = tuple[str, str]  # kind and name
-Things = dict[Thing, dict[str, Any]]
+ServerObject = tuple[str, str]  # kind and name
+ServerState = dict[ServerObject, dict[str, Any]]
 
 # Too long to be shown, or perhaps secret: that they changed is all that is told.
 _UNTOLD = frozenset({"form", "job_variables", "trigger", "actions"})
@@ -46,9 +46,9 @@ class Change:
         return {"kind": self.kind, "name": self.name, "done": self.done, "fields": fields}
 
 
-def read_things(client: SyncPrefectClient, file: PrefectFile) -> Things:
+def read_things(client: SyncPrefectClient, file: PrefectFile) -> ServerState:
     """All that the file names, where it is there; and its like that the file does not name."""
-    things: Things = {}
+    things: ServerState = {}
     for pool in file.work_pools:
         try:
             found = client.read_work_pool(pool.name)
@@ -86,7 +86,7 @@ def read_deployments(client: SyncPrefectClient, flow_names: Collection[str]) -> 
     return {f"{flows[deployment.flow_id]}/{deployment.name}": deployment for deployment in found}
 
 
-def changes(before: Things, after: Things, named: Collection[Thing]) -> list[Change]:
+def changes(before: ServerState, after: ServerState, named: Collection[ServerObject]) -> list[Change]:
     """What became of each thing, in the order of `after`; those that nobody names come last, as left alone."""
     found = []
     for kind, name in sorted(after, key=lambda thing: thing not in named):

@@ -16,9 +16,9 @@ from prefect.client.schemas.filters import (
 )
 from prefect.settings import get_current_settings
 
-from overnight.flows.deploy.apply import things_of
+from overnight.flows.deploy.apply import expected_server_state
 from overnight.flows.deploy.prefect_yaml import PREFECT_FILE, PrefectFile
-from overnight.flows.deploy.server_state import Things, read_things
+from overnight.flows.deploy.server_state import ServerState, read_things
 from overnight.flows.doctor.examine import Finding, Level
 from overnight.flows.job.model import Job
 from overnight.tasks.errors import JobError
@@ -74,7 +74,7 @@ def _server(client: SyncPrefectClient, shown: str) -> Iterator[Finding]:
         yield Finding("database", "ok", "the server reaches its database")
 
 
-def _pools(client: SyncPrefectClient, file: PrefectFile, things: Things) -> Iterator[Finding]:
+def _pools(client: SyncPrefectClient, file: PrefectFile, things: ServerState) -> Iterator[Finding]:
     for pool in file.work_pools:
         found = things.get(("work pool", pool.name))
         what = f"work pool {pool.name}"
@@ -117,9 +117,9 @@ def _worker(client: SyncPrefectClient, pool: str, kind: str) -> Finding:
     return Finding("worker", "wrong", told, f"`prefect worker start --pool {pool} --type {kind}`")
 
 
-def _applied(file: PrefectFile, things: Things, job: Job | None) -> Iterator[Finding]:
+def _applied(file: PrefectFile, things: ServerState, job: Job | None) -> Iterator[Finding]:
     for kind in ("concurrency limit", "deployment", "automation"):
-        wanted = [name for of, name in things_of(file) if of == kind]
+        wanted = [name for of, name in expected_server_state(file) if of == kind]
         missing = [name for name in wanted if (kind, name) not in things]
         asleep = [name for name in wanted if _is_asleep(things.get((kind, name), {}))]
         if missing:

@@ -81,7 +81,7 @@ def calendar_markdown(entries: Sequence[Entry]) -> str:
     return "\n".join(lines)
 
 
-def _line(stretch: calendar_view.Stretch) -> str:
+def _line(stretch: calendar_view.PartitionRange) -> str:
     entry = stretch.entries[-1]
     since = f" since {calendar_view.minute(entry.since)} UTC" if entry.since else ""
     why = f": {cell('; '.join(entry.why))}" if entry.why else ""

@@ -1,6 +1,6 @@
 """A job's partitions as a calendar, a row a month and a column a day, and as lists of what is and is not published.
 
-Only the arrangement: `status_view.py` draws it in the terminal, `partition_artifacts.py` in the Prefect UI.
+Only the arrangement: `status_view.py` draws it in the terminal, `artifacts.py` in the Prefect UI.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ class Month:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class PartitionRange:
     """Partitions one after another of which the same is to be said."""
 
     entries: tuple[Entry, ...]
@@ -60,10 +60,10 @@ def count(entries: Sequence[Entry]) -> dict[Status, int]:
     return {status: found[status] for status in STATUSES}
 
 
-def unpublished(entries: Sequence[Entry]) -> list[Stretch]:
+def unpublished(entries: Sequence[Entry]) -> list[PartitionRange]:
     """What is not published, newest first."""
     grouped = groupby(reversed(entries), lambda entry: (entry.status, entry.why, entry.since))
-    return [Stretch(tuple(group)[::-1]) for (status, *_), group in grouped if status != "published"]
+    return [PartitionRange(tuple(group)[::-1]) for (status, *_), group in grouped if status != "published"]
 
 
 def published(entries: Sequence[Entry]) -> list[Entry]:

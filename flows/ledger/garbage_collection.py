@@ -15,13 +15,13 @@ from overnight.flows.job.model import Job
 from overnight.flows.runs.attempt import describe_run
 from overnight.tasks.state import lease
 from overnight.tasks.state.garbage import (
-    Removable,
+    GarbageItem,
     Sizes,
     list_sizes,
+    reason_to_keep,
     removable,
     removable_prepared,
     removable_sample,
-    untouchable,
 )
 from overnight.tasks.state.run import Run, read_json
 
@@ -40,17 +40,17 @@ def clean(
     job_run = describe_run(job, "all")
     sink_names = job_run.sink.names()
 
-    def find(run: Run, files: Sizes) -> tuple[list[Removable], str]:
+    def find(run: Run, files: Sizes) -> tuple[list[GarbageItem], str]:
         """What may go, or why nothing may."""
         receipt = read_json(run.ledger / "receipt.json") if "receipt.json" in files else None
-        if why := untouchable(run, receipt, files):
+        if why := reason_to_keep(run, receipt, files):
             return [], why
         if run.limit_rows:
             return [*removable_sample(run, files), *removable_prepared(run, run.sink.names())], ""
         items = removable(run, receipt, files, keep_receipts, idle_since)
         return [*items, *removable_prepared(run, sink_names)], ""
 
-    def handle(found: tuple[Run, Sizes]) -> tuple[str, list[Removable], str]:
+    def handle(found: tuple[Run, Sizes]) -> tuple[str, list[GarbageItem], str]:
         """The partition, what goes (with `do`: what is gone), and why nothing does."""
         run, files = found
         items, why = find(run, files)
@@ -58,7 +58,7 @@ def clean(
             items, why = [], f"{holder} is at work on it, or died elsewhere: cleaning waits to see"
         if not (items and do):
             return run.partition, items, why
-        removed: list[Removable] = []
+        removed: list[GarbageItem] = []
         try:
             with lease.held(run.ledger, f"clean-{run.attempt}") as token:
                 items, why = find(run, list_sizes(run.ledger))
@@ -105,5 +105,5 @@ def _partition(name: str, column: str) -> str:
     return name if name == "all" else name.removeprefix(f"{column}=") if name.startswith(f"{column}=") else ""
 
 
-def _described(item: Removable) -> dict[str, Any]:
+def _described(item: GarbageItem) -> dict[str, Any]:
     return {name: getattr(item, name) for name in ("partition", "what", "why", "files")} | {"bytes": item.size}

@@ -1,6 +1,6 @@
 """What there is of many partitions, told from a listing and a small file or two each, many at a time.
 
-It knows what the files are and nothing of what they mean for a partition: that is `ledger.py`.
+It knows what the files are and nothing of what they mean for a partition: that is `partition_status.py`.
 """
 
 from collections.abc import Collection, Iterable
@@ -24,7 +24,7 @@ class Found:
     receipt: dict[str, Any] | None
     failure: dict[str, Any] | None
     holder: lease.Holder | None  # who took it and did not give it back; not the publisher, whose work is done
-    is_publishing: bool  # a publish has begun to switch, and is under way or was cut off
+    is_publishing: bool  # a publish has begun to commit, and is under way or was cut off
     newest_generation: str  # an empty string if none was ever begun
     unpublished: dict[str, Any] | None  # the record of the newest generation that has one, if it was not published
 

@@ -11,7 +11,7 @@ from overnight.tasks.errors import JobError
 
 
 @dataclass(frozen=True)
-class Due:
+class Deadline:
     """A partition and the moment by which it is to be published."""
 
     partition: str
@@ -26,7 +26,7 @@ def deadline_cron(schedule: Schedule) -> str:
     return f"{int(minute)} {int(hour)} * * *"
 
 
-def due_at(job: Job, moment: datetime) -> Due:
+def latest_deadline(job: Job, moment: datetime) -> Deadline:
     """The partition of the newest deadline that has passed. Raises `JobError` for a job without one."""
     schedule = scheduled(job)
     fire = last_fire(schedule, moment)
@@ -34,17 +34,17 @@ def due_at(job: Job, moment: datetime) -> Due:
         fire = last_fire(schedule, fire)
     if fire is None:
         raise JobError(f"schedule.cron: nothing of the job {job.name} was due before {moment}.")
-    return Due(resolve_partition(job, None, fire, fire), deadline)
+    return Deadline(resolve_partition(job, None, fire, fire), deadline)
 
 
-def due_by(job: Job, partition: str) -> Due:
+def deadline_of(job: Job, partition: str) -> Deadline:
     """The deadline of a partition that is named: after the last time that the schedule fires on its day."""
     schedule = scheduled(job)
     day = parse_day(partition) - job.offset
     midnight = datetime(day.year, day.month, day.day, tzinfo=job.timezone).astimezone(UTC)
     before = midnight - timedelta(microseconds=1)
     on_the_day = [fire for fire in fires(schedule, before, midnight + timedelta(hours=26)) if day_of(job, fire) == day]
-    return Due(partition, deadline_after(schedule, on_the_day[-1] if on_the_day else midnight))
+    return Deadline(partition, deadline_after(schedule, on_the_day[-1] if on_the_day else midnight))
 
 
 def scheduled(job: Job) -> Schedule:

@@ -19,14 +19,14 @@ LABEL = "overnight.partition"
 
 
 @dataclass(frozen=True)
-class Taken:
+class ResolvedPartition:
     """A partition, and the time it comes from as receipts write it: None where somebody named the partition."""
 
     partition: str
     scheduled_for: str | None = None
 
 
-def own_partition(job: Job, partition: str) -> Taken:
+def own_partition(job: Job, partition: str) -> ResolvedPartition:
     """What the flow run under way takes; `partition` is its parameter. Raises `JobError`.
 
     The flow run is tagged with its job and partition.
@@ -41,6 +41,6 @@ def own_partition(job: Job, partition: str) -> Taken:
         if tags != set(run.tags):
             client.update_flow_run(run.id, tags=sorted(tags)).raise_for_status()
     if partition.strip() or run.expected_start_time is None:
-        return Taken(day)
+        return ResolvedPartition(day)
     moment = run.expected_start_time.astimezone(UTC)
-    return Taken(day, moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
+    return ResolvedPartition(day, moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"))

@@ -80,7 +80,7 @@ def _drawable(text: Text, console: Console) -> Text:
     return text
 
 
-def _show_unpublished(console: Console, stretches: Sequence[calendar_view.Stretch]) -> None:
+def _show_unpublished(console: Console, stretches: Sequence[calendar_view.PartitionRange]) -> None:
     if not stretches:
         return
     console.print("\n[bold]not published[/bold]")

@@ -137,7 +137,7 @@ class Predictor(Leaf):
             return self.batch_size
         return 64 if self.accelerators() else 16
 
-    def batch_told(self) -> str:
+    def describe_batch(self) -> str:
         """What the model is given in one batch, in words."""
         return str(self.forward_batch_size())
 
@@ -157,7 +157,7 @@ class Predictor(Leaf):
         """Calls of `predict` that a worker may have under way, each from a thread of its own."""
         return 1
 
-    def finds_batch_size(self) -> bool:
+    def tunes_batch_size(self) -> bool:
         """Whether the best size is looked for on the sample: where it is left open, and a batch is what a call gets."""
         return self.batch_size == "auto" and self.rows_per_call() == self.forward_batch_size()
 
@@ -184,7 +184,7 @@ class Predictor(Leaf):
         """`load`, for a model each of whose answers costs: a directory in which a run keeps them until its publish."""
         return self.load()
 
-    def warms_up(self) -> bool:
+    def needs_warm_up(self) -> bool:
         """Whether the first call takes longer than the others, so that a trial makes one more."""
         return True
 

@@ -1,7 +1,8 @@
 """Text columns as lists of strings, plain or put into a template, with a clear error for the row that has none.
 
-The one grammar of templates (`prompt`, `system`, `user`): `{column}` is the row's value in that column, as as_text.py
-writes it; `{{` and `}}` are plain braces. Nothing else stands in braces: no formats, no attributes, no indices.
+The one grammar of templates (`prompt`, `system`, `user`): `{column}` is the row's value in that column, as
+`values_as_text.py` writes it; `{{` and `}}` are plain braces. Nothing else stands in braces: no formats, no
+attributes, no indices.
 """
 
 from collections.abc import Iterable

@@ -24,7 +24,7 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor, user_output
 from overnight.tasks.workers.device_errors import is_device_failure, is_out_of_memory
 from overnight.tasks.workers.retry import patiently
-from overnight.tasks.workers.watchdog import Guard
+from overnight.tasks.workers.watchdog import Watchdog
 
 CAREFUL_CALLS = 8  # of a worker started again: more than Ray Data has under way with one, and sends to it again
 BYTES_AT_ONCE = 2**20  # of results that a worker hands on, unless one piece has more
@@ -62,13 +62,13 @@ class Worker:
         self._label = f"inference {predictor.name or predictor.kind}"
         self._source = f"infer {predictor.shown_name()}{' (trial)' if is_trial else ''}"
         self._is_trial = is_trial
-        self.guard = Guard(run, "infer", self._label, pace)
+        self.guard = Watchdog(run, "infer", self._label, pace)
         is_restarted = was_restarted() if is_restarted is None else is_restarted
         self._careful_calls = CAREFUL_CALLS if is_restarted and not is_trial else 0
         if self._careful_calls:
             supervisor.report(run, "infer", f"{self._label}: a worker died and was started again")
         self._one_by_one = threading.Lock() if self._careful_calls else contextlib.nullcontext()
-        self._clock = SharedClock()
+        self._clock = ConcurrentTimer()
         self._bytes_at_once = 0 if is_slow else BYTES_AT_ONCE
         # A trial has only the source's columns, and is to run the model whatever they hold.
         self._where = Expression(predictor.where) if predictor.where and not is_trial else None
@@ -118,7 +118,7 @@ class Worker:
             none = {self._prefix + column.name: pa.nulls(len(live), column.type) for column in self._columns}
             return result.Outcome(none)
         made = self._in_calls(live.take(chosen), self._predictor.rows_per_call())
-        columns = {name: blocks.scattered(column, chosen, len(live)) for name, column in made.columns.items()}
+        columns = {name: blocks.scatter(column, chosen, len(live)) for name, column in made.columns.items()}
         return result.Outcome(columns, failed={int(chosen[row]): error for row, error in made.failed.items()})
 
     def _in_calls(self, live: pa.Table, at_once: int) -> result.Outcome:
@@ -173,7 +173,7 @@ class PreparingWorker(Worker):
         return self._prepare(block, careful=careful)
 
 
-class SharedClock:
+class ConcurrentTimer:
     """Seconds of a device that several calls share: while two calls run, half of each second counts for each."""
 
     def __init__(self) -> None:

@@ -48,7 +48,7 @@ def opened(
         raise RowError(f"{expected}, found {start} and do not decode: {error.strerror or error}") from error
 
 
-def refuse_cut(stream: Any, container: Any, content: bytes, seconds: float, expected: str) -> None:
+def require_complete_file(stream: Any, container: Any, content: bytes, seconds: float, expected: str) -> None:
     """Raises `RowError` where much less was decoded than the file says that it holds."""
     declared = _declared_seconds(stream, container, content)
     if seconds < WHOLE * declared:

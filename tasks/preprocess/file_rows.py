@@ -13,15 +13,15 @@ from overnight.tasks.rows.tensors import Column
 
 
 @dataclass(frozen=True)
-class Made:
+class FileRows:
     """The rows made of a file: what is appended to its `row_id` for each, and its columns."""
 
     suffixes: Sequence[object]
     columns: Mapping[str, Sequence[Any]]
 
 
-def made_of_each(
-    table: pa.Table, column: str, what: str, kinds: pa.Schema, make: Callable[[bytes], Made]
+def expand_files(
+    table: pa.Table, column: str, what: str, kinds: pa.Schema, make: Callable[[bytes], FileRows]
 ) -> result.Outcome:
     """The rows that `make` makes of each file in `column`, whose columns have the types of `kinds`, null for arrays.
 

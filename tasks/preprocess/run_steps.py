@@ -17,7 +17,7 @@ from overnight.tasks.state.stream import Read
 from overnight.tasks.workers import user_output
 from overnight.tasks.workers.retry import patiently
 from overnight.tasks.workers.supervisor import report_quarantined
-from overnight.tasks.workers.watchdog import Guard
+from overnight.tasks.workers.watchdog import Watchdog
 
 WARM_UP_SECONDS = 1.0
 READ_WARM_UP_SECONDS = 3.0  # libraries are imported and connections opened by it
@@ -34,7 +34,7 @@ def run_steps(
     the block may have killed a worker before; None: that is not known here, as in a Ray task, and the supervisor is
     asked.
     """
-    guard = Guard(run, "preprocess", "preprocess", pace)
+    guard = Watchdog(run, "preprocess", "preprocess", pace)
     size = _rows_at_once(block, steps)
     pieces = (block[start : start + size] for start in range(0, len(block), size))
     with guard.at(block) if careful is None else contextlib.nullcontext(careful) as is_careful:
@@ -83,7 +83,7 @@ def _first_rows(read: Read, run: Run, count: int) -> pa.Table:
 
 def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
     """`block` after every step, tried before the stream starts. Quick steps do it twice: the first time warms up."""
-    guard = Guard(run, "preprocess", "preprocess sample", 0)
+    guard = Watchdog(run, "preprocess", "preprocess sample", 0)
 
     def tried(careful: bool) -> pa.Table:
         return guard.run(block, lambda piece: _apply(piece, steps, run), careful)

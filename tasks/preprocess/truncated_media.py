@@ -1,7 +1,7 @@
 """Whether a sound or video file is all there, by what its container says of its own length or end.
 
 FFmpeg takes what there is of a file. What a container does not say (MP3 without a Xing header, live recordings), nobody
-knows here: then only the seconds that were decoded tell, see `media.py`.
+knows here: then only the seconds that were decoded tell, see `ffmpeg.py`.
 """
 
 import struct

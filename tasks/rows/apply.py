@@ -16,13 +16,13 @@ from overnight.tasks.rows import nested_rows
 from overnight.tasks.rows.blocks import (
     IDENTITY,
     LIVE,
+    drop_live_columns,
     error_message,
     filtered,
     live_rows,
     measured,
     noted_left_out,
-    scattered,
-    settled_only,
+    scatter,
     with_column,
     with_errors,
     with_outputs,
@@ -44,7 +44,7 @@ def apply(block: pa.Table, stage: str, work: Work, clock: Callable[[], float] = 
     block = block.combine_chunks()
     rows, places = live_rows(block)
     if not len(rows):
-        return settled_only(block)
+        return drop_live_columns(block)
     done = _isolated(rows, work, stage)
     for name in IDENTITY:
         done.columns.pop(name, None)
@@ -54,13 +54,13 @@ def apply(block: pa.Table, stage: str, work: Work, clock: Callable[[], float] = 
     else:
         block = _one_each(block, places, done, stage)
     block = measured(block, np.unique(places), stage, clock() - started, size)
-    return block if (block["__state"].to_numpy() == LIVE).any() else settled_only(block)
+    return block if (block["__state"].to_numpy() == LIVE).any() else drop_live_columns(block)
 
 
 def _one_each(block: pa.Table, live: np.ndarray, done: "_Done", stage: str) -> pa.Table:
     """`block` after work on its live rows, each of which is one still."""
     for name, column in done.columns.items():
-        block = with_column(block, name, scattered(column, live, len(block)))
+        block = with_column(block, name, scatter(column, live, len(block)))
     if done.keep is not None and not done.keep.all():
         block = filtered(block, live[~done.keep])
     return with_errors(block, {int(live[row]): error for row, error in done.failed.items()}, stage)

@@ -117,7 +117,7 @@ def left_out(block: pa.Table) -> list[str]:
 def with_outputs(block: pa.Table, table: pa.Table, places: np.ndarray) -> pa.Table:
     """`block` with the output rows `table`, each of the source row at its place; places ascend."""
     column = nested_rows.packed(table, np.bincount(places, minlength=len(block)))
-    return with_column(settled_only(block), nested_rows.COLUMN, column)
+    return with_column(drop_live_columns(block), nested_rows.COLUMN, column)
 
 
 def with_hidden(data: pa.Table, units: np.ndarray, row_numbers: np.ndarray) -> pa.Table:
@@ -157,10 +157,10 @@ def filtered(block: pa.Table, places: np.ndarray) -> pa.Table:
 def quarantine(block: pa.Table, error: Exception, stage: str) -> pa.Table:
     """`block` with its live rows quarantined for one reason, without having been worked on."""
     live = np.flatnonzero(block["__state"].to_numpy() == LIVE)
-    return settled_only(with_errors(block, {int(row): error for row in live}, stage))
+    return drop_live_columns(with_errors(block, {int(row): error for row in live}, stage))
 
 
-def settled_only(block: pa.Table) -> pa.Table:
+def drop_live_columns(block: pa.Table) -> pa.Table:
     """A block without live rows, of which nothing is left but what they are and how they ended.
 
     Its data columns go, for they may still be of the type that another block's have left behind.
@@ -183,7 +183,7 @@ def seconds_a_row(block: pa.Table, stage: str) -> float:
     return float(seconds.mean()) if len(seconds) else 0.0
 
 
-def scattered(values: Column, places: np.ndarray, length: int) -> pa.Array | pa.ChunkedArray:
+def scatter(values: Column, places: np.ndarray, length: int) -> pa.Array | pa.ChunkedArray:
     """A column of `length` rows with `values` at these places, which ascend, and nulls elsewhere."""
     column = values if isinstance(values, pa.ChunkedArray) else to_arrow(values)
     if len(places) == length:

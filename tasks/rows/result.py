@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.errors import ContractError
-from overnight.tasks.rows.blocks import scattered
+from overnight.tasks.rows.blocks import scatter
 from overnight.tasks.rows.tensors import Column, to_arrow
 
 SUFFIX = "__suffix"
@@ -54,7 +54,7 @@ def several(
 def one_each(outcome: Outcome, count: int) -> Outcome:
     """The outcome of `several` where `count` rows became one each, or failed: the same rows with other columns."""
     made_of = np.asarray(outcome.made_of)
-    columns = {name: scattered(to_arrow(v), made_of, count) for name, v in outcome.columns.items() if name != SUFFIX}
+    columns = {name: scatter(to_arrow(v), made_of, count) for name, v in outcome.columns.items() if name != SUFFIX}
     return Outcome(columns, failed=outcome.failed)
 
 

@@ -16,7 +16,7 @@ Receipt = Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
-class Removable:
+class GarbageItem:
     """Something to remove, in this order of `places`; `size` in bytes. Cut off in between, the rest can still go."""
 
     partition: str
@@ -38,14 +38,14 @@ def list_sizes(location: Location) -> dict[str, int]:
     return {path[len(root) + 1 :]: int(info["size"] or 0) for path, info in filesystem.find(root, detail=True).items()}
 
 
-def untouchable(run: Run, receipt: Receipt, files: Sizes) -> str:
+def reason_to_keep(run: Run, receipt: Receipt, files: Sizes) -> str:
     """Why nothing of the partition may be removed, or an empty string. `files` are those of `run.ledger`."""
     if "publishing.json" in files and not run.limit_rows:
         return "its publish was cut off; the next run completes it or takes it back"
     return f"published by another job, {receipt['job']!r}" if receipt and receipt["job"] != run.job else ""
 
 
-def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle_since: str) -> list[Removable]:
+def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle_since: str) -> list[GarbageItem]:
     """In the order of removal. `files` are those of `run.ledger`, `receipt` is the newest of the partition.
 
     A generation that could be resumed is among them if its last attempt began before `idle_since` (as attempts are
@@ -64,7 +64,7 @@ def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle
     return found
 
 
-def removable_sample(run: Run, files: Sizes) -> list[Removable]:
+def removable_sample(run: Run, files: Sizes) -> list[GarbageItem]:
     """All that `--limit-rows` left of a partition: published rows, then the ledger, whose `files` say they are ours."""
     entries = sorted({path.split("/")[0] for path in files} - {"lease"})
     if not entries:
@@ -72,21 +72,21 @@ def removable_sample(run: Run, files: Sizes) -> list[Removable]:
     published = list_sizes(run.target)
     places = (run.target, *(run.ledger / name for name in entries))
     sizes = [*published.values(), *(size for path, size in files.items() if not path.startswith("lease/"))]
-    return [Removable(run.partition, "samples", "made with --limit-rows", places, len(sizes), sum(sizes))]
+    return [GarbageItem(run.partition, "samples", "made with --limit-rows", places, len(sizes), sum(sizes))]
 
 
-def removable_prepared(run: Run, sink_names: list[str]) -> list[Removable]:
+def removable_prepared(run: Run, sink_names: list[str]) -> list[GarbageItem]:
     """What runs of the partition were about to publish when they died, among the names in the sink."""
     found = []
     for name in sink_names:
         if name.startswith(f"_publishing-{run.partition}-"):
             sizes = list_sizes(run.sink / name)
             why = "prepared by a run that died before it published"
-            found.append(Removable(run.partition, name, why, (run.sink / name,), len(sizes), sum(sizes.values())))
+            found.append(GarbageItem(run.partition, name, why, (run.sink / name,), len(sizes), sum(sizes.values())))
     return found
 
 
-def _generations(run: Run, files: Sizes, current: str, idle_since: str) -> Iterator[Removable]:
+def _generations(run: Run, files: Sizes, current: str, idle_since: str) -> Iterator[GarbageItem]:
     """Oldest first: were a newer one to go before, a run would take an older one of its settings for resumable."""
     names = sorted({path.split("/")[1] for path in files if path.startswith("generations/")})
     resumable = unfinished_generation(run.ledger, run.fingerprint) if set(names) - {current} else None
@@ -114,7 +114,7 @@ def _generations(run: Run, files: Sizes, current: str, idle_since: str) -> Itera
         yield replace(found, places=(run.ledger / home / "generation.json", *found.places))
 
 
-def _receipts(run: Run, files: Sizes, current: str, keep: int) -> Iterator[Removable]:
+def _receipts(run: Run, files: Sizes, current: str, keep: int) -> Iterator[GarbageItem]:
     receipts = sorted(path for path in files if path.startswith("receipts/") and path.endswith(".json"))
     old = [path for path in receipts[:-keep] if path != f"receipts/{current}.json"]
     there = set(run.target.names()) if old else set()
@@ -127,7 +127,7 @@ def _receipts(run: Run, files: Sizes, current: str, keep: int) -> Iterator[Remov
         yield _some(run, "receipts", f"older than the newest {keep}", unneeded, files)
 
 
-def _leases(run: Run, files: Sizes) -> Iterator[Removable]:
+def _leases(run: Run, files: Sizes) -> Iterator[GarbageItem]:
     """Leases below the newest, whose number must stay: it is the fencing token of the next run's predecessor."""
     tokens = {path: path.split("/")[1].split(".")[0] for path in files if path.startswith("lease/")}
     numbers = {path: int(token) for path, token in tokens.items() if token.isdecimal()}
@@ -136,15 +136,15 @@ def _leases(run: Run, files: Sizes) -> Iterator[Removable]:
         yield _some(run, "lease", "of runs that ended", old, files)
 
 
-def _tree(run: Run, what: str, why: str, files: Sizes) -> Removable:
+def _tree(run: Run, what: str, why: str, files: Sizes) -> GarbageItem:
     sizes = [size for path, size in files.items() if path.startswith(f"{what}/")]
-    return Removable(run.partition, what, why, (run.ledger / what,), len(sizes), sum(sizes))
+    return GarbageItem(run.partition, what, why, (run.ledger / what,), len(sizes), sum(sizes))
 
 
-def _some(run: Run, what: str, why: str, paths: list[str], files: Sizes) -> Removable:
+def _some(run: Run, what: str, why: str, paths: list[str], files: Sizes) -> GarbageItem:
     places = tuple(run.ledger / path for path in paths)
-    return Removable(run.partition, what, why, places, len(paths), sum(files[path] for path in paths))
+    return GarbageItem(run.partition, what, why, places, len(paths), sum(files[path] for path in paths))
 
 
-def _filled(item: Removable) -> list[Removable]:
+def _filled(item: GarbageItem) -> list[GarbageItem]:
     return [item] if item.files else []

@@ -32,7 +32,7 @@ UNITS = pa.schema(
 
 
 @dataclass
-class Census:
+class ListingDigest:
     """What passes of a listing tells in the end, so that nobody has to keep it: their number, digest, newest change."""
 
     count: int = 0
@@ -57,9 +57,9 @@ class Census:
         return str(self._sha.hexdigest())
 
 
-def census(files: Iterable[File]) -> Census:
+def census(files: Iterable[File]) -> ListingDigest:
     """Of all the files, one after another."""
-    found = Census()
+    found = ListingDigest()
     for _ in found.of(files):
         pass
     return found
@@ -124,13 +124,6 @@ def begin_manifest(location: Location) -> Iterator[ManifestWriter]:
             yield manifest
         finally:
             manifest.close()  # else it would write to the closed file when it is collected
-
-
-def write_manifest(location: Location, units: pa.Table, inputs: str, schema: pa.Schema | None) -> None:
-    """The manifest of units that are at hand, as `ManifestWriter` writes it."""
-    with begin_manifest(location) as manifest:
-        manifest.add(units)
-        manifest.finish(inputs, schema)
 
 
 def read_schema(location: Location) -> pa.Schema | None:

@@ -46,16 +46,6 @@ def pack(sizes: np.ndarray) -> np.ndarray:
     return blocks
 
 
-def write_order(location: Location, pending: pa.Table, blocks: np.ndarray, quarantined: int = 0) -> None:
-    """Writes `pending` (schema `PENDING`, in reading order) with the block of each unit, ascending.
-
-    `quarantined`: how many rows of the partition earlier attempts quarantined.
-    """
-    settled_rows = rows_in(pending["settled"].combine_chunks())
-    left = None if pending["rows"].null_count else pending["rows"].to_numpy() - settled_rows
-    stream_order(location, [pending], blocks, pending["size"].to_numpy(), left, quarantined)
-
-
 def stream_order(
     location: Location,
     pending: Iterable[pa.Table],
@@ -64,9 +54,12 @@ def stream_order(
     rows_left: np.ndarray | None,
     quarantined: int,
 ) -> None:
-    """As `write_order`, of units that come in tables of any length, of which no more than a block is held.
+    """Write `pending` (schema `PENDING`, in reading order) with the block of each unit, ascending.
 
-    sizes, rows_left: of each unit, the second without what is settled; None where nobody knows all of them.
+    The tables may have any length; no more than a block is held.
+
+    sizes, rows_left: of each unit, the second without what is settled, or None if not all of them are known.
+    quarantined: how many rows of the partition earlier attempts quarantined.
     """
     bounds = np.append(np.zeros(min(len(blocks), 1), np.int64), np.flatnonzero(blocks[1:] != blocks[:-1]) + 1)
     rows = [None] * len(bounds) if rows_left is None else np.add.reduceat(rows_left, bounds, dtype=int).tolist()

@@ -42,7 +42,7 @@ class _Case:
     condemned: dict[int, Reason] = field(default_factory=dict)
 
 
-class Suspects:
+class PoisonRowTracker:
     """The record of one run."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import QUARANTINE
 from overnight.tasks.workers import forked_process
-from overnight.tasks.workers.poison_rows import Suspects
+from overnight.tasks.workers.poison_rows import PoisonRowTracker
 from overnight.tasks.workers.run_log import RunLog
 
 DETAILS_AT_ONCE = 100  # rows whose reasons are told, of those that a block loses
@@ -65,7 +65,7 @@ class QuarantineLimit:
         )
 
 
-class Supervisor(Suspects):
+class Supervisor(PoisonRowTracker):
     """What the actor knows. `incidents`: what happened to workers, by stage, for the receipt. `ends`: END rows read."""
 
     def __init__(self) -> None:

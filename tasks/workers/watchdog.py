@@ -29,7 +29,7 @@ STANDARD_ERROR = 2  # which Ray turns into the log of the worker
 Work = Callable[[pa.Table], pa.Table]
 
 
-class Guard:
+class Watchdog:
     """Runs a stage's work on blocks in this process. `pace`: seconds a row as measured on a sample, 0 if unknown."""
 
     def __init__(self, run: Run, stage: str, label: str, pace: float) -> None:

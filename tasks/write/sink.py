@@ -1,4 +1,4 @@
-"""What a sink declares, and the moments of a publish: prepare, then switch, and tidy up.
+"""What a sink declares, and the moments of a publish: prepare, then commit, and tidy up.
 
 A sink gives a partition's staged rows to readers. It knows nothing of checks and receipts: `publish.py` does, which
 calls its verbs for a run that holds the partition's lease. A process may die between any two of them, and in the middle
@@ -97,7 +97,7 @@ class Sink(Leaf):
         """
 
     @abc.abstractmethod
-    def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
+    def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         """The one moment: what is prepared becomes the partition, in the place of the `old` files.
 
         `old`: paths below the sink. Raises `LeaseLost` where it finds, before that moment, that a later run has taken
@@ -105,23 +105,23 @@ class Sink(Leaf):
         """
 
     @abc.abstractmethod
-    def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
+    def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         """Whether `run`, which was cut off, had its moment. If not, it cannot have it any more.
 
-        `files` and `old`, paths below the sink, are what `switch` was called with.
+        `files` and `old`, paths below the sink, are what `commit` was called with.
         """
 
     @abc.abstractmethod
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
-        """After the switch: removes what neither readers nor earlier versions need. May be called twice."""
+        """After the commit: removes what neither readers nor earlier versions need. May be called twice."""
 
     def version(self, run: Run) -> dict[str, Any]:
-        """What the receipt gains by the switch: the version of the table that it made, where there is such a thing."""
+        """What the receipt gains by the commit: the version of the table that it made, where there is such a thing."""
         return {}
 
     @abc.abstractmethod
     def discard(self, run: Run) -> None:
-        """Removes what `run` prepared, where it did not switch to it. May be called twice."""
+        """Removes what `run` prepared, if it did not commit it. May be called twice."""
 
 
 class DirectorySink(Sink):

@@ -48,7 +48,7 @@ class Failed:
         return f"{count} of the trial failed, the first, {first['row_id']}, with {error}"
 
 
-class Trying:
+class ModelTrial:
     """Loads a model and then tries it, as a Ray actor or in a forked process. It may be started again at any time."""
 
     def __init__(self, predictor: Predictor, run: Run) -> None:
@@ -86,30 +86,30 @@ class Trying:
         if not len(sample):
             return None
         with worker.guard.at(sample) as careful:
-            for _ in range(2 if self._predictor.warms_up() else 1):
+            for _ in range(2 if self._predictor.needs_warm_up() else 1):
                 started = time.perf_counter()
                 done = worker.run(sample, careful)
                 seconds = time.perf_counter() - started
             good, _ = blocks.live_rows(sample.filter(pa.array(done["__state"].to_numpy() == blocks.LIVE)))
             if not len(good):
-                return Failed(blocks.settled_only(done))
+                return Failed(blocks.drop_live_columns(done))
             size, seconds = None, seconds / len(good)
             # Not where a process died at this before: it may have been of a batch too large.
-            if self._predictor.finds_batch_size() and not careful and not worker.is_short_of_memory:
+            if self._predictor.tunes_batch_size() and not careful and not worker.is_short_of_memory:
                 size, seconds = _best_batch(worker, good, seconds, rows_to_do)
         columns = pa.schema([field for field in blocks.live_rows(done)[0].schema if field.name in worker.made])
         return Trial(seconds, _own_memory(), size, columns)
 
 
-def loaded(predictor: Predictor, run: Run) -> Trying:
-    """For a forked process: a model that is loaded there. Raises as `Trying.load`."""
-    trying = Trying(predictor, run)
+def loaded(predictor: Predictor, run: Run) -> ModelTrial:
+    """For a forked process: a model that is loaded there. Raises as `ModelTrial.load`."""
+    trying = ModelTrial(predictor, run)
     trying.load()
     return trying
 
 
 def on_forked(begun: Begun, sample: pa.Table, rows_to_do: float) -> Trial | Failed | None:
-    """`Trying.on` in a forked process, in which its model was begun to be `loaded`. Raises `ProcessDied`, too."""
+    """`ModelTrial.on` in a forked process, in which its model was begun to be `loaded`. Raises `ProcessDied`, too."""
     [trial] = Forked(begun, supervisor.ask).call("on", sample, rows_to_do)
     found: Trial | Failed | None = trial
     return replace(found, memory=found.memory + MEMORY_BESIDE) if isinstance(found, Trial) else found

@@ -10,7 +10,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from overnight.tasks.errors import JobError, StageFailed, find_cause
-from overnight.tasks.infer.autotune.trial import Failed, Trial, Trying, loaded, on_forked
+from overnight.tasks.infer.autotune.trial import Failed, ModelTrial, Trial, loaded, on_forked
 from overnight.tasks.infer.predictor import Predictor, imports
 from overnight.tasks.resources.plan import Plan, Pool
 from overnight.tasks.state.run import Run
@@ -57,7 +57,7 @@ def _begin(model: Predictor, run: Run, pool: Pool, is_early: bool) -> Any:
         return Begun(partial(loaded, model, run), is_quiet=is_early)  # early: by the process with the terminal
     reserves = {"num_cpus": 0, **_beside_cpus()} if is_early else pool.remote_arguments()
     again = {"max_restarts": MAX_TRIES - 1, "max_task_retries": MAX_TRIES - 1}
-    actor = ray.remote(Trying).options(**reserves, **again).remote(model, run)
+    actor = ray.remote(ModelTrial).options(**reserves, **again).remote(model, run)
     actor.loaded.remote()
     return actor
 
@@ -65,7 +65,7 @@ def _begin(model: Predictor, run: Run, pool: Pool, is_early: bool) -> Any:
 def tried(
     run: Run, model: Predictor, pool: Pool, sample: pa.Table, rows_to_do: float, begun: Any
 ) -> Trial | Failed | None:
-    """`Trying.on` in a process that ends with it and frees its device; with a worker's reservation if not `begun`.
+    """`ModelTrial.on` in a process that ends with it and frees its device; with a worker's reservation if not `begun`.
 
     Once: a model that took rows of these columns in an earlier partition of a backfill takes them again.
     """

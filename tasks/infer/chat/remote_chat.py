@@ -55,10 +55,10 @@ class RemoteChat(ChatSettings):
     def calls_at_once(self) -> int:
         return math.ceil(self.max_concurrent_requests / self.forward_batch_size()) + 1
 
-    def finds_batch_size(self) -> bool:
+    def tunes_batch_size(self) -> bool:
         return False
 
-    def warms_up(self) -> bool:
+    def needs_warm_up(self) -> bool:
         return False
 
     @abc.abstractmethod

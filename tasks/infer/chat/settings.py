@@ -2,7 +2,7 @@
 
 In: the columns that `system` and `user` name. Out: `generated_text`; `prompt_tokens`, `completion_tokens` (int64, the
 end token included); `finish_reason` (string: stop where the model ended, length where `max_new_tokens` did). With
-`output_schema` also `structured_output`, of the type that the schema says (see answer_schema.py): a row whose answer
+`output_schema` also `structured_output`, of the schema's type (see structured_output.py): a row whose answer
 does not fit is quarantined with the reason.
 
 This file does not know who answers.

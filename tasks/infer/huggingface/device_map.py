@@ -33,7 +33,7 @@ MaxMemory = Annotated[
 _folders: list[tempfile.TemporaryDirectory] = []  # as long as their models: they go with the process
 
 
-class Placed(Protocol):
+class DeviceMapSettings(Protocol):
     """The settings that say where a model is to be."""
 
     @property
@@ -55,7 +55,7 @@ def refuse_unreserved(device_map: Any, accelerators: Mapping[str, float]) -> Non
         )
 
 
-def on_devices(checkpoint: Checkpoint, auto_class: Any, settings: Placed) -> tuple[Any, "torch.device"]:
+def load_on_devices(checkpoint: Checkpoint, auto_class: Any, settings: DeviceMapSettings) -> tuple[Any, "torch.device"]:
     """The model in evaluation mode, and the device to which its inputs go."""
     device = settings.torch_device()
     if settings.device_map is None:

@@ -35,20 +35,22 @@ def image_calls(accelerators: Mapping[str, float]) -> int:
 
 
 def placed(model: Any, device: "torch.device") -> Any:
-    """The model on its device, in the layout in which images come to it there; see `Uploads`."""
+    """The model on its device, in the layout in which images come to it there; see `DeviceTransfer`."""
     import torch
 
     return model.to(device) if device.type == "cpu" else model.to(device, memory_format=torch.channels_last)
 
 
-def image_function(checkpoint: Checkpoint, device: "torch.device", forward: Forward) -> Callable[[np.ndarray], Any]:
+def build_image_encoder(
+    checkpoint: Checkpoint, device: "torch.device", forward: Forward
+) -> Callable[[np.ndarray], Any]:
     """A function of images that gives `forward` of their pixel values, as a float32 tensor on the CPU.
 
     `forward` takes float32 N x 3 x H x W on the device, all of one size, and gives N x D.
     """
     import torch
 
-    uploads = Uploads(device)
+    uploads = DeviceTransfer(device)
     pixel_values = _pixel_function(checkpoint, device, uploads.copy)
 
     def run(images: np.ndarray) -> "torch.Tensor":
@@ -128,7 +130,7 @@ def _pixel_function(
     return pixel_values
 
 
-class Uploads:
+class DeviceTransfer:
     """Arrays on their way to a device: on a CPU's they stay where they are.
 
     Each thread has its own stream there, beside which the others' go on, and its own pinned memory, from which a device

@@ -30,7 +30,9 @@ def token_batches(lengths: Sequence[int], tokens: int | None, rows: int) -> Iter
         start += count
 
 
-def by_length(encoded: Sequence[Encoded], tokens: int | None, rows: int, run: Callable[..., np.ndarray]) -> np.ndarray:
+def batches_by_length(
+    encoded: Sequence[Encoded], tokens: int | None, rows: int, run: Callable[..., np.ndarray]
+) -> np.ndarray:
     """What `run` makes of texts, a row each and in their order, called with a list of texts that are alike in length.
 
     tokens, rows: as for `token_batches`.

@@ -20,7 +20,7 @@ class PretrainedPredictor(Predictor):
 
 
 class TextPredictor(PretrainedPredictor):
-    """One whose texts go to the model by length; see token_batches.py."""
+    """One whose texts go to the model by length; see length_bucketing.py."""
 
     text_column: str
 
@@ -36,6 +36,6 @@ class TextPredictor(PretrainedPredictor):
             return None
         return DEVICE_TOKENS if self.accelerators() else CPU_TOKENS
 
-    def batch_told(self) -> str:
+    def describe_batch(self) -> str:
         budget, window = self.token_budget(), f"of {self.rows_per_call()} sorted by length"
         return f"texts that fill {budget:,} tokens, {window}" if budget else f"{self.batch_size} texts, {window}"

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from overnight.tasks.infer.chat.local_chat import LocalChat
 from overnight.tasks.infer.huggingface import model_location
-from overnight.tasks.infer.huggingface.device_map import on_devices
+from overnight.tasks.infer.huggingface.device_map import load_on_devices
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.rows.result import Outcome
@@ -31,7 +31,7 @@ class Chat(LocalChat):
         tokenizer = checkpoint.load(AutoTokenizer, padding_side="left")
         roles = ["user"] if self.system is None else ["system", "user"]
         self.refuse_template(checkpoint, tokenizer, [{"role": role, "content": "text"} for role in roles])
-        model, device = on_devices(checkpoint, AutoModelForCausalLM, self)
+        model, device = load_on_devices(checkpoint, AutoModelForCausalLM, self)
         generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
 
         def predict(batch: Batch) -> Outcome:

@@ -14,7 +14,7 @@ from pydantic import Field
 from overnight.tasks.infer.chat.local_chat import LocalChat
 from overnight.tasks.infer.chat.settings import Message
 from overnight.tasks.infer.huggingface import model_location
-from overnight.tasks.infer.huggingface.device_map import on_devices
+from overnight.tasks.infer.huggingface.device_map import load_on_devices
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.huggingface.image_inputs import require_image
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
@@ -53,7 +53,7 @@ class ImageCaptioning(LocalChat):
         roles = ["user"] if self.system is None else ["system", "user"]
         example = [_with_parts({"role": role, "content": "text"}) for role in roles]
         self.refuse_template(checkpoint, processor, example)
-        model, device = on_devices(checkpoint, AutoModelForImageTextToText, self)
+        model, device = load_on_devices(checkpoint, AutoModelForImageTextToText, self)
         generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
         takes = inspect.signature(model.forward).parameters
 

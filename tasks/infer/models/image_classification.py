@@ -1,6 +1,6 @@
 """Image classification with any transformers model that does it.
 
-In: `image`, uint8 H x W x 3. Out: the columns of `labels.py`; confidences are softmax probabilities. Size and
+In: `image`, uint8 H x W x 3. Out: the columns of `class_labels.py`; confidences are softmax probabilities. Size and
 normalisation are those of the model's own files.
 """
 
@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.class_labels import TopK, labelled
-from overnight.tasks.infer.huggingface.image_inputs import image_calls, image_function, placed
+from overnight.tasks.infer.huggingface.image_inputs import build_image_encoder, image_calls, placed
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
@@ -33,7 +33,9 @@ class ImageClassification(PretrainedPredictor):
         checkpoint = model_location.find(self.model)
         model, _ = checkpoint.weights(AutoModelForImageClassification, self.dtype)
         model = placed(model, device)
-        logits = image_function(checkpoint, device, lambda pixels: model(pixel_values=pixels.to(model.dtype)).logits)
+        logits = build_image_encoder(
+            checkpoint, device, lambda pixels: model(pixel_values=pixels.to(model.dtype)).logits
+        )
         labels = model.config.id2label
 
         def predict(batch: Batch) -> dict:

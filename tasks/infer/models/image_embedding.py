@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
-from overnight.tasks.infer.huggingface.image_inputs import image_calls, image_function, placed
+from overnight.tasks.infer.huggingface.image_inputs import build_image_encoder, image_calls, placed
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
@@ -48,7 +48,7 @@ class ImageEmbedding(PretrainedPredictor):
                 raise checkpoint.unusable(f"expected one vector an image, found {shape}. Use kind: python for it")
             return embedding
 
-        embed = image_function(checkpoint, device, forward)
+        embed = build_image_encoder(checkpoint, device, forward)
 
         def predict(batch: Batch) -> dict:
             return {"embedding": embed(batch["image"]).numpy()}

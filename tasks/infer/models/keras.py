@@ -1,6 +1,6 @@
 """Any Keras 3 model, on its torch or JAX backend.
 
-In: `columns`, as `plain_arrays.py` gives them, for the model's inputs in their order. Out: the model's outputs, as
+In: `columns`, as `array_io.py` gives them, for the model's inputs in their order. Out: the model's outputs, as
 `outputs` names them, else `output`, or by the names of a dict. Loading a file runs none of its code: a model with
 lambda layers is refused. Needs `pip install 'overnight[keras]'`, for the JAX backend `'overnight[jax]'`.
 """

@@ -1,6 +1,6 @@
 """Any ONNX model, by onnxruntime.
 
-In: `columns`, as `plain_arrays.py` gives them, for the model's inputs in their order; numbers are converted to the
+In: `columns`, as `array_io.py` gives them, for the model's inputs in their order; numbers are converted to the
 types that the model names. Out: the model's outputs under their own names, or those that `outputs` gives them.
 
 The first of onnxruntime's providers for the accelerator that the worker reserves runs the model; a worker without one

@@ -1,7 +1,7 @@
 """Text classification (sentiment, topic, ...) with any transformers model that does it.
 
-In: `text_column`, strings. Out: the columns of `labels.py`. Confidences are softmax probabilities; of a model whose
-classes do not exclude each other (`problem_type: multi_label_classification`, or a single output) each is its own
+In: `text_column`, strings. Out: the columns of `class_labels.py`. Confidences are softmax probabilities; of a model
+whose classes do not exclude each other (`problem_type: multi_label_classification`, or a single output) each is its own
 sigmoid, as in transformers' pipeline. Texts are cut where the model's length ends and batched by length, as in
 `text_embedding.py`.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.class_labels import TopK, labelled
-from overnight.tasks.infer.huggingface.length_bucketing import Encoded, by_length
+from overnight.tasks.infer.huggingface.length_bucketing import Encoded, batches_by_length
 from overnight.tasks.infer.huggingface.predictor import TextPredictor
 from overnight.tasks.infer.huggingface.tokenization import tokenize_function
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
@@ -55,7 +55,7 @@ class TextClassification(TextPredictor):
         def predict(batch: Batch) -> dict:
             encoded = tokenize(texts(batch[self.text_column], self.text_column))
             with torch.inference_mode():
-                found = by_length(encoded, budget, self.forward_batch_size(), probabilities)
+                found = batches_by_length(encoded, budget, self.forward_batch_size(), probabilities)
             return labelled(torch.from_numpy(found), model.config.id2label, self.top_k)
 
         return predict

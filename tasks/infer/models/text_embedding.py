@@ -15,7 +15,7 @@ import numpy as np
 
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
-from overnight.tasks.infer.huggingface.length_bucketing import Encoded, by_length
+from overnight.tasks.infer.huggingface.length_bucketing import Encoded, batches_by_length
 from overnight.tasks.infer.huggingface.pooling import pool, sentence_settings
 from overnight.tasks.infer.huggingface.predictor import TextPredictor
 from overnight.tasks.infer.huggingface.sentence_transformer import encode_function
@@ -63,7 +63,7 @@ class TextEmbedding(TextPredictor):
         def predict(batch: Batch) -> dict:
             encoded = tokenize(texts(batch[self.text_column], self.text_column))
             with torch.inference_mode():
-                return {"embedding": by_length(encoded, budget, self.forward_batch_size(), embed)}
+                return {"embedding": batches_by_length(encoded, budget, self.forward_batch_size(), embed)}
 
         return predict
 

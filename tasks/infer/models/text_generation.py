@@ -18,7 +18,7 @@ import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
 from overnight.tasks.infer.huggingface import model_location
-from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, on_devices, refuse_unreserved
+from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, load_on_devices, refuse_unreserved
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.huggingface.per_row_sampling import noise_of
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
@@ -84,7 +84,7 @@ class TextGeneration(PretrainedPredictor):
         is_encoder_decoder = checkpoint.load(AutoConfig).is_encoder_decoder
         tokenizer = checkpoint.load(AutoTokenizer, padding_side="right" if is_encoder_decoder else "left")
         kind = AutoModelForSeq2SeqLM if is_encoder_decoder else AutoModelForCausalLM
-        model, device = on_devices(checkpoint, kind, self)
+        model, device = load_on_devices(checkpoint, kind, self)
         generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
 
         def predict(batch: Batch) -> dict:

@@ -4,7 +4,7 @@
     module: my_models:Scorer             a torch.nn.Module, made with `kwargs`
     weights: scorer.safetensors          its state dict; torch.save's is read without running code
 
-In: `columns`, as `plain_arrays.py` gives them, as tensors of their own types, on the worker's device. Out: what the
+In: `columns`, as `array_io.py` gives them, as tensors of their own types, on the worker's device. Out: what the
 model returns: a tensor, several, or a dict of them; as `outputs` names them, else `output`, or by the dict's names.
 bfloat16 and float16 come out as float32.
 """

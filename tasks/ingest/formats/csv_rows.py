@@ -13,7 +13,7 @@ import pyarrow.csv as pcsv
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.csv_header import headers, named
 from overnight.tasks.ingest.formats.text_lines import MARK, Utf8File, whole_lines
-from overnight.tasks.ingest.reading.table_blocks import is_damage
+from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.versioned_file import SourceFile
 
 BLOCK_BYTES = (4 * 2**20, 64 * 2**20, 512 * 2**20)  # the reader holds a block; a row too long for one asks for the next
@@ -81,7 +81,7 @@ class CsvFile:
                     yield numbers, data, {n: bad.pop(n) for n in list(bad) if n < count}
             self.damage = file.damage
         except Exception as error:
-            if not is_damage(error):
+            if not is_corrupt_file(error):
                 raise
             self.damage = error
             if isinstance(error, RowError) and not found:  # no rows of a table

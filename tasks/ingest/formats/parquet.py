@@ -15,8 +15,8 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.parquet_counts import compare, compare_pages, count_rows, slots, values_of_lists
 from overnight.tasks.ingest.formats.parquet_times import times_that_do_not_fit
 from overnight.tasks.ingest.formats.parquet_types import plain
-from overnight.tasks.ingest.reading.table_blocks import damage_told
-from overnight.tasks.ingest.reading.unit_rows import BROKEN, Judged, Part
+from overnight.tasks.ingest.reading.table_blocks import translate_corruption
+from overnight.tasks.ingest.reading.unit_rows import BROKEN, Judged, RowRange
 
 ROWS_AT_ONCE = 8192
 ROWS_A_BYTE = 8  # of a file; more of them are counted, for a footer can promise any number
@@ -52,7 +52,7 @@ class _NoBytes(io.RawIOBase):
 
 def open_parquet(opened: Any) -> pq.ParquetFile:
     """Return the file, its INT96 times in microseconds: nanoseconds end in 2262. Raise `RowError` if it is none."""
-    with damage_told("a whole Parquet file"):
+    with translate_corruption("a whole Parquet file"):
         file = _file(opened, "us")
     names = file.schema_arrow.names
     if double := sorted({name for name in names if names.count(name) > 1}):
@@ -60,7 +60,7 @@ def open_parquet(opened: Any) -> pq.ParquetFile:
     return file
 
 
-def row_groups(file: pq.ParquetFile, opened: Any) -> list[Part]:
+def row_groups(file: pq.ParquetFile, opened: Any) -> list[RowRange]:
     """Return the row groups as parts. Raise `RowError` if their numbers of rows are not those of what is there."""
     metadata, size = file.metadata, opened.seek(0, os.SEEK_END)
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
@@ -73,7 +73,7 @@ def row_groups(file: pq.ParquetFile, opened: Any) -> list[Part]:
         if count > ROWS_A_BYTE * size:
             count_rows(file, i, count)
     firsts = np.cumsum([0, *counts])
-    return [Part(int(firsts[i]), counts[i], i, max(group.total_byte_size, 0)) for i, group in enumerate(groups)]
+    return [RowRange(int(firsts[i]), counts[i], i, max(group.total_byte_size, 0)) for i, group in enumerate(groups)]
 
 
 def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str] | None) -> Iterator[Judged]:
@@ -85,7 +85,7 @@ def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str
         row_groups(file, opened)
         return
     done = 0
-    with damage_told(f"row group {group} of a Parquet file as it was written"):
+    with translate_corruption(f"row group {group} of a Parquet file as it was written"):
         compare_pages(file, opened, group)
         errors = times_that_do_not_fit(file, partial(_file, opened), group, columns)
         unread = values_of_lists(file, group, columns)
@@ -114,5 +114,5 @@ def _refuse_deadly(file: pq.ParquetFile, size: int, group: int) -> None:
     """
     names = [file.schema.column(place).path for place in range(len(file.schema))]
     empty = pq.ParquetFile(_NoBytes(size), metadata=file.metadata, pre_buffer=True)
-    with damage_told("a whole Parquet file"), contextlib.suppress(_Unread, StopIteration):
+    with translate_corruption("a whole Parquet file"), contextlib.suppress(_Unread, StopIteration):
         next(empty.iter_batches(1, row_groups=[group], columns=names, use_threads=False))

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.parquet_pages import values_in_pages
-from overnight.tasks.ingest.reading.table_blocks import damage_told
+from overnight.tasks.ingest.reading.table_blocks import translate_corruption
 
 COLUMNS_COMPARED = 8
 
@@ -74,7 +74,7 @@ def count_rows(file: pq.ParquetFile, group: int, count: int) -> None:
     found = 0
     smallest = min(sizes, key=lambda name: sizes[name], default=None)
     if smallest:
-        with damage_told(f"{count:,} rows in row group {group} of a Parquet file, as the footer says"):
+        with translate_corruption(f"{count:,} rows in row group {group} of a Parquet file, as the footer says"):
             found = sum(map(len, file.iter_batches(2**16, row_groups=[group], columns=[smallest])))
     if found != count:
         raise RowError(f"expected {count:,} rows in row group {group}, as the footer says, found {found:,}")

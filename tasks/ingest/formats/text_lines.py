@@ -10,7 +10,7 @@ from typing import Any
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.gzip_stream import Packed
-from overnight.tasks.ingest.reading.table_blocks import is_damage
+from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.versioned_file import SourceFile
 
 PIECE_BYTES = 2**20
@@ -84,7 +84,7 @@ class Utf8File(io.RawIOBase):
             try:
                 self._add(next(self._pieces, b""))
             except Exception as error:
-                if not is_damage(error):
+                if not is_corrupt_file(error):
                     raise
                 self.damage, self.at_end = error, True
         size = len(self._ready) if size < 0 else size

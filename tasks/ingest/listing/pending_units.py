@@ -39,7 +39,7 @@ def units_left(counts: pa.Table, merged: pa.Table) -> tuple[np.ndarray, pa.Array
     np.add.at(done, unit, stop - start)
     is_left = (expected < 0) | (done < expected)
     left, of_left = np.flatnonzero(is_left), is_left[unit]
-    return left, leftovers(left, unit[of_left], start[of_left], stop[of_left])
+    return left, unfinished_units(left, unit[of_left], start[of_left], stop[of_left])
 
 
 def pending_tables(manifest: Location, left: np.ndarray, skipped: pa.Array) -> Iterator[pa.Table]:
@@ -50,7 +50,7 @@ def pending_tables(manifest: Location, left: np.ndarray, skipped: pa.Array) -> I
         place += len(units)
 
 
-def leftovers(units: np.ndarray, unit: np.ndarray, start: np.ndarray, stop: np.ndarray) -> pa.Array:
+def unfinished_units(units: np.ndarray, unit: np.ndarray, start: np.ndarray, stop: np.ndarray) -> pa.Array:
     """For each of `units`, ascending, its ranges as `[start, stop, start, stop, ...]`; null without any.
 
     Ranges come sorted by unit and start, each of one of `units`; those that meet become one.

@@ -12,7 +12,7 @@ from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.listing.list_files import stream_inputs, told
 from overnight.tasks.ingest.source import Source, seen_in
 from overnight.tasks.rows import blocks
-from overnight.tasks.state.manifest import UNITS, Census, begin_manifest
+from overnight.tasks.state.manifest import UNITS, ListingDigest, begin_manifest
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.storage.location import File, Location
 from overnight.tasks.storage.skipped_files import counting
@@ -29,7 +29,7 @@ def take_manifest(place: Location, source: Source, partition: str, limit_rows: i
     with told(source.place(partition)):
         snapshot = source.snapshot(partition)
     source = source.at(snapshot) if snapshot else source
-    found, first, seen = Census(), UNITS.empty_table(), dict[pa.Schema, None]()
+    found, first, seen = ListingDigest(), UNITS.empty_table(), dict[pa.Schema, None]()
     with begin_manifest(place) as manifest, counting() as passed:
         for units in _units(source, found.of(stream_inputs(source, partition)), limit_rows, partition):
             manifest.add(units)

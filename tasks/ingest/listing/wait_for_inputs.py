@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.listing.list_files import find_files
 from overnight.tasks.ingest.source import FileSource, WaitFor
-from overnight.tasks.state.manifest import Census, census
+from overnight.tasks.state.manifest import ListingDigest, census
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 2.0, 60.0  # between two looks
 
 _log = logging.getLogger("overnight.arrival")
 
 
-class Quiet:
+class StableListing:
     """For how long a listing has been quiet, look by look.
 
     By the storage's times, where the listing has them, so that what lies there for long is quiet at the first look; but
@@ -29,7 +29,7 @@ class Quiet:
         self._seen: str | None = None
         self._since = 0.0
 
-    def seconds(self, found: Census, clock: float, own_time: float) -> float:
+    def seconds(self, found: ListingDigest, clock: float, own_time: float) -> float:
         """`clock`: now, in seconds since 1970, as the storage counts. `own_time`: now, on a clock of this process."""
         newest = found.newest_change if found.has_times else None
         if self._seen is None:
@@ -48,7 +48,7 @@ def wait_for_arrival(
 
     Raises `InputError` after `timeout_minutes`, and where the source cannot be listed.
     """
-    started, told, pause, quiet = time.monotonic(), float("-inf"), SHORTEST_SECONDS, Quiet()
+    started, told, pause, quiet = time.monotonic(), float("-inf"), SHORTEST_SECONDS, StableListing()
     while lacking := _lacking(source, wait_for, partition, quiet):
         waited = time.monotonic() - started
         left = wait_for.timeout_minutes * 60 - waited
@@ -64,7 +64,7 @@ def wait_for_arrival(
         pause = min(pause * 1.5, LONGEST_SECONDS)
 
 
-def _lacking(source: FileSource, wait_for: WaitFor, partition: str, quiet: Quiet) -> str:
+def _lacking(source: FileSource, wait_for: WaitFor, partition: str, quiet: StableListing) -> str:
     """What was expected and what was found, or an empty string where all is there."""
     location = source.location(partition)
     if wait_for.file is not None and not (location / wait_for.file).exists():

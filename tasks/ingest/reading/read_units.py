@@ -18,7 +18,7 @@ from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.error_translation import worded
 from overnight.tasks.workers.supervisor import report_quarantined, tell
-from overnight.tasks.workers.watchdog import Guard
+from overnight.tasks.workers.watchdog import Watchdog
 
 T = TypeVar("T")
 END = object()
@@ -51,7 +51,7 @@ def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | No
 
 def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run) -> Iterator[pa.Table]:
     """The blocks of `units`; where a process died of these, one unit after another, without those that kill."""
-    guard = Guard(run, "ingest", "ingest", 0)
+    guard = Watchdog(run, "ingest", "ingest", 0)
     named = units.select(["unit", "first_row"]).rename_columns(["__unit", "__row"])
     with guard.at(named) as careful:
         if not careful:

@@ -29,7 +29,7 @@ CLIENTS = (
 )
 
 
-def is_damage(error: Exception) -> bool:
+def is_corrupt_file(error: Exception) -> bool:
     """Whether a file is to blame for `error`: for whatever its reader raises, but for what others say.
 
     Those are the storage, which a later attempt may find well again, and Overnight itself. Arrow reports damage as an
@@ -45,12 +45,12 @@ def is_damage(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def damage_told(expected: str) -> Iterator[None]:
+def translate_corruption(expected: str) -> Iterator[None]:
     """Raises `RowError` where a library finds damage: what was expected, and the library's words."""
     try:
         yield
     except (pa.ArrowException, OSError, MemoryError) as error:  # the last, where a damaged length asks for too much
-        if getattr(error, "errno", None) or not is_damage(error):
+        if getattr(error, "errno", None) or not is_corrupt_file(error):
             raise
         if isinstance(error, pa.ArrowNotImplementedError):  # the file may be as good as any
             raise RowError(f"pyarrow {pa.__version__} cannot read {expected}: {str(error).strip()}") from error
@@ -58,7 +58,7 @@ def damage_told(expected: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def panics_told() -> Iterator[None]:
+def translate_panics() -> Iterator[None]:
     """Raises `RuntimeError` in the place of a library's panic in Rust, which is no `Exception` and ends a process."""
     try:
         yield
@@ -121,7 +121,7 @@ def as_schema(data: pa.Table, schema: pa.Schema, constants: Mapping[str, str | N
             column = pa.repeat(pa.scalar(constants[field.name], pa.string()), len(data)).cast(field.type)
         elif field.name in data.column_names:
             found = data[field.name]
-            with damage_told(f"column {field.name} as {field.type}, found {found.type}"):
+            with translate_corruption(f"column {field.name} as {field.type}, found {found.type}"):
                 column = found.cast(field.type)
         else:
             column = pa.nulls(len(data), field.type)
@@ -146,7 +146,7 @@ def untrue_values(data: pa.Table) -> dict[int, Exception]:
     return errors
 
 
-def bad_rows(unit: dict, numbers: list[int], errors: list[Exception]) -> pa.Table:
+def quarantined_rows(unit: dict, numbers: list[int], errors: list[Exception]) -> pa.Table:
     """Rows of a table that could not be read, quarantined."""
     identity = {"row_id": [f"{unit['path']}#{number}" for number in numbers], "uri": [unit["uri"]] * len(numbers)}
     return blocks.quarantined_block(identity, unit["unit"], numbers, "ingest", errors)
@@ -179,10 +179,10 @@ def rest_of_unit(unit: dict, first: int, stop: int, error: Exception) -> Iterato
     """Rows `first` to `stop` of the file, which cannot be read any more, all for the same reason."""
     for start in range(first, stop, ROWS_AT_ONCE):
         numbers = list(range(start, min(stop, start + ROWS_AT_ONCE)))
-        yield bad_rows(unit, numbers, [error] * len(numbers))
+        yield quarantined_rows(unit, numbers, [error] * len(numbers))
 
 
-def end_of_text(unit: dict, count: int, damage: Exception | None) -> Iterator[pa.Table]:
+def finish_text_file(unit: dict, count: int, damage: Exception | None) -> Iterator[pa.Table]:
     """Closes a text file of which `count` rows were read, until its end or its damage.
 
     What lies behind the damage counts as one row, for nobody knows how many there were.
@@ -214,7 +214,7 @@ def chunk(items: Iterator[T], rows: int, size_of: Callable[[T], int]) -> tuple[l
             if len(found) == rows or size >= BYTES_AT_ONCE:
                 break
     except Exception as error:
-        if not is_damage(error):
+        if not is_corrupt_file(error):
             raise
         return found, error
     return found, None

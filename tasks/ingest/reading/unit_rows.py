@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.reading.table_blocks import (
-    bad_rows,
-    end_of_text,
-    is_damage,
+    finish_text_file,
+    is_corrupt_file,
+    quarantined_rows,
     rest_of_unit,
     table_block,
     unreadable,
@@ -27,7 +27,7 @@ FILES_AT_ONCE = 16
 BROKEN = -1  # as row_group: nobody could tell the file's parts, so the file is one row
 
 
-class Part(NamedTuple):
+class RowRange(NamedTuple):
     """Rows of a file that follow one another. `number`: by which the source finds them; `size`: in bytes, about."""
 
     first_row: int
@@ -43,16 +43,16 @@ class Judged(NamedTuple):
     errors: dict[int, Exception]
 
 
-def counted_units(files: list[File], parts: Callable[[File], Sequence[Part]]) -> pa.Table:
+def counted_units(files: list[File], parts: Callable[[File], Sequence[RowRange]]) -> pa.Table:
     """A unit for each part of each file, those without rows left out; a file that cannot be opened is one row."""
 
-    def found(file: File) -> Sequence[Part]:
+    def found(file: File) -> Sequence[RowRange]:
         try:
             return [part for part in parts(file) if part.rows]
         except Exception as error:
-            if not is_damage(error):
+            if not is_corrupt_file(error):
                 raise
-            return [Part(0, 1, BROKEN, file.size)]
+            return [RowRange(0, 1, BROKEN, file.size)]
 
     with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         all_parts = list(pool.map(found, files))
@@ -83,7 +83,7 @@ def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa
             numbers = unit["first_row"] + done + np.arange(len(data))
             errors = untrue_values(data) | {i: error for i, error in judged.errors.items() if i < len(data)}
             if errors:
-                yield bad_rows(unit, numbers[list(errors)].tolist(), list(errors.values()))
+                yield quarantined_rows(unit, numbers[list(errors)].tolist(), list(errors.values()))
             good = np.setdiff1d(np.arange(len(data)), list(errors))
             if len(good):
                 yield table_block(unit, numbers[good], data.take(good) if errors else data)
@@ -91,7 +91,7 @@ def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa
             if done == unit["rows"]:
                 break
     except Exception as error:
-        if not is_damage(error):
+        if not is_corrupt_file(error):
             raise
         damage = error
     missing = RowError(f"expected {unit['rows']:,} rows in this part of the file, as it declares, found {done:,}")
@@ -106,7 +106,7 @@ def uncounted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]
             data = found if unit["rows"] is None else found[: unit["rows"] - count]
             numbers = count + np.arange(len(data))
             if errors := untrue_values(data):
-                yield bad_rows(unit, numbers[list(errors)].tolist(), list(errors.values()))
+                yield quarantined_rows(unit, numbers[list(errors)].tolist(), list(errors.values()))
             good = np.setdiff1d(np.arange(len(data)), list(errors))
             if len(good):
                 yield table_block(unit, numbers[good], data.take(good) if errors else data)
@@ -114,17 +114,17 @@ def uncounted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]
             if count == unit["rows"]:
                 break
     except Exception as error:
-        if not is_damage(error):
+        if not is_corrupt_file(error):
             raise
         damage = error
-    yield from end_of_text(unit, count, damage)
+    yield from finish_text_file(unit, count, damage)
 
 
 def _raised(tables: Iterator[Any]) -> Exception | None:
     try:
         next(tables, None)
     except Exception as error:
-        if not is_damage(error):
+        if not is_corrupt_file(error):
             raise
         return error
     return None

@@ -19,7 +19,13 @@ from overnight.tasks.ingest.formats.csv_header import doubts, other_delimiter, r
 from overnight.tasks.ingest.formats.csv_rows import CsvFile
 from overnight.tasks.ingest.formats.csv_types import changes, convert, inferred_type, known_types
 from overnight.tasks.ingest.listing.list_files import file_units
-from overnight.tasks.ingest.reading.table_blocks import ROWS_AT_ONCE, bad_rows, end_of_text, is_damage, table_block
+from overnight.tasks.ingest.reading.table_blocks import (
+    ROWS_AT_ONCE,
+    finish_text_file,
+    is_corrupt_file,
+    quarantined_rows,
+    table_block,
+)
 from overnight.tasks.ingest.source import FileSource
 from overnight.tasks.state.manifest import with_warnings
 from overnight.tasks.storage.location import File
@@ -71,7 +77,7 @@ class Csv(FileSource):
             try:
                 text = self._csv(unit).first_rows(names)
             except Exception as error:
-                if not is_damage(error):
+                if not is_corrupt_file(error):
                     raise
                 continue
             names = text.column_names
@@ -99,7 +105,7 @@ class Csv(FileSource):
                 yield table_block(unit, numbers[good], data.filter(pa.array(good)))
             if limit is not None and count >= limit:
                 return
-        yield from end_of_text(unit, count, file.damage or (None if count else refused))
+        yield from finish_text_file(unit, count, file.damage or (None if count else refused))
 
     def _csv(self, unit: dict) -> CsvFile:
         is_tabbed = self.delimiter == "," and unit["uri"].lower().endswith((".tsv", ".tsv.gz"))
@@ -117,4 +123,4 @@ def _quarantined(unit: dict, errors: dict[int, Exception]) -> Iterator[pa.Table]
     numbers = sorted(errors)
     for start in range(0, len(numbers), ROWS_AT_ONCE):
         some = numbers[start : start + ROWS_AT_ONCE]
-        yield bad_rows(unit, some, [errors[number] for number in some])
+        yield quarantined_rows(unit, some, [errors[number] for number in some])

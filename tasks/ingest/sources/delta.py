@@ -18,7 +18,7 @@ from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.formats.parquet import open_parquet, row_groups, rows_of
 from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns
-from overnight.tasks.ingest.reading.unit_rows import Judged, Part, counted_rows, counted_units
+from overnight.tasks.ingest.reading.unit_rows import Judged, RowRange, counted_rows, counted_units
 from overnight.tasks.ingest.source import FileSource
 from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.location import File, Location, expand
@@ -75,7 +75,7 @@ class Delta(FileSource):
     def units(self, files: list[File]) -> pa.Table:
         return counted_units(files, self._parts)
 
-    def _parts(self, file: File) -> list[Part]:
+    def _parts(self, file: File) -> list[RowRange]:
         with self.file({"uri": file.uri}, file.size).open() as opened:
             return row_groups(open_parquet(opened), opened)
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.listing.list_files import file_units
-from overnight.tasks.ingest.reading.table_blocks import as_schema, damage_told, is_damage, plain_type
+from overnight.tasks.ingest.reading.table_blocks import as_schema, is_corrupt_file, plain_type, translate_corruption
 from overnight.tasks.ingest.reading.unit_rows import uncounted_rows
 from overnight.tasks.ingest.source import FileSource
 from overnight.tasks.storage.location import File
@@ -48,7 +48,7 @@ class HuggingFace(FileSource):
             try:
                 return next(self._batches(unit)).schema
             except Exception as error:
-                if not isinstance(error, StopIteration) and not is_damage(error):
+                if not isinstance(error, StopIteration) and not is_corrupt_file(error):
                     raise
         return None
 
@@ -73,7 +73,7 @@ class HuggingFace(FileSource):
             opened.seek(0)
             expected = f"an Arrow stream as save_to_disk writes it, found a file that begins with {opened.read(8)!r}"
             opened.seek(0)
-            with damage_told(expected), pa.ipc.open_stream(opened) as stream:
+            with translate_corruption(expected), pa.ipc.open_stream(opened) as stream:
                 if missing := sorted(set(self.columns or ()) - set(stream.schema.names)):
                     raise RowError(f"expected column {missing[0]}, found {', '.join(stream.schema.names)}")
                 for batch in stream:

@@ -15,7 +15,7 @@ from pydantic import Field
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.ingest.listing.list_files import file_units
-from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns, is_damage
+from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns, is_corrupt_file
 from overnight.tasks.ingest.reading.unit_rows import counted_rows, uncounted_rows
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.versioned_file import SourceFile
@@ -152,7 +152,7 @@ def _tasks(table: Any, snapshot_id: int | None, where: str) -> dict[str, Any]:
     try:
         return _planned(_Key(table), snapshot_id, where)
     except Exception as error:  # of a manifest that is damaged: any, as zlib's, and those of a key that is not there
-        if not is_damage(error):
+        if not is_corrupt_file(error):
             raise
         told = f"{type(error).__name__}: {error}"
         raise InputError(f"source.table: cannot plan to read {'.'.join(table.name())}: {told}") from error

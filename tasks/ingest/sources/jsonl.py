@@ -22,9 +22,9 @@ from overnight.tasks.ingest.formats.text_lines import pieces_of
 from overnight.tasks.ingest.listing.list_files import file_units
 from overnight.tasks.ingest.reading.table_blocks import (
     BYTES_AT_ONCE,
-    bad_rows,
     chunk,
-    end_of_text,
+    finish_text_file,
+    quarantined_rows,
     size_of,
     table_block,
 )
@@ -81,7 +81,7 @@ class Jsonl(FileSource):
                 break
             yield from self._blocks(unit, count, some, schema)
             count += len(some)
-        yield from end_of_text(unit, count, damage)
+        yield from finish_text_file(unit, count, damage)
 
     def _lines(self, unit: dict) -> Iterator[bytes | RowError]:
         most = self.max_row_bytes
@@ -98,7 +98,7 @@ class Jsonl(FileSource):
             columns[name], misfits = (column_as if name in self.types else column_of)(cells, kind)
             errors = {i: RowError(f"column {name}: {reason}") for i, reason in misfits.items()} | errors
         if errors:
-            yield bad_rows(unit, [first + i for i in errors], list(errors.values()))
+            yield quarantined_rows(unit, [first + i for i in errors], list(errors.values()))
         good = [place for place, i in enumerate(objects) if i not in errors]
         if good:
             numbers = first + np.array(list(objects), np.int64)

@@ -15,8 +15,8 @@ from pydantic import Field, PositiveInt
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import InputError, RowError
-from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns, panics_told
-from overnight.tasks.ingest.reading.unit_rows import Part, counted_rows, counted_units
+from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns, translate_panics
+from overnight.tasks.ingest.reading.unit_rows import RowRange, counted_rows, counted_units
 from overnight.tasks.ingest.source import FileSource
 from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.location import File
@@ -55,9 +55,9 @@ class Lance(FileSource):
             yield File(own[0].path, f"{place}{DATA}{own[0].path}", size, json.dumps(version))
 
     def units(self, files: list[File]) -> pa.Table:
-        def part(file: File) -> list[Part]:
+        def part(file: File) -> list[RowRange]:
             version = json.loads(file.version)
-            return [Part(0, version["rows"], version["fragment"], file.size)]
+            return [RowRange(0, version["rows"], version["fragment"], file.size)]
 
         return counted_units(files, part)
 
@@ -77,7 +77,7 @@ class Lance(FileSource):
         table = _opened(unit["uri"].rpartition(DATA)[0], self.version, self.anonymous)
         self.file(unit, unit["size"] or None).look()
         try:
-            with panics_told():
+            with translate_panics():
                 fragment = table.get_fragment(unit["row_group"])
                 for batch in fragment.to_batches(columns=schema.names, batch_size=ROWS_AT_ONCE):
                     yield as_schema(pa.Table.from_batches([batch]), schema)
@@ -103,7 +103,7 @@ def _newest(uri: str, anonymous: bool, version: int | None = None) -> Any:
     """Raises `InputError` where there is no such table or version."""
     lance: Any = require_extra("lance", "source.kind: lance", "ingest")
     try:
-        with panics_told():
+        with translate_panics():
             return lance.dataset(uri, version=version, storage_options=storage_options(anonymous))
     except (ValueError, RuntimeError) as error:
         which = "" if version is None else f" with the version {version}"

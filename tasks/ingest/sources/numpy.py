@@ -17,8 +17,8 @@ from pydantic import Field
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.npy import Header, read_header, read_rows
-from overnight.tasks.ingest.reading.table_blocks import is_damage
-from overnight.tasks.ingest.reading.unit_rows import Judged, Part, counted_rows, counted_units
+from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
+from overnight.tasks.ingest.reading.unit_rows import Judged, RowRange, counted_rows, counted_units
 from overnight.tasks.ingest.source import FileSource
 from overnight.tasks.rows.tensors import to_arrow
 from overnight.tasks.storage.location import File
@@ -41,21 +41,21 @@ class Numpy(FileSource):
     def units(self, files: list[File]) -> pa.Table:
         return counted_units(files, self._parts)
 
-    def _parts(self, file: File) -> list[Part]:
+    def _parts(self, file: File) -> list[RowRange]:
         with self.file({"uri": file.uri, "version": file.version}, file.size).open() as opened:
             if _is_archive(file.uri):
                 with _arrays(opened) as arrays:
-                    return [Part(0, _length(arrays), 0, file.size)]
+                    return [RowRange(0, _length(arrays), 0, file.size)]
             header = read_header(opened)
         if header.is_fortran and header.rows > file.size:
             raise RowError("the file ends before its array does")  # one row: so many were never meant
         if header.is_fortran or not header.rows:
-            return [Part(0, header.rows, 0, file.size)]
+            return [RowRange(0, header.rows, 0, file.size)]
         whole = (file.size - header.start) // header.row_bytes
         rows = header.rows if header.rows <= whole else whole + 1
         each = max(1, PART_BYTES // header.row_bytes)
         return [
-            Part(first, min(each, rows - first), first // each, min(each, rows - first) * header.row_bytes)
+            RowRange(first, min(each, rows - first), first // each, min(each, rows - first) * header.row_bytes)
             for first in range(0, rows, each)
         ]
 
@@ -98,7 +98,7 @@ def _arrays(opened: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
                 raise RowError("expected arrays as numpy.savez writes them, found an empty archive")
             yield found
     except Exception as error:  # what unpacks an archive raises errors of many kinds
-        if isinstance(error, RowError) or not is_damage(error):
+        if isinstance(error, RowError) or not is_corrupt_file(error):
             raise
         raise RowError(f"expected arrays as numpy.savez writes them: {error}") from error
 

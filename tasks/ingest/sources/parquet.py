@@ -16,8 +16,8 @@ from pydantic import Field
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.parquet import open_parquet, row_groups, rows_of
 from overnight.tasks.ingest.formats.parquet_types import conform, joined, plain_schema
-from overnight.tasks.ingest.reading.table_blocks import is_damage
-from overnight.tasks.ingest.reading.unit_rows import FILES_AT_ONCE, Judged, Part, counted_rows, counted_units
+from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
+from overnight.tasks.ingest.reading.unit_rows import FILES_AT_ONCE, Judged, RowRange, counted_rows, counted_units
 from overnight.tasks.ingest.source import FileSource, with_seen
 from overnight.tasks.storage.location import File
 
@@ -36,7 +36,7 @@ class Parquet(FileSource):
     def units(self, files: list[File]) -> pa.Table:
         found: dict[str, pa.Schema] = {}
 
-        def parts(file: File) -> list[Part]:
+        def parts(file: File) -> list[RowRange]:
             with self.file({"uri": file.uri, "version": file.version}, file.size).open() as opened:
                 parquet = open_parquet(opened)
                 groups = row_groups(parquet, opened)
@@ -67,7 +67,7 @@ class Parquet(FileSource):
             with self.file(unit).open() as opened:
                 return plain_schema(open_parquet(opened).schema_arrow)
         except Exception as error:
-            if not is_damage(error):
+            if not is_corrupt_file(error):
                 raise
             return None
 

@@ -21,7 +21,14 @@ from overnight.tasks.ingest.formats.gzip_stream import unpacked
 from overnight.tasks.ingest.formats.tf_example import ELEMENTS, features_of
 from overnight.tasks.ingest.formats.tfrecord import records
 from overnight.tasks.ingest.listing.list_files import file_units
-from overnight.tasks.ingest.reading.table_blocks import bad_rows, chunk, end_of_text, is_damage, size_of, table_block
+from overnight.tasks.ingest.reading.table_blocks import (
+    chunk,
+    finish_text_file,
+    is_corrupt_file,
+    quarantined_rows,
+    size_of,
+    table_block,
+)
 from overnight.tasks.ingest.source import GIB, FileSource, MaxRowBytes
 from overnight.tasks.storage.location import File
 
@@ -52,7 +59,7 @@ class TfRecord(FileSource):
                         for name, found in _features(record).items():
                             kinds[name] = _wider(kinds.get(name), self._type(name, *found))
             except Exception as error:
-                if not is_damage(error):
+                if not is_corrupt_file(error):
                     raise
         return pa.schema(sorted(kinds.items()))
 
@@ -69,7 +76,7 @@ class TfRecord(FileSource):
                 break
             yield from self._blocks(unit, count, some, schema)
             count += len(some)
-        yield from end_of_text(unit, count, damage)
+        yield from finish_text_file(unit, count, damage)
 
     def _records(self, unit: dict) -> Iterator[bytes | RowError]:
         with self.file(unit, unit["size"]).open() as opened:
@@ -85,7 +92,7 @@ class TfRecord(FileSource):
             except RowError as error:
                 errors[first + i] = error
         if errors:
-            yield bad_rows(unit, list(errors), list(errors.values()))
+            yield quarantined_rows(unit, list(errors), list(errors.values()))
         if good:
             kinds = dict(zip(schema.names, schema.types, strict=True)) | new
             data = {name: pa.array([row.get(name) for row in good.values()], kind) for name, kind in kinds.items()}

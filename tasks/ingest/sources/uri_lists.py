@@ -7,7 +7,7 @@ from typing import Any
 
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.formats.text_lines import whole_lines
-from overnight.tasks.ingest.reading.table_blocks import is_damage
+from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.source import FileSource
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.ingest.sources.jsonl import Jsonl
@@ -50,7 +50,7 @@ def _lines(file: File, anonymous: bool) -> Iterator[str]:
         for piece in whole_lines(SourceFile(file.uri, file.version, file.size, anonymous)):
             yield from filter(None, (line.decode().strip() for line in piece.split(b"\n")))
     except Exception as error:
-        if not is_damage(error):
+        if not is_corrupt_file(error):
             raise
         raise InputError(f"{file.uri}: cannot read the list: {blocks.error_message(error)}") from error
 

@@ -18,7 +18,7 @@ from pydantic import Field
 from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import JobError, OvernightError, RowError, StorageFailed
 from overnight.tasks.ingest.formats.json_types import column_of, inferred_type
-from overnight.tasks.ingest.reading.table_blocks import is_damage
+from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.sources.text import decoded
 from overnight.tasks.ingest.sources.uri_lists import EXTENSIONS, listed
 from overnight.tasks.ingest.sources.whole_files import WholeFiles
@@ -139,7 +139,7 @@ def _may_pass(uri: str, content: bytes | Exception) -> bool:
 def _blamed(uri: str, content: bytes | Exception) -> bytes | Exception:
     """Whatever a host on the web answers about a file, and whatever is wrong about its address, is that file's."""
     is_own = isinstance(content, RowError | FileNotFoundError | PermissionError)
-    if not isinstance(content, Exception) or is_own or (protocol_of(uri) in STORES and not is_damage(content)):
+    if not isinstance(content, Exception) or is_own or (protocol_of(uri) in STORES and not is_corrupt_file(content)):
         return content
     error = RowError(f"cannot be fetched: {type(content).__name__}: {content}")
     error.__cause__ = content

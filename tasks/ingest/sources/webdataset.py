@@ -19,7 +19,13 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.gzip_stream import unpacked
 from overnight.tasks.ingest.formats.tar_samples import Sample, samples
 from overnight.tasks.ingest.listing.list_files import file_units
-from overnight.tasks.ingest.reading.table_blocks import bad_rows, chunk, end_of_text, is_damage, table_block
+from overnight.tasks.ingest.reading.table_blocks import (
+    chunk,
+    finish_text_file,
+    is_corrupt_file,
+    quarantined_rows,
+    table_block,
+)
 from overnight.tasks.ingest.source import GIB, FileSource, MaxRowBytes
 from overnight.tasks.storage.location import File
 
@@ -56,7 +62,7 @@ class WebDataset(FileSource):
                     if not sample.damage:
                         found |= dict.fromkeys(sample.files)
             except Exception as error:
-                if not is_damage(error):
+                if not is_corrupt_file(error):
                     raise
         return pa.schema([("key", pa.string()), *((name, _type(name)) for name in sorted(found) if name != "key")])
 
@@ -73,7 +79,7 @@ class WebDataset(FileSource):
                 break
             yield from self._blocks(unit, count, some, schema)
             count += len(some)
-        yield from end_of_text(unit, count, damage)
+        yield from finish_text_file(unit, count, damage)
 
     def _samples(self, unit: dict) -> Iterator[Sample]:
         with self.file(unit, unit["size"]).open() as opened:
@@ -87,7 +93,7 @@ class WebDataset(FileSource):
             except RowError as error:
                 errors[first + i] = error
         if errors:
-            yield bad_rows(unit, list(errors), list(errors.values()))
+            yield quarantined_rows(unit, list(errors), list(errors.values()))
         if good:
             new = dict.fromkeys(name for row in good.values() for name in row if name not in schema.names)
             kinds = [*zip(schema.names, schema.types, strict=True), *((name, _type(name)) for name in sorted(new))]

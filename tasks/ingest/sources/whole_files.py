@@ -12,7 +12,7 @@ from pydantic import Field
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.listing.list_files import file_units
-from overnight.tasks.ingest.reading.table_blocks import is_damage
+from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.source import GIB, FileSource, MaxFileBytes, too_large
 from overnight.tasks.ingest.versioned_file import read_whole
 from overnight.tasks.rows import blocks
@@ -80,7 +80,7 @@ class WholeFiles(FileSource):
         good = [i for i, value in enumerate(values) if not isinstance(value, Exception)]
         bad = [i for i, value in enumerate(values) if isinstance(value, Exception)]
         for i in bad:
-            if not is_damage(values[i]):
+            if not is_corrupt_file(values[i]):
                 raise values[i]  # the storage failed, not the file: Ray Data retries, then the run fails
         numbers = units["unit"].to_numpy()
         if good:

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.preprocess.ffmpeg import load_av, opened, refuse_cut
-from overnight.tasks.preprocess.file_rows import Made, made_of_each
+from overnight.tasks.preprocess.ffmpeg import load_av, opened, require_complete_file
+from overnight.tasks.preprocess.file_rows import FileRows, expand_files
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
 
@@ -48,12 +48,12 @@ class DecodeAudio(PreprocessStep):
         kinds = pa.schema([("audio", pa.null()), *COLUMNS.items()])
 
         def decode(table: pa.Table) -> result.Outcome:
-            made = made_of_each(table, self.column, EXPECTED, kinds, lambda content: self._chunks(av, content))
+            made = expand_files(table, self.column, EXPECTED, kinds, lambda content: self._chunks(av, content))
             return made if self.chunk_seconds else result.one_each(made, len(table))
 
         return decode
 
-    def _chunks(self, av: Any, content: bytes) -> Made:
+    def _chunks(self, av: Any, content: bytes) -> FileRows:
         samples = np.concatenate(list(self._decoded(av, content)), axis=1)
         if not np.isfinite(samples).all():
             raise RowError(f"{EXPECTED}, found samples that are no finite numbers")
@@ -67,7 +67,7 @@ class DecodeAudio(PreprocessStep):
             "start_seconds": [start / rate for start in starts],
             "end_seconds": [stop / rate for stop in stops],
         }
-        return Made(range(len(starts)), columns)
+        return FileRows(range(len(starts)), columns)
 
     def _decoded(self, av: Any, content: bytes) -> Iterator[np.ndarray]:
         with opened(av, content, "audio", EXPECTED) as (container, stream):
@@ -92,7 +92,7 @@ class DecodeAudio(PreprocessStep):
             if not count:
                 rate = f"sampling_rate = {self.sampling_rate}"
                 raise RowError(f"{EXPECTED}, found one of {heard} samples, too few to make some at {rate} of them")
-            refuse_cut(stream, container, content, seconds, EXPECTED)
+            require_complete_file(stream, container, content, seconds, EXPECTED)
 
 
 def _resampled(resampler: Any, frame: Any) -> list[Any]:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import RowError
-from overnight.tasks.preprocess.file_rows import Made, made_of_each
+from overnight.tasks.preprocess.file_rows import FileRows, expand_files
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
 
@@ -40,12 +40,12 @@ class PdfText(PreprocessStep):
 
         def work(table: pa.Table) -> result.Outcome:
             with ONE_AT_A_TIME:
-                return made_of_each(table, self.column, EXPECTED, COLUMNS, lambda content: _pages(pdfium, content))
+                return expand_files(table, self.column, EXPECTED, COLUMNS, lambda content: _pages(pdfium, content))
 
         return work
 
 
-def _pages(pdfium: Any, content: bytes) -> Made:
+def _pages(pdfium: Any, content: bytes) -> FileRows:
     try:
         document = pdfium.PdfDocument(content)
     except pdfium.PdfiumError as error:
@@ -65,7 +65,7 @@ def _pages(pdfium: Any, content: bytes) -> Made:
             f"{EXPECTED} with text, found none on its {count} pages. If they are scanned, recognise their text before."
         )
     pages = [number for _, number in written]
-    return Made(pages, {"text": [text for text, _ in written], "page": pages, "pages": [count] * len(written)})
+    return FileRows(pages, {"text": [text for text, _ in written], "page": pages, "pages": [count] * len(written)})
 
 
 def _text(pdfium: Any, document: Any, number: int, count: int) -> str:

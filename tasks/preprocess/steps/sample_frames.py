@@ -15,8 +15,8 @@ import pyarrow as pa
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.preprocess.ffmpeg import load_av, opened, refuse_cut
-from overnight.tasks.preprocess.file_rows import Made, made_of_each
+from overnight.tasks.preprocess.ffmpeg import load_av, opened, require_complete_file
+from overnight.tasks.preprocess.file_rows import FileRows, expand_files
 from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, MaxImagePixels
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
@@ -52,11 +52,11 @@ class SampleFrames(PreprocessStep):
         av = load_av("sample_frames")
 
         def sample(table: pa.Table) -> result.Outcome:
-            return made_of_each(table, self.column, EXPECTED, COLUMNS, lambda content: self._frames(av, content))
+            return expand_files(table, self.column, EXPECTED, COLUMNS, lambda content: self._frames(av, content))
 
         return sample
 
-    def _frames(self, av: Any, content: bytes) -> Made:
+    def _frames(self, av: Any, content: bytes) -> FileRows:
         taken = list(self._taken(av, content))
         numbers = [number for number, _, _ in taken]
         columns: dict[str, list[Any]] = {
@@ -64,7 +64,7 @@ class SampleFrames(PreprocessStep):
             "seconds": [s for _, s, _ in taken],
             "image": [image for *_, image in taken],
         }
-        return Made(numbers, columns)
+        return FileRows(numbers, columns)
 
     def _taken(self, av: Any, content: bytes) -> Iterator[tuple[int, float, np.ndarray]]:
         """Number, seconds and picture of each frame that is taken; all frames are decoded, so that damage is found."""
@@ -96,7 +96,7 @@ class SampleFrames(PreprocessStep):
                 yield number, seconds, self._picture(frame)
             if first is None:
                 raise RowError(f"{EXPECTED}, found one without a single frame")
-            refuse_cut(stream, container, content, end, EXPECTED)
+            require_complete_file(stream, container, content, end, EXPECTED)
 
     def _refuse_large(self, found: Any) -> None:
         """Raises `RowError` for frames of more pixels than the job allows."""

@@ -1,7 +1,7 @@
 """How far columns are from what they were in an earlier receipt, and whether that is too far.
 
-Two distances between records of `statistics.py`: of the mean, and of the shares that values have. What the earlier
-receipt does not have cannot be compared: it passes, with a note.
+Two distances between records of `column_statistics.py`: of the mean, and of the shares that values have. What the
+earlier receipt does not have cannot be compared: it passes, with a note.
 """
 
 import math
@@ -15,7 +15,7 @@ ROUNDING = 1e-9
 
 
 @dataclass
-class Drifts:
+class DriftResult:
     """`measured`: column -> `mean`, `shares` or both -> distance; the others are sentences."""
 
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -23,9 +23,9 @@ class Drifts:
     notes: list[str] = field(default_factory=list)
 
 
-def compare(checks: Checks, columns: dict[str, Record], previous: dict[str, Any] | None) -> Drifts:
+def compare(checks: Checks, columns: dict[str, Record], previous: dict[str, Any] | None) -> DriftResult:
     """Measures the columns that `checks.drift` names and that there are against the receipt `previous`."""
-    found = Drifts()
+    found = DriftResult()
     for name in checks.drift:
         if name not in columns:
             continue

@@ -24,14 +24,14 @@ from overnight.tasks.write.merge.output_schema import common_schema, conform
 
 ROW_GROUP_BYTES = 64 * 2**20
 # Takes rows and the name of their file without an ending; gives what the file is to hold of them.
-Beside = Callable[[pa.Table, str], pa.Table]
+SplitFunction = Callable[[pa.Table, str], pa.Table]
 HIDDEN = ("__unit", "__row")
 NO_CONSTANTS: Mapping[str, pa.Scalar] = {}
 
 
 @dataclass(frozen=True)
 class MergedFile:
-    """A file that was merged: its final name, where its rows lie as Parquet until the switch, their number, the
+    """A file that was merged: its final name, where its rows lie as Parquet until the commit, their number, the
     Parquet file's size in bytes, and the columns.
     """
 
@@ -60,7 +60,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Form:
+class OutputFormat:
     """What a file is published as, other than Parquet. `open` gives what takes its tables; it crosses to Ray tasks."""
 
     place: Location
@@ -84,9 +84,9 @@ def merge(
     suffix: str,
     compression: str,
     target_bytes: int,
-    form: Form | None = None,
+    form: OutputFormat | None = None,
     constants: Mapping[str, pa.Scalar] = NO_CONSTANTS,
-    beside: Beside | None = None,
+    beside: SplitFunction | None = None,
 ) -> Prepared:
     """Writes the rows that `merged` takes of each part as Parquet files of `schema` and about `target_bytes`.
 
@@ -137,9 +137,9 @@ def _merge(
     suffix: str,
     schema: pa.Schema,
     compression: str,
-    form: Form | None,
+    form: OutputFormat | None,
     constants: Mapping[str, pa.Scalar],
-    beside: Beside | None,
+    beside: SplitFunction | None,
 ) -> MergedFile:
     """Writes one file from staged parts, taking from each the rows inside its ranges."""
     file = f"{name}.parquet"

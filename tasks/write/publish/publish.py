@@ -72,7 +72,7 @@ def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: di
     write_json(run.ledger / PUBLISHING, {**_whose(run), "receipt": receipt, "old": old})
     try:
         with worded("publish to", run.target):
-            sink.switch(run, ready, old)
+            sink.commit(run, ready, old)
     finally:
         lease.check(run.ledger, run.token)  # who took over since has taken this back, or completes it
     return _complete(run, sink, receipt, old)
@@ -85,7 +85,7 @@ def repair(run: Run, sink: Sink) -> Repaired | None:
         return None
     cut_off = replace(run, generation=found["generation"], attempt=found["attempt"])
     receipt = found.get("receipt")
-    if receipt and sink.was_switched(cut_off, published_files(receipt), found["old"]):
+    if receipt and sink.is_committed(cut_off, published_files(receipt), found["old"]):
         completed = _complete(cut_off, sink, receipt, found["old"])
         return Repaired(cut_off.generation, completed, found.get("flow_run", ""))
     _withdraw(cut_off, sink)
@@ -93,7 +93,7 @@ def repair(run: Run, sink: Sink) -> Repaired | None:
 
 
 def is_under_way(run: Run) -> bool:
-    """Whether a publish of the partition has begun to switch, and has not tidied up yet or was cut off."""
+    """Whether a publish of the partition has begun to commit, and has not tidied up yet or was cut off."""
     return "receipt" in (read_json(run.ledger / PUBLISHING) or {})
 
 
@@ -103,7 +103,7 @@ def _withdraw(run: Run, sink: Sink) -> None:
 
 
 def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> dict[str, Any]:
-    """From the switch on: everything here may be done twice. The receipt as it was written."""
+    """From the commit on: everything here may be done twice. The receipt as it was written."""
     receipt = receipt | sink.version(run)
     quarantine, newest = run.ledger / "quarantine", f"quarantine-{run.generation}.parquet"
     (quarantine / newest).write_bytes((run.home / "quarantine").read_bytes())

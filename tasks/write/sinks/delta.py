@@ -68,10 +68,10 @@ class DeltaSink(DirectorySink):
             self.target_file_size,
         )  # fmt: skip
 
-    def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
+    def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         delta.commit(run, prepared.files, prepared.schema)
 
-    def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
+    def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         return delta.fence(run)
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:

@@ -28,7 +28,7 @@ TABLES = frozenset({"_delta_log", "_versions"})  # in the directory of a Delta, 
 class HiveFiles(DirectorySink):
     """All of a sink of files on any filesystem but `prepare`, which makes them in `make_place(run)`.
 
-    They lie there under their names and `PART` until the switch. A file that the receipt lists may be a folder.
+    They lie there under their names and `PART` until the commit. A file that the receipt lists may be a folder.
     """
 
     grace_seconds: Annotated[
@@ -43,7 +43,7 @@ class HiveFiles(DirectorySink):
         table = sorted(TABLES.intersection(run.sink.names()))
         return table + [path for path in as_paths(run, names) if path not in known]
 
-    def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
+    def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         names = sorted(as_names(self.published(run, prepared)))
         filesystem, target = run.target.open_filesystem()
         if not is_local(filesystem):
@@ -63,7 +63,7 @@ class HiveFiles(DirectorySink):
         for name in names:
             os.rename(f"{source}/{name}", f"{target}/{name}")
 
-    def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
+    def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         if is_local(run.target.open_filesystem()[0]):
             for place in _places(run):
                 directory_swap.withdraw(place, _target(run), _is_ours(run, old))

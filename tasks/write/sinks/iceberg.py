@@ -78,11 +78,11 @@ class IcebergSink(DirectorySink):
             self.target_file_size, None, {run.partition_column: day} if day else {},
         )  # fmt: skip
 
-    def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
+    def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         with told(self.shown(run)):
             iceberg.commit(self._opened(), run, prepared.files, prepared.schema)
 
-    def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
+    def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         with told(self.shown(run)):
             return iceberg.fence(self._opened(), run)
 

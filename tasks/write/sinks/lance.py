@@ -73,11 +73,11 @@ class LanceSink(DirectorySink):
         fragments = lance.write_fragments(run.sink, ready.files)
         return PreparedFragments(ready.files, ready.schema, fragments)
 
-    def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
+    def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         assert isinstance(prepared, PreparedFragments)
         lance.commit(run, prepared.fragments)
 
-    def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
+    def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         return lance.fence(run)
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:

@@ -90,11 +90,11 @@ class SqlSink(Sink):
             sql.load(self._table(run), ready.files, ready.schema)
         return ready
 
-    def switch(self, run: Run, prepared: Prepared, old: list[str]) -> None:
+    def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         with told(self.shown(run)):
             sql.replace_partition(self._table(run), prepared.schema, prepared.rows)
 
-    def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
+    def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         with told(self.shown(run)):
             return sql.has_committed(self._table(run))
 

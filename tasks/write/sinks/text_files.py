@@ -11,7 +11,7 @@ from pydantic import Field
 
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, Record
-from overnight.tasks.write.merge.merge_parts import Form, Prepared, merge, merged_rows, published_schema
+from overnight.tasks.write.merge.merge_parts import OutputFormat, Prepared, merge, merged_rows, published_schema
 from overnight.tasks.write.sink import file_prefix
 from overnight.tasks.write.sinks.hive_files import HiveFiles, make_place
 
@@ -37,7 +37,9 @@ class TextFiles(HiveFiles):
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         schema, place = published_schema(records), make_place(run)
-        form = Form(place, f".{self.kind}{ENDINGS[self.compression]}", partial(_packed, self.writer, self.compression))
+        form = OutputFormat(
+            place, f".{self.kind}{ENDINGS[self.compression]}", partial(_packed, self.writer, self.compression)
+        )
         return merge(
             run.parts, records, merged, schema, merged_rows(run), file_prefix(run), PART, "zstd",
             self.target_file_size, form,

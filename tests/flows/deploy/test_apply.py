@@ -17,7 +17,7 @@ from prefect.server.events.schemas.events import ReceivedEvent
 from overnight.flows.deploy.apply import HEARTBEAT_SECONDS, _deployments
 from overnight.flows.deploy.apply import deploy as deploy_here
 from overnight.flows.deploy.automations import apply_automations, read_automations
-from overnight.flows.deploy.deployments import NotDeployed, at_deadline
+from overnight.flows.deploy.deployments import UndeployedJob, at_deadline
 from overnight.flows.deploy.prefect_yaml import PrefectFile
 from overnight.flows.job.loading import load_job
 from overnight.tasks.errors import JobError
@@ -230,7 +230,7 @@ def test_a_deadline_is_a_time_of_day_on_the_clock_of_the_job(project: Path) -> N
     job = load_job(project / "deployments/job.yaml")
     schedule = at_deadline(job)
     assert (schedule.cron, schedule.timezone) == ("30 6 * * *", "Europe/Berlin")
-    with pytest.raises(NotDeployed):
+    with pytest.raises(UndeployedJob):
         at_deadline(job.model_copy(update={"schedule": None}))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from overnight.flows.job.model import Job
-from overnight.flows.schedule.deadlines import due_at, due_by
+from overnight.flows.schedule.deadlines import deadline_of, latest_deadline
 from overnight.tasks.errors import JobError
 
 
@@ -22,7 +22,7 @@ def job(cron: str = "30 2 * * *", **schedule: Any) -> Job:
 
 
 def due(moment: str, **schedule: Any) -> tuple[str, str]:
-    found = due_at(job(**schedule), datetime.fromisoformat(moment).replace(tzinfo=UTC))
+    found = latest_deadline(job(**schedule), datetime.fromisoformat(moment).replace(tzinfo=UTC))
     return found.partition, f"{found.deadline.astimezone(UTC):%m-%d %H:%M}"
 
 
@@ -67,14 +67,14 @@ def test_no_day_is_missed_when_the_clock_changes(zone, moment, partition):
 
 
 def test_the_deadline_of_a_named_partition_follows_its_own_run():
-    found = due_by(job(timezone="America/New_York"), "2026-11-18")
+    found = deadline_of(job(timezone="America/New_York"), "2026-11-18")
     assert found.deadline.isoformat() == "2026-11-19T11:00:00+00:00"
-    twice = due_by(job(cron="0 2,14 * * *"), "2026-11-18")
+    twice = deadline_of(job(cron="0 2,14 * * *"), "2026-11-18")
     assert twice.deadline.isoformat() == "2026-11-20T06:00:00+00:00"
-    unscheduled = due_by(job(cron="0 2 * * 1"), "2026-11-18")
+    unscheduled = deadline_of(job(cron="0 2 * * 1"), "2026-11-18")
     assert unscheduled.deadline.isoformat() == "2026-11-19T06:00:00+00:00"
 
 
 def test_a_job_without_a_deadline_says_what_to_set():
     with pytest.raises(JobError, match=r"schedule.deadline: expected a time of day"):
-        due_at(job(deadline=None), datetime(2026, 11, 19, tzinfo=UTC))
+        latest_deadline(job(deadline=None), datetime(2026, 11, 19, tzinfo=UTC))

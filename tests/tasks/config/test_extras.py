@@ -15,7 +15,7 @@ from PIL import Image
 
 from overnight.tasks.config.extras import EXTRAS
 from overnight.tasks.errors import JobError, RowError
-from overnight.tasks.infer.huggingface.device_map import on_devices
+from overnight.tasks.infer.huggingface.device_map import load_on_devices
 from overnight.tasks.infer.models.keras import KerasModel
 from overnight.tasks.infer.models.onnx import OnnxModel
 from overnight.tasks.infer.models.sklearn import SklearnModel
@@ -44,7 +44,7 @@ FILE = __file__  # a file that is there; the libraries are missing before anythi
 
 def shard(_: Path) -> None:
     settings: Any = SimpleNamespace(torch_device=lambda: "cpu", device_map="auto", max_memory=None, dtype=None)
-    on_devices(SimpleNamespace(written="some/model"), None, settings)  # type: ignore[arg-type]
+    load_on_devices(SimpleNamespace(written="some/model"), None, settings)  # type: ignore[arg-type]
 
 
 def load_static(here: Path) -> None:

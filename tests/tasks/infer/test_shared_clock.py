@@ -5,7 +5,7 @@ import time
 import pytest
 
 from overnight.tasks.infer import worker
-from overnight.tasks.infer.worker import SharedClock
+from overnight.tasks.infer.worker import ConcurrentTimer
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_call_alone_has_all_of_its_seconds(now: list[float]) -> None:
-    clock = SharedClock()
+    clock = ConcurrentTimer()
     with clock.call():
         started = clock()
         now[0] += 3
@@ -24,7 +24,7 @@ def test_a_call_alone_has_all_of_its_seconds(now: list[float]) -> None:
 
 
 def test_what_two_calls_are_told_is_the_time_that_passed(now: list[float]) -> None:
-    clock = SharedClock()
+    clock = ConcurrentTimer()
     with clock.call():
         first = clock()
         now[0] += 1
@@ -39,7 +39,7 @@ def test_what_two_calls_are_told_is_the_time_that_passed(now: list[float]) -> No
 
 
 def test_it_goes_on_where_nothing_is_under_way() -> None:
-    clock = SharedClock()
+    clock = ConcurrentTimer()
     started = clock()
     time.sleep(0.01)
     assert clock() > started

@@ -13,7 +13,7 @@ import ray
 from pydantic import ValidationError
 
 from overnight.tasks.errors import ContractError
-from overnight.tasks.infer.autotune.trial import Trying
+from overnight.tasks.infer.autotune.trial import ModelTrial
 from overnight.tasks.infer.columns import columns_read
 from overnight.tasks.infer.forked_worker import ForkedPreparingWorker
 from overnight.tasks.infer.heavy_columns import drop_heavy
@@ -106,14 +106,14 @@ def test_a_forked_worker_gives_what_one_gives_that_is_not(tmp_path: Path, monkey
 
 def test_the_trial_takes_the_largest_batch_that_pays_and_fits(tmp_path: Path) -> None:
     run, sample = make_run(tmp_path), block(8)
-    assert Trying(Counting(), run).on(sample).batch_size >= 32
-    assert Trying(Counting(most=20), run).on(sample).batch_size == 16
-    assert Trying(Counting(batch_size=4), run).on(sample).batch_size is None
-    assert Trying(Counting(), run).on(block(0)) is None
+    assert ModelTrial(Counting(), run).on(sample).batch_size >= 32
+    assert ModelTrial(Counting(most=20), run).on(sample).batch_size == 16
+    assert ModelTrial(Counting(batch_size=4), run).on(sample).batch_size is None
+    assert ModelTrial(Counting(), run).on(block(0)) is None
 
 
 def test_the_trial_measures_memory_of_its_own_process(tmp_path: Path) -> None:
-    assert 50 * 2**20 < Trying(Counting(batch_size=4), make_run(tmp_path)).on(block(8)).memory < 8 * 2**30
+    assert 50 * 2**20 < ModelTrial(Counting(batch_size=4), make_run(tmp_path)).on(block(8)).memory < 8 * 2**30
 
 
 @pytest.mark.parametrize("asked", [{"workers": 2}, {"num_gpus": 1}, {"num_cpus": 1}, {"resources": {"NPU": 1}}])
@@ -229,7 +229,7 @@ def test_where_a_condition_holds_the_model_runs_elsewhere_is_null(tmp_path: Path
 
 def test_where_no_row_is_the_models_its_columns_are_null_in_the_types_of_the_trial(tmp_path: Path) -> None:
     model, run = Counting(batch_size=4, where="x > 100"), make_run(tmp_path)
-    columns = Trying(model, run).on(block(8)).columns
+    columns = ModelTrial(model, run).on(block(8)).columns
     assert columns == pa.schema({"count": pa.int64(), "sum": pa.int64()})
     (made,) = Worker(model, run, "heavy_", True, [], [], columns=columns)(block(10))
     assert made["heavy_sum"].to_pylist() == [None] * 10
@@ -251,7 +251,7 @@ def test_a_condition_over_a_column_that_is_not_there_or_no_condition_says_so(tmp
 
 
 def test_the_trial_runs_a_model_whatever_its_condition_says(tmp_path: Path) -> None:
-    found = Trying(Counting(batch_size=4, where="light_confidence < 0.5"), make_run(tmp_path)).on(block(8))
+    found = ModelTrial(Counting(batch_size=4, where="light_confidence < 0.5"), make_run(tmp_path)).on(block(8))
     assert found.seconds_a_row > 0
 
 

@@ -11,8 +11,9 @@ import pytest
 from overnight.tasks.preprocess.run_steps import run_steps, try_first_rows
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import blocks, result
-from overnight.tasks.state.read_plan import PENDING, write_order
+from overnight.tasks.state.read_plan import PENDING
 from tests.tasks.blocks import source_block
+from tests.tasks.manifests import write_order
 from tests.tasks.runs import make_run
 
 

@@ -10,8 +10,9 @@ from overnight.tasks.shuffle import reorder as reordering
 from overnight.tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles
 from overnight.tasks.shuffle.reorder import reorder
 from overnight.tasks.state import read_plan
-from overnight.tasks.state.read_plan import PENDING, pack, read_order, read_quarantined, read_summaries, write_order
+from overnight.tasks.state.read_plan import PENDING, pack, read_order, read_quarantined, read_summaries
 from overnight.tasks.storage.location import Location
+from tests.tasks.manifests import write_order
 
 
 def units(count: int, is_known: bool = True) -> pa.Table:

@@ -11,6 +11,7 @@ from overnight.tasks.shuffle.task import shuffle
 from overnight.tasks.state import read_plan
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import Stream
+from tests.tasks.manifests import write_order
 from tests.tasks.runs import make_run
 
 
@@ -19,7 +20,7 @@ def test_an_order_is_shuffled_in_each_try_and_still_tells_what_was_quarantined_b
     constant: dict[str, Any] = {"uri": "u", "size": 2**20, "version": "v", "first_row": 0, "rows": 1}
 
     def planned(run: Run) -> None:
-        read_plan.write_order(run.order, pending, np.arange(count) // 10, quarantined=5)
+        write_order(run.order, pending, np.arange(count) // 10, quarantined=5)
 
     pending = pa.Table.from_pylist(
         [constant | {"unit": n, "path": f"{n}", "row_group": None, "settled": None} for n in range(count)],

@@ -5,8 +5,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from overnight.tasks.state.manifest import UNITS, read_manifest, read_schema, write_manifest
+from overnight.tasks.state.manifest import UNITS, read_manifest, read_schema
 from overnight.tasks.storage.location import Location
+from tests.tasks.manifests import write_manifest
 
 
 @pytest.mark.parametrize("schema", [None, pa.schema([("x", pa.int64()), ("tags", pa.list_(pa.string()))])])

@@ -16,9 +16,9 @@ from overnight.tasks.state.read_plan import (
     read_order,
     read_quarantined,
     read_summaries,
-    write_order,
 )
 from overnight.tasks.storage.location import Location
+from tests.tasks.manifests import write_order
 
 sizes = st.lists(st.one_of(st.integers(0, 10), st.integers(0, 50 * 2**20)), max_size=200)
 

@@ -3,10 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight.tasks.workers.poison_rows import DEATHS, PIECES, UNEXPLAINED, Suspects
+from overnight.tasks.workers.poison_rows import DEATHS, PIECES, UNEXPLAINED, PoisonRowTracker
 
 
-def run_until_done(suspects: Suspects, count: int, killers: set[int], certain: bool = False) -> tuple[set[int], int]:
+def run_until_done(
+    suspects: PoisonRowTracker, count: int, killers: set[int], certain: bool = False
+) -> tuple[set[int], int]:
     """Plays workers that die of `killers` until a block of `count` rows is through: (condemned rows, deaths)."""
     for deaths in range(1000):
         worker = f"worker {deaths}"
@@ -27,7 +29,7 @@ def run_until_done(suspects: Suspects, count: int, killers: set[int], certain: b
 @given(st.integers(1, 5000), st.data())
 def test_exactly_the_killers_are_condemned_in_few_deaths(count: int, data: st.DataObject):
     killers = data.draw(st.sets(st.integers(0, count - 1), max_size=3))
-    condemned, deaths = run_until_done(Suspects(), count, killers)
+    condemned, deaths = run_until_done(PoisonRowTracker(), count, killers)
     assert condemned == killers
     splits = 0
     while PIECES ** (splits + 1) < count:
@@ -36,12 +38,12 @@ def test_exactly_the_killers_are_condemned_in_few_deaths(count: int, data: st.Da
 
 
 def test_a_row_that_certainly_took_too_long_is_not_tried_twice():
-    condemned, deaths = run_until_done(Suspects(), 16, {5}, certain=True)
+    condemned, deaths = run_until_done(PoisonRowTracker(), 16, {5}, certain=True)
     assert (condemned, deaths) == ({5}, 1)
 
 
 def test_a_worker_killed_by_somebody_else_condemns_nobody():
-    suspects = Suspects()
+    suspects = PoisonRowTracker()
     pieces, _ = suspects.judge("first", "block", 3)
     suspects.begin("first", "block", *pieces[0])
     assert suspects.judge("second", "block", 3) == (pieces, {})
@@ -51,7 +53,7 @@ def test_a_worker_killed_by_somebody_else_condemns_nobody():
 
 
 def test_the_reason_that_a_worker_gave_is_the_one_recorded():
-    suspects = Suspects()
+    suspects = PoisonRowTracker()
     for worker in range(DEATHS):
         suspects.judge(str(worker), "block", 1)
         suspects.begin(str(worker), "block", 0, 1)
@@ -65,7 +67,7 @@ def test_the_reason_that_a_worker_gave_is_the_one_recorded():
 
 
 def test_only_a_block_that_another_worker_began_and_never_left_is_suspicious():
-    suspects = Suspects()
+    suspects = PoisonRowTracker()
     assert suspects.arrive("a", "block") == (False, False)
     assert suspects.arrive("a", "next") == (False, False)  # a came through
     assert suspects.arrive("b", "block") == (False, False)

@@ -14,7 +14,7 @@ import ray
 
 from overnight.tasks.errors import ContractError, JobError, StageFailed
 from overnight.tasks.infer.autotune import trial_runner
-from overnight.tasks.infer.autotune.trial import Failed, Trial, Trying, loaded
+from overnight.tasks.infer.autotune.trial import Failed, ModelTrial, Trial, loaded
 from overnight.tasks.infer.autotune.trial_runner import begin_trials, tried
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 from overnight.tasks.resources.plan import Plan, Pool
@@ -119,7 +119,7 @@ def test_trouble_of_the_cluster_is_not_the_models(tmp_path: Path, marks: Path, m
 
 
 def test_what_fails_while_nothing_waits_for_it_is_raised_by_the_call_that_is_waited_for(tmp_path: Path) -> None:
-    trying = Trying(Fragile(marks=str(tmp_path / "marks"), fault="load"), make_run(tmp_path))
+    trying = ModelTrial(Fragile(marks=str(tmp_path / "marks"), fault="load"), make_run(tmp_path))
     trying.loaded()
     with pytest.raises(JobError, match="expected a model, found none"):
         trying.on(SAMPLE)

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from overnight.tasks.errors import JobError, RowError
 from overnight.tasks.infer.huggingface import model_location
-from overnight.tasks.infer.huggingface.device_map import on_devices
+from overnight.tasks.infer.huggingface.device_map import load_on_devices
 from overnight.tasks.infer.models.chat import Chat
 from tests.tasks.infer.chat_models import TEMPLATE, chat_model, some_words
 from tests.tasks.infer.chat_server import MOOD
@@ -182,7 +182,7 @@ def test_a_model_split_over_devices_answers_as_in_one_piece(model: Path) -> None
     whole = column(run(model), "generated_text")
     parts |= {"model.rotary_emb": "cpu", "lm_head": "disk"}
     predictor = chat(model, device_map=parts)
-    made, _ = on_devices(model_location.find(str(model)), AutoModelForCausalLM, predictor)
+    made, _ = load_on_devices(model_location.find(str(model)), AutoModelForCausalLM, predictor)
     assert (made.lm_head.weight.device.type, made.model.norm.weight.device.type) == ("meta", "cpu")
     assert column(predictor.load()(batch_of()), "generated_text") == whole
 

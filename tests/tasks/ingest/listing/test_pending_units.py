@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight.tasks.ingest.listing.pending_units import leftovers, pending_tables, units_left
+from overnight.tasks.ingest.listing.pending_units import pending_tables, unfinished_units, units_left
 from overnight.tasks.rows import blocks
 from overnight.tasks.state import row_ranges
 from overnight.tasks.state.manifest import UNITS, read_manifest
@@ -76,5 +76,5 @@ def test_what_is_left_and_what_is_skipped_add_up_to_the_manifest(
 
 def test_rows_that_end_differently_side_by_side_are_skipped_as_one_range():
     numbers = np.arange(1000)
-    skipped = leftovers(np.array([4]), np.full(1000, 4), numbers, numbers + 1)
+    skipped = unfinished_units(np.array([4]), np.full(1000, 4), numbers, numbers + 1)
     assert skipped.to_pylist() == [[0, 1000]]

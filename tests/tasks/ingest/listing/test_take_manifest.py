@@ -24,12 +24,13 @@ from overnight.tasks.ingest.sources.numpy import Numpy
 from overnight.tasks.ingest.sources.parquet import Parquet
 from overnight.tasks.ingest.sources.tfrecord import TfRecord
 from overnight.tasks.ingest.sources.webdataset import WebDataset
-from overnight.tasks.state.manifest import UNITS, digest, read_manifest, read_passed_over, read_schema, write_manifest
+from overnight.tasks.state.manifest import UNITS, digest, read_manifest, read_passed_over, read_schema
 from overnight.tasks.storage.location import File, Location
 from tests.tasks.ingest.conftest import read_all
 from tests.tasks.ingest.sources.test_numpy import npy, npz
 from tests.tasks.ingest.sources.test_tfrecord import TEN, file
 from tests.tasks.ingest.sources.test_webdataset import pairs, tar
+from tests.tasks.manifests import write_manifest
 
 ROOT = Path(__file__).resolve().parents[4]
 

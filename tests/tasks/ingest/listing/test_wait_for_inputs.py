@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from overnight.tasks.errors import InputError
-from overnight.tasks.ingest.listing.wait_for_inputs import Quiet, wait_for_arrival
+from overnight.tasks.ingest.listing.wait_for_inputs import StableListing, wait_for_arrival
 from overnight.tasks.ingest.source import WaitFor
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.state.manifest import census
@@ -99,15 +99,15 @@ def file(path: str, changed_at: float | None) -> File:
 
 
 def test_with_times_what_is_old_is_quiet_at_once() -> None:
-    assert Quiet().seconds(census([file("a", 1000), file("b", 4000)]), clock=10_000, own_time=5) == 6000
+    assert StableListing().seconds(census([file("a", 1000), file("b", 4000)]), clock=10_000, own_time=5) == 6000
 
 
 def test_with_times_from_a_clock_ahead_of_ours_nothing_is_quiet() -> None:
-    assert Quiet().seconds(census([file("a", 12_000)]), clock=10_000, own_time=5) == 0
+    assert StableListing().seconds(census([file("a", 12_000)]), clock=10_000, own_time=5) == 0
 
 
 def test_a_removal_leaves_no_time_and_is_no_quiet() -> None:
-    quiet = Quiet()
+    quiet = StableListing()
     assert quiet.seconds(census([file("a", 1000), file("b", 1000)]), clock=10_000, own_time=0) == 9000
     assert quiet.seconds(census([file("a", 1000)]), clock=10_010, own_time=10) == 0
     assert quiet.seconds(census([file("a", 1000)]), clock=10_040, own_time=40) == 30
@@ -115,7 +115,7 @@ def test_a_removal_leaves_no_time_and_is_no_quiet() -> None:
 
 @pytest.mark.parametrize("files", [[file("a", None)], [file("a", None), file("b", 3.0)], []])
 def test_without_times_quiet_is_counted_from_the_first_look_and_from_every_change(files: list[File]) -> None:
-    quiet = Quiet()
+    quiet = StableListing()
     assert quiet.seconds(census(files), clock=10_000, own_time=100) == 0
     assert quiet.seconds(census(files), clock=10_000, own_time=160) == 60
     assert quiet.seconds(census([*files, file("c", None)]), clock=10_000, own_time=170) == 0

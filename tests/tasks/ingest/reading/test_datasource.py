@@ -18,6 +18,7 @@ from overnight.tasks.rows import blocks as rows
 from overnight.tasks.state import read_plan
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers.supervisor import Supervisor
+from tests.tasks.manifests import write_order
 from tests.tasks.runs import make_run
 
 
@@ -27,7 +28,7 @@ def lay_out(folder: Path, source: Source, settled: dict[int, list[int]], blocks:
     units = source.units(list_inputs(source, "all"))
     skipped = pa.array([settled.get(unit) for unit in range(len(units))], pa.list_(pa.int64()))
     pending = units.append_column("settled", skipped).cast(read_plan.PENDING)
-    read_plan.write_order(run.order, pending, np.arange(len(units)) * blocks // len(units))
+    write_order(run.order, pending, np.arange(len(units)) * blocks // len(units))
     return run, units
 
 
@@ -112,7 +113,7 @@ def test_a_read_task_carries_its_place_and_not_the_list_of_units(tmp_path: Path)
     }  # fmt: skip
     columns["settled"] = pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32) * 20, columns["settled"])
     pending = pa.table(columns).cast(read_plan.PENDING)
-    read_plan.write_order(run.order, pending, read_plan.pack(pending["size"].to_numpy()))
+    write_order(run.order, pending, read_plan.pack(pending["size"].to_numpy()))
     tasks = ManifestDatasource(source, run, None).get_read_tasks(1)
     assert len(tasks) == read_plan.MAXIMUM_BLOCKS
     assert max(len(cloudpickle.dumps(task)) for task in tasks[:: len(tasks) // 20]) < 5000

@@ -19,7 +19,7 @@ import pytest
 from botocore.exceptions import NoRegionError, ParamValidationError
 
 from overnight.tasks.errors import InputError, RowError, StorageFailed
-from overnight.tasks.ingest.reading.table_blocks import damage_told, is_damage, panics_told
+from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file, translate_corruption, translate_panics
 from overnight.tasks.ingest.reading.unit_rows import counted_rows
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.sources.csv import Csv
@@ -84,21 +84,23 @@ def damage_of(content: bytes, read: Callable[[io.BytesIO], object]) -> Exception
 
 def test_a_file_is_to_blame_for_what_is_wrong_with_its_bytes():
     whole = gzip.compress(bytes(range(256)) * 100)
-    assert is_damage(damage_of(whole[:-20], lambda file: gzip.GzipFile(fileobj=file).read()))
-    assert is_damage(damage_of(whole[:15] + b"\xff" * 9 + whole[24:], lambda file: gzip.GzipFile(fileobj=file).read()))
-    assert is_damage(damage_of(b"PAR1", pq.ParquetFile))
-    assert is_damage(zlib.error("bad"))
-    assert is_damage(FileNotFoundError(errno.ENOENT, "gone"))
-    assert is_damage(PermissionError("forbidden"))
-    assert is_damage(OSError(errno.ELOOP, "a link that leads to itself"))
-    assert is_damage(ParamValidationError(report="no bucket"))
-    assert is_damage(damage_of(b"\xfd7zXZ\0" + b"\xff" * 99, lambda file: lzma.decompress(file.read())))
-    assert is_damage(damage_of(b"BZh9" + b"\xff" * 99, lambda file: bz2.decompress(file.read())))
+    assert is_corrupt_file(damage_of(whole[:-20], lambda file: gzip.GzipFile(fileobj=file).read()))
+    assert is_corrupt_file(
+        damage_of(whole[:15] + b"\xff" * 9 + whole[24:], lambda file: gzip.GzipFile(fileobj=file).read())
+    )
+    assert is_corrupt_file(damage_of(b"PAR1", pq.ParquetFile))
+    assert is_corrupt_file(zlib.error("bad"))
+    assert is_corrupt_file(FileNotFoundError(errno.ENOENT, "gone"))
+    assert is_corrupt_file(PermissionError("forbidden"))
+    assert is_corrupt_file(OSError(errno.ELOOP, "a link that leads to itself"))
+    assert is_corrupt_file(ParamValidationError(report="no bucket"))
+    assert is_corrupt_file(damage_of(b"\xfd7zXZ\0" + b"\xff" * 99, lambda file: lzma.decompress(file.read())))
+    assert is_corrupt_file(damage_of(b"BZh9" + b"\xff" * 99, lambda file: bz2.decompress(file.read())))
 
 
 @pytest.mark.parametrize("error", [ValueError("no number"), KeyError("no such name"), IndexError(), MemoryError()])
 def test_whatever_else_a_reader_raises_about_a_file_is_that_files(error: Exception):
-    assert is_damage(error)
+    assert is_corrupt_file(error)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_whatever_else_a_reader_raises_about_a_file_is_that_files(error: Excepti
     ],
 )  # fmt: skip
 def test_a_file_is_not_to_blame_for_what_is_wrong_elsewhere(error: Exception):
-    assert not is_damage(error)
+    assert not is_corrupt_file(error)
 
 
 def test_rows_that_a_part_declares_and_does_not_have_are_told_as_that():
@@ -125,7 +127,7 @@ def test_rows_that_a_part_declares_and_does_not_have_are_told_as_that():
 
 def test_what_pyarrow_cannot_read_is_not_called_damage():
     words = r"^pyarrow [\d.]+ cannot read a whole file: Nested data"
-    with pytest.raises(RowError, match=words), damage_told("a whole file"):
+    with pytest.raises(RowError, match=words), translate_corruption("a whole file"):
         raise pa.ArrowNotImplementedError("Nested data conversions not implemented")
 
 
@@ -135,7 +137,7 @@ def test_units_have_one_schema():
 
 def test_a_panic_of_a_library_in_rust_is_an_error_like_others():
     panic = type("PanicException", (BaseException,), {})  # as PyO3 makes it
-    with pytest.raises(RuntimeError, match="the library broke off: index out of range"), panics_told():
+    with pytest.raises(RuntimeError, match="the library broke off: index out of range"), translate_panics():
         raise panic("index out of range")
-    with pytest.raises(KeyboardInterrupt), panics_told():
+    with pytest.raises(KeyboardInterrupt), translate_panics():
         raise KeyboardInterrupt

@@ -13,9 +13,10 @@ from pydantic import ValidationError
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.sources.csv import Csv
-from overnight.tasks.state.manifest import read_warnings, write_manifest
+from overnight.tasks.state.manifest import read_warnings
 from overnight.tasks.storage.location import Location
 from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
+from tests.tasks.manifests import write_manifest
 
 Reader = Callable[..., Read]
 

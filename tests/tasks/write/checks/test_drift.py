@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from overnight.tasks.state.run import Run, write_json
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.checks.column_statistics import Record, describe, summary
-from overnight.tasks.write.checks.drift import Drifts, compare, mean_shift, share_distance
+from overnight.tasks.write.checks.drift import DriftResult, compare, mean_shift, share_distance
 from overnight.tasks.write.checks.previous_receipt import LOOK_BACK, previous_receipt
 from overnight.tasks.write.checks.settings import Checks
 from tests.tasks.runs import make_run
@@ -23,7 +23,7 @@ def record(values: Any) -> Record:
     return summary(describe(pa.table({"x": array})), ["x"])["x"]
 
 
-def drift(now: Any, before: Any, bound: Any) -> Drifts:
+def drift(now: Any, before: Any, bound: Any) -> DriftResult:
     return compare(Checks(drift={"x": bound}), {"x": record(now)}, {"partition": "D", "columns": {"x": record(before)}})
 
 

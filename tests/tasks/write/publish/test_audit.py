@@ -8,8 +8,9 @@ import pytest
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.rows import blocks
 from overnight.tasks.state import row_ranges
-from overnight.tasks.state.manifest import UNITS, write_manifest
+from overnight.tasks.state.manifest import UNITS
 from overnight.tasks.write.publish.audit import audit
+from tests.tasks.manifests import write_manifest
 from tests.tasks.runs import make_run
 
 

@@ -306,15 +306,15 @@ def test_a_zombie_cannot_publish_and_leaves_nothing(kind: str, ray_session: None
 @pytest.mark.parametrize(
     ("kind", "moment"),
     [
-        ("parquet", (ParquetSink, "switch")),
+        ("parquet", (ParquetSink, "commit")),
         ("parquet", (directory_swap, "exchange")),
-        ("delta", (DeltaSink, "switch")),
+        ("delta", (DeltaSink, "commit")),
         ("delta", (DeltaTable, "create_write_transaction")),
-        ("iceberg", (IcebergSink, "switch")),
+        ("iceberg", (IcebergSink, "commit")),
         ("iceberg", (SqlCatalog, "commit_table")),
-        ("lance", (LanceSink, "switch")),
+        ("lance", (LanceSink, "commit")),
         ("lance", (LanceDataset, "commit")),
-        ("sql", (SqlSink, "switch")),
+        ("sql", (SqlSink, "commit")),
     ],
 )
 def test_a_switch_that_was_paused_while_its_publish_was_taken_back_changes_nothing(
@@ -379,9 +379,9 @@ def test_a_publish_is_under_way_from_before_its_switch_until_what_is_old_is_gone
             seen.append(is_under_way(run))
             return super().prepare(run, *more)
 
-        def switch(self, run: Run, *more: Any) -> None:
+        def commit(self, run: Run, *more: Any) -> None:
             seen.append(is_under_way(run))
-            super().switch(run, *more)
+            super().commit(run, *more)
 
         def finish(self, run: Run, *more: Any) -> None:
             super().finish(run, *more)
@@ -397,7 +397,7 @@ class Switched(ParquetSink):
 
     kind: Literal["switched"] = "switched"
 
-    def was_switched(self, run: Run, files: list[str], old: list[str]) -> bool:
+    def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         return True
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None: ...

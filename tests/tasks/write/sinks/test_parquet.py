@@ -51,7 +51,7 @@ def publish(run: Run, sink: ParquetSink, old: list[str]) -> tuple[list[str], int
     records = staged_parts.read_records(run.parts)
     ready = sink.prepare(run, records, row_ranges.merge([record.ranges for record in records]))
     files = as_paths(run, [file.name for file in ready.files])
-    sink.switch(run, ready, old)
+    sink.commit(run, ready, old)
     sink.finish(run, files, old)
     return files, ready.rows
 

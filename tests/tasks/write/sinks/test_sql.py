@@ -216,9 +216,9 @@ def test_a_lost_answer_to_the_commit_is_not_committed_twice(database: str, tmp_p
     with holding(run) as held:
         stage(held, {"x": [1]})
         ready = sink.prepare(held, *records_of(held))
-        sink.switch(held, ready, [])
+        sink.commit(held, ready, [])
     assert ask(database, "SELECT x FROM results") == [(2,)]
-    assert sink.was_switched(run, [], [])
+    assert sink.is_committed(run, [], [])
 
 
 def test_who_takes_over_in_the_middle_of_a_commit_waits_for_its_end_and_sees_it(
@@ -238,10 +238,10 @@ def test_who_takes_over_in_the_middle_of_a_commit_waits_for_its_end_and_sees_it(
     with holding(run) as held:
         ready = sink.prepare(held, *records_of(held))
         monkeypatch.setattr(lease, "check", pause)
-        publishing = threading.Thread(target=sink.switch, args=(held, ready, []))
+        publishing = threading.Thread(target=sink.commit, args=(held, ready, []))
         publishing.start()
         assert looked.wait(30)
-        repairing = threading.Thread(target=lambda: seen.append(sink.was_switched(run, [], [])))
+        repairing = threading.Thread(target=lambda: seen.append(sink.is_committed(run, [], [])))
         repairing.start()
         repairing.join(1)
         assert seen == []
@@ -259,5 +259,5 @@ def test_who_was_taken_over_does_not_commit_although_its_rows_are_loaded(url: st
         ready = sink.prepare(held, *records_of(held))
         (run.ledger / "lease" / f"{held.token + 1:08d}").create(b"{}")
         with pytest.raises(LeaseLost):
-            sink.switch(held, ready, [])
+            sink.commit(held, ready, [])
     assert ask(url, "SELECT x FROM results") == [(1,)]

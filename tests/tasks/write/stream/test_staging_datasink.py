@@ -17,12 +17,13 @@ from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.rows import apply, result, tensors
 from overnight.tasks.rows import blocks as rows
 from overnight.tasks.state import row_ranges, staged_parts
-from overnight.tasks.state.read_plan import PENDING, read_block, write_order
+from overnight.tasks.state.read_plan import PENDING, read_block
 from overnight.tasks.state.stream import Sampled
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 from overnight.tasks.write.task import _rows_per_part
 from tests.tasks.blocks import source_block
+from tests.tasks.manifests import write_order
 from tests.tasks.runs import make_run
 
 SINK = ParquetSink(path="-")
