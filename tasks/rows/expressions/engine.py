@@ -3,6 +3,7 @@
 This file knows nothing of tables, rows or jobs.
 """
 
+import atexit
 import functools
 import os
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ def database() -> "duckdb.DuckDBPyConnection":
 
 
 os.register_at_fork(before=database.cache_clear)  # a forked process makes its own: DuckDB's does not survive a fork
+atexit.register(database.cache_clear)  # where threads outlive it, DuckDB's library writes about leaks to the terminal
 
 
 @functools.cache

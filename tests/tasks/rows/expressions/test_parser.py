@@ -4,6 +4,8 @@ import datetime
 import math
 import os
 import pickle
+import subprocess
+import sys
 from decimal import Decimal
 
 import numpy as np
@@ -328,3 +330,18 @@ def test_an_expression_travels_and_a_forked_process_has_a_database_of_its_own() 
     assert os.waitpid(child, 0)[1] == 0
     assert os.read(reads, 5) == b"own"
     assert expression.evaluate(TABLE, "test", "preprocess").to_pylist() == [8, -6, 1, None]
+
+
+THREAD_THAT_OUTLIVES = """
+import threading
+from overnight.tasks.rows.expressions.parser import Expression
+expression = Expression("x is null")
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+threading.Thread(target=lambda: threading.Event().wait(), daemon=True).start()
+"""
+
+
+def test_a_process_with_threads_ends_without_a_report_about_duckdb() -> None:
+    command = [sys.executable, "-c", THREAD_THAT_OUTLIVES]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
