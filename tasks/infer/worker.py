@@ -113,13 +113,14 @@ class Worker:
         """Return the model's columns for `live`, null where a row is none of the model's."""
         if not self._where:
             return self._in_calls(live, self._predictor.rows_per_call())
-        chosen = np.flatnonzero(self._where.holds(live, f"{self._label}: where", "infer"))
+        holds, failed = self._where.holds(live, f"{self._label}: where", "infer")
+        chosen = np.flatnonzero(holds)
         if not len(chosen):
             none = {self._prefix + column.name: pa.nulls(len(live), column.type) for column in self._columns}
-            return result.Outcome(none)
+            return result.Outcome(none, failed=failed)
         made = self._in_calls(live.take(chosen), self._predictor.rows_per_call())
         columns = {name: blocks.scatter(column, chosen, len(live)) for name, column in made.columns.items()}
-        return result.Outcome(columns, failed={int(chosen[row]): error for row, error in made.failed.items()})
+        return result.Outcome(columns, failed=failed | {int(chosen[row]): error for row, error in made.failed.items()})
 
     def _in_calls(self, live: pa.Table, at_once: int) -> result.Outcome:
         """Return the model's columns for `live`, in calls as small as its memory asks for.

@@ -36,15 +36,17 @@ class DeriveColumns(PreprocessStep):
         expressions = {name: Expression(expression) for name, expression in self.columns.items()}
 
         def derive(table: pa.Table) -> Outcome:
-            derived = {}
+            derived: dict[str, pa.Array] = {}
+            failed: dict[int, Exception] = {}
             for name, expression in expressions.items():
-                derived[name] = expression.evaluate(table, f"derive_columns: {name}", "preprocess")
+                derived[name], fails = expression.evaluate(table, f"derive_columns: {name}", "preprocess")
+                failed = fails | failed  # a row's first reason is the one that is told
                 place = table.schema.get_field_index(name)
                 table = (
                     table.append_column(name, derived[name])
                     if place < 0
                     else table.set_column(place, name, derived[name])
                 )
-            return Outcome(derived)
+            return Outcome(derived, failed=failed)
 
         return derive

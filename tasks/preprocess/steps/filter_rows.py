@@ -28,6 +28,7 @@ class FilterRows(PreprocessStep):
         condition = Expression(self.expression)
 
         def keep(table: pa.Table) -> Outcome:
-            return Outcome(keep=condition.holds(table, "filter_rows", "preprocess"))
+            kept, failed = condition.holds(table, "filter_rows", "preprocess")
+            return Outcome(keep=kept, failed=failed)
 
         return keep

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.rows.blocks import scattered
 from overnight.tasks.rows.expressions.engine import database
-from overnight.tasks.rows.expressions.syntax import AFTER, BEFORE, HABITS, names, nearest, shown
+from overnight.tasks.rows.expressions.syntax import HABITS, names, nearest, shown
 from overnight.tasks.rows.tensors import TENSOR
 
 if TYPE_CHECKING:
@@ -38,47 +39,67 @@ class Expression:
         self.columns, self._parameters = names(source)
         self._makes_decimals = bool(re.search(r"(::|\bas\b)\s*(dec|decimal|numeric)\b", source, re.IGNORECASE))
 
-    def holds(self, table: pa.Table, what: str, stage: str) -> np.ndarray:
-        """Whether each row fulfils a condition, which null does not (bool). Raises as `evaluate`."""
-        values = self.evaluate(table, what, stage)
+    def holds(self, table: pa.Table, what: str, stage: str) -> tuple[np.ndarray, dict[int, RowError]]:
+        """Whether each row fulfils a condition, which null does not (bool); the rest as `evaluate`."""
+        values, failed = self.evaluate(table, what, stage)
         if not types.is_boolean(values.type) and not types.is_null(values.type):
             raise ContractError(
                 f"{what}: {self.source!r}: expected true or false, found {values.type}. "
                 "Write a condition, for example x <> 0.",
                 stage,
             )
-        found: np.ndarray = pc.fill_null(values.cast(pa.bool_()), False).to_numpy(zero_copy_only=False)
-        return found
+        return pc.fill_null(values.cast(pa.bool_()), False).to_numpy(zero_copy_only=False), failed
 
-    def evaluate(self, table: pa.Table, what: str, stage: str) -> pa.Array:
-        """One value a row. `what` opens the messages.
+    def evaluate(self, table: pa.Table, what: str, stage: str) -> tuple[pa.Array, dict[int, RowError]]:
+        """One value a row, and by row why it has none; `what` opens the messages.
 
-        Raises `ContractError` for a column that is not there and for types that do not go together, `RowError` when
-        some row's value cannot be computed.
+        Raises `ContractError` for a column that is not there and for types that do not go together, and `RowError`
+        where a row fails and it is not known which.
         """
-        import duckdb
-
         said = f"{what}: {shown(self.source)}"
         try:
+            return self._computed(table, said, stage), {}
+        except RowError:
+            if len(table) == 1:
+                raise
+        fails = self._computed(table, said, stage, "TRY({} IS NULL) IS NULL").to_numpy(zero_copy_only=False)
+        values = self._computed(table.filter(pa.array(~fails)), said, stage)
+        failed: dict[int, RowError] = {}
+        for row in np.flatnonzero(fails).tolist():
+            try:
+                self._computed(table[row : row + 1], said, stage)
+            except RowError as error:
+                failed[row] = error
+        return scattered(values, np.flatnonzero(~fails), len(table)), failed
+
+    def _computed(self, table: pa.Table, said: str, stage: str, of: str = "{}") -> pa.Array:
+        """The values of the rows, or `of` them, computed together."""
+        import duckdb
+
+        try:
             with database().cursor() as cursor:
-                made = self._bound(cursor, table, said, stage).to_arrow_table()
+                made = self._bound(cursor, table, said, stage, of).to_arrow_table()
         except (duckdb.Error, pa.ArrowInvalid) as error:
             if isinstance(error, duckdb.InternalException | duckdb.FatalException):
                 database.cache_clear()  # DuckDB answers nothing more in this one
             raise RowError(f"{said}: {_told(error)}") from error
         return pa.concat_arrays(made["value"].chunks) if len(made) else pa.array([], made["value"].type)
 
-    def _bound(self, cursor: "DuckDBPyConnection", table: pa.Table, said: str, stage: str) -> "DuckDBPyRelation":
+    def _bound(
+        self, cursor: "DuckDBPyConnection", table: pa.Table, said: str, stage: str, of: str
+    ) -> "DuckDBPyRelation":
         """What is to be computed, which depends on the columns' types and not on their values."""
         import duckdb
 
+        query = "SELECT {} AS value FROM __rows"
         try:
             given = {name: _given(table[name], name) for name in self._found(table.column_names, said, stage)}
             rows = pa.table(given or {"__none": pa.nulls(len(table))})
             cursor.register("__rows", rows)
-            found = cursor.sql(f"{BEFORE}{self.source}{AFTER} AS value FROM __rows")
-            as_type = self._result(found.types[0], rows.schema)
-            return found.project(f"CAST(value AS {as_type}) AS value") if as_type else found
+            found = cursor.sql(query.format(value := f"(\n{self.source}\n)"))
+            if as_type := self._result(found.types[0], rows.schema):
+                value = f"CAST({value} AS {as_type})"
+            return cursor.sql(query.format(of.format(value))) if as_type or of != "{}" else found
         except (TypeError, pa.ArrowNotImplementedError, duckdb.Error) as error:
             raise ContractError(f"{said}: {_told(error)}", stage) from error
 

@@ -48,11 +48,11 @@ TABLE = pa.table(
 
 
 def value(expression: str, table: pa.Table = TABLE) -> list:
-    return Expression(expression).evaluate(table, "test", "preprocess").to_pylist()
+    return Expression(expression).evaluate(table, "test", "preprocess")[0].to_pylist()
 
 
 def kind(expression: str, table: pa.Table = TABLE) -> str:
-    return str(Expression(expression).evaluate(table, "test", "preprocess").type)
+    return str(Expression(expression).evaluate(table, "test", "preprocess")[0].type)
 
 
 def block(table: pa.Table) -> pa.Table:
@@ -163,7 +163,9 @@ def test_a_condition_keeps_true_and_drops_false_and_null() -> None:
         ("n * 9223372036854775807", [0, 3], "Overflow in multiplication"),
         ("cast(x as bigint)", [0, 1], "out of range"),
         ("u + 0", [3], "18446744073709551615 not in range"),
+        ("list_sum([9223372036854775807, n])", [0, 3], "out of range for the destination type INT64"),
         ("cast(t || '-01-01' as date)", [0, 4], "invalid date"),
+        ("{'n': 1 // n, 'of': [t]}", [1], "Division by zero"),
     ],
 )
 def test_a_value_that_cannot_be_computed_costs_only_its_row(expression: str, failing: list[int], message: str) -> None:
@@ -183,6 +185,27 @@ def test_a_value_that_cannot_be_computed_costs_only_its_row(expression: str, fai
         assert message in reason
         assert "\n" not in reason
         assert "SET " not in reason
+
+
+def test_many_rows_that_fail_leave_the_others_their_values_and_have_each_its_reason() -> None:
+    texts = [f"no {n}" if n % 50 == 7 else None if n % 50 == 8 else str(n) for n in range(3000)]
+    made = apply.apply(
+        block(pa.table({"t": texts})), "preprocess", DeriveColumns(columns={"n": "t::int", "m": "n + 1"}).build()
+    )
+    failing = [n for n in range(3000) if n % 50 == 7]
+    reasons = made["__error_message"].to_pylist()
+    assert [n for n, state in enumerate(made["__state"].to_pylist()) if state == blocks.QUARANTINED] == failing
+    assert all(f"derive_columns: n: 't::int': Could not convert string 'no {n}'" in reasons[n] for n in failing)
+    assert made["n"].type == pa.int64()
+    live = [n for n in range(3000) if n % 50 != 7]
+    assert made["m"].take(live).to_pylist() == [None if n % 50 == 8 else n + 1 for n in live]
+
+
+def test_a_condition_that_fails_costs_its_row_and_the_others_are_kept_or_dropped() -> None:
+    table = pa.table({"t": ["1", "x", "3", None, "y"]})
+    done = apply.apply(block(table), "preprocess", FilterRows(expression="cast(t as int) > 1").build())
+    bad, gone = blocks.QUARANTINED, blocks.FILTERED
+    assert done["__state"].to_pylist() == [gone, bad, blocks.LIVE, gone, bad]
 
 
 def test_later_columns_see_the_earlier_ones_and_may_replace() -> None:
@@ -324,12 +347,12 @@ def test_an_expression_travels_and_a_forked_process_has_a_database_of_its_own() 
     before = database()
     reads, writes = os.pipe()
     if not (child := os.fork()):
-        made = expression.evaluate(TABLE, "test", "preprocess")
+        made, _ = expression.evaluate(TABLE, "test", "preprocess")
         os.write(writes, b"own" if made[0].as_py() == 8 and database() is not before else b"not")
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert os.read(reads, 5) == b"own"
-    assert expression.evaluate(TABLE, "test", "preprocess").to_pylist() == [8, -6, 1, None]
+    assert expression.evaluate(TABLE, "test", "preprocess")[0].to_pylist() == [8, -6, 1, None]
 
 
 THREAD_THAT_OUTLIVES = """
