@@ -22,7 +22,7 @@ from prefect.events.worker import EventsWorker
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
-from overnight.flows.ledger.partition_status import Entry, read_ledger
+from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
 from overnight.flows.runs.attempt import state_of
 from overnight.flows.schedule.cron import cron_times
 from overnight.flows.schedule.deadlines import Deadline, deadline_after, deadline_of, latest_deadline, scheduled
@@ -111,12 +111,12 @@ def _check(job: Job, due: Deadline) -> None:
         log.info("%s/%s is late, and another check is telling it", job.name, due.partition)
 
 
-def _entry(job: Job, partition: str) -> Entry:
+def _entry(job: Job, partition: str) -> PartitionStatus:
     day = parse_day(partition) if job.is_dated else None
-    return next(iter(read_ledger(job, day, day)), Entry(partition, "missing"))
+    return next(iter(read_ledger(job, day, day)), PartitionStatus(partition, "missing"))
 
 
-def _notify_once(job: Job, due: Deadline, entry: Entry, record: Location) -> None:
+def _notify_once(job: Job, due: Deadline, entry: PartitionStatus, record: Location) -> None:
     """Raises the event and sends the notification, unless the record says that this was done."""
     deadline = due.deadline.astimezone(job.timezone)
     late = {
