@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
-from overnight.flows.ledger.partition_status import Entry, Status, read_ledger
+from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
 from overnight.flows.runs.attempt import state_of
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import JobError
@@ -29,7 +29,7 @@ DEFAULT_SELECT: tuple[Select, ...] = ("missing", "failed")
 class Step:
     """A partition to run. `force`: it is published and runs all the same. Estimates are None where nothing is known."""
 
-    entry: Entry
+    entry: PartitionStatus
     force: bool
     rows: int | None
     seconds: float | None
@@ -95,7 +95,7 @@ def remaining_partitions(job: Job, request: Request, record: dict[str, Any]) -> 
     planned = {step["partition"]: step for step in record["partitions"]}
     entries = read_ledger(job, request.start, request.end)
 
-    def is_done(entry: Entry) -> bool:
+    def is_done(entry: PartitionStatus) -> bool:
         by_this = bool(entry.receipt) and (entry.receipt or {}).get("backfill") == request.id
         was_there = planned[entry.partition]["status"] in ("published", "stale")
         return entry.status in ("published", "stale") and (by_this or not was_there)
@@ -157,7 +157,7 @@ def nothing_to_do(job: Job, request: Request) -> str:
     return f"{job.name}: of the partitions from {request.start} to {request.end} none is {wanted}: {found}{advice}."
 
 
-def entries_of(job: Job, request: Request, steps: Sequence[Step]) -> list[Entry]:
+def entries_of(job: Job, request: Request, steps: Sequence[Step]) -> list[PartitionStatus]:
     """What the ledger says of the steps' partitions by now."""
     mine = {step.partition for step in steps}
     return [entry for entry in read_ledger(job, request.start, request.end) if entry.partition in mine] if mine else []
@@ -181,7 +181,7 @@ def _record(job: Job, backfill: str) -> Location:
     return state_of(job) / "backfills" / f"{backfill}.json"
 
 
-def _ordered(entries: list[Entry], chosen: list[Entry], request: Request) -> list[Step]:
+def _ordered(entries: list[PartitionStatus], chosen: list[PartitionStatus], request: Request) -> list[Step]:
     """`entries`: all of the range, whose receipts tell what a partition takes."""
     receipts = [entry.receipt for entry in entries if entry.receipt and not entry.receipt["rows_resumed"]]
     rows = int(median(receipt["rows_in"] for receipt in receipts)) if receipts else None

@@ -21,10 +21,10 @@ from prefect.events import emit_event
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
-from overnight.flows.ledger.partition_status import Entry, read_ledger
+from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
 from overnight.flows.runs.attempt import state_of
 from overnight.flows.runs.prefect_internals import send_logs_and_events
-from overnight.flows.schedule.cron import fires
+from overnight.flows.schedule.cron import cron_times
 from overnight.flows.schedule.deadlines import Deadline, deadline_after, deadline_of, latest_deadline, scheduled
 from overnight.flows.schedule.partitions import parse_day, resolve_partition
 from overnight.tasks.errors import JobError, OvernightError
@@ -65,7 +65,7 @@ def freshness(partition: str = "", *, job: str) -> None:
     if asked.deadline > moment:
         get_run_logger().info("%s/%s is due at %s, later than now", loaded.name, asked.partition, asked.deadline)
         return
-    for due in [*_untold(loaded, asked), asked]:
+    for due in [*_unnotified_deadlines(loaded, asked), asked]:
         _check(loaded, due)
 
 
@@ -81,14 +81,14 @@ def _ledger(job: Job, partition: str) -> Location:
     return state_of(job) / ("all" if partition == "all" else f"{job.sink.partition_column}={partition}")
 
 
-def _untold(job: Job, last: Deadline) -> Iterator[Deadline]:
+def _unnotified_deadlines(job: Job, last: Deadline) -> Iterator[Deadline]:
     """Partitions of earlier deadlines, the oldest first, of which somebody was to be notified and was not."""
     schedule = scheduled(job)
     if not schedule.notify:
         return
     partitions = {
         resolve_partition(job, None, fire, fire): fire
-        for fire in fires(schedule, last.deadline - UNTOLD, last.deadline - timedelta(days=1))
+        for fire in cron_times(schedule, last.deadline - UNTOLD, last.deadline - timedelta(days=1))
     }
     partitions.pop(last.partition, None)
     for partition, fire in partitions.items():
@@ -106,17 +106,17 @@ def _check(job: Job, due: Deadline) -> None:
     place = _ledger(job, due.partition)
     try:
         with lease.held(place / "late", f"freshness-{prefect.runtime.flow_run.id}"):
-            _tell(job, due, entry, place / "late.json")
+            _notify_once(job, due, entry, place / "late.json")
     except lease.PartitionBusy:
         log.info("%s/%s is late, and another check is telling it", job.name, due.partition)
 
 
-def _entry(job: Job, partition: str) -> Entry:
+def _entry(job: Job, partition: str) -> PartitionStatus:
     day = parse_day(partition) if job.is_dated else None
-    return next(iter(read_ledger(job, day, day)), Entry(partition, "missing"))
+    return next(iter(read_ledger(job, day, day)), PartitionStatus(partition, "missing"))
 
 
-def _tell(job: Job, due: Deadline, entry: Entry, record: Location) -> None:
+def _notify_once(job: Job, due: Deadline, entry: PartitionStatus, record: Location) -> None:
     """Raises the event and sends the notification, unless the record says that this was done."""
     deadline = due.deadline.astimezone(job.timezone)
     late = {

@@ -66,7 +66,7 @@ def similarity_search(
     """
     started = time.monotonic()
     loaded = load_job(Path(job))
-    chosen, column = checked(loaded, image, text, model, sheet)
+    chosen, column = validate_query(loaded, image, text, model, sheet)
     pixels = _pixels(loaded, image) if image else None
     found, skipped = published(loaded, chosen, partition)
     query = embed_text(chosen, text or "") if pixels is None else embed_image(chosen, pixels)
@@ -85,7 +85,7 @@ def similarity_search(
     return result
 
 
-def checked(
+def validate_query(
     job: Job, image: str | None, text: str | None, model: str | None, sheet: str | None
 ) -> tuple[Embedder, str]:
     """The model that embeds the query, and its column. Raises `JobError` for a question that the job cannot answer."""

@@ -14,7 +14,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger import calendar_view
-from overnight.flows.ledger.partition_status import Entry, Status, read_ledger
+from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
 from overnight.tasks.artifacts import artifact_key, cell, dispensable
 from overnight.tasks.errors import StorageFailed
 
@@ -60,7 +60,7 @@ def show_partitions(job: Job, start: date | None = None, end: date | None = None
     )
 
 
-def calendar_markdown(entries: Sequence[Entry]) -> str:
+def calendar_markdown(entries: Sequence[PartitionStatus]) -> str:
     """A legend with counts, what is not published, and a table for each month, newest first.
 
     A row is a week: with a row a month, Prefect's page has room for days 1 to 18.
@@ -97,7 +97,7 @@ def _month(month: calendar_view.Month) -> list[str]:
     return lines
 
 
-def _row(entry: Entry) -> dict[str, str | int]:
+def _row(entry: PartitionStatus) -> dict[str, str | int]:
     receipt = entry.receipt or {}
     return {
         "partition": entry.partition,

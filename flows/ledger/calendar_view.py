@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from overnight.flows.ledger.partition_status import STATUSES, Entry, Status
+from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, Status
 
 DAYS = range(1, 32)
 FEW_MONTHS = 3
@@ -32,7 +32,7 @@ class Month:
 class PartitionRange:
     """Partitions one after another of which the same is to be said."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[PartitionStatus, ...]
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class PartitionRange:
         return first if first == last else f"{first} to {last} ({len(self.entries):,})"
 
 
-def months(entries: Sequence[Entry]) -> list[list[Month]]:
+def months(entries: Sequence[PartitionStatus]) -> list[list[Month]]:
     """Oldest first, each alone but for several empty ones in a row."""
     found = [
         Month(name, {int(entry.partition[8:]): entry.status for entry in days})
@@ -54,19 +54,19 @@ def months(entries: Sequence[Entry]) -> list[list[Month]]:
     return lines
 
 
-def count(entries: Sequence[Entry]) -> dict[Status, int]:
+def count(entries: Sequence[PartitionStatus]) -> dict[Status, int]:
     """How many partitions there are of each status, all statuses in their order."""
     found = Counter(entry.status for entry in entries)
     return {status: found[status] for status in STATUSES}
 
 
-def unpublished(entries: Sequence[Entry]) -> list[PartitionRange]:
+def unpublished(entries: Sequence[PartitionStatus]) -> list[PartitionRange]:
     """What is not published, newest first."""
     grouped = groupby(reversed(entries), lambda entry: (entry.status, entry.why, entry.since))
     return [PartitionRange(tuple(group)[::-1]) for (status, *_), group in grouped if status != "published"]
 
 
-def published(entries: Sequence[Entry]) -> list[Entry]:
+def published(entries: Sequence[PartitionStatus]) -> list[PartitionStatus]:
     """What is published, newest partition first."""
     return [entry for entry in reversed(entries) if entry.status == "published"]
 

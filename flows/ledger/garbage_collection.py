@@ -28,13 +28,13 @@ from overnight.tasks.state.run import Run, read_json
 KEEP_RECEIPTS = 30
 
 
-def clean(
-    job: Job, keep_receipts: int = KEEP_RECEIPTS, older_than: int | None = None, do: bool = False
+def collect_garbage(
+    job: Job, keep_receipts: int = KEEP_RECEIPTS, older_than: int | None = None, dry_run: bool = True
 ) -> dict[str, Any]:
-    """What can be removed of all partitions of a job, as JSON values; with `do` it is removed.
+    """Remove what no run and no reader needs of all partitions of a job; return what that is, as JSON values.
 
-    `older_than`: also staging that a run could resume, if its last attempt began so many days ago. Raises `JobError`
-    where the job's own settings cannot be told, for they decide what can be resumed.
+    older_than: also staging that a run could resume, if its last attempt began so many days ago. dry_run: nothing is
+    removed. Raise `JobError` if the job's settings cannot be read, because they decide what can be resumed.
     """
     idle_since = f"{datetime.now(UTC) - timedelta(older_than):%Y%m%dT%H%M%S}" if older_than is not None else ""
     job_run = describe_run(job, "all")
@@ -51,12 +51,12 @@ def clean(
         return [*items, *removable_prepared(run, sink_names)], ""
 
     def handle(found: tuple[Run, Sizes]) -> tuple[str, list[GarbageItem], str]:
-        """The partition, what goes (with `do`: what is gone), and why nothing does."""
+        """Return the partition, what goes (without `dry_run`: what is gone), and why nothing does."""
         run, files = found
         items, why = find(run, files)
-        if items and not do and (holder := lease.holder(run.ledger)):
+        if items and dry_run and (holder := lease.holder(run.ledger)):
             items, why = [], f"{holder} is at work on it, or died elsewhere: cleaning waits to see"
-        if not (items and do):
+        if dry_run or not items:
             return run.partition, items, why
         removed: list[GarbageItem] = []
         try:
@@ -75,8 +75,8 @@ def clean(
     items = [item for _, found, _ in handled for item in found]
     return {
         "job": job.name,
-        "dry_run": not do,
-        "removed" if do else "removable": [_described(item) for item in items],
+        "dry_run": dry_run,
+        "removable" if dry_run else "removed": [_described(item) for item in items],
         "files": sum(item.files for item in items),
         "bytes": sum(item.size for item in items),
         "skipped": [{"partition": partition, "why": why} for partition, _, why in handled if why],

@@ -17,7 +17,7 @@ from datetime import UTC, date, datetime
 from typing import Any, Literal
 
 from overnight.flows.job.model import Job
-from overnight.flows.ledger.reader import AT_ONCE, Found, read_files
+from overnight.flows.ledger.reader import AT_ONCE, PartitionLedger, read_files
 from overnight.flows.ledger.staleness import changed_inputs, changed_settings
 from overnight.flows.runs.attempt import describe_run
 from overnight.flows.schedule.partitions import parse_day, partitions_between, resolve_partition
@@ -29,7 +29,7 @@ STATUSES: tuple[Status, ...] = ("published", "missing", "failed", "stale", "runn
 
 
 @dataclass(frozen=True)
-class Entry:
+class PartitionStatus:
     """A partition: its status, why in sentences, its newest receipt and the failure of its latest attempt, if any.
 
     `begun`: a generation is there that is newer than what is published, and was not. `since`: when the run that runs
@@ -67,7 +67,7 @@ def read_ledger(
     tell: Callable[[int, int], None] = lambda done, total: None,
     now: datetime | None = None,
     newest: int | None = None,
-) -> list[Entry]:
+) -> list[PartitionStatus]:
     """The partitions from `start` to `end`, by date; without them from the first that was ever run to the last that is
     due, and later ones that were run. `newest`: only so many of them.
 
@@ -106,15 +106,15 @@ def _day(name: str, column: str) -> date | None:
         return None
 
 
-def _entry(run: Run, ledgers: Mapping[str, Found]) -> Entry:
+def _entry(run: Run, ledgers: Mapping[str, PartitionLedger]) -> PartitionStatus:
     found = ledgers.get(run.ledger.name)
     if found is None:
-        return Entry(run.partition, "missing")
+        return PartitionStatus(run.partition, "missing")
     (receipt, stranger), (failure, _) = _own(run, found.receipt), _own(run, found.failure)
     begun = found.newest_generation > (receipt["generation"] if receipt else "")
-    entry = Entry(run.partition, "published", (), receipt, failure, begun)
+    entry = PartitionStatus(run.partition, "published", (), receipt, failure, begun)
 
-    def known(status: Status, *why: str, since: str | None = None) -> Entry:
+    def known(status: Status, *why: str, since: str | None = None) -> PartitionStatus:
         return replace(entry, status=status, why=why, since=since)
 
     holder = found.holder
@@ -143,7 +143,7 @@ def _own(run: Run, record: dict[str, Any] | None) -> tuple[dict[str, Any] | None
     return (record, "") if not record or record["job"] == run.job else (None, record["job"])
 
 
-def _is_resumable(found: Found, run: Run) -> bool:
+def _is_resumable(found: PartitionLedger, run: Run) -> bool:
     """Whether the next run would take up a newer generation than the published one, as `unfinished_generation` says."""
     record = found.unpublished
     return record is not None and (record["fingerprint"], record["format_version"]) == (run.fingerprint, FORMAT_VERSION)
@@ -157,7 +157,9 @@ def _moment(attempt: str) -> str | None:
         return None
 
 
-def _with_inputs(job: Job, run: Run, entries: list[Entry], tell: Callable[[int, int], None]) -> list[Entry]:
+def _with_inputs(
+    job: Job, run: Run, entries: list[PartitionStatus], tell: Callable[[int, int], None]
+) -> list[PartitionStatus]:
     """The entries, those whose inputs changed since they were published as stale."""
     looked_at = [entry for entry in entries if entry.status in ("published", "stale")]
     tell(0, len(looked_at))

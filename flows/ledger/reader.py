@@ -18,7 +18,7 @@ READ = ("receipt.json", "failure.json", "publishing.json")
 
 
 @dataclass(frozen=True)
-class Found:
+class PartitionLedger:
     """A partition's ledger: its small files, and what is to be known of the rest."""
 
     receipt: dict[str, Any] | None
@@ -29,7 +29,7 @@ class Found:
     unpublished: dict[str, Any] | None  # the record of the newest generation that has one, if it was not published
 
 
-def read_files(state: Location, directories: Collection[str]) -> dict[str, Found]:
+def read_files(state: Location, directories: Collection[str]) -> dict[str, PartitionLedger]:
     """What there is of the ledgers of these names below `state`; those of which there is nothing are left out.
 
     A file that goes while it is read counts as not there. Raises `LedgerBroken` and `StorageFailed`.
@@ -46,7 +46,7 @@ def read_files(state: Location, directories: Collection[str]) -> dict[str, Found
 
     held = state.read_each([f"{name}/{newest}" for name, newest in leases.items() if newest and not is_clear(name)])
     return {
-        name: Found(
+        name: PartitionLedger(
             receipt=records.get(f"{name}/receipt.json"),
             failure=records.get(f"{name}/failure.json"),
             holder=_holder(leases[name], held.get(f"{name}/{leases[name]}"), state / name),

@@ -32,7 +32,7 @@ from prefect.types import DateTime
 
 from overnight.flows.job.model import Job
 from overnight.flows.job.schedule import Schedule
-from overnight.flows.schedule.cron import fires
+from overnight.flows.schedule.cron import cron_times
 from overnight.flows.schedule.partitions import resolve_partition
 
 LATE = timedelta(hours=1)
@@ -54,17 +54,17 @@ def skipped(job: Job, partition: str) -> Any:
             return None
         scheduled = run.expected_start_time
         picked_up = picked_up_at(client.read_flow_run_states(run.id)) or datetime.now(UTC)
-        due = fires(job.schedule, scheduled, picked_up)
-        taken = _taken(client, run, picked_up)
-        for fire in missing(job.schedule, due, taken):
+        due = cron_times(job.schedule, scheduled, picked_up)
+        taken = _scheduled_times(client, run, picked_up)
+        for fire in missed_cron_times(job.schedule, due, taken):
             get_run_logger().info("nothing ran at %s: a run for it is scheduled now", fire.isoformat())
             _schedule(client, run, fire)
-            taken = _taken(client, run, picked_up)
+            taken = _scheduled_times(client, run, picked_up)
     why = why_skipped(job, scheduled, picked_up, taken)
     return Completed(name="Skipped", message=why) if why else None
 
 
-def missing(schedule: Schedule, due: Sequence[datetime], taken: Collection[datetime]) -> list[datetime]:
+def missed_cron_times(schedule: Schedule, due: Sequence[datetime], taken: Collection[datetime]) -> list[datetime]:
     """Which of the times that fell `due` are given a run; `taken` have one."""
     wanted = {"all": due, "latest": due[-1:], "none": []}[schedule.catch_up]
     return [fire for fire in wanted if fire not in taken]
@@ -99,7 +99,7 @@ def picked_up_at(states: Sequence[State]) -> datetime | None:
     return min((state.timestamp for state in states if state.name not in NOT_PICKED_UP), default=None)
 
 
-def _taken(client: SyncPrefectClient, run: FlowRun, until: datetime) -> set[datetime]:
+def _scheduled_times(client: SyncPrefectClient, run: FlowRun, until: datetime) -> set[datetime]:
     """The times, from the run's own until `until`, for which the deployment has a run of its schedule."""
     wanted = FlowRunFilter(
         deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id] if run.deployment_id else []),

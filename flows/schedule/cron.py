@@ -12,7 +12,7 @@ AT_ONCE = 500  # the scheduler's own function gives no more than 1,000
 LONGEST_GAP = timedelta(days=8 * 366)  # between two leap days, around a century without one
 
 
-def fires(schedule: Schedule, after: datetime, until: datetime) -> list[datetime]:
+def cron_times(schedule: Schedule, after: datetime, until: datetime) -> list[datetime]:
     """Every time later than `after` and no later than `until` at which the schedule fires, in UTC, ascending."""
     from overnight.flows.runs.prefect_internals import cron_dates  # imports Prefect, which not every command needs
 
@@ -27,11 +27,11 @@ def fires(schedule: Schedule, after: datetime, until: datetime) -> list[datetime
         start = plain[-1] + timedelta(seconds=1)
 
 
-def last_fire(schedule: Schedule, before: datetime) -> datetime | None:
+def last_cron_time(schedule: Schedule, before: datetime) -> datetime | None:
     """The newest time before `before` at which the schedule fires; None if there is none in years."""
     gap = timedelta(days=1)
     while True:
-        if found := fires(schedule, before - gap, before - timedelta(microseconds=1)):
+        if found := cron_times(schedule, before - gap, before - timedelta(microseconds=1)):
             return found[-1]
         if gap > LONGEST_GAP:
             return None

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from overnight.flows.job.model import Job
 from overnight.flows.job.schedule import Schedule
-from overnight.flows.schedule.cron import fires, last_fire
+from overnight.flows.schedule.cron import cron_times, last_cron_time
 from overnight.flows.schedule.partitions import day_of, parse_day, resolve_partition
 from overnight.tasks.errors import JobError
 
@@ -29,9 +29,9 @@ def deadline_cron(schedule: Schedule) -> str:
 def latest_deadline(job: Job, moment: datetime) -> Deadline:
     """The partition of the newest deadline that has passed. Raises `JobError` for a job without one."""
     schedule = scheduled(job)
-    fire = last_fire(schedule, moment)
+    fire = last_cron_time(schedule, moment)
     while fire and (deadline := deadline_after(schedule, fire)) > moment:
-        fire = last_fire(schedule, fire)
+        fire = last_cron_time(schedule, fire)
     if fire is None:
         raise JobError(f"schedule.cron: nothing of the job {job.name} was due before {moment}.")
     return Deadline(resolve_partition(job, None, fire, fire), deadline)
@@ -43,7 +43,8 @@ def deadline_of(job: Job, partition: str) -> Deadline:
     day = parse_day(partition) - job.offset
     midnight = datetime(day.year, day.month, day.day, tzinfo=job.timezone).astimezone(UTC)
     before = midnight - timedelta(microseconds=1)
-    on_the_day = [fire for fire in fires(schedule, before, midnight + timedelta(hours=26)) if day_of(job, fire) == day]
+    around = cron_times(schedule, before, midnight + timedelta(hours=26))
+    on_the_day = [fire for fire in around if day_of(job, fire) == day]
     return Deadline(partition, deadline_after(schedule, on_the_day[-1] if on_the_day else midnight))
 
 
@@ -59,4 +60,4 @@ def deadline_after(schedule: Schedule, fire: datetime) -> datetime:
     """The first deadline after a time at which the schedule fires. By Prefect's own clock, on which the check's
     deployment runs: so no day is missed when the clock changes."""
     daily = Schedule(cron=deadline_cron(schedule), timezone=schedule.timezone)
-    return fires(daily, fire, fire + timedelta(days=2))[0]
+    return cron_times(daily, fire, fire + timedelta(days=2))[0]

@@ -26,7 +26,7 @@ from overnight.tasks.workers import fork_server
 if TYPE_CHECKING:
     from overnight.flows.backfill_plan import Step
     from overnight.flows.job.model import Job
-    from overnight.flows.ledger.partition_status import Entry
+    from overnight.flows.ledger.partition_status import PartitionStatus
 
 
 @click.command()
@@ -100,7 +100,7 @@ def show_steps(job: "Job", steps: "Sequence[Step]") -> None:
     console.print(f"{job.name}: would run {summary(steps)}", markup=False)
 
 
-def show_outcomes(job: "Job", entries: "Sequence[Entry]") -> None:
+def show_outcomes(job: "Job", entries: "Sequence[PartitionStatus]") -> None:
     """Print what became of a backfill's partitions as a table on stdout."""
     console = VisibleConsole(highlight=False)
     table = Table("partition", "status", Column("rows out", justify="right"), Column("s", justify="right"), "why")

@@ -28,9 +28,9 @@ def clean(job_path: Path, keep_receipts: int, older_than: int | None, yes: bool,
 
     with exit_on_error():
         job = load_job(job_path)
-        from overnight.flows.ledger.garbage_collection import clean as clean_job
+        from overnight.flows.ledger.garbage_collection import collect_garbage
 
-        report = clean_job(job, keep_receipts, older_than, yes)
+        report = collect_garbage(job, keep_receipts, older_than, dry_run=not yes)
     print_result(report, as_json, lambda: show_cleaning(report))
 
 

@@ -18,7 +18,7 @@ from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.storage.location import Location
 
 MODULE = "my_models"
-LOOKED_AT = 1000  # files, of which one says what the inputs are
+MAX_FILES_INSPECTED = 1000  # files, of which one says what the inputs are
 
 # What may be done with rows besides the tasks of models.
 OWN_MODEL, NO_MODEL = (
@@ -86,7 +86,7 @@ def find_source(path: str) -> str | None:
             for kind, endings in source_kinds().items():
                 if file.path.lower().endswith(endings):
                     return kind
-            if count == LOOKED_AT:
+            if count == MAX_FILES_INSPECTED:
                 break
     except Exception:  # whatever it is, a person can say it
         return None

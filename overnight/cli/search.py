@@ -30,9 +30,9 @@ def search(job_path: Path, as_json: bool, **question: Any) -> None:
     from overnight.flows.job.loading import load_job
 
     with exit_on_error():
-        from overnight.flows.similarity_search import checked
+        from overnight.flows.similarity_search import validate_query
 
-        checked(load_job(job_path), *(question[name] for name in ("image", "text", "model", "sheet")))
+        validate_query(load_job(job_path), *(question[name] for name in ("image", "text", "model", "sheet")))
         from overnight.cli.local_run import search_locally
 
         found = search_locally(job_path, **question)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from overnight.cli.console import VisibleConsole
 from overnight.flows.ledger import calendar_view
-from overnight.flows.ledger.partition_status import Entry, Status
+from overnight.flows.ledger.partition_status import PartitionStatus, Status
 
 MARKS: dict[Status, tuple[str, str]] = {
     "published": ("■", "green"),
@@ -29,7 +29,7 @@ WIDE = 100  # columns, from which the months are summed up beside the calendar
 SECONDS_BETWEEN = 5.0
 
 
-def show_status(job_name: str, entries: Sequence[Entry]) -> None:
+def show_status(job_name: str, entries: Sequence[PartitionStatus]) -> None:
     """The partitions of a job, on stdout."""
     console = VisibleConsole(highlight=False)
     counts = calendar_view.count(entries)
@@ -49,7 +49,7 @@ def show_status(job_name: str, entries: Sequence[Entry]) -> None:
     _show_published(console, calendar_view.published(entries))
 
 
-def _calendar(entries: Sequence[Entry], with_sums: bool) -> Iterator[Text]:
+def _calendar(entries: Sequence[PartitionStatus], with_sums: bool) -> Iterator[Text]:
     numbers = (f"{day:<2}" if day == 1 or day % 5 == 0 else "  " for day in calendar_view.DAYS)
     yield Text(f"{'':9}{''.join(numbers)}".rstrip(), "dim")
     for line in calendar_view.months(entries):
@@ -96,7 +96,7 @@ def _show_unpublished(console: Console, stretches: Sequence[calendar_view.Partit
         console.print(f"and {left:,} more")
 
 
-def _show_published(console: Console, entries: Sequence[Entry]) -> None:
+def _show_published(console: Console, entries: Sequence[PartitionStatus]) -> None:
     if not entries:
         return
     numbers = [Column(name, justify="right") for name in ("rows", "quarantined", "seconds")]

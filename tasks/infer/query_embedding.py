@@ -13,6 +13,7 @@ from overnight.tasks.infer.huggingface.text_encoder import embed_texts
 from overnight.tasks.infer.models.image_embedding import ImageEmbedding
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
 from overnight.tasks.infer.predictor import Batch, Predictor
+from overnight.tasks.rows.result import Outcome
 
 Embedder = ImageEmbedding | TextEmbedding
 
@@ -52,6 +53,6 @@ def embed_text(model: Embedder, text: str) -> np.ndarray:
 
 
 def _embedding(model: Embedder, row: Batch) -> np.ndarray:
-    made = model.model_copy(update={"num_gpus": 0, "resources": {}}).load()(row)
-    assert isinstance(made, dict)
-    return made["embedding"][0]
+    returned = model.model_copy(update={"num_gpus": 0, "resources": {}}).load()(row)
+    columns = returned.columns if isinstance(returned, Outcome) else returned
+    return np.asarray(columns["embedding"][0])

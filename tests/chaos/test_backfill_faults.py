@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from overnight.flows.job.loading import load_job
-from overnight.flows.ledger.partition_status import Entry, read_ledger
+from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
 from tests.chaos.moments import Moments
 from tests.chaos.runs import Process, Start, finish, kill_flow, wait_until
 from tests.prefect_api import ask
@@ -53,7 +53,7 @@ def job_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def entries(folder: Path) -> list[Entry]:
+def entries(folder: Path) -> list[PartitionStatus]:
     return read_ledger(load_job(folder / "job.yaml"))
 
 

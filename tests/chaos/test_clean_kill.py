@@ -14,7 +14,7 @@ import yaml
 
 from overnight.flows.batch_inference import batch_inference
 from overnight.flows.job.loading import load_job
-from overnight.flows.ledger.garbage_collection import clean
+from overnight.flows.ledger.garbage_collection import collect_garbage
 from overnight.tasks.errors import CheckFailed
 from tests.chaos.moments import Moments
 
@@ -59,8 +59,8 @@ def test_a_killed_clean_costs_no_staged_row(
 
     receipt = batch_inference(job=str(path))
     assert (receipt["generation"], receipt["rows_resumed"], receipt["rows_out"]) == (resumable.name, 50, 50)
-    report = clean(load_job(path), do=True)
+    report = collect_garbage(load_job(path), dry_run=False)
     assert report["skipped"] == []
     assert [path.name for path in generations.iterdir()] == [resumable.name]
-    assert clean(load_job(path))["removable"] == []
+    assert collect_garbage(load_job(path))["removable"] == []
     assert pq.read_table(tmp_path / "out" / receipt["files"][0])["x"].to_pylist() == list(range(50))

@@ -18,7 +18,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 
 from overnight.flows.backfill_plan import planned
 from overnight.flows.job.loading import load_job
-from overnight.flows.ledger.partition_status import Entry, read_ledger
+from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
 from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.state import lease
 from tests.flows.conftest import Overnight
@@ -68,7 +68,7 @@ def spoil(folder: Path, day: str) -> None:
     (folder / f"in/date={day}/a.parquet").write_bytes(BROKEN)
 
 
-def ledger(folder: Path) -> dict[str, Entry]:
+def ledger(folder: Path) -> dict[str, PartitionStatus]:
     return {entry.partition: entry for entry in read_ledger(load_job(folder / "job.yaml"), FIRST, LAST)}
 
 

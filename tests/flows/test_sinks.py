@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pyiceberg.catalog.sql import SqlCatalog
 
 from overnight.flows.job.model import Job
-from overnight.flows.ledger.garbage_collection import clean
+from overnight.flows.ledger.garbage_collection import collect_garbage
 from overnight.flows.ledger.partition_status import read_ledger
 from overnight.tasks.storage.location import Location
 from tests.conftest import WORKER_PATH
@@ -96,7 +96,7 @@ def test_rows_of_a_database_with_status_clean_and_a_sample(run_job: RunJob, pict
     model = Job.model_validate(made)
     entries = read_ledger(model, date(2026, 1, 2), date(2026, 1, 2), inputs=True)
     assert [(entry.partition, entry.status) for entry in entries] == [("2026-01-02", "published")]
-    cleaned = clean(model, keep_receipts=0, do=True)
+    cleaned = collect_garbage(model, keep_receipts=0, dry_run=False)
     assert {item["what"] for item in cleaned["removed"]} >= {"samples"}
     assert run_job(made, "2026-01-02") == receipt
     assert not (state / "published").exists()

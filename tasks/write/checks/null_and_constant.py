@@ -7,7 +7,7 @@ from overnight.tasks.write.checks.column_statistics import Columns
 from overnight.tasks.write.checks.settings import Checks, fraction_of
 
 
-def unknown(checks: Checks, columns: Columns) -> Iterator[str]:
+def unknown_columns(checks: Checks, columns: Columns) -> Iterator[str]:
     """Columns that a check names and that there are not."""
     for setting, name in checks.columns().items():
         if name not in columns:
@@ -15,7 +15,7 @@ def unknown(checks: Checks, columns: Columns) -> Iterator[str]:
             yield f"checks.{setting}: found no such column{hint}; the columns are {', '.join(columns)}."
 
 
-def nulls(checks: Checks, columns: Columns) -> Iterator[str]:
+def null_violations(checks: Checks, columns: Columns) -> Iterator[str]:
     """Columns with more nulls, or rows that are or hold NaN, than allowed."""
     for name, fraction in checks.max_null.items():
         if name not in columns:
@@ -29,7 +29,7 @@ def nulls(checks: Checks, columns: Columns) -> Iterator[str]:
             )
 
 
-def constants(checks: Checks, columns: Columns) -> Iterator[str]:
+def constant_violations(checks: Checks, columns: Columns) -> Iterator[str]:
     """Columns without two different values; one row alone is no reason to complain."""
     for name in checks.not_constant:
         record = columns.get(name)
@@ -46,7 +46,7 @@ def constants(checks: Checks, columns: Columns) -> Iterator[str]:
             )
 
 
-def warnings(columns: Columns) -> Iterator[str]:
+def empty_columns(columns: Columns) -> Iterator[str]:
     """What no check asked about and somebody may want to know: columns without any value."""
     for name, record in columns.items():
         if record["rows"] and record["nulls"] + record.get("nan", 0) == record["rows"]:

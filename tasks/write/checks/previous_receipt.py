@@ -1,4 +1,4 @@
-"""The receipt that a run's columns are compared with."""
+"""The earlier results of a job: the receipt that a run is compared with, and the columns of other partitions."""
 
 import contextlib
 from collections.abc import Iterator

@@ -11,7 +11,12 @@ from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.checks.drift import compare
-from overnight.tasks.write.checks.null_and_constant import constants, nulls, unknown, warnings
+from overnight.tasks.write.checks.null_and_constant import (
+    constant_violations,
+    empty_columns,
+    null_violations,
+    unknown_columns,
+)
 from overnight.tasks.write.checks.previous_receipt import previous_receipt
 from overnight.tasks.write.checks.settings import Checks, fraction_of
 from overnight.tasks.write.checks.unreadable_files import told
@@ -34,9 +39,13 @@ def verdict(
     """
     previous = previous_receipt(run) if checks.drift or checks.python else None
     columns = receipt["columns"]
-    failures = list(counts(checks, receipt, may_be_empty))
+    failures = list(count_failures(checks, receipt, may_be_empty))
     if receipt["rows_out"]:  # else there are no columns to check
-        failures += [*unknown(checks, columns), *nulls(checks, columns), *constants(checks, columns)]
+        failures += [
+            *unknown_columns(checks, columns),
+            *null_violations(checks, columns),
+            *constant_violations(checks, columns),
+        ]
     drifts = compare(checks, columns, previous)
     failures += drifts.failures
     if checks.python:
@@ -48,10 +57,10 @@ def verdict(
     compared = {"partition": previous["partition"], "generation": previous["generation"]} if previous else None
     outcome = {"previous": compared, "drift": drifts.measured, "notes": drifts.notes}
     lost = [f"{told(receipt['unreadable'])} are lost."] if receipt.get("unreadable") else []
-    return {"checks": outcome, "warnings": [*lost, *warnings(columns)]}
+    return {"checks": outcome, "warnings": [*lost, *empty_columns(columns)]}
 
 
-def counts(checks: Checks, receipt: dict[str, Any], may_be_empty: bool = True) -> Iterator[str]:
+def count_failures(checks: Checks, receipt: dict[str, Any], may_be_empty: bool = True) -> Iterator[str]:
     """What `max_quarantined`, `min_rows` and `allow_empty` find wrong; nothing where no rows at all are no mistake."""
     total, filtered, quarantined = (receipt[f"rows_{name}"] for name in ("in", "filtered", "quarantined"))
     written = total - filtered - quarantined

@@ -4,10 +4,10 @@ The rows are always merged into Parquet. What a sink publishes in another form i
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -44,10 +44,14 @@ class MergedFile:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a publish would make visible: its files, and the columns and types that they all have."""
+    """What a publish would make visible: its files, and the columns and types that they all have.
+
+    uncommitted: what the sink's table commits in place of the files, if its library has already taken them in.
+    """
 
     files: list[MergedFile]
     schema: pa.Schema
+    uncommitted: Sequence[Any] = ()
 
     @property
     def rows(self) -> int:

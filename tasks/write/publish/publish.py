@@ -48,11 +48,11 @@ def prepared(run: Run, sink: Sink, records: list[Record], merged: pa.Table) -> I
     later run has taken over.
     """
     lease.check(run.ledger, run.token)
-    write_json(run.ledger / PUBLISHING, _whose(run))
+    write_json(run.ledger / PUBLISHING, _owner(run))
     try:
         yield sink.prepare(run, records, merged)
     except (CheckFailed, ContractError):
-        _withdraw(run, sink)
+        _abort(run, sink)
         raise
 
 
@@ -69,7 +69,7 @@ def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: di
     except lease.LeaseLost:
         sink.discard(run)
         raise
-    write_json(run.ledger / PUBLISHING, {**_whose(run), "receipt": receipt, "old": old})
+    write_json(run.ledger / PUBLISHING, {**_owner(run), "receipt": receipt, "old": old})
     try:
         with worded("publish to", run.target):
             sink.commit(run, ready, old)
@@ -88,7 +88,7 @@ def repair(run: Run, sink: Sink) -> Repaired | None:
     if receipt and sink.is_committed(cut_off, published_files(receipt), found["old"]):
         completed = _complete(cut_off, sink, receipt, found["old"])
         return Repaired(cut_off.generation, completed, found.get("flow_run", ""))
-    _withdraw(cut_off, sink)
+    _abort(cut_off, sink)
     return Repaired(cut_off.generation, None, found.get("flow_run", ""))
 
 
@@ -97,7 +97,7 @@ def is_under_way(run: Run) -> bool:
     return "receipt" in (read_json(run.ledger / PUBLISHING) or {})
 
 
-def _withdraw(run: Run, sink: Sink) -> None:
+def _abort(run: Run, sink: Sink) -> None:
     sink.discard(run)
     (run.ledger / PUBLISHING).remove()
 
@@ -121,5 +121,5 @@ def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> 
     return receipt
 
 
-def _whose(run: Run) -> dict[str, Any]:
+def _owner(run: Run) -> dict[str, Any]:
     return {"generation": run.generation, "attempt": run.attempt, "flow_run": run.flow_run}

@@ -12,7 +12,7 @@ With `index`, a vector index over that column is brought up to date after each p
 fewer than `INDEXED_ROWS` rows, searches look at every vector. Needs `pip install overnight[lance]`.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -26,13 +26,6 @@ from overnight.tasks.write.sink import DirectorySink, file_prefix
 from overnight.tasks.write.stream.unwritable_rows import refuse_names
 from overnight.tasks.write.tables import lance
 from overnight.tasks.write.tables.optimistic_commit import files_without_table
-
-
-@dataclass(frozen=True)
-class PreparedFragments(Prepared):
-    """Rows that lie in the table's directory already, in fragments that no version names yet."""
-
-    fragments: list[lance.Fragment]
 
 
 class LanceSink(DirectorySink):
@@ -49,8 +42,7 @@ class LanceSink(DirectorySink):
         refuse_names(schema.names, r"[.`]", "a Lance table")
 
     def published(self, run: Run, prepared: Prepared) -> list[str]:
-        assert isinstance(prepared, PreparedFragments)
-        return lance.data_files(prepared.fragments)
+        return lance.data_files(list(prepared.uncommitted))
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         table = lance.open_table(run.sink)
@@ -70,12 +62,11 @@ class LanceSink(DirectorySink):
             self.target_file_size, None, {run.partition_column: day} if day else {},
         )  # fmt: skip
         lance.complete(run, schema)
-        fragments = lance.write_fragments(run.sink, ready.files)
-        return PreparedFragments(ready.files, ready.schema, fragments)
+        # The rows lie in the table's directory now, in fragments that no version names yet.
+        return replace(ready, uncommitted=lance.write_fragments(run.sink, ready.files))
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        assert isinstance(prepared, PreparedFragments)
-        lance.commit(run, prepared.fragments)
+        lance.commit(run, list(prepared.uncommitted))
 
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         return lance.fence(run)

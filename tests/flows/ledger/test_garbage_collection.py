@@ -16,7 +16,7 @@ import yaml
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
-from overnight.flows.ledger.garbage_collection import clean
+from overnight.flows.ledger.garbage_collection import collect_garbage
 from overnight.flows.runs.attempt import describe_run, refuse_foreign_files
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.garbage import list_sizes, removable
@@ -113,7 +113,7 @@ def tree(place: Location) -> dict[str, int]:
 
 def test_a_dry_run_names_everything_and_changes_nothing(job: Job, place: Location, lived_in: dict[str, str]) -> None:
     before = tree(place)
-    report = clean(job, keep_receipts=1)
+    report = collect_garbage(job, keep_receipts=1)
     assert tree(place) == before
     assert report["dry_run"]
     whys = {item["what"].removeprefix("generations/"): item["why"] for item in report["removable"]}
@@ -130,7 +130,7 @@ def test_what_is_needed_stays_to_the_byte_and_all_else_goes(
     job: Job, place: Location, run: Run, lived_in: dict[str, str]
 ) -> None:
     before = tree(place)
-    report = clean(job, keep_receipts=1, do=True)
+    report = collect_garbage(job, keep_receipts=1, dry_run=False)
     after = tree(place)
     ledger = f"_overnight/date={DAY}"
     resumable, current = (replace(run, generation=lived_in[name]) for name in ("resumable", "published"))
@@ -149,15 +149,15 @@ def test_what_is_needed_stays_to_the_byte_and_all_else_goes(
     assert {path.split("/lease/")[1] for path in leases if "samples" not in path} == {"00000004"}
     assert report["files"] == len(before) - len(kept) - 1  # but for the lease that was the newest
     assert unfinished_generation(run.ledger, run.fingerprint) == resumable.generation
-    again = clean(job, keep_receipts=1)
+    again = collect_garbage(job, keep_receipts=1)
     assert (again["removable"], again["skipped"]) == ([], [])
 
 
 def test_staging_that_could_be_resumed_goes_when_it_is_old_enough(job: Job, run: Run) -> None:
     name = generation(run, days_ago=10)
-    assert clean(job, older_than=11, do=True)["files"] == 1  # the order of its attempt
+    assert collect_garbage(job, older_than=11, dry_run=False)["files"] == 1  # the order of its attempt
     assert unfinished_generation(run.ledger, run.fingerprint) == name
-    (item,) = clean(job, older_than=9, do=True)["removed"]
+    (item,) = collect_garbage(job, older_than=9, dry_run=False)["removed"]
     assert "could be resumed" in item["why"]
     assert unfinished_generation(run.ledger, run.fingerprint) is None
 
@@ -166,15 +166,15 @@ def test_a_receipt_stays_while_the_target_has_a_file_of_it(job: Job, run: Run) -
     # As on an object store, where a publish was cut off before it had removed the old files.
     generation(run, 3, published=True, files=(f"date={DAY}/part-a.parquet",))
     generation(run, 2, published=True, files=(f"date={DAY}/part-b.parquet",))
-    clean(job, keep_receipts=1, do=True)
+    collect_garbage(job, keep_receipts=1, dry_run=False)
     refuse_foreign_files(run, job.sink)
     (run.sink / f"date={DAY}/part-a.parquet").remove()
-    assert [item["what"] for item in clean(job, keep_receipts=1, do=True)["removed"]] == ["receipts"]
+    assert [item["what"] for item in collect_garbage(job, keep_receipts=1, dry_run=False)["removed"]] == ["receipts"]
 
 
 def test_as_many_receipts_stay_as_were_asked_for(job: Job, run: Run) -> None:
     names = [generation(run, days, published=True) for days in range(9, 1, -1)]
-    clean(job, keep_receipts=3, do=True)
+    collect_garbage(job, keep_receipts=3, dry_run=False)
     assert (run.ledger / "receipts").names() == [f"{name}.json" for name in names[-3:]]
     assert (run.ledger / "generations").names() == names[-1:]
 
@@ -190,13 +190,13 @@ def test_a_partition_that_a_live_run_holds_is_left_alone(
         assert process.stdout.readline() == "held\n"
         before = {path: size for path, size in tree(place).items() if "lease" not in path and "samples" not in path}
         for do in (False, True):
-            report = clean(job, keep_receipts=1, do=do)
+            report = collect_garbage(job, keep_receipts=1, dry_run=not do)
             assert [(skip["partition"], "a live run" in skip["why"]) for skip in report["skipped"]] == [(DAY, True)]
             assert not any("generations/" in item["what"] for item in report["removed" if do else "removable"])
         after = tree(place)
         assert {path: after[path] for path in before} == before
         process.communicate("")
-    assert any(lived_in["superseded"] in item["what"] for item in clean(job)["removable"])
+    assert any(lived_in["superseded"] in item["what"] for item in collect_garbage(job)["removable"])
 
 
 @pytest.mark.parametrize("spoil", ["publishing", "other job"])
@@ -208,7 +208,7 @@ def test_a_partition_that_is_not_ours_to_judge_is_left_alone(job: Job, run: Run,
     else:
         write_json(run.ledger / "receipt.json", {**(read_json(run.ledger / "receipt.json") or {}), "job": "another"})
     before = tree(run.ledger)
-    report = clean(job, do=True)
+    report = collect_garbage(job, dry_run=False)
     assert tree(run.ledger) == before
     assert [skip["partition"] for skip in report["skipped"]] == [DAY]
 
@@ -273,14 +273,16 @@ def test_after_clean_a_resume_repeats_nothing_and_a_published_partition_is_as_it
     with pytest.raises(CheckFailed, match="min_rows"):
         run_job({**traced, "checks": {"min_rows": 1000}}, DAY)
     job = load_job(tmp_path / "traced.yaml")
-    assert [item["what"].split("/")[-1] for item in clean(job, keep_receipts=1, do=True)["removed"]] == ["attempts"]
+    assert [
+        item["what"].split("/")[-1] for item in collect_garbage(job, keep_receipts=1, dry_run=False)["removed"]
+    ] == ["attempts"]
     done = (tmp_path / "trace").read_text()
     first = run_job(traced, DAY)
     assert (first["rows_resumed"], first["rows_out"]) == (60, 60)
     assert len((tmp_path / "trace").read_text()) == len(done)
 
     second = run_job(traced, DAY, force=True)
-    report = clean(job, keep_receipts=1, do=True)
+    report = collect_garbage(job, keep_receipts=1, dry_run=False)
     assert {item["what"] for item in report["removed"]} >= {f"generations/{first['generation']}", "receipts"}
     table = pq.read_table([tmp_path / "out" / file for file in second["files"]]).to_pylist()
     assert sorted((row["x"], row["twice"]) for row in table) == [(x, 2 * x) for x in range(60)]

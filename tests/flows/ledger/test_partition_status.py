@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from overnight.flows.job.model import Job
-from overnight.flows.ledger.partition_status import Entry, read_ledger
+from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
 from overnight.flows.runs.attempt import describe_run, fresh_receipt, opened
 from overnight.tasks.errors import JobError, LedgerBroken, OvernightError
 from overnight.tasks.state import lease
@@ -83,14 +83,14 @@ class Place:
         path.write_text(yaml.safe_dump(self.settings(**(changes or {}))))
         return batch_inference(partition, job=str(path), **parameters)
 
-    def entries(self, **changes: Any) -> dict[str, Entry]:
+    def entries(self, **changes: Any) -> dict[str, PartitionStatus]:
         return look(self.job(**changes))
 
-    def entry(self, partition: str = PUBLISHED, **changes: Any) -> Entry:
+    def entry(self, partition: str = PUBLISHED, **changes: Any) -> PartitionStatus:
         return self.entries(**changes)[partition]
 
 
-def look(job: Job, **options: Any) -> dict[str, Entry]:
+def look(job: Job, **options: Any) -> dict[str, PartitionStatus]:
     """The entries by partition; what is published among them is what `overnight run` leaves as it is."""
     for entry in read_ledger(job, now=NOW, inputs=True):
         if entry.status == "published":

@@ -19,8 +19,8 @@ from prefect.states import Scheduled
 
 from overnight.flows.batch_inference import batch_inference
 from overnight.flows.job.model import Job
-from overnight.flows.schedule.catch_up import LATE, missing, picked_up_at, why_skipped
-from overnight.flows.schedule.cron import fires
+from overnight.flows.schedule.catch_up import LATE, missed_cron_times, picked_up_at, why_skipped
+from overnight.flows.schedule.cron import cron_times
 
 
 def job(cron: str = "30 2 * * *", **schedule: Any) -> Job:
@@ -42,8 +42,8 @@ def picked_up(late: Job, scheduled: str, now: str, *taken: str) -> tuple[list[st
     """The days that are given a run, and why this run is skipped, of a run that had to wait until `now`."""
     assert late.schedule
     times = {utc(scheduled), *map(utc, taken)}
-    due = fires(late.schedule, utc(scheduled), utc(now))
-    new = missing(late.schedule, due, times)
+    due = cron_times(late.schedule, utc(scheduled), utc(now))
+    new = missed_cron_times(late.schedule, due, times)
     days = [fire.astimezone(late.timezone).date().isoformat() for fire in new]
     return days, why_skipped(late, utc(scheduled), utc(now), times | set(new))
 

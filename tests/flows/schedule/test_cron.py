@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from overnight.flows.job.schedule import Schedule
-from overnight.flows.schedule.cron import fires, last_fire
+from overnight.flows.schedule.cron import cron_times, last_cron_time
 
 
 def utc(text: str) -> datetime:
@@ -14,7 +14,7 @@ def utc(text: str) -> datetime:
 
 
 def between(after: str, until: str, cron: str = "30 2 * * *", zone: str = "UTC") -> list[str]:
-    return [f"{fire:%m-%d %H:%M}" for fire in fires(Schedule(cron=cron, timezone=zone), utc(after), utc(until))]
+    return [f"{fire:%m-%d %H:%M}" for fire in cron_times(Schedule(cron=cron, timezone=zone), utc(after), utc(until))]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_prefect_s_server_schedules_runs_at_the_same_times(request: pytest.Fixtu
             )
             for day in ("2040-03-24", "2040-03-10", "2040-10-27", "2040-11-03"):
                 after, until = utc(f"{day}T00:00"), utc(f"{day}T00:00") + timedelta(days=2, hours=12)
-                expected = fires(schedule, after - timedelta(seconds=1), until)
+                expected = cron_times(schedule, after - timedelta(seconds=1), until)
                 assert scheduled(client, deployment, after, until) == expected, (name, day)
 
 
@@ -110,11 +110,11 @@ def test_where_one_looks_from_changes_no_time(zone, cron):
     for day in ("2026-03-07", "2026-03-28", "2026-10-24", "2026-10-31"):
         start = utc(f"{day}T00:00")
         schedule, end = Schedule(cron=cron, timezone=zone), start + timedelta(days=3)
-        every = fires(schedule, start, end)
+        every = cron_times(schedule, start, end)
         assert len({fire.astimezone(ZoneInfo(zone)).date() for fire in every}) == len(every) >= 2
         for half_hours in range(96):
             after = start + timedelta(minutes=30 * half_hours)
-            assert fires(schedule, after, end) == [fire for fire in every if fire > after], after
+            assert cron_times(schedule, after, end) == [fire for fire in every if fire > after], after
 
 
 def test_the_first_bound_is_excluded_and_the_last_included():
@@ -124,13 +124,13 @@ def test_the_first_bound_is_excluded_and_the_last_included():
 
 
 def test_more_times_than_prefect_gives_at_once_are_all_found():
-    found = fires(Schedule(cron="* * * * *"), utc("2026-11-14T00:00"), utc("2026-11-15T12:00"))
+    found = cron_times(Schedule(cron="* * * * *"), utc("2026-11-14T00:00"), utc("2026-11-15T12:00"))
     assert len(found) == len(set(found)) == 36 * 60
 
 
 def test_the_last_fire_is_found_however_long_ago():
     def last(cron: str, before: str) -> str:
-        return str(last_fire(Schedule(cron=cron), utc(before)))
+        return str(last_cron_time(Schedule(cron=cron), utc(before)))
 
     assert last("0 2 * * *", "2026-11-19T02:00") == "2026-11-18 02:00:00+00:00"
     assert last("0 2 * * *", "2026-11-19T02:01") == "2026-11-19 02:00:00+00:00"

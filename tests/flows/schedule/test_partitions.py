@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import pytest
 
 from overnight.flows.job.model import Job
-from overnight.flows.schedule.cron import fires
+from overnight.flows.schedule.cron import cron_times
 from overnight.flows.schedule.partitions import resolve_partition
 from overnight.tasks.errors import JobError
 
@@ -83,7 +83,7 @@ def taken(zone: str, cron: str, around: datetime) -> list[str]:
     """The days that a daily schedule takes from three days before a day to three days after it."""
     daily = job(cron=cron, timezone=zone, offset_days=0)
     middle = around.replace(tzinfo=UTC)
-    found = fires(daily.schedule, middle - timedelta(days=3), middle + timedelta(days=3))
+    found = cron_times(daily.schedule, middle - timedelta(days=3), middle + timedelta(days=3))
     return [resolve_partition(daily, None, fire, datetime.max) for fire in found]
 
 

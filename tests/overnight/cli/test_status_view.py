@@ -13,7 +13,7 @@ import yaml
 from overnight.cli.status_view import show_status
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.artifacts import calendar_markdown, partitions_shown
-from overnight.flows.ledger.partition_status import STATUSES, Entry, Status
+from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, Status
 from overnight.tasks.errors import OvernightError
 from tests.flows.conftest import RunJob
 from tests.prefect_api import ask
@@ -27,11 +27,13 @@ RECEIPT = {
 }
 
 
-def entry(day: date | str, status: Status, *why: str, since: str | None = None) -> Entry:
-    return Entry(str(day), status, why, RECEIPT if status in ("published", "stale") else None, None, since=since)
+def entry(day: date | str, status: Status, *why: str, since: str | None = None) -> PartitionStatus:
+    return PartitionStatus(
+        str(day), status, why, RECEIPT if status in ("published", "stale") else None, None, since=since
+    )
 
 
-def days(first: str, statuses: list[Status]) -> list[Entry]:
+def days(first: str, statuses: list[Status]) -> list[PartitionStatus]:
     start = date.fromisoformat(first)
     return [entry(start + timedelta(number), status) for number, status in enumerate(statuses)]
 
@@ -40,7 +42,7 @@ def days(first: str, statuses: list[Status]) -> list[Entry]:
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """What `overnight status` prints at a width, as lines."""
 
-    def show(entries: list[Entry], width: int = 80) -> list[str]:
+    def show(entries: list[PartitionStatus], width: int = 80) -> list[str]:
         monkeypatch.setenv("COLUMNS", str(width))
         show_status("numbers", entries)
         return [line.rstrip() for line in capsys.readouterr().out.splitlines()]

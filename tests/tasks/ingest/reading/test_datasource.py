@@ -15,6 +15,7 @@ from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.rows import blocks as rows
+from overnight.tasks.rows import rebatch
 from overnight.tasks.state import read_plan
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers.supervisor import Supervisor
@@ -47,7 +48,7 @@ def test_every_row_arrives_once_with_its_share_of_the_time(tmp_path: Path, sourc
     dataset = ray.data.read_datasource(
         ManifestDatasource(source, run, source.common_schema(units)), override_num_blocks=1
     )
-    found = rows.joined(dataset.iter_batches(batch_format="pyarrow", batch_size=None))
+    found = rebatch.joined(dataset.iter_batches(batch_format="pyarrow", batch_size=None))
     states = Counter(found["__state"].to_pylist())
     assert states == {rows.LIVE: 990, rows.QUARANTINED: 10, rows.END: 10}
     live = found.filter(pa.array(found["__state"].to_numpy() == rows.LIVE))

@@ -27,7 +27,7 @@ from overnight.tasks.ingest.listing import take_manifest
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.sources import parquet
 from overnight.tasks.ingest.sources.parquet import Parquet
-from overnight.tasks.rows import blocks as rows
+from overnight.tasks.rows import rebatch
 from overnight.tasks.state.manifest import read_schema
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.output_schema import common_schema, conform
@@ -502,7 +502,7 @@ def test_what_one_file_requires_inside_a_column_may_be_null_elsewhere(tmp_path, 
     source = Parquet(path=str(tmp_path))
     units = source.units(list_inputs(source, "all"))
     blocks = list(source.read(units, source.common_schema(units)))
-    whole = conform(rows.joined(blocks), common_schema(block.schema for block in blocks))
+    whole = conform(rebatch.joined(blocks), common_schema(block.schema for block in blocks))
     buffer = io.BytesIO()
     pq.write_table(whole, buffer)
     assert pq.read_table(buffer)["s"].to_pylist() == [value, None, None]

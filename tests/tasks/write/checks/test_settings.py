@@ -11,8 +11,13 @@ from pydantic import ValidationError
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.rows.tensors import to_arrow
 from overnight.tasks.write.checks.column_statistics import Columns, describe, summary
-from overnight.tasks.write.checks.null_and_constant import constants, nulls, unknown, warnings
-from overnight.tasks.write.checks.run_checks import counts, verdict
+from overnight.tasks.write.checks.null_and_constant import (
+    constant_violations,
+    empty_columns,
+    null_violations,
+    unknown_columns,
+)
+from overnight.tasks.write.checks.run_checks import count_failures, verdict
 from overnight.tasks.write.checks.settings import Checks
 from overnight.tasks.write.merge.output_schema import publishable
 from tests.tasks.runs import make_run
@@ -31,8 +36,8 @@ def receipt(total: int, filtered: int = 0, quarantined: int = 0, found: Columns 
 
 
 def test_quarantine_is_measured_against_the_source_rows():
-    assert list(counts(Checks(), receipt(100, quarantined=1))) == []
-    assert list(counts(Checks(), receipt(100, quarantined=2))) == [
+    assert list(count_failures(Checks(), receipt(100, quarantined=1))) == []
+    assert list(count_failures(Checks(), receipt(100, quarantined=2))) == [
         "checks.max_quarantined: 2 of 100 rows are quarantined, 1 are allowed (0.01)."
     ]
 
@@ -48,33 +53,33 @@ def test_a_fraction_of_the_rows_is_never_rounded_up(fraction: float, total: int,
 def test_a_share_below_one_row_allows_one_row(fraction: float, limit: int):
     checks = Checks(max_quarantined=fraction)
     assert [checks.quarantine_limit(total) for total in (1, 7, 99)] == [limit] * 3
-    assert bool(list(counts(checks, receipt(99, quarantined=1)))) == (limit == 0)
-    assert list(counts(checks, receipt(99, quarantined=2)))
+    assert bool(list(count_failures(checks, receipt(99, quarantined=1)))) == (limit == 0)
+    assert list(count_failures(checks, receipt(99, quarantined=2)))
 
 
 @pytest.mark.parametrize("min_rows", [0, 1, 50])
 def test_inputs_without_a_row_are_refused_unless_they_may_be_empty(min_rows: int):
     checks = Checks(min_rows=min_rows)
-    found = list(counts(checks, receipt(0), may_be_empty=False))
+    found = list(count_failures(checks, receipt(0), may_be_empty=False))
     assert found[0].startswith("source.allow_empty: expected rows in the inputs, found none. Set it to true")
     assert found[1:] == [
         f"checks.min_rows: expected at least {min_rows} rows, found 0 (0 filtered, 0 quarantined)."
     ] * (min_rows > 0)
-    assert list(counts(checks, receipt(0), may_be_empty=True)) == []
+    assert list(count_failures(checks, receipt(0), may_be_empty=True)) == []
 
 
 def test_too_few_rows_are_refused_and_an_empty_partition_is_not():
-    assert list(counts(Checks(), receipt(5, filtered=5))) == [
+    assert list(count_failures(Checks(), receipt(5, filtered=5))) == [
         "checks.min_rows: expected at least 1 rows, found 0 (5 filtered, 0 quarantined)."
     ]
-    assert list(counts(Checks(min_rows=0), receipt(5, filtered=5))) == []
-    assert list(counts(Checks(), receipt(0))) == []
+    assert list(count_failures(Checks(min_rows=0), receipt(5, filtered=5))) == []
+    assert list(count_failures(Checks(), receipt(0))) == []
 
 
 @pytest.mark.parametrize(("bound", "allowed"), [(0, 0), (0.3, 1), (0.49, 1), (0.5, 2), (1, 4)])
 def test_nulls_and_nan_count_alike_against_the_bound(bound: float, allowed: int):
     label, score = pa.array(["a", None, "b", None]), pa.array([None, float("nan"), 1.0, 2.0])
-    found = list(nulls(Checks(max_null={"label": bound, "score": bound}), columns(label=label, score=score)))
+    found = list(null_violations(Checks(max_null={"label": bound, "score": bound}), columns(label=label, score=score)))
     assert (
         found
         == [
@@ -88,7 +93,7 @@ def test_nulls_and_nan_count_alike_against_the_bound(bound: float, allowed: int)
 def test_embeddings_that_hold_nan_are_without_a_value():
     values = np.ones((3, 4), np.float32)
     values[1, 2] = np.nan
-    assert "found 0 null and 1 with NaN" in next(nulls(Checks(max_null={"e": 0}), columns(e=values)))
+    assert "found 0 null and 1 with NaN" in next(null_violations(Checks(max_null={"e": 0}), columns(e=values)))
 
 
 @pytest.mark.parametrize(
@@ -104,14 +109,14 @@ def test_embeddings_that_hold_nan_are_without_a_value():
     ],
 )
 def test_a_column_without_two_different_values_is_constant_unless_there_is_one_row(values: Any, said: str | None):
-    found = list(constants(Checks(not_constant=["x"]), columns(x=values)))
+    found = list(constant_violations(Checks(not_constant=["x"]), columns(x=values)))
     assert len(found) == (said is not None)
     assert (said or "") in "".join(found)
 
 
 def test_a_column_that_is_not_there_is_told_with_those_that_are():
     checks = Checks(max_null={"lable": 0}, not_constant=["score"], drift={"other": 1})
-    assert list(unknown(checks, columns(label=["a"], score=[1.0]))) == [
+    assert list(unknown_columns(checks, columns(label=["a"], score=[1.0]))) == [
         "checks.max_null.lable: found no such column (did you mean label?); the columns are label, score.",
         "checks.drift.other: found no such column; the columns are label, score.",
     ]
@@ -119,7 +124,7 @@ def test_a_column_that_is_not_there_is_told_with_those_that_are():
 
 def test_columns_without_any_value_are_worth_a_warning_and_optional_ones_are_not():
     found = columns(empty=pa.nulls(2), broken=np.full((2, 3), np.nan), some=pa.array([None, 1]), same=[1, 1])
-    assert list(warnings(found)) == [
+    assert list(empty_columns(found)) == [
         "the column empty holds nothing but nulls or NaN in all 2 rows.",
         "the column broken holds nothing but nulls or NaN in all 2 rows.",
     ]

@@ -7,7 +7,7 @@ import pytest
 
 from overnight.tasks.state.staged_parts import QUARANTINE
 from overnight.tasks.storage.location import Location
-from overnight.tasks.write.checks.run_checks import counts
+from overnight.tasks.write.checks.run_checks import count_failures
 from overnight.tasks.write.checks.settings import Checks
 from overnight.tasks.write.checks.unreadable_files import unreadable
 
@@ -41,14 +41,14 @@ def test_an_unreadable_file_counts_as_the_rows_that_its_bytes_stand_for(units: A
     lost = unreadable(quarantine(("c", "ingest", "expected Parquet, found none")), counted, HERE, 2001)
     assert lost == {"files": 1, "of_files": 3, "bytes": 4000, "rows_counted": 1, "rows_about": 800}
     receipt = {"rows_in": 2001, "rows_out": 2000, "rows_filtered": 0, "rows_quarantined": 1, "unreadable": lost}
-    [said] = counts(Checks(), receipt)
+    [said] = count_failures(Checks(), receipt)
     assert said == (
         "checks.max_quarantined: 800 of 2800 rows are quarantined, about 800 rows in 1 unreadable file among them, "
         "28 are allowed (0.01)."
     )
-    assert not list(counts(Checks(max_quarantined=0.5), receipt))
+    assert not list(count_failures(Checks(max_quarantined=0.5), receipt))
     cut_short = {"files": 1, "of_files": 3, "bytes": 4, "rows_counted": 1, "rows_about": 1}
-    [said] = counts(Checks(), receipt | {"unreadable": cut_short})
+    [said] = count_failures(Checks(), receipt | {"unreadable": cut_short})
     assert said == "checks.max_quarantined: 1 of 3 files cannot be read, 0 are allowed (0.01)."
 
 

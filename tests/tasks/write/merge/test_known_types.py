@@ -10,7 +10,7 @@ import pytest
 
 from overnight.tasks.state.run import Run, write_json
 from overnight.tasks.write.checks.column_statistics import summary
-from overnight.tasks.write.checks.null_and_constant import nulls, unknown
+from overnight.tasks.write.checks.null_and_constant import null_violations, unknown_columns
 from overnight.tasks.write.checks.settings import Checks
 from overnight.tasks.write.merge.known_types import columns_left_out, typed, warnings_of_left_out
 from overnight.tasks.write.publish.publish import prepared, publish
@@ -84,5 +84,5 @@ def test_checks_see_a_column_that_is_left_out_as_null(tmp_path: Path) -> None:
     with holding(run) as held, prepared(held, sink_of("parquet", "-"), records, merged) as ready:
         columns = summary({**ready.columns, **columns_left_out(records, ready)}, {})
     checks = Checks(max_null={"x": 0.5})
-    assert list(unknown(checks, columns)) == []
-    assert "x" in next(iter(nulls(checks, columns)))
+    assert list(unknown_columns(checks, columns)) == []
+    assert "x" in next(iter(null_violations(checks, columns)))
