@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 import fsspec
+from fsspec.core import strip_protocol
 
 from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.storage.file_info import ObjectChanged, version_of
@@ -159,7 +160,7 @@ class VersionedFile(io.RawIOBase):
 def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
     """The contents of files of one filesystem, fetched together; in the place of each that failed, its error."""
     filesystem = files[0].place[0]
-    paths = [filesystem._strip_protocol(file.uri) for file in files]  # as `place`, in a tenth of the time
+    paths = [strip_protocol(file.uri) for file in files]  # as `place`, in a tenth of the time
     is_pinned = is_s3(filesystem)
     contents: list[Any]
     if is_pinned:

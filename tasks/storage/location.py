@@ -22,7 +22,7 @@ from glob import has_magic
 from typing import Any, BinaryIO
 
 import fsspec
-from fsspec.core import split_protocol
+from fsspec.core import split_protocol, strip_protocol, url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from overnight.tasks.config.extras import missing
@@ -260,19 +260,18 @@ def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractF
     Listings are not cached, because directories change meanwhile. Raise `JobError` where the protocol's driver is not
     installed, `ValueError` for a protocol that fsspec does not know.
     """
-    # Not fsspec's url_to_fs, to which a file name with :: in it is a chain of filesystems.
+    options: dict[str, Any] = {"use_listings_cache": False} | ({"anon": True} if anonymous else {})
     protocol = protocol_of(uri)
     if protocol in ("s3", "s3a"):
         from overnight.tasks.storage.s3 import PatientS3
 
-        kind: type[fsspec.AbstractFileSystem] = PatientS3
-    else:
-        try:
-            kind = fsspec.get_filesystem_class(protocol)
-        except ImportError as error:
-            raise missing(getattr(error.__cause__, "name", None) or protocol, f"{protocol}://") from error
-    options: dict[str, Any] = kind._get_kwargs_from_urls(uri) | ({"anon": True} if anonymous else {})
-    return kind(use_listings_cache=False, **options), kind._strip_protocol(uri)
+        return PatientS3(**options, **({"version_aware": True} if "?versionId=" in uri else {})), strip_protocol(uri)
+    try:
+        # Up to the first ::, because fsspec takes a file name with :: in it for a chain of filesystems.
+        filesystem, _ = url_to_fs(uri.partition("::")[0], **options)
+    except ImportError as error:
+        raise missing(getattr(error.__cause__, "name", None) or protocol, f"{protocol}://") from error
+    return filesystem, strip_protocol(uri)
 
 
 def protocol_of(uri: str) -> str:
