@@ -11,7 +11,7 @@ class PreprocessStep(Leaf):
 
     There are more of them only where they are small, and never where it is 1.
 
-    A step may make several rows of one: see `row_work.several`.
+    A step may make several rows of one: see `apply.several`.
     """
 
     rows_at_once: ClassVar[int] = 16  # decoded, a few photos fill as much as many encoded
