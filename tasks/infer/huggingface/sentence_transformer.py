@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 
 def encode_function(
-    checkpoint: Checkpoint, needs: str, dtype: Dtype, device: "torch.device"
+    checkpoint: Checkpoint, needs: str, dtype: Dtype, find_device: Callable[[], "torch.device"]
 ) -> Callable[[Sequence[str], int], np.ndarray]:
     """Return a function of texts and of how many of them go to the model at once: float32 N x D.
 
     Args:
         needs: What the model needs the library for, as its files say it.
+        find_device: Finds where the model runs; called if the library is there.
 
     Raises:
         JobError: The library is not installed, or cannot load the model.
@@ -30,10 +31,11 @@ def encode_function(
     library = require_extra("sentence_transformers", f"model {checkpoint.written}: {needs}", "infer")
     import torch
 
+    device = str(find_device())
     try:
         model = library.SentenceTransformer(
             checkpoint.location,
-            device=str(device),
+            device=device,
             revision=checkpoint.revision,
             local_files_only=checkpoint.local_files_only,
             trust_remote_code=False,

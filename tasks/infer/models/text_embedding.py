@@ -36,14 +36,15 @@ class TextEmbedding(TextPredictor):
     )
 
     def load(self) -> Predict:
-        import torch
-        from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
-
-        device = self.torch_device()
         checkpoint = model_location.find(self.model)
         settings = sentence_settings(checkpoint)
         if settings.beyond:
             return self._run_by_library(checkpoint, settings.beyond)
+
+        import torch
+        from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
+
+        device = self.torch_device()
         place = {"subfolder": settings.subfolder}
         tokenizer = checkpoint.load(AutoTokenizer, **place)
         config = checkpoint.load(AutoConfig, **place)
@@ -68,7 +69,7 @@ class TextEmbedding(TextPredictor):
         return predict
 
     def _run_by_library(self, checkpoint: Checkpoint, needs: str) -> Predict:
-        encode = encode_function(checkpoint, needs, self.dtype, self.torch_device())
+        encode = encode_function(checkpoint, needs, self.dtype, self.torch_device)
 
         def predict(batch: Batch) -> dict:
             return {"embedding": encode(texts(batch[self.text_column], self.text_column), self.forward_batch_size())}

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from overnight.tasks.errors import ContractError, RowError
-from overnight.tasks.rows.blocks import scattered
+from overnight.tasks.rows.blocks import scatter
 from overnight.tasks.rows.expressions.engine import database
 from overnight.tasks.rows.expressions.syntax import HABITS, names, nearest, shown
 from overnight.tasks.rows.tensors import TENSOR
@@ -70,7 +70,7 @@ class Expression:
                 self._computed(table[row : row + 1], said, stage)
             except RowError as error:
                 failed[row] = error
-        return scattered(values, np.flatnonzero(~fails), len(table)), failed
+        return scatter(values, np.flatnonzero(~fails), len(table)), failed
 
     def _computed(self, table: pa.Table, said: str, stage: str, of: str = "{}") -> pa.Array:
         """The values of the rows, or `of` them, computed together."""

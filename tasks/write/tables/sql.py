@@ -22,6 +22,7 @@ from overnight.tasks.write.tables.sql_types import sql_columns, sql_rows
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
+    from sqlalchemy.dialects import postgresql
 
 ROWS_AT_ONCE = 5_000
 
@@ -130,7 +131,7 @@ def load(target: Target, files: list[MergedFile], schema: pa.Schema) -> None:
             for batch in pq.ParquetFile(opened).iter_batches(ROWS_AT_ONCE):
                 connection.execute(loaded.insert(), sql_rows(pa.table(batch), names))
     with transaction(target) as connection:
-        _put_in(connection, target, schema, " LIMIT 0")
+        _put_in(connection, target, schema, limit=0)
         connection.rollback()
 
 
@@ -168,25 +169,30 @@ def drop_loaded(target: Target) -> None:
         target.loaded(pa.schema([])).drop(connection, checkfirst=True)
 
 
-def _put_in(connection: "Connection", target: Target, schema: pa.Schema, limit: str = "") -> None:
+def _put_in(connection: "Connection", target: Target, schema: pa.Schema, limit: int | None = None) -> None:
     """The table with all columns, and the loaded rows upserted."""
     import sqlalchemy as sa
 
     table, loaded = target.table(schema), target.loaded(schema)
     _complete(connection, target, table)
-    quote = connection.dialect.identifier_preparer
-    names = [quote.quote(column.name) for column in loaded.columns]
-    keys = [quote.quote(column.name) for column in table.primary_key]
-    day = dict.fromkeys(map(quote.quote, target.day), ":day")
-    news = ", ".join(f"{name} = excluded.{name}" for name in names if name not in keys)
-    statement = sa.text(
-        f"INSERT INTO {quote.format_table(table)} ({', '.join([*day, *names])}) "
-        f"SELECT {', '.join([*day.values(), *names])} FROM {quote.format_table(loaded)} WHERE true{limit} "
-        f"ON CONFLICT ({', '.join(keys)}) DO {f'UPDATE SET {news}' if news else 'NOTHING'}"
-    )
-    for value in target.day.values():
-        statement = statement.bindparams(sa.bindparam("day", value, sa.Date()))
-    connection.execute(statement)
+    names, keys = [column.name for column in loaded.columns], [column.name for column in table.primary_key]
+    days = [sa.literal(value, sa.Date()) for value in target.day.values()]
+    # SQLite takes ON CONFLICT for the condition of a join where a SELECT has no WHERE.
+    rows = sa.select(*days, *loaded.columns).where(sa.true()).limit(limit)
+    statement = _insert(connection, table).from_select([*target.day, *names], rows)
+    if news := {name: statement.excluded[name] for name in names if name not in keys}:
+        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=news))
+    else:
+        connection.execute(statement.on_conflict_do_nothing(index_elements=keys))
+
+
+def _insert(connection: "Connection", table: "Table") -> "postgresql.Insert":
+    """An INSERT that may have ON CONFLICT, which SQLAlchemy has for each database apart, in one form."""
+    from sqlalchemy.dialects import postgresql, sqlite
+
+    dialects: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
+    insert: postgresql.Insert = dialects.insert(table)
+    return insert
 
 
 def _complete(connection: "Connection", target: Target, table: "Table") -> None:
@@ -215,14 +221,8 @@ def last_publish(connection: "Connection", target: Target) -> Any:
     if not _columns(connection, publishes):
         _lock_definitions(connection, target)
         publishes.create(connection, checkfirst=True)
-    quote = connection.dialect.identifier_preparer
-    connection.execute(
-        sa.text(
-            f"INSERT INTO {quote.format_table(publishes)} (table_name, partition_name) VALUES (:name, :partition) "
-            "ON CONFLICT DO NOTHING"
-        ),
-        {"name": target.name, "partition": target.run.partition},
-    )
+    key = {"table_name": target.name, "partition_name": target.run.partition}
+    connection.execute(_insert(connection, publishes).values(key).on_conflict_do_nothing())
     return connection.execute(sa.select(publishes).where(*_marker(publishes, target)).with_for_update()).first()
 
 
