@@ -288,7 +288,7 @@ def is_s3(filesystem: fsspec.AbstractFileSystem) -> bool:
 
 
 def _one_request(filesystem: fsspec.AbstractFileSystem) -> dict[str, int]:
-    """What makes s3fs read a small file with one request: it asks for the size first, to read a large one in pieces."""
+    """Return what has s3fs read a file with one request: it asks for the size first, to read a large one in pieces."""
     return {"max_concurrency": 1} if is_s3(filesystem) else {}
 
 

@@ -190,7 +190,7 @@ def _get(store: S3Store, key: str, etag: str, first: int, stop: int | None) -> b
 
 
 def _get_by_s3fs(filesystem: Any, path: str, etag: str, first: int, stop: int | None) -> bytes:
-    """s3fs reads the version that it finds on opening."""
+    """Read with s3fs, which keeps to the version that it finds on opening."""
     with filesystem.open(path, "rb", cache_type="none") as opened:
         if etag and (found := version_of(opened.details)) != etag:
             raise ObjectChanged(f"expected version {etag} of {path}, found {found}")

@@ -88,7 +88,7 @@ def raise_known(error: Exception, what: str, started: float, has_answered: bool)
 
 
 def words(error: Exception) -> str:
-    """obstore's sentence, without what it adds for its makers."""
+    """Return obstore's sentence, without what it adds for its makers."""
     return str(error).partition("\n\nDebug source")[0]
 
 
