@@ -5,49 +5,19 @@ measured on Ray 2.60, keep a plan moving: the workers' CPUs and one Ray task of 
 together; and a Ray task that reserves nothing has its number limited instead. Reading and preprocessing run as one
 operator, writes and Prefect's tasks reserve nothing.
 
-The only model of a job, on CPUs and without reservations of its own, gets a worker a CPU, and its workers prepare their
-own rows (`placement: colocated`): no worker waits for another kind of worker, and no pixel crosses a process. Reads
-that are left to Ray tasks mostly wait, and take what is left.
-
 CPU reservations are Ray's book-keeping, not threads, so they may shrink. GPUs, memory and custom resources may not.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from overnight.tasks.errors import PlanError
 from overnight.tasks.resources.bin_packing import Room
-from overnight.tasks.resources.plan import ANY_ACCELERATOR, CENT, Plan, Pool, amount_of
+from overnight.tasks.resources.colocated_plan import is_colocated, make_colocated_plan
+from overnight.tasks.resources.needs import Needs, fixed_needs
+from overnight.tasks.resources.plan import CENT, Plan, Pool, amount_of
 
 EVERY = 2**31  # workers that fit
-READ_CPUS = 0.1  # of a read beside workers that prepare their own rows: it waits more than it works
-WORKERS_A_READ = 4  # that one read feeds, beside the model
 MEMORY_SHARE = 0.9  # of a node's memory that measured workers may fill
-BESIDE_CPUS = 1 - READ_CPUS  # of such a worker
-
-
-class Needs(Protocol):
-    """What a plan asks of a predictor; see `tasks/infer/predictor.py`."""
-
-    @property
-    def name(self) -> str | None: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def workers(self) -> int | tuple[int, int] | None: ...
-    @property
-    def num_cpus(self) -> float | None: ...
-    @property
-    def num_gpus(self) -> float: ...
-    @property
-    def memory(self) -> int | None: ...
-    @property
-    def accelerator_type(self) -> str | None: ...
-    @property
-    def resources(self) -> dict[str, float]: ...
-    @property
-    def placement(self) -> str: ...
 
 
 def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]) -> Plan:
@@ -56,13 +26,10 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
     nodes: Ray's resources of each node alive. limits: what the cluster may autoscale to, empty where it does not say.
     Raises `PlanError` naming the stage, its need and what was found.
     """
-    if any(model.placement == "colocated" for model in models) or _may_be_beside(models, nodes):
-        return make_plan_beside(models, nodes, limits)
+    if is_colocated(models, nodes):
+        return make_colocated_plan(models, nodes, limits)
+    nodes = _with_nodes_to_come(nodes, limits)
     total = _sum(nodes)
-    more = {name: amount - total.get(name, 0) for name, amount in limits.items() if amount > total.get(name, 0)}
-    if more:  # nodes that may come; how they are cut nobody knows yet
-        nodes = [*nodes, more]
-        total = _sum(nodes)
     cpus = total.get("CPU", 0)
     if cpus <= 0:
         raise PlanError("the cluster has no CPU to run on. Start a Ray node with CPUs, or unset RAY_ADDRESS.")
@@ -70,74 +37,93 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
     _refuse_what_cannot_fit(models, least, nodes, total)
     task_cpus: float = min(1.0, cpus / 2)
     spared = [{**node, "CPU": max(node.get("CPU", 0) - task_cpus, 0)} for node in nodes]  # reading, on every node
-    gpu_most = [EVERY if model.workers is None and model.num_gpus else 0 for model in models]
-    least = _grown(spared, [_fixed_needs(model) for model in models], least, gpu_most)
+    least = _a_worker_a_gpu(models, spared, least)
+    share, task_cpus = _cpu_share(models, least, nodes, cpus, task_cpus)
+    needs = [_needs(model, share) for model in models]
+    most = _grown(spared, needs, least, _most(models, needs, share, cpus))
+    claims = [need.get("CPU", 0) for need in needs]
+    left = cpus - sum(claim * count for claim, count in zip(claims, most, strict=True))
+    task_cpus = _task_cpus(task_cpus, left, nodes, claims)
+    at_once = None if task_cpus else max(1, int(cpus // 2))
+    pools = [
+        _pool(model, minimum, maximum, claim)
+        for model, minimum, maximum, claim in zip(models, least, most, claims, strict=True)
+    ]
+    is_shared = share < 1 and any(model.num_cpus is None for model in models)
+    return Plan(task_cpus, at_once, tuple(pools), _notes(at_once, share if is_shared else 1), cpus)
 
+
+def _with_nodes_to_come(
+    nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]
+) -> Sequence[Mapping[str, float]]:
+    """The nodes, and one with all that the cluster may grow by: how that will be cut into nodes nobody knows yet."""
+    total = _sum(nodes)
+    more = {name: amount - total.get(name, 0) for name, amount in limits.items() if amount > total.get(name, 0)}
+    return [*nodes, more] if more else nodes
+
+
+def _a_worker_a_gpu(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], least: list[int]) -> list[int]:
+    """At least so many workers a model: one a GPU where the job does not say how many."""
+    most = [EVERY if model.workers is None and model.num_gpus else 0 for model in models]
+    return _grown(nodes, [fixed_needs(model) for model in models], least, most)
+
+
+def _cpu_share(
+    models: Sequence[Needs], least: list[int], nodes: Sequence[Mapping[str, float]], cpus: float, task_cpus: float
+) -> tuple[float, float]:
+    """The CPUs of a worker whose model does not say, at most 1, and what is left for a Ray task.
+
+    They shrink until every pool's minimum has room. What the job reserves comes before the Ray tasks.
+    """
     pinned = sum((model.num_cpus or 0) * count for model, count in zip(models, least, strict=True))
-    free = sum(count for model, count in zip(models, least, strict=True) if model.num_cpus is None)
     if pinned > cpus - task_cpus:
         task_cpus = 0
+    free = sum(count for model, count in zip(models, least, strict=True) if model.num_cpus is None)
     share = _cents(min(1.0, (cpus - task_cpus - pinned) / free)) if free else 1.0
     while share and not Room(nodes).take_all(_each([_needs(model, share) for model in models], least)):
         share = _cents(share / 2)
-    needs = [_needs(model, share) for model in models]
-    # Only where each worker has a whole CPU, or what it asked for, is there room for more of them.
-    limits_a_pool = [
+    return share, task_cpus
+
+
+def _most(models: Sequence[Needs], needs: Sequence[Mapping[str, float]], share: float, cpus: float) -> list[int]:
+    """To how many workers each pool may grow: only where each has a whole CPU, or what it asked for."""
+    return [
         0 if model.num_cpus is None and share < 1 else _maximum(model, need, cpus)
         for model, need in zip(models, needs, strict=True)
     ]
-    most = _grown(spared, needs, least, limits_a_pool)
 
-    claims = [need.get("CPU", 0) for need in needs]
-    left = cpus - sum(claim * count for claim, count in zip(claims, most, strict=True))
-    # Wherever Ray puts the workers, some node has the mean of what they leave.
-    task_cpus = min(task_cpus, _cents(left / sum(1 for node in nodes if node.get("CPU", 0))))
-    while task_cpus in claims and task_cpus:
-        task_cpus = round(task_cpus - CENT, 2)  # equal reservations would fuse preprocessing into the model's worker
-    at_once = None if task_cpus else max(1, int(cpus // 2))
+
+def _task_cpus(task_cpus: float, left: float, nodes: Sequence[Mapping[str, float]], claims: list[float]) -> float:
+    """What a Ray task reserves: wherever Ray puts the workers, some node has the mean of what they leave."""
+    found = min(task_cpus, _cents(left / sum(1 for node in nodes if node.get("CPU", 0))))
+    while found in claims and found:
+        found = round(found - CENT, 2)  # equal reservations would fuse preprocessing into the model's worker
+    return found
+
+
+def _notes(at_once: int | None, share: float) -> tuple[str, ...]:
     notes = []
     if at_once:
         notes.append(
             f"the models reserve every CPU, so reading and preprocessing reserve none and run {at_once} at a time"
         )
-    if free and share < 1:
+    if share < 1:
         notes.append(f"each model worker reserves {share:g} CPU instead of 1, to leave room for reading")
-    pools = [
-        Pool(
-            label=model.name or model.kind,
-            minimum=minimum,
-            maximum=maximum,
-            num_cpus=claim,
-            num_gpus=model.num_gpus,
-            initial=minimum,
-            memory=model.memory,
-            accelerator_type=model.accelerator_type,
-            resources=model.resources,
-        )
-        for model, minimum, maximum, claim in zip(models, least, most, claims, strict=True)
-    ]
-    return Plan(task_cpus, at_once, tuple(pools), tuple(notes), cpus)
+    return tuple(notes)
 
 
-def _may_be_beside(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]]) -> bool:
-    if len(models) != 1 or models[0].placement != "auto" or not any(node.get("CPU", 0) >= 1 for node in nodes):
-        return False
-    return models[0].workers is None and models[0].num_cpus is None and not _fixed_needs(models[0])
-
-
-def make_plan_beside(
-    models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]
-) -> Plan:
-    """The plan of one model whose workers prepare their own rows. Raises `PlanError` for another number of models."""
-    if len(models) > 1:
-        raise PlanError(f"placement: colocated is for the only model of a job, found {len(models)} models.")
-    most = max(sum(int(node.get("CPU", 0)) for node in nodes), int(limits.get("CPU", 0)))
-    if not most:
-        raise PlanError("placement: colocated needs a node with a whole CPU, found none. Set placement: separate.")
-    pool = Pool(models[0].name or models[0].kind, 1, most, BESIDE_CPUS, 0, initial=most)
-    note = f"up to {most} workers, one a CPU, prepare their own rows (placement: colocated)"
-    reads = max(2, math.ceil(most / WORKERS_A_READ))
-    return Plan(READ_CPUS, reads, (pool,), (note,), cpus=most, is_beside=True)
+def _pool(model: Needs, minimum: int, maximum: int, claim: float) -> Pool:
+    return Pool(
+        label=model.name or model.kind,
+        minimum=minimum,
+        maximum=maximum,
+        num_cpus=claim,
+        num_gpus=model.num_gpus,
+        initial=minimum,
+        memory=model.memory,
+        accelerator_type=model.accelerator_type,
+        resources=model.resources,
+    )
 
 
 def workers_in_memory(memory: int, nodes: Sequence[Mapping[str, float]]) -> int:
@@ -196,15 +182,7 @@ def _each(needs: Sequence[Mapping[str, float]], counts: Sequence[int]) -> list[M
 def _needs(model: Needs, share: float) -> dict[str, float]:
     """One worker's needs, with the CPU that it is given where it does not say."""
     shared = {"CPU": share} if model.num_cpus is None and share else {}
-    return _fixed_needs(model) | shared
-
-
-def _fixed_needs(model: Needs) -> dict[str, float]:
-    """One worker's needs that may not shrink."""
-    needs = {"CPU": model.num_cpus or 0, "GPU": model.num_gpus, "memory": float(model.memory or 0), **model.resources}
-    if model.accelerator_type:
-        needs[f"accelerator_type:{model.accelerator_type}"] = ANY_ACCELERATOR
-    return {name: amount for name, amount in needs.items() if amount}
+    return fixed_needs(model) | shared
 
 
 def _refuse_what_cannot_fit(
@@ -213,7 +191,7 @@ def _refuse_what_cannot_fit(
     asked: dict[str, float] = {}
     room = Room(nodes)
     for model, count in zip(models, counts, strict=True):
-        label, needs = f"inference {model.name or model.kind}", _fixed_needs(model)
+        label, needs = f"inference {model.name or model.kind}", fixed_needs(model)
         if model.num_gpus > 1 and model.num_gpus % 1:
             raise PlanError(f"{label}: num_gpus: expected a whole number or less than 1, found {model.num_gpus:g}.")
         for name, amount in needs.items():

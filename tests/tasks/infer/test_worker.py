@@ -230,7 +230,7 @@ def test_where_a_condition_holds_the_model_runs_elsewhere_is_null(tmp_path: Path
 def test_a_condition_that_fails_for_a_row_quarantines_it_and_calls_the_model_once(tmp_path: Path) -> None:
     for where, sums in (("10 // (x - 3) > 0", [None] * 4 + [5, 6, 7, 8]), ("10 // (x - 3) > 99", [None] * 8)):
         worker = Worker(Counting(batch_size=8, where=where), make_run(tmp_path), "", True, [], [])
-        made = blocks.joined(worker(block(8)))
+        made = rebatch.joined(worker(block(8)))
         states = made["__state"].to_pylist()
         assert [row for row, state in enumerate(states) if state == blocks.QUARANTINED] == [3]
         assert "Division by zero" in made["__error_message"][3].as_py()

@@ -1,0 +1,36 @@
+"""What one worker of a model needs, as the job file says."""
+
+from typing import Protocol
+
+from overnight.tasks.resources.plan import ANY_ACCELERATOR
+
+
+class Needs(Protocol):
+    """What a plan asks of a predictor; see `tasks/infer/predictor.py`."""
+
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def workers(self) -> int | tuple[int, int] | None: ...
+    @property
+    def num_cpus(self) -> float | None: ...
+    @property
+    def num_gpus(self) -> float: ...
+    @property
+    def memory(self) -> int | None: ...
+    @property
+    def accelerator_type(self) -> str | None: ...
+    @property
+    def resources(self) -> dict[str, float]: ...
+    @property
+    def placement(self) -> str: ...
+
+
+def fixed_needs(model: Needs) -> dict[str, float]:
+    """One worker's needs that may not shrink."""
+    needs = {"CPU": model.num_cpus or 0, "GPU": model.num_gpus, "memory": float(model.memory or 0), **model.resources}
+    if model.accelerator_type:
+        needs[f"accelerator_type:{model.accelerator_type}"] = ANY_ACCELERATOR
+    return {name: amount for name, amount in needs.items() if amount}
