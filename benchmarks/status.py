@@ -27,7 +27,7 @@ import yaml
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
-from overnight.flows.runs.attempt import describe_run
+from overnight.flows.runs.run import describe_run
 from overnight.tasks.state.manifest import begin_manifest
 from overnight.tasks.state.run import FORMAT_VERSION, Run
 from overnight.tasks.storage.location import Location

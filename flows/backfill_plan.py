@@ -14,7 +14,7 @@ from typing import Any, Literal
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
-from overnight.flows.runs.attempt import state_of
+from overnight.flows.runs.run import state_of
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import JobError
 from overnight.tasks.state.run import now, read_json, write_json

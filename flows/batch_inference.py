@@ -14,16 +14,15 @@ from overnight.flows.job.parameters import Day, RowLimit, Setting
 from overnight.flows.ledger.artifacts import partitions_shown
 from overnight.flows.runs.attempt import (
     bury_publisher,
-    describe_run,
     fresh_receipt,
     is_publisher_dead,
     opened,
-    sink_of,
 )
 from overnight.flows.runs.cancellation import cancellable
 from overnight.flows.runs.crash_recovery import after_crashes
 from overnight.flows.runs.gpu_slots import gpus_held
 from overnight.flows.runs.retries import run_task
+from overnight.flows.runs.run import describe_run, sink_of
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.flows.runs.user_output import printed_shown
 from overnight.flows.schedule.catch_up import skipped

@@ -22,8 +22,8 @@ from prefect.events import emit_event
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
-from overnight.flows.runs.attempt import state_of
 from overnight.flows.runs.prefect_internals import send_logs_and_events
+from overnight.flows.runs.run import state_of
 from overnight.flows.schedule.cron import cron_times
 from overnight.flows.schedule.deadlines import Deadline, deadline_after, deadline_of, latest_deadline, scheduled
 from overnight.flows.schedule.partitions import parse_day, resolve_partition

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from overnight.flows.job.model import Job
-from overnight.flows.runs.attempt import describe_run
+from overnight.flows.runs.run import describe_run
 from overnight.tasks.state import lease
 from overnight.tasks.state.garbage import (
     GarbageItem,

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.reader import AT_ONCE, PartitionLedger, read_files
 from overnight.flows.ledger.staleness import changed_inputs, changed_settings
-from overnight.flows.runs.attempt import describe_run
+from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.partitions import parse_day, partitions_between, resolve_partition
 from overnight.tasks.errors import JobError
 from overnight.tasks.state.run import FORMAT_VERSION, Run

@@ -1,8 +1,6 @@
 """The beginning of an attempt: is there anything to do, and which generation does it belong to?"""
 
 import contextlib
-import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,96 +10,24 @@ from prefect import get_run_logger
 
 from overnight.flows.job.model import Job
 from overnight.flows.runs.crash_recovery import end_dead_run, end_published_run
-from overnight.tasks.config.masking import masked, masked_in
-from overnight.tasks.errors import CheckFailed, JobError, OvernightError, explain
+from overnight.flows.runs.run import sink_of
+from overnight.tasks.errors import CheckFailed, OvernightError, explain
 from overnight.tasks.ingest.task import stream_inputs
 from overnight.tasks.state import lease
 from overnight.tasks.state.manifest import digest, read_manifest
 from overnight.tasks.state.run import (
     FORMAT_VERSION,
     Run,
-    new_attempt,
     now,
     published_files,
     read_json,
     unfinished_generation,
     write_json,
 )
-from overnight.tasks.storage.location import Location, expand
 from overnight.tasks.write.kinds import Sink
 from overnight.tasks.write.task import Repaired, is_under_way, repair
 
 JUDGED = ("CheckFailed", "TooManyQuarantined", "InputError")  # failures that tell of the inputs
-
-
-def ingredients(job: Job) -> dict[str, Any]:
-    """All but the inputs that decides results, as JSON values.
-
-    The settings that change results, hashes of the files of models and predictors, and the format version. Raises
-    `JobError` for a model or predictor that is not there.
-    """
-    return {
-        "settings": job.result_settings(),
-        "models": [model.fingerprint() for model in job.inference],
-        "steps": [step.fingerprint() for step in job.steps],
-        "format_version": FORMAT_VERSION,
-    }
-
-
-def state_of(job: Job) -> Location:
-    """`<state>`: where the job's ledgers are."""
-    return Location(job.state or f"{(job.sink.place or '').rstrip('/')}/_overnight")
-
-
-def place_of(job: Job, is_sample: bool) -> Location:
-    """Where the files lie that a receipt lists. A sample never touches real data."""
-    state = state_of(job)
-    if is_sample:
-        return state / "samples/published"
-    return Location(job.sink.place) if job.sink.place else state / "published"  # nothing lies there but samples
-
-
-def sink_of(job: Job, run: Run) -> Sink:
-    """The job's sink, or where it publishes samples."""
-    return job.sink.of_samples() if run.limit_rows else job.sink
-
-
-def describe_run(
-    job: Job,
-    partition: str,
-    reason: str = "",
-    limit_rows: int = 0,
-    backfill: str = "",
-    scheduled_for: str | None = None,
-) -> Run:
-    """A new attempt, which belongs to no generation yet. `limit_rows`: 0 for all. `backfill`: the id of one, if any.
-
-    Raises `JobError` for settings that cannot work.
-    """
-    if limit_rows < 0:
-        raise JobError(f"limit_rows: expected a number of rows, or 0 for all, found {limit_rows}.")
-    for _, text in job.source.dated_texts():
-        expand(text, partition)
-    state = state_of(job)
-    decisive = ingredients(job)
-    return Run(
-        job=job.name,
-        partition=partition,
-        partition_column=job.sink.partition_column,
-        state=state / "samples" if limit_rows else state,
-        sink=place_of(job, bool(limit_rows)),
-        generation="",
-        attempt=new_attempt(),
-        fingerprint=hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16],
-        ingredients=masked_in(decisive),
-        started_at=now(),
-        limit_rows=limit_rows or None,
-        reason=masked(reason),
-        backfill=backfill,
-        scheduled_for=scheduled_for,
-        row_timeout_seconds=job.row_timeout_seconds,
-        stall_timeout_seconds=job.stall_timeout_seconds,
-    )
 
 
 def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:

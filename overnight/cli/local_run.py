@@ -14,10 +14,11 @@ from overnight.cli.progress_bars import progress
 from overnight.flows.backfill import backfill, backfill_id
 from overnight.flows.batch_inference import batch_inference
 from overnight.flows.job.model import Job
-from overnight.flows.runs.attempt import bury_publisher, describe_run, fresh_receipt, is_publisher_dead
+from overnight.flows.runs.attempt import bury_publisher, fresh_receipt, is_publisher_dead
 from overnight.flows.runs.cancellation import RunCancelled, interruptible
 from overnight.flows.runs.local_server import prefect_server, ui_address
 from overnight.flows.runs.prefect_internals import run_flow
+from overnight.flows.runs.run import describe_run
 from overnight.flows.similarity_search import similarity_search
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import STREAM_STAGES, explain

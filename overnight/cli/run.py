@@ -80,7 +80,7 @@ def run(
 
 def show_receipt(receipt: dict[str, Any], job: "Job") -> None:
     """Print a receipt in a few lines on stdout."""
-    from overnight.flows.runs.attempt import place_of
+    from overnight.flows.runs.run import place_of
     from overnight.tasks.storage import skipped_files
 
     console = VisibleConsole(highlight=False, soft_wrap=True)

@@ -10,7 +10,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from overnight.flows.job.model import Job
-from overnight.flows.runs.attempt import describe_run, fresh_receipt
+from overnight.flows.runs.attempt import fresh_receipt
+from overnight.flows.runs.run import describe_run
 from overnight.tasks.errors import CheckFailed
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled, quarantine

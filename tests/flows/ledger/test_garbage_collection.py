@@ -17,7 +17,8 @@ import yaml
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.garbage_collection import collect_garbage
-from overnight.flows.runs.attempt import describe_run, refuse_foreign_files
+from overnight.flows.runs.attempt import refuse_foreign_files
+from overnight.flows.runs.run import describe_run
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.garbage import list_sizes, removable
 from overnight.tasks.state.run import Run, read_json, unfinished_generation, write_json

@@ -17,7 +17,8 @@ import yaml
 
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
-from overnight.flows.runs.attempt import describe_run, fresh_receipt, opened
+from overnight.flows.runs.attempt import fresh_receipt, opened
+from overnight.flows.runs.run import describe_run
 from overnight.tasks.errors import JobError, LedgerBroken, OvernightError
 from overnight.tasks.state import lease
 from overnight.tasks.storage.location import Location

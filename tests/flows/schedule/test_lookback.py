@@ -22,7 +22,7 @@ from prefect.states import Scheduled
 
 from overnight.flows.batch_inference import batch_inference
 from overnight.flows.job.model import Job
-from overnight.flows.runs.attempt import describe_run
+from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.lookback import changed_days
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.task import stream_inputs
