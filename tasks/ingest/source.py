@@ -14,7 +14,8 @@ from pydantic import Field, PositiveInt, model_validator
 from overnight.tasks.config.settings import Leaf, Settings
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.versioned_file import SourceFile
-from overnight.tasks.storage.location import File, Location, is_local
+from overnight.tasks.storage.filesystems import is_local
+from overnight.tasks.storage.location import File, Location
 
 GIB = 2**30
 SEEN = "columns seen"  # in the metadata of units

@@ -16,8 +16,8 @@ from fsspec.core import strip_protocol
 
 from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.storage.file_info import ObjectChanged, version_of
+from overnight.tasks.storage.filesystems import is_local, is_s3, open_filesystem
 from overnight.tasks.storage.local_file import local_info, open_regular, refuse_others
-from overnight.tasks.storage.location import is_local, is_s3, open_filesystem
 
 LOOKS_AT_ONCE = 16
 FOLDER = "expected a file, found a folder"

@@ -1,9 +1,5 @@
 """Places on any filesystem, by URI: local, `file://`, `s3://`, `gs://`, `abfs://`; `hf://` to read from.
 
-One library serves them all, fsspec (s3fs for S3): unlike pyarrow's own filesystems it lists ETags, fetches hundreds of
-small objects at once, reads public buckets without credentials and can create an object only if it is not there.
-pyarrow reads and writes Parquet through it.
-
 A `Location` is kept as it was written in the job file. `{partition}` and `${ENV_VAR}` are expanded only when it is
 used, so neither a secret nor a machine's path is stored with it.
 
@@ -15,25 +11,20 @@ import contextlib
 import os
 import re
 import tempfile
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from glob import has_magic
 from typing import Any, BinaryIO
 
 import fsspec
-from fsspec.core import split_protocol, strip_protocol, url_to_fs
-from fsspec.implementations.local import LocalFileSystem
 
-from overnight.tasks.config.extras import missing
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import JobError
+from overnight.tasks.storage.atomic_write import put_on_disk, temporary_file
 from overnight.tasks.storage.error_translation import worded
-from overnight.tasks.storage.file_info import Entry, entry_of, is_text
+from overnight.tasks.storage.filesystems import entries, is_local, is_s3, one_request, open_filesystem
 from overnight.tasks.storage.huggingface import at_commit, is_hub
-from overnight.tasks.storage.list_local import local_entries
-from overnight.tasks.storage.list_s3 import s3_entries
-from overnight.tasks.storage.skipped_files import pass_over
+from overnight.tasks.storage.skipped_files import pass_over, reason_to_skip
 from overnight.tasks.storage.transient_errors import is_full, status_of
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -121,7 +112,7 @@ class Location:
             path = entry.name[len(root) :].lstrip("/") or entry.name.rsplit("/", 1)[-1]
             if entry.name.endswith("/"):
                 continue  # it stands for a directory on object stores
-            if reason := _no_input(path, entry, extensions):
+            if reason := reason_to_skip(path, entry, extensions):
                 pass_over(reason, path)
                 continue
             yield File(path, scheme + entry.name, entry.size, entry.version, entry.changed_at)
@@ -146,14 +137,14 @@ class Location:
         """Raises `FileNotFoundError`."""
         filesystem, path = self.open_filesystem()
         with worded("read", self):
-            return bytes(filesystem.cat_file(path, **_one_request(filesystem)))
+            return bytes(filesystem.cat_file(path, **one_request(filesystem)))
 
     def read_each(self, names: Sequence[str]) -> dict[str, bytes]:
         """The files of these names below, many at a time where the store can; those that are not there are left out."""
         filesystem, root = self.open_filesystem()
         paths = [f"{root.rstrip('/')}/{name}" for name in names]
         # Not `cat`, to which a path with [ or * in it is a pattern.
-        found = filesystem.cat_ranges(paths, None, None, on_error="return", **_one_request(filesystem)) if paths else []
+        found = filesystem.cat_ranges(paths, None, None, on_error="return", **one_request(filesystem)) if paths else []
         contents = {}
         for name, content in zip(names, found, strict=True):
             if isinstance(content, FileNotFoundError):
@@ -184,9 +175,9 @@ class Location:
         filesystem, path = self.open_filesystem()
         with worded("write", self, path if is_local(filesystem) else ""):
             if is_local(filesystem):
-                with _temporary_file(path) as temporary:
+                with temporary_file(path) as temporary:
                     temporary.write(data)
-                    _finish(temporary)
+                    put_on_disk(temporary)
                     os.replace(temporary.name, path)
                 return
             try:
@@ -203,7 +194,7 @@ class Location:
         """
         filesystem, path = self.open_filesystem()
         local_path = path if is_local(filesystem) else os.path.join(tempfile.gettempdir(), "overnight")
-        with _temporary_file(local_path) as temporary:
+        with temporary_file(local_path) as temporary:
             try:
                 yield temporary
             except Exception as error:
@@ -212,7 +203,7 @@ class Location:
                         raise
                 raise
             with worded("write", self, local_path):
-                _finish(temporary)
+                put_on_disk(temporary)
                 if is_local(filesystem):
                     os.replace(temporary.name, path)
                 else:
@@ -227,9 +218,9 @@ class Location:
         filesystem, path = self.open_filesystem()
         with worded("write", self, path if is_local(filesystem) else ""):
             if is_local(filesystem):
-                with _temporary_file(path) as temporary:
+                with temporary_file(path) as temporary:
                     temporary.write(data)
-                    _finish(temporary)
+                    put_on_disk(temporary)
                     os.link(temporary.name, path)
                 return
             try:
@@ -252,93 +243,3 @@ class Location:
                     filesystem.rm_file(found)
             elif filesystem.exists(path):
                 filesystem.rm(path, recursive=True)
-
-
-def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractFileSystem, str]:
-    """Return the filesystem of an expanded URI, and the path in it.
-
-    Listings are not cached, because directories change meanwhile. Raise `JobError` where the protocol's driver is not
-    installed, `ValueError` for a protocol that fsspec does not know.
-    """
-    options: dict[str, Any] = {"use_listings_cache": False} | ({"anon": True} if anonymous else {})
-    protocol = protocol_of(uri)
-    if protocol in ("s3", "s3a"):
-        from overnight.tasks.storage.s3 import PatientS3
-
-        return PatientS3(**options, **({"version_aware": True} if "?versionId=" in uri else {})), strip_protocol(uri)
-    try:
-        # Up to the first ::, because fsspec takes a file name with :: in it for a chain of filesystems.
-        filesystem, _ = url_to_fs(uri.partition("::")[0], **options)
-    except ImportError as error:
-        raise missing(getattr(error.__cause__, "name", None) or protocol, f"{protocol}://") from error
-    return filesystem, strip_protocol(uri)
-
-
-def protocol_of(uri: str) -> str:
-    """`s3` of `s3://bucket/name`; `file` of a plain path."""
-    return str(split_protocol(uri)[0] or "file")
-
-
-def is_local(filesystem: fsspec.AbstractFileSystem) -> bool:
-    return isinstance(filesystem, LocalFileSystem)
-
-
-def is_s3(filesystem: fsspec.AbstractFileSystem) -> bool:
-    return hasattr(filesystem, "call_s3")
-
-
-def _one_request(filesystem: fsspec.AbstractFileSystem) -> dict[str, int]:
-    """Return what has s3fs read a file with one request: it asks for the size first, to read a large one in pieces."""
-    return {"max_concurrency": 1} if is_s3(filesystem) else {}
-
-
-def entries(filesystem: fsspec.AbstractFileSystem, root: str) -> Iterator[Entry]:
-    """What lies below `root` in the order of full names, or `root` itself where that is a file."""
-    if isinstance(filesystem, LocalFileSystem):
-        return local_entries(root)
-    if is_s3(filesystem) and not _is_unordered(root):
-        return s3_entries(filesystem, root)
-    found = filesystem.find(root, detail=True)
-    if not isinstance(found, dict):  # of a file, Azure's driver (adlfs 2026.8) gives but a list of its name
-        found = {name: filesystem.info(name) for name in found}
-    return (entry_of(name, _with_size(filesystem, name, info)) for name, info in sorted(found.items()))
-
-
-def _with_size(filesystem: fsspec.AbstractFileSystem, name: str, info: dict[str, Any]) -> dict[str, Any]:
-    """An entry with its size, for which a web server has to be asked apart."""
-    return info if info.get("size") is not None else info | filesystem.info(name)
-
-
-def _is_unordered(root: str) -> bool:
-    """Whether it is a directory bucket (S3 Express One Zone), the one kind that S3 does not list in order."""
-    return root.split("/", 1)[0].endswith("--x-s3")
-
-
-def _no_input(path: str, entry: Entry, extensions: tuple[str, ...]) -> str:
-    """Why what a listing found at `path` is passed over; empty for an input."""
-    if path[0] in "_." or "/_" in path or "/." in path:
-        return "name that begins with _ or ."
-    if entry.no_file:
-        return entry.no_file
-    if extensions and not path.lower().endswith(extensions):
-        return "unknown extension"
-    return "" if is_text(path) else "name that is no UTF-8"
-
-
-@contextlib.contextmanager
-def _temporary_file(path: str) -> Iterator[BinaryIO]:
-    """A new file beside `path`, open for writing; gone afterwards, whatever happens."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-
-
-def _finish(file: BinaryIO) -> None:
-    """Puts what was written on the disk."""
-    file.flush()
-    os.fsync(file.fileno())

@@ -2,7 +2,8 @@
 
 import os
 
-from overnight.tasks.storage.location import Location, is_local
+from overnight.tasks.storage.filesystems import is_local
+from overnight.tasks.storage.location import Location
 
 
 def object_store_uri(place: Location) -> str:

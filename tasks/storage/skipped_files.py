@@ -10,6 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from overnight.tasks.storage.file_info import Entry, is_text
+
 NAMES_TOLD = 5
 
 _counting: ContextVar["PassedOver | None"] = ContextVar("passed_over", default=None)
@@ -65,3 +67,14 @@ def told(found: Mapping[str, Mapping[str, Any]]) -> str:
         more = of_reason["files"] - len(of_reason["names"])
         parts.append(f"{reason}: {', '.join(of_reason['names'])}" + (f" and {more:,} more" if more else ""))
     return "; ".join(parts)
+
+
+def reason_to_skip(path: str, entry: Entry, extensions: tuple[str, ...]) -> str:
+    """Why what a listing found at `path` is passed over; empty for an input."""
+    if path[0] in "_." or "/_" in path or "/." in path:
+        return "name that begins with _ or ."
+    if entry.no_file:
+        return entry.no_file
+    if extensions and not path.lower().endswith(extensions):
+        return "unknown extension"
+    return "" if is_text(path) else "name that is no UTF-8"

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from overnight.tasks.storage.error_translation import worded
-from overnight.tasks.storage.location import Location, is_local
+from overnight.tasks.storage.filesystems import is_local
+from overnight.tasks.storage.location import Location
 
 SECONDS_A_FILE = 5.0
 

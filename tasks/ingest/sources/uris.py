@@ -23,7 +23,8 @@ from overnight.tasks.ingest.sources.text import decoded
 from overnight.tasks.ingest.sources.uri_lists import EXTENSIONS, listed
 from overnight.tasks.ingest.sources.whole_files import WholeFiles
 from overnight.tasks.ingest.versioned_file import SourceFile, read_whole
-from overnight.tasks.storage.location import File, protocol_of
+from overnight.tasks.storage.filesystems import protocol_of
+from overnight.tasks.storage.location import File
 from overnight.tasks.storage.transient_errors import is_passing
 
 BYTES_A_FILE = 100_000  # nobody knows; blocks of the reading order are packed by it

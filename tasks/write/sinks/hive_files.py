@@ -17,7 +17,8 @@ from pydantic import Field
 
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART
-from overnight.tasks.storage.location import Location, is_local
+from overnight.tasks.storage.filesystems import is_local
+from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import Prepared
 from overnight.tasks.write.sink import DirectorySink, as_names, as_paths, file_prefix
 from overnight.tasks.write.sinks import directory_swap

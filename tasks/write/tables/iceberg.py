@@ -19,7 +19,7 @@ from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.database import expanded
 from overnight.tasks.state.run import Run
-from overnight.tasks.storage.location import is_local
+from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.write.merge.merge_parts import MergedFile
 from overnight.tasks.write.sink import as_paths
 from overnight.tasks.write.tables import optimistic_commit

@@ -18,7 +18,8 @@ from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.sources.media_files import Images
 from overnight.tasks.storage import s3_retries, s3_store
 from overnight.tasks.storage.file_info import ObjectChanged
-from overnight.tasks.storage.location import Location, open_filesystem
+from overnight.tasks.storage.filesystems import open_filesystem
+from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.s3 import PatientS3
 from overnight.tasks.storage.s3_pinned import read_versions
 from overnight.tasks.storage.s3_retries import retry_timeout_seconds
