@@ -5,10 +5,8 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import prefect.runtime
 import pyarrow as pa
-import pyarrow.compute as pc
 import ray
 import ray.data
 from prefect import get_run_logger, task
@@ -33,6 +31,7 @@ from overnight.tasks.state.stream import Sampled, Streamed
 from overnight.tasks.workers import fork_server, supervisor
 from overnight.tasks.write.checks.column_statistics import summary
 from overnight.tasks.write.checks.failure_quarantine import kept_quarantine, losing_stage, told
+from overnight.tasks.write.checks.quarantine_limit import quarantine_limit
 from overnight.tasks.write.checks.run_checks import verdict
 from overnight.tasks.write.checks.settings import Checks
 from overnight.tasks.write.checks.unreadable_files import unreadable
@@ -43,6 +42,7 @@ from overnight.tasks.write.publish.audit import audit
 from overnight.tasks.write.publish.publish import Repaired, is_under_way, prepared, publish, repair
 from overnight.tasks.write.publish.receipt import make_receipt
 from overnight.tasks.write.sink import Sink
+from overnight.tasks.write.stream.part_size import rows_per_part
 from overnight.tasks.write.stream.performance import Capacity, bottleneck
 from overnight.tasks.write.stream.progress import described, follow, without_ends
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
@@ -50,10 +50,7 @@ from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 __all__ = ["Repaired", "begin_writer", "is_under_way", "published_already", "repair", "stage", "write"]
 
 COUNTS = ["size", "first_row", "rows"]  # of the manifest's columns: not the paths, of which there may be millions
-SECONDS_A_PART = 60.0
 ROWS_SHOWN = 100  # of the quarantine, in the Prefect UI
-ROWS_A_PART, MOST_ROWS_A_PART = 5_000, 50_000  # where nothing was measured, and at most
-BYTES_A_PART = 128 * 2**20  # in memory, which a worker's results fill many times over where rows are wide
 
 
 def stage(sink: Sink, checks: Checks, run: Run, dataset: ray.data.Dataset, sampled: Sampled) -> Streamed:
@@ -66,12 +63,12 @@ def stage(sink: Sink, checks: Checks, run: Run, dataset: ray.data.Dataset, sampl
         if checks.python:
             probe(checks.python)  # a check that cannot be imported fails now, not after the last row
         counts, _ = read_manifest(run.manifest, COUNTS)
-        supervisor.tell(run, "allow", _quarantine_limit(run, checks, counts), read_plan.read_quarantined(run.order))
+        supervisor.tell(run, "allow", quarantine_limit(run, checks, counts), read_plan.read_quarantined(run.order))
         if sampled.failed:
             supervisor.report_quarantined(sampled.failed[1], None, run)
         if sampled.columns:
             sink.refuse_columns(run, sampled.columns)
-        datasink = StagingDatasink(run, sink.staged_compression, sink.rows_per_part or _rows_per_part(sampled), sink)
+        datasink = StagingDatasink(run, sink.staged_compression, sink.rows_per_part or rows_per_part(sampled), sink)
         streamed = _stream(run, counts, datasink, dataset)
         streamed.write_seconds = datasink.staged.seconds
         streamed.columns = sampled.columns
@@ -189,16 +186,6 @@ def _stream(run: Run, counts: pa.Table, datasink: StagingDatasink, dataset: ray.
     return streamed
 
 
-def _quarantine_limit(run: Run, checks: Checks, counts: pa.Table) -> int:
-    """Rows that may be quarantined: where files must be read to be counted, of as many as may be in them at most."""
-    if counts["rows"].null_count == 0:
-        return checks.quarantine_limit(int(np.sum(counts["rows"].to_numpy())))
-    paths = read_manifest(run.manifest, ["path"])[0]["path"]
-    if pc.any(pc.ends_with(paths, ".gz", ignore_case=True)).as_py():
-        return 2**62
-    return checks.quarantine_limit(int(np.sum(counts["size"].to_numpy())) // 2 + len(counts))  # two bytes a row
-
-
 def begin_writer() -> None:
     """Has a process of Ray's import what it takes to write, while inputs are listed; it is not waited for."""
     if fork_server.is_there():
@@ -235,16 +222,6 @@ def _progress_artifacts(
                     artifacts[stage] = create_progress_artifact(share, key=key, description=words)
 
         yield tell
-
-
-def _rows_per_part(sampled: Sampled) -> int:
-    """Rows that take about a minute, so that a crash costs minutes; without a measurement, a few thousand.
-
-    And no more than Ray holds back for a writer, which waits for all rows of a part: else both would wait for ever.
-    """
-    seconds, size = sampled.seconds_per_row, sampled.bytes_per_row
-    count = float(np.clip(SECONDS_A_PART / seconds, 1, MOST_ROWS_A_PART)) if seconds else ROWS_A_PART
-    return max(int(min(count, BYTES_A_PART / size if size else count)), 1)
 
 
 @dispensable()

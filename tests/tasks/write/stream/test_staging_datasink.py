@@ -20,8 +20,8 @@ from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.read_plan import PENDING, read_block
 from overnight.tasks.state.stream import Sampled
 from overnight.tasks.write.sinks.parquet import ParquetSink
+from overnight.tasks.write.stream.part_size import rows_per_part
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
-from overnight.tasks.write.task import _rows_per_part
 from tests.tasks.blocks import source_block
 from tests.tasks.manifests import write_order
 from tests.tasks.runs import make_run
@@ -162,4 +162,4 @@ def test_a_stream_through_ray_settles_every_row_of_real_files(tmp_path: Path, ra
 def test_a_part_is_a_minutes_rows_and_fits_what_ray_holds_back_for_a_writer(
     seconds: float | None, size: float, expected: int
 ) -> None:
-    assert _rows_per_part(Sampled(seconds_per_row=seconds, bytes_per_row=size)) == expected
+    assert rows_per_part(Sampled(seconds_per_row=seconds, bytes_per_row=size)) == expected
