@@ -60,7 +60,7 @@ def dead_machine(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> 
     (folder / "deployments/prefect.yaml").write_text(yaml.safe_dump({**shipped, "deployments": [deployment]}))
     impatient = tmp_path_factory.mktemp("automations")  # the shipped one waits for four heartbeats
     silent = (FOLDER / "silent-run-has-crashed.yaml").read_text()
-    silent = silent.replace("within: 120", "within: 40").replace("name: overnight-", "name: impatient-")
+    silent = silent.replace("within: 120", "within: 60").replace("name: overnight-", "name: impatient-")
     (impatient / "silent.yaml").write_text(silent)
     with started_runs(folder, prefect_api) as start:
         deploy = start("deploy")
