@@ -29,9 +29,9 @@ def run_task(task: Task[..., Any], retries: Retries, run: Run, *arguments: Any) 
         "retry_jitter_factor": JITTER,
         "retry_condition_fn": may_pass,
     }
-    named: dict[str, Any] = {}
-    for number in range(1, retries.attempts + 1):
-        future = task.with_options(**again, **named).submit(run, *arguments)
+    number, name = 1, dict[str, Any]()
+    while True:
+        future = task.with_options(**again, **name).submit(run, *arguments)
         try:
             future.result()
             return future
@@ -41,9 +41,8 @@ def run_task(task: Task[..., Any], retries: Retries, run: Run, *arguments: Any) 
                 raise found from None
         get_run_logger().warning("the process of %s died (%s); it starts again", task.name, found)
         pause(delays[number - 1])
-        run = run.as_new_attempt()
-        named = {"task_run_name": f"{task.name} (attempt {number + 1} of {retries.attempts}: worker died)"}
-    raise AssertionError("attempts are at least one")
+        number, run = number + 1, run.as_new_attempt()
+        name = {"task_run_name": f"{task.name} (attempt {number} of {retries.attempts}: worker died)"}
 
 
 def may_pass(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
