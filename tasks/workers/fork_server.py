@@ -5,6 +5,16 @@ Those who find the address in `OVERNIGHT_FORK_SERVER` have it import modules, or
 Nothing but imports happens in the server itself: threads and devices would not survive a fork. With
 `OVERNIGHT_FORK_SERVER=0` there is none, and every process of Ray's imports for itself, as on a cluster.
 
+    who asks                         fork server                     forked process
+    a dot, and open descriptors  ->  accepts
+    ("import", [module, ...])    ->  imports them
+    ("fork", (folder, path,      ->  forks                       ->  takes folder, path, environment and output,
+      environment, target))                                          runs target(*descriptors), ends
+    closes its lifeline, or dies ----------------------------------> ends at once
+
+It stays because 100 photos take 1.8 times the seconds without it (18.7 s against 10.6 of commit 98cb5d1, medians of
+three in turns on two cores), and 1.9 times the CPU.
+
 Python's multiprocessing.forkserver works alike, but only for the process that started it; here Ray's workers ask.
 """
 
