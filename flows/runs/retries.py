@@ -14,6 +14,7 @@ from overnight.flows.runs.cancellation import pause
 from overnight.tasks.errors import StorageFailed, WorkerLost, explain
 from overnight.tasks.state.run import Run
 
+NAME_FILES = ("infer", "write")  # tasks whose files carry the attempt's name, and must not replace those of another try
 JITTER = 0.5  # of a delay: not all runs of a cluster come back at once
 
 
@@ -41,7 +42,7 @@ def run_task(task: Task[..., Any], retries: Retries, run: Run, *arguments: Any) 
                 raise found from None
         get_run_logger().warning("the process of %s died (%s); it starts again", task.name, found)
         pause(delays[number - 1])
-        number, run = number + 1, run.as_new_attempt()
+        number, run = number + 1, run.as_new_attempt() if task.name in NAME_FILES else run
         name = {"task_run_name": f"{task.name} (attempt {number} of {retries.attempts}: worker died)"}
 
 

@@ -80,13 +80,9 @@ def infer(
         if not begun or not all(begun):
             wait_until_free(plan)
         dataset, sampled = _laid_out(run, models, keep, rows_per_part, plan, begun, stream)
-        return stage(run, dataset, sampled) if read_summaries(run.order) else _nothing_left(sampled)
+        return stage(run, dataset, sampled) if read_summaries(run.order) else Streamed(columns=sampled.columns)
     except Exception as error:
         raise explain(error, "infer") from None
-
-
-def _nothing_left(sampled: Sampled) -> Streamed:
-    return Streamed(columns=sampled.columns)
 
 
 def _laid_out(

@@ -11,14 +11,14 @@ from prefect.cache_policies import NO_CACHE
 from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.ingest.listing.list_files import list_inputs, stream_inputs
-from overnight.tasks.ingest.listing.pending_units import write_pending
+from overnight.tasks.ingest.listing.pending_units import units_left, write_pending
 from overnight.tasks.ingest.listing.take_manifest import FIRST_UNITS, take_manifest
 from overnight.tasks.ingest.listing.wait_for_inputs import wait_for_arrival
 from overnight.tasks.ingest.reading.datasource import ManifestDatasource
 from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.source import FileSource
 from overnight.tasks.state import row_ranges
-from overnight.tasks.state.manifest import read_manifest, read_schema, read_snapshot, read_warnings
+from overnight.tasks.state.manifest import COUNTS, read_manifest, read_schema, read_snapshot, read_warnings
 from overnight.tasks.state.manifest import read_units as units_of
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import read_records
@@ -26,12 +26,10 @@ from overnight.tasks.state.stream import Stream
 
 __all__ = ["ingest", "list_inputs", "stream_inputs"]
 
-COUNTS = ["size", "first_row", "rows"]  # of the manifest's columns: not the paths, of which there may be millions
-
 
 @task(name="ingest", task_run_name="ingest: list the inputs", cache_policy=NO_CACHE, persist_result=False)
 def ingest(run: Run, source: Source) -> Stream:
-    """Take the manifest, or the generation's own, and plan the read of what is not settled yet.
+    """Take the manifest, or the generation's own.
 
     Returns the stream of its rows: blocks of columns as `tasks/ingest/sources/<kind>.py` gives them. Raises
     `InputError` where the inputs do not arrive, cannot be listed, or there are none, and `StorageFailed` where that may
@@ -41,8 +39,7 @@ def ingest(run: Run, source: Source) -> Stream:
         if isinstance(source, FileSource) and source.wait_for and not run.limit_rows:  # a sample takes what is there
             wait_for_arrival(source, source.wait_for, run.partition, get_run_logger().info)
         take_manifest(run.manifest, source, run.partition, run.limit_rows)
-    counts, _ = read_manifest(run.manifest, COUNTS)
-    _describe(run, counts, _write_order(run, counts))
+    _describe(run)
     for warning in read_warnings(run.manifest):
         get_run_logger().warning(warning)
     schema, snapshot = read_schema(run.manifest), read_snapshot(run.manifest)
@@ -58,17 +55,17 @@ def ingest(run: Run, source: Source) -> Stream:
 
 def plan_read(run: Run) -> None:
     """Write the reading order of what staged parts do not settle, for the run's attempt."""
-    _write_order(run, read_manifest(run.manifest, COUNTS)[0])
+    counts, _ = read_manifest(run.manifest, COUNTS)
+    write_pending(run.order, run.manifest, counts, _settled(run))
 
 
-def _write_order(run: Run, counts: pa.Table) -> int:
-    """Return how many units are left to read."""
-    settled = row_ranges.merge([record.ranges for record in read_records(run.parts)])
-    return write_pending(run.order, run.manifest, counts, settled)
+def _settled(run: Run) -> pa.Table:
+    return row_ranges.merge([record.ranges for record in read_records(run.parts)])
 
 
 @dispensable()
-def _describe(run: Run, units: pa.Table, left: int) -> None:
+def _describe(run: Run) -> None:
+    units, _ = read_manifest(run.manifest, COUNTS)
     some = units_of(run.manifest, np.union1d(np.arange(len(units))[:FIRST_UNITS], np.arange(len(units))[-1:]))
     known = units["rows"].null_count == 0
     create_markdown_artifact(
@@ -81,7 +78,7 @@ def _describe(run: Run, units: pa.Table, left: int) -> None:
                 "units": len(units),
                 "rows": int(np.sum(units["rows"].to_numpy())) if known else "counted while reading",
                 "bytes": int(np.sum(units["size"].to_numpy())),
-                "units left to read": left,
+                "units left to read": len(units_left(units, _settled(run))[0]),
                 "first": some["path"][0].as_py() if len(some) else "",
                 "last": some["path"][-1].as_py() if len(some) else "",
             }

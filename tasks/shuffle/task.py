@@ -16,14 +16,14 @@ from overnight.tasks.state.stream import Stream
 
 @task(name="shuffle", task_run_name="shuffle: {shuffle.kind}", cache_policy=NO_CACHE, persist_result=False)
 def shuffle(run: Run, shuffle: Shuffle, stream: Stream) -> Stream:
-    """Decide the order in which the stream reads, in this try of it and in those to come."""
-    if isinstance(shuffle, NoShuffle):
-        return stream
-    one_row_each = reorder(run.order, shuffle)
-    ordered = replace(stream, plan_read=partial(_plan_read, plan_read=stream.plan_read, shuffle=shuffle))
-    return replace(ordered, seed=shuffle.seed) if isinstance(shuffle, ShuffleRows) and not one_row_each else ordered
+    """Write the order in which the stream reads, for this attempt; those to come write theirs alike."""
+    if not isinstance(shuffle, NoShuffle):
+        stream = replace(stream, plan_read=partial(_plan_read, plan_read=stream.plan_read, shuffle=shuffle))
+    one_row_each = stream.plan_read(run)
+    return replace(stream, seed=shuffle.seed) if isinstance(shuffle, ShuffleRows) and not one_row_each else stream
 
 
-def _plan_read(run: Run, plan_read: Callable[[Run], object], shuffle: Shuffle) -> None:
+def _plan_read(run: Run, plan_read: Callable[[Run], object], shuffle: Shuffle) -> bool:
+    """Return whether each unit is known to be one row."""
     plan_read(run)
-    reorder(run.order, shuffle)
+    return reorder(run.order, shuffle)

@@ -17,6 +17,7 @@ from overnight.tasks.storage.location import File, Location
 
 ROWS_A_GROUP = 2**18
 WARNINGS = b"warnings"
+COUNTS = ["size", "first_row", "rows"]  # columns of `UNITS`: not the paths, of which there may be millions
 UNITS = pa.schema(
     [
         ("unit", pa.int64()),

@@ -25,7 +25,7 @@ from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
 from overnight.tasks.errors import STREAM_STAGES, CheckFailed, OvernightError, detached, explain
 from overnight.tasks.resources.plan import WRITES_AT_ONCE, Plan
 from overnight.tasks.state import lease, read_plan, row_ranges, staged_parts
-from overnight.tasks.state.manifest import read_manifest, read_passed_over, read_schema, read_warnings
+from overnight.tasks.state.manifest import COUNTS, read_manifest, read_passed_over, read_schema, read_warnings
 from overnight.tasks.state.run import Run, read_json
 from overnight.tasks.state.stream import Sampled, Streamed
 from overnight.tasks.workers import fork_server, supervisor
@@ -49,7 +49,6 @@ from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 
 __all__ = ["Repaired", "begin_writer", "is_under_way", "published_already", "repair", "stage", "write"]
 
-COUNTS = ["size", "first_row", "rows"]  # of the manifest's columns: not the paths, of which there may be millions
 ROWS_SHOWN = 100  # of the quarantine, in the Prefect UI
 
 

@@ -34,7 +34,10 @@ def infer(run: Run, folder: str, fault: str) -> str:
     return "done"
 
 
-def run_with(fault: str, folder: Path) -> tuple[Any, list[tuple[str, int, list[str]]]]:
+ingest = infer.with_options(name="ingest")  # names no file
+
+
+def run_with(fault: str, folder: Path, task: Any = infer) -> tuple[Any, list[tuple[str, int, list[str]]]]:
     """What the flow returned or raised, and of each of its task runs the name, the count of tries and the states."""
     ids: list[Any] = []
 
@@ -44,7 +47,7 @@ def run_with(fault: str, folder: Path) -> tuple[Any, list[tuple[str, int, list[s
 
         ids.append(flow_run.id)
         run = make_run(folder)
-        return str(run_task(infer, Retries(attempts=3, delay_seconds=0.2), run, str(folder), fault).result())
+        return str(run_task(task, Retries(attempts=3, delay_seconds=0.2), run, str(folder), fault).result())
 
     try:
         ended: Any = probe()
@@ -79,3 +82,12 @@ def test_what_would_fail_again_is_tried_once(prefect_api: str, ray_session: None
     ended, [(_, count, _)] = run_with("contract", tmp_path)
     assert (type(ended), ended.stage, count) == (ContractError, "infer", 1)
     assert len(tries(tmp_path)) == 1
+
+
+def test_a_task_that_names_no_file_starts_again_in_the_same_attempt_whose_order_the_others_read(
+    prefect_api: str, ray_session: None, tmp_path: Path
+) -> None:
+    ended, _ = run_with("death", tmp_path, ingest)
+    assert ended == "done"
+    first, second = tries(tmp_path)
+    assert first == second

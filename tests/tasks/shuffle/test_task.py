@@ -26,7 +26,6 @@ def test_an_order_is_shuffled_in_each_try_and_still_tells_what_was_quarantined_b
         [constant | {"unit": n, "path": f"{n}", "row_group": None, "settled": None} for n in range(count)],
         schema=read_plan.PENDING,
     )
-    planned(run)
     stream = Stream(plan_read=planned, datasource=planned, read=iter, sample=run.sample, bytes_stay=False)  # type: ignore[arg-type]
     ordered = shuffle.fn(run, ShuffleFiles(seed=1), stream)
     shuffled = read_plan.read_order(run.order)["unit"].to_pylist()
@@ -37,3 +36,5 @@ def test_an_order_is_shuffled_in_each_try_and_still_tells_what_was_quarantined_b
     again = run.as_new_attempt()
     ordered.plan_read(again)
     assert read_plan.read_order(again.order)["unit"].to_pylist() == shuffled
+    assert shuffle.fn(run, ShuffleFiles(seed=1), stream)
+    assert read_plan.read_order(run.order)["unit"].to_pylist() == shuffled, "the task may be tried again"
