@@ -4,7 +4,7 @@
 Overnight's own state does: before the step `new` gets a symbolic link to where each of them will be after it, and after
 the step each is swapped with its link. So at every instant a path below `target` leads to them, and whoever reads or
 writes there notices nothing. Only a single look up the path that begins before the exchange and ends when all of it is
-over may find nothing; the next one finds them.
+over may find nothing, or a link to itself (`ENOENT`, `ELOOP`); the next one finds them.
 
 A process may die between any two system calls; `restore` then does what is left, and does no harm where nothing is.
 """
