@@ -6,9 +6,12 @@ from pydantic import Field
 
 from overnight.tasks.config.plugins import with_plugins
 from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.preprocess.steps.columns import DropColumns, RenameColumns, SelectColumns
+from overnight.tasks.preprocess.steps.crop_boxes import CropBoxes
 from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
 from overnight.tasks.preprocess.steps.decode_image import DecodeImage
 from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
+from overnight.tasks.preprocess.steps.explode import Explode
 from overnight.tasks.preprocess.steps.filter_rows import FilterRows
 from overnight.tasks.preprocess.steps.pdf_text import PdfText
 from overnight.tasks.preprocess.steps.python import PythonStep
@@ -25,6 +28,11 @@ Step = Annotated[
     | SplitText
     | FilterRows
     | DeriveColumns
+    | SelectColumns
+    | DropColumns
+    | RenameColumns
+    | Explode
+    | CropBoxes
     | PythonStep,
     Field(discriminator="kind"),
 ]

@@ -21,6 +21,10 @@ class PreprocessStep(Leaf):
     def build(self) -> Work:
         """What is called with each table of live rows; see `tasks/rows/result.py` for what it may return and raise."""
 
+    def inputs(self) -> list[str] | None:
+        """Return the columns that the step reads, so that they are still there; None for all."""
+        return None
+
     def fingerprint(self) -> dict[str, str]:
         """What the result depends on besides the settings: file name -> sha256 of code."""
         return {}

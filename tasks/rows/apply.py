@@ -5,7 +5,7 @@ Work (`tasks/rows/result.py`) knows nothing of blocks, and blocks (`tasks/rows/b
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,7 @@ from overnight.tasks.rows.blocks import (
     live_rows,
     measured,
     noted_left_out,
+    ordered,
     scatter,
     with_column,
     with_errors,
@@ -46,6 +47,7 @@ def apply(block: pa.Table, stage: str, work: Work, clock: Callable[[], float] = 
     if not len(rows):
         return drop_live_columns(block)
     done = _isolated(rows, work, stage)
+    order = done.order
     for name in IDENTITY:
         done.columns.pop(name, None)
     size = sum(column.nbytes for column in done.columns.values())
@@ -53,6 +55,8 @@ def apply(block: pa.Table, stage: str, work: Work, clock: Callable[[], float] = 
         block = _several(block, rows, places, done, stage)
     else:
         block = _one_each(block, places, done, stage)
+    if order is not None:
+        block = ordered(block, order)
     block = measured(block, np.unique(places), stage, clock() - started, size)
     return block if (block["__state"].to_numpy() == LIVE).any() else drop_live_columns(block)
 
@@ -123,6 +127,7 @@ class _Done:
     keep: np.ndarray | None = None
     failed: dict[int, Exception] = field(default_factory=dict)
     made_of: np.ndarray | None = None
+    order: Sequence[str] | None = None
 
     def places(self, count: int) -> np.ndarray:
         """`made_of`, also where all rows failed before anything was made of them."""
@@ -133,7 +138,7 @@ def _isolated(rows: pa.Table, work: Work, stage: str) -> _Done:
     try:
         outcome = work(rows)
         columns = {name: pa.chunked_array([_converted(name, values)]) for name, values in outcome.columns.items()}
-        return _Done(columns, outcome.keep, dict(outcome.failed), outcome.made_of)
+        return _Done(columns, outcome.keep, dict(outcome.failed), outcome.made_of, outcome.order)
     except OvernightError:
         raise
     except (Exception, SystemExit) as error:  # a step that calls sys.exit means its row, not this process
@@ -153,7 +158,8 @@ def _isolated(rows: pa.Table, work: Work, stage: str) -> _Done:
             for part, size in zip((first, second), sizes, strict=True)
         )
         keep = np.concatenate(list(keeps))
-    return _Done(_stack(first.columns, sizes[0], second.columns, sizes[1], stage), keep, failed, made_of)
+    order = first.order if first.order is not None else second.order
+    return _Done(_stack(first.columns, sizes[0], second.columns, sizes[1], stage), keep, failed, made_of, order)
 
 
 def _converted(name: str, values: Column) -> pa.Array:

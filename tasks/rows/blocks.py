@@ -102,6 +102,19 @@ def leaving_out(block: pa.Table, names: Iterable[str]) -> pa.Table:
     return noted_left_out(without(block, names), names)
 
 
+def ordered(block: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return the block with these columns alone, besides those that name rows, in this order; of output rows too."""
+
+    def chosen(table: pa.Table) -> list[str]:
+        wanted = [name for name in (*IDENTITY, *names) if name in table.column_names]
+        return list(dict.fromkeys(wanted))
+
+    if nested_rows.COLUMN in block.column_names:
+        table, places = live_rows(block)
+        return with_outputs(block, table.select(chosen(table)), places)
+    return block.select([*chosen(block), *(name for name in block.column_names if is_hidden(name))])
+
+
 def noted_left_out(block: pa.Table, names: Iterable[str]) -> pa.Table:
     """The block with a note, which takes no room, that columns of these names are not published."""
     for name in names:

@@ -22,13 +22,15 @@ class Outcome:
     """What a step made of some live rows.
 
     columns: added or replaced, one value a row. keep: bool a row, False filters it. failed: row -> its error; whatever
-    `columns` holds for such a row is ignored. made_of: int64, see `several`.
+    `columns` holds for such a row is ignored. made_of: int64, see `several`. order: the columns that stay, in this
+    order, besides those that name rows; None: all, as they come.
     """
 
     columns: Mapping[str, Column] = field(default_factory=dict)
     keep: np.ndarray | None = None
     failed: Mapping[int, Exception] = field(default_factory=dict)
     made_of: np.ndarray | None = None
+    order: Sequence[str] | None = None
 
 
 Work = Callable[[pa.Table], Outcome]

@@ -32,6 +32,9 @@ class DeriveColumns(PreprocessStep):
                 raise ValueError(f"column {name}: {error}") from None
         return columns
 
+    def inputs(self) -> list[str]:
+        return [name for expression in self.columns.values() for name in Expression(expression).columns]
+
     def build(self) -> Work:
         expressions = {name: Expression(expression) for name, expression in self.columns.items()}
 

@@ -24,6 +24,9 @@ class FilterRows(PreprocessStep):
         Expression(expression)
         return expression
 
+    def inputs(self) -> list[str]:
+        return list(Expression(self.expression).columns)
+
     def build(self) -> Work:
         condition = Expression(self.expression)
 

@@ -51,6 +51,9 @@ class ResizeImage(PreprocessStep):
             raise ValueError("resample: decode: fast has a filter of its own. Leave one of them out")
         return self
 
+    def inputs(self) -> list[str]:
+        return [self.column]
+
     def build(self) -> result.Work:
         height, width = self.size if isinstance(self.size, tuple) else (self.size, self.size)
         allow_pixels(self.max_image_pixels)

@@ -46,6 +46,9 @@ class SplitText(PreprocessStep):
             raise ValueError(f"overlap: expected at most half of size ({self.size // 2}), found {self.overlap}")
         return self
 
+    def inputs(self) -> list[str]:
+        return [self.column]
+
     def fingerprint(self) -> dict[str, str]:
         found = {}
         with contextlib.suppress(PackageNotFoundError):  # `build` tells of that

@@ -1,0 +1,111 @@
+"""Three steps about whole columns: `select_columns`, `drop_columns` and `rename_columns`.
+
+No value changes and no row goes. `row_id` and `uri`, which name rows, always stay under their names.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import pyarrow as pa
+from pydantic import Field, field_validator
+
+from overnight.tasks.errors import ContractError, did_you_mean
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.rows.blocks import IDENTITY
+from overnight.tasks.rows.result import Outcome, Work
+
+
+class SelectColumns(PreprocessStep):
+    """Keeps the columns that are named, in this order, and drops the others."""
+
+    kind: Literal["select_columns"] = "select_columns"
+    columns: Annotated[list[str], Field(min_length=1, description="The columns to keep, in this order.")]
+
+    def inputs(self) -> list[str]:
+        return self.columns
+
+    def build(self) -> Work:
+        def select(table: pa.Table) -> Outcome:
+            require_columns(table, self.columns, self.kind)
+            return Outcome(order=[name for name in dict.fromkeys(self.columns) if name not in IDENTITY])
+
+        return select
+
+
+class DropColumns(PreprocessStep):
+    """Drops the columns that are named."""
+
+    kind: Literal["drop_columns"] = "drop_columns"
+    columns: Annotated[list[str], Field(min_length=1, description="The columns to drop.")]
+
+    @field_validator("columns")
+    @classmethod
+    def _are_no_identity(cls, columns: list[str]) -> list[str]:
+        return _without_identity(columns)
+
+    def inputs(self) -> list[str]:
+        return self.columns
+
+    def build(self) -> Work:
+        def drop(table: pa.Table) -> Outcome:
+            require_columns(table, self.columns, self.kind)
+            return Outcome(order=[name for name in table.column_names if name not in {*self.columns, *IDENTITY}])
+
+        return drop
+
+
+class RenameColumns(PreprocessStep):
+    """Gives columns other names; each stays in its place."""
+
+    kind: Literal["rename_columns"] = "rename_columns"
+    columns: Annotated[
+        dict[str, str], Field(min_length=1, description="New names by old ones, for example {label: species}.")
+    ]
+
+    @field_validator("columns")
+    @classmethod
+    def _names_are_new(cls, columns: dict[str, str]) -> dict[str, str]:
+        _without_identity([*columns, *columns.values()])
+        for new in columns.values():
+            if not new or new.startswith("__"):
+                raise ValueError(f"{new!r} cannot be the name of a column. Choose another name.")
+            if list(columns.values()).count(new) > 1:
+                raise ValueError(f"two columns are renamed to {new}. Choose another name for one of them.")
+        return columns
+
+    def inputs(self) -> list[str]:
+        return list(self.columns)
+
+    def build(self) -> Work:
+        def rename(table: pa.Table) -> Outcome:
+            require_columns(table, list(self.columns), self.kind)
+            for old, new in self.columns.items():
+                if new in table.column_names and new not in self.columns:
+                    raise ContractError(
+                        f"rename_columns: {old!r} cannot become {new!r}, for there is a column {new!r}. Choose another "
+                        "name, or drop that column first.",
+                        "preprocess",
+                    )
+            names = [name for name in table.column_names if name not in IDENTITY]
+            columns = {new: table[old] for old, new in self.columns.items()}
+            return Outcome(columns, order=[self.columns.get(name, name) for name in names])
+
+        return rename
+
+
+def require_columns(table: pa.Table, names: Sequence[str], what: str) -> None:
+    """Raise `ContractError` for a column that the table lacks; the message names those that are near."""
+    for name in names:
+        if name not in table.column_names:
+            found = ", ".join(table.column_names)
+            raise ContractError(
+                f"{what}: expected a column {name!r}, found {found}{did_you_mean(name, table.column_names)}.",
+                "preprocess",
+            )
+
+
+def _without_identity(columns: list[str]) -> list[str]:
+    for name in columns:
+        if name in IDENTITY:
+            raise ValueError(f"{name!r} names rows: it cannot be dropped or renamed. Leave it out.")
+    return columns

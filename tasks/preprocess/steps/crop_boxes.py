@@ -1,0 +1,110 @@
+"""A row for each box of an image, with what lies in the box as its image.
+
+Columns in: `image`, uint8 H x W x 3, and `boxes`, a list a row of boxes: left, top, right and bottom in pixels, as
+`object_detection` writes them. Columns out: the crop in the image's place; `boxes` without its last letters "es" (of
+`found_boxes`: `found_box`, four float32). Lists beside the boxes, `found_labels` and `found_scores`, become
+`found_label` and `found_score`. `row_id` gets the box's number, from 0. A row without a box counts as filtered.
+
+A box is cut at the image's edges and holds whole pixels: those that it covers in part belong to it.
+"""
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, field_validator
+
+from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.preprocess.steps.columns import require_columns
+from overnight.tasks.rows import result, tensors
+
+BESIDE = {"labels": "label", "scores": "score"}  # lists of a detection, and what one of them is called
+
+
+class CropBoxes(PreprocessStep):
+    """Makes a row of each box of an image."""
+
+    kind: Literal["crop_boxes"] = "crop_boxes"
+    boxes: Annotated[str, Field(description="The column with the boxes; its name ends with boxes.")] = "boxes"
+    image: Annotated[str, Field(description="The column with the images, decoded.")] = "image"
+
+    @field_validator("boxes")
+    @classmethod
+    def _ends_with_boxes(cls, boxes: str) -> str:
+        if not boxes.endswith("boxes"):
+            raise ValueError(f"expected a column whose name ends with boxes, found {boxes!r}. Rename it first.")
+        return boxes
+
+    def inputs(self) -> list[str]:
+        prefix = self.boxes.removesuffix("boxes")
+        return [self.image, self.boxes, *(f"{prefix}{name}" for name in BESIDE)]
+
+    def build(self) -> result.Work:
+        prefix = self.boxes.removesuffix("boxes")
+
+        def crop(table: pa.Table) -> result.Outcome:
+            require_columns(table, [self.image, self.boxes], self.kind)
+            if table[self.image].type != tensors.TENSOR:
+                raise ContractError(
+                    f"crop_boxes: expected decoded images in column {self.image!r}, found {table[self.image].type}. "
+                    "Put decode_image before it.",
+                    "preprocess",
+                )
+            beside = [name for name in BESIDE if f"{prefix}{name}" in table.column_names]
+            lists = {name: table[f"{prefix}{name}"].to_pylist() for name in beside}
+            made_of: list[int] = []
+            numbers: list[int] = []
+            crops: list[np.ndarray] = []
+            boxes: list[Any] = []
+            entries: dict[str, list[Any]] = {name: [] for name in beside}
+            failed: dict[int, Exception] = {}
+            images = tensors.to_numpy(table[self.image])
+            for row, (image, found) in enumerate(zip(images, table[self.boxes].to_pylist(), strict=True)):
+                try:
+                    cut = [_cut(image, box) for box in found or ()]
+                    others = {name: _beside(lists[name][row], len(cut), f"{prefix}{name}") for name in beside}
+                except RowError as error:
+                    failed[row] = error
+                    continue
+                made_of += [row] * len(cut)
+                numbers += range(len(cut))
+                crops += cut
+                boxes += found or ()
+                for name, values in others.items():
+                    entries[name] += values
+            columns = {
+                self.image: tensors.to_arrow(crops) if crops else pa.array([], tensors.TENSOR),
+                f"{prefix}box": pa.array(boxes, pa.list_(pa.float32())),
+                **{
+                    f"{prefix}{BESIDE[name]}": pa.array(values, table[f"{prefix}{name}"].type.value_type)
+                    for name, values in entries.items()
+                },
+            }
+            left = [name for name in table.column_names if name not in {self.boxes, *(f"{prefix}{n}" for n in beside)}]
+            made = result.several(columns, made_of, numbers, failed)
+            made.order = [*(name for name in left if name not in columns), *columns]
+            return made
+
+        return crop
+
+
+def _cut(image: np.ndarray | None, box: list[float] | None) -> np.ndarray:
+    """Return the pixels of `image`, uint8 H x W x 3, in `box`. Raise `RowError` for a box that holds none."""
+    if image is None:
+        raise RowError("crop_boxes: expected an image, found no value")
+    if box is None or len(box) != 4 or not np.isfinite(box).all():
+        raise RowError(f"crop_boxes: expected a box of four numbers, found {box}")
+    height, width = image.shape[:2]
+    left, top = int(np.clip(np.floor(box[0]), 0, width)), int(np.clip(np.floor(box[1]), 0, height))
+    right, bottom = int(np.clip(np.ceil(box[2]), 0, width)), int(np.clip(np.ceil(box[3]), 0, height))
+    if right <= left or bottom <= top:
+        raise RowError(f"crop_boxes: expected a box in the image of {width} x {height} pixels, found {box}")
+    return np.ascontiguousarray(image[top:bottom, left:right])
+
+
+def _beside(values: list[Any] | None, count: int, name: str) -> list[Any]:
+    found = values or []
+    if len(found) != count:
+        raise RowError(f"crop_boxes: expected {count} entries in {name!r}, one a box, found {len(found)}")
+    return found

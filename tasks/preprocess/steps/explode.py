@@ -1,0 +1,64 @@
+"""A list column to rows: one row for each entry of the lists.
+
+Columns in: `columns`, lists; if there are several, a row's lists have one length. Columns out: an entry in their place;
+the other columns are repeated, without bytes and arrays. `row_id` gets the entry's number, from 0: `a.csv#7.0`. A row
+whose list is empty or null makes no row and counts as filtered.
+"""
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.preprocess.steps.columns import require_columns
+from overnight.tasks.rows import result
+
+
+class Explode(PreprocessStep):
+    """Makes a row of each entry of a list."""
+
+    kind: Literal["explode"] = "explode"
+    columns: Annotated[list[str], Field(min_length=1, description="Columns with a list in each row, of one length.")]
+
+    def inputs(self) -> list[str]:
+        return self.columns
+
+    def build(self) -> result.Work:
+        def explode(table: pa.Table) -> result.Outcome:
+            require_columns(table, self.columns, self.kind)
+            lists = {name: _lists(table[name], name) for name in self.columns}
+            lengths = {name: _lengths(values) for name, values in lists.items()}
+            first = lengths[self.columns[0]]
+            failed: dict[int, Exception] = {}
+            for name, found in lengths.items():
+                for row in np.flatnonzero(found != first).tolist():
+                    failed[row] = RowError(
+                        f"explode: expected lists of one length, found {first[row]} entries in {self.columns[0]!r} and "
+                        f"{found[row]} in {name!r}"
+                    )
+            good = ~np.isin(np.arange(len(table)), list(failed))
+            counts = np.where(good, first, 0)
+            made_of = np.repeat(np.arange(len(table)), counts)
+            numbers = [number for count in counts.tolist() for number in range(count)]
+            columns = {name: pc.list_flatten(values.filter(pa.array(good))) for name, values in lists.items()}
+            return result.several(columns, made_of, numbers, failed)
+
+        return explode
+
+
+def _lists(column: pa.ChunkedArray, name: str) -> pa.Array:
+    kind = column.type
+    if pa.types.is_null(kind):
+        return pa.nulls(len(column), pa.list_(pa.null()))
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        raise ContractError(f"explode: expected lists in column {name!r}, found {kind}.", "preprocess")
+    found: Any = column.combine_chunks()
+    return found
+
+
+def _lengths(lists: pa.Array) -> np.ndarray:
+    return pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
