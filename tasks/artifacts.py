@@ -1,4 +1,7 @@
-"""How artifacts are named and laid out in the Prefect UI. Only text: who creates them imports Prefect."""
+"""Names and layout of artifacts in the Prefect UI.
+
+This file makes only text: the code that creates artifacts imports Prefect.
+"""
 
 import contextlib
 import html
@@ -12,7 +15,10 @@ from overnight.tasks.config.masking import masked
 
 @contextlib.contextmanager
 def dispensable() -> Iterator[None]:
-    """For what only informs people, as a decorator or in a `with`: a Prefect server that is away costs no run."""
+    """Log a warning instead of raising.
+
+    Use it for output that only informs: an unreachable Prefect server then costs no run.
+    """
     try:
         yield
     except Exception as error:
@@ -20,12 +26,18 @@ def dispensable() -> Iterator[None]:
 
 
 def artifact_key(job: str, what: str) -> str:
-    """A key as Prefect allows it: lower-case letters, digits and dashes. The same for every partition of a job."""
+    """Return a key that Prefect allows:
+
+    lower-case letters, digits and dashes. All partitions of a job have the same key.
+    """
     return re.sub(r"[^a-z0-9-]+", "-", f"{job}-{what}".lower()).strip("-")
 
 
 def markdown_table(values: Mapping[str, Any]) -> str:
-    """A table of two columns. Names and values are escaped: they may come from file names and labels."""
+    """Return a Markdown table of two columns.
+
+    Names and values are escaped because they may come from file names and labels.
+    """
     lines = ["| | |", "| --- | --- |"]
     lines += [f"| {cell(name)} | {cell(value)} |" for name, value in values.items()]
     return "\n".join(lines)

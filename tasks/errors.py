@@ -1,7 +1,7 @@
-"""Errors that a person can act on: what was expected, what was found, what to do.
+"""Errors that a user can act on: what was expected, what was found, what to do.
 
-They travel between processes, so each carries only strings and pickles as itself. No message holds what may be secret
-in a URL, nor a character that a terminal obeys.
+They travel between processes, so each carries only strings and can be pickled. A message contains no secret of a URL
+and no control character that a terminal obeys.
 """
 
 import difflib
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from overnight.tasks.config.masking import masked, printable
 
-# Ray's errors for processes, nodes and objects that are gone, by name: nothing here may load Ray.
+# The names of Ray's errors for lost processes, nodes and objects. This file must not import Ray.
 LOST = frozenset(
     {
         *("WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError", "OwnerDiedError"),
@@ -17,9 +17,10 @@ LOST = frozenset(
         "ObjectReconstructionFailedError",
     }
 )
-BROKEN_OFF = "the file cannot be read from here on"  # begins the reason of the one row that stands for the rest
+# begins the reason of the one row that represents the rest of the file
+BROKEN_OFF = "the file cannot be read from here on"
 STAGES = ("ingest", "shuffle", "preprocess", "infer", "write")
-STREAM_STAGES = ("ingest", "preprocess", "infer", "write")  # those that rows stream through
+STREAM_STAGES = ("ingest", "preprocess", "infer", "write")  # the stages that rows stream through
 
 
 class OvernightError(Exception):
@@ -37,23 +38,23 @@ class OvernightError(Exception):
 
     @property
     def error_type(self) -> str:
-        """The name under which the failure is recorded."""
+        """Return the name that records have for the failure."""
         return type(self).__name__
 
     def __str__(self) -> str:
         return self.message
 
     def __reduce__(self) -> tuple:
-        # Not by `args`: Ray Data appends its own advice to them on the way.
+        # Not by `args`: Ray Data appends its own advice to them.
         return type(self), (self.message, self.stage)
 
 
 class JobError(OvernightError):
-    """The job file, a parameter or a path in it is wrong: nothing was started."""
+    """The job file, a parameter or a path in it is wrong. Nothing was started."""
 
 
 class PlanError(OvernightError):
-    """The cluster cannot hold what the job asks for."""
+    """The cluster cannot hold what the job requires."""
 
 
 class InputError(OvernightError):
@@ -63,7 +64,7 @@ class InputError(OvernightError):
 
 
 class ContractError(OvernightError):
-    """User code or a model broke its contract, so no row of it can be trusted."""
+    """User code or a model broke its contract, so none of its rows can be trusted."""
 
     stage = "infer"
 
@@ -79,7 +80,7 @@ class TooManyQuarantined(CheckFailed):
 
 
 class StageFailed(OvernightError):
-    """A stage failed for a reason that nobody foresaw; `error_type` is that of the cause."""
+    """A stage failed for an unexpected reason. `error_type` is the type of the cause."""
 
     def __init__(self, message: str, stage: str | None = None, error_type: str = "") -> None:
         super().__init__(message, stage)
@@ -94,27 +95,30 @@ class StageFailed(OvernightError):
 
 
 class WorkerLost(StageFailed):
-    """A process or node died under a stage, beyond what Ray restarts; a new attempt takes up what was staged."""
+    """A process or node died during a stage, and Ray's restarts are used up.
+
+    A new attempt resumes from the staged parts.
+    """
 
 
 class StorageFailed(OvernightError):
-    """Storage did not recover while it was waited for; a new attempt takes up what was staged."""
+    """Storage did not recover within the time for retries. A new attempt resumes from the staged parts."""
 
-    stage = ""  # of what the storage was used for, which `explain` knows
+    stage = ""  # `explain` fills in the stage that used the storage
 
 
 class StorageRefused(OvernightError):
-    """Storage refuses what a person has to allow first: there is no permission, or no space."""
+    """Storage refuses until a user acts: permission or space is missing."""
 
     stage = ""
 
 
 class LedgerBroken(OvernightError):
-    """A file beside the data, of those that say what became of a partition, cannot be read as what it is."""
+    """A ledger file (receipt, manifest, lease) cannot be parsed."""
 
 
 class RowError(Exception):
-    """One row failed for the reason given, which is recorded as it stands."""
+    """One row failed. The reason is recorded unchanged."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -124,7 +128,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def find_cause(error: BaseException) -> OvernightError | None:
-    """The `OvernightError` that Ray, Ray Data or Prefect wrapped, if there is one."""
+    """Return the `OvernightError` that Ray, Ray Data or Prefect wrapped, or None."""
     seen: list[BaseException] = []
     pending: list[BaseException | None] = [error]
     while pending:
@@ -132,7 +136,7 @@ def find_cause(error: BaseException) -> OvernightError | None:
         if not isinstance(found, BaseException) or found in seen:
             continue
         seen.append(found)
-        inner = getattr(found, "cause", None)  # Ray's wrapper poses as its cause's class
+        inner = getattr(found, "cause", None)  # the class of Ray's wrapper is a subclass of its cause's class
         if isinstance(found, OvernightError) and inner is None:
             return found
         pending += [inner, found.__cause__, found.__context__]
@@ -140,7 +144,7 @@ def find_cause(error: BaseException) -> OvernightError | None:
 
 
 def explain(error: BaseException, stage: str) -> OvernightError:
-    """`error` as an `OvernightError`: the one inside it, or its innermost cause as a failure of `stage`."""
+    """Return `error` as an `OvernightError`: the one inside it, or its innermost cause as a failure of `stage`."""
     if known := find_cause(error):
         known.stage = known.stage or stage
         return known
@@ -151,6 +155,6 @@ def explain(error: BaseException, stage: str) -> OvernightError:
 
 
 def detached(error: OvernightError) -> OvernightError:
-    """`error` without the frames that it came through: they hold Ray Data's executor, and with it its actors."""
+    """Return `error` without its traceback: the frames keep Ray Data's executor alive, and its actors with it."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

@@ -1,1 +1,1 @@
-"""What a job file may say in general: settings, plugins, user code, extras, retries."""
+"""The general parts of a job file: settings, plugins, user code, extras, retries."""

@@ -1,6 +1,6 @@
 """Libraries that only one kind of source, step, model or sink needs: each comes with an extra of the package.
 
-`EXTRAS` names the extra of each library by the name that code imports. pyproject.toml lists the same extras.
+`EXTRAS` maps each library, by its import name, to its extra. pyproject.toml lists the same extras.
 """
 
 import importlib

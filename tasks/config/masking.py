@@ -1,8 +1,8 @@
-"""URLs and settings without what may be secret in them, for everything that is shown, logged or stored.
+"""Masking of secrets in URLs and settings, for everything that is shown, logged or stored.
 
 User info and the values of the query become `***`; a `${VARIABLE}` stays, because it is not filled in. Messages,
-receipts, reasons of quarantine and findings pass through here. Messages and reasons are `printable`, too. The bucket
-that Azure writes before an @ stays as well. Of settings whose names are those of secrets, such as `api_key`, the value
+receipts, reasons of quarantine and findings are masked here. Messages and reasons are also `printable`. The container
+that Azure writes before an @ stays as well. If the name of a setting is that of a secret, such as `api_key`, its value
 becomes `***`.
 """
 
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 HIDDEN = "***"
-BUCKETS = ("abfs", "abfss", "wasb", "wasbs")  # schemes whose URLs have a container where others have user info
+BUCKETS = ("abfs", "abfss", "wasb", "wasbs")  # schemes whose URLs have a container in the place of user info
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^\s/?#'\"`<>]*@)?([^\s?#'\"`<>]*)(\?[^\s#'\"`<>]*)?")
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 _VALUE = re.compile(r"=([^&;]*)")
-_WORD = re.compile(r"[.-]|(?<=[a-z])(?=[A-Z])")  # where one begins in a name that has no underscores
+_WORD = re.compile(r"[.-]|(?<=[a-z])(?=[A-Z])")  # the start of a word in a name without underscores
 _SECRET = re.compile(
     r"token|(.*_)?("
     r"(api|access|account|private|secret|client|signing|encryption)_?key|access_?key_?id|secret_?access_?key|secret"
@@ -28,17 +28,17 @@ _SECRET = re.compile(
 
 
 def masked(text: str) -> str:
-    """Return `text` with what may be secret in its URLs as `***`. A masked text stays as it is."""
+    """Return `text` with possible secrets in its URLs as `***`. A masked text stays unchanged."""
     return _URL.sub(_masked_url, text) if "://" in text else text
 
 
 def printable(text: str) -> str:
-    """Return `text` with control characters in sight, as `\\x1b`. Line ends and tabs stay."""
+    """Return `text` with visible control characters, as `\\x1b`. Line ends and tabs stay."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
 
 
 def masked_in(value: Any) -> Any:
-    """Return a JSON value with every text in it masked, and the values of secrets' names."""
+    """Return a JSON value with every text in it masked, and with the values of secret names as `***`."""
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, dict):
@@ -49,7 +49,7 @@ def masked_in(value: Any) -> Any:
 
 
 def secrets_in(key: str, value: Any) -> Iterator[str]:
-    """Yield the dotted keys of the secrets that are written out in a setting and what is inside it."""
+    """Yield the dotted keys of the secrets that are written out in a setting or inside it."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from secrets_in(f"{key}.{name}", inner)
@@ -61,7 +61,7 @@ def secrets_in(key: str, value: Any) -> Iterator[str]:
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    """Return whether a value is a secret's by its name, and written out: not null, and no `${VARIABLE}` is in it."""
+    """Return True if the name is secret and the value is written out: not null, and without a `${VARIABLE}`."""
     is_written = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
     return is_written and bool(_SECRET.fullmatch(_WORD.sub("_", name))) and not _VARIABLE.search(str(value))
 
@@ -70,7 +70,7 @@ def _masked_url(found: re.Match[str]) -> str:
     scheme, user, place, query = found.groups(default="")
     if user and scheme.lower() not in BUCKETS:
         user = ":".join(_hidden(part) for part in user.removesuffix("@").split(":")) + "@"
-    values = query.rstrip(":.,)")  # of the sentence that the URL stands in
+    values = query.rstrip(":.,)")  # punctuation of the sentence around the URL
     hidden = _VALUE.sub(lambda value: f"={_hidden(value.group(1))}", values)
     return f"{scheme}://{user}{place}{hidden}{query[len(values) :]}"
 

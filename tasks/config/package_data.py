@@ -1,4 +1,4 @@
-"""Folders inside installed Python packages, as job files name them: `package:NAME/FOLDER`."""
+"""Folders inside installed Python packages; a job file names them `package:NAME/FOLDER`."""
 
 import importlib.util
 from pathlib import Path
@@ -9,9 +9,9 @@ PREFIX = "package:"
 
 
 def folder_in_package(name: str, setting: str, stage: str) -> Path:
-    """The folder that `package:NAME/FOLDER` names, whether it is there or not.
+    """Return the folder that `package:NAME/FOLDER` names, even if it does not exist.
 
-    Raises `JobError` of `stage`, which names the `setting`, where no such package is installed.
+    Raise `JobError` of `stage` with the name of the `setting` if no such package is installed.
     """
     package, _, rest = name.removeprefix(PREFIX).partition("/")
     spec = importlib.util.find_spec(package) if package.isidentifier() else None

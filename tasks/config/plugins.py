@@ -1,4 +1,4 @@
-"""Leaves that installed packages bring: entry points that join a room's union, with the same typing, errors and schema.
+"""Leaves of installed packages: entry points that join a room's union, with the same typing, errors and schema.
 
     [project.entry-points."overnight.predictors"]
     colours = "my_package.colours:Colours"
@@ -7,8 +7,8 @@ The name is the leaf's `kind`, the class a leaf like those of that room: `kind: 
 its verbs. The groups are overnight.sources, .steps, .predictors and .sinks. A package has to be installed wherever the
 job runs, on the nodes of a cluster too. A leaf says by `fingerprint`, where its room has one, that its results changed.
 
-A plug-in that cannot be used costs only the jobs that name its kind: there, the error names its package and says why.
-What is built in cannot be replaced.
+A plug-in that cannot be used affects only the jobs that name its kind: their error names its package and the reason.
+Built-in kinds cannot be replaced.
 """
 
 import warnings
@@ -23,9 +23,10 @@ PREFIX = "overnight."
 
 
 def with_plugins(union: Any, group: str, parent: type[Leaf]) -> Any:
-    """`union` (Annotated, of leaves, told apart by `kind`) with the leaves of the entry points of `overnight.<group>`.
+    """Return the union with the leaves of the entry points of `overnight.<group>` added.
 
-    parent: what a leaf of the room has to inherit from.
+    `union` is Annotated, with `kind` as its discriminator. `parent` is the class from which each leaf of the room must
+    inherit.
     """
     leaves, discriminator = get_args(union)
     known = {_kind(leaf): leaf for leaf in get_args(leaves) or (leaves,)}
@@ -34,18 +35,19 @@ def with_plugins(union: Any, group: str, parent: type[Leaf]) -> Any:
     for point in sorted(metadata.entry_points(group=f"{PREFIX}{group}"), key=lambda point: (point.name, point.value)):
         package = point.dist.name if point.dist else "an unknown package"
         if point.name in built_in:
-            warnings.warn(f"{package}: its plug-in for kind: {point.name} is left out: that is built in", stacklevel=2)
+            problem = f"{package}: its plug-in for kind: {point.name} is ignored: this kind is built in"
+            warnings.warn(problem, stacklevel=2)
             continue
         if point.name in owners:
             known[point.name] = _broken(point, f"{owners[point.name]} and {package}", "both bring it. Uninstall one")
             continue
         owners[point.name] = package
         known[point.name] = _loaded(point, package, parent)
-    return Annotated[Union[tuple(known.values())], discriminator]  # noqa: UP007 - their number is not known here
+    return Annotated[Union[tuple(known.values())], discriminator]  # noqa: UP007 - their number varies
 
 
 def _loaded(point: metadata.EntryPoint, package: str, parent: type[Leaf]) -> type[Leaf]:
-    """The plug-in's leaf, or in its place one that says what is wrong with it."""
+    """Return the plug-in's leaf, or a leaf that reports why the plug-in cannot be used."""
     try:
         leaf = point.load()
     except (Exception, SystemExit) as error:
@@ -69,7 +71,7 @@ def _kind(leaf: type[Leaf]) -> Any:
 
 
 def _broken(point: metadata.EntryPoint, package: str, why: str) -> type[Leaf]:
-    """A leaf of this kind which no job file fulfils."""
+    """Return a leaf of this kind that refuses every job file."""
 
     def refuse(cls: type, values: Any) -> Any:
         raise ValueError(f"the plug-in {point.name} of the package {package} cannot be used: {why}.")
@@ -81,6 +83,6 @@ def _broken(point: metadata.EntryPoint, package: str, why: str) -> type[Leaf]:
 
 
 class _Anything(Leaf):
-    """Accepts any settings: those of a plug-in that cannot be used are not known."""
+    """Accept any settings: those of a plug-in that cannot be used are unknown."""
 
     model_config = ConfigDict(extra="allow")

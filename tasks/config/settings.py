@@ -1,4 +1,4 @@
-"""The base classes of what a job file says: `Settings`, and `Leaf`, the settings of one `kind`."""
+"""The base classes of a job file's sections: `Settings`, and `Leaf`, the settings of one `kind`."""
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,9 +17,7 @@ class Leaf(Settings):
     The verbs of a room's class are abstract methods. So a leaf without one of them cannot be constructed.
     """
 
-    operational: ClassVar[
-        tuple[str, ...]
-    ] = ()  # settings of a class's own that say how work is done, not what comes out
+    operational: ClassVar[tuple[str, ...]] = ()  # settings of a class that affect how work is done, not the results
 
     if TYPE_CHECKING:
 
@@ -29,7 +27,7 @@ class Leaf(Settings):
     def content_settings(self, *but: str) -> dict[str, Any]:
         """Return the settings that change results as JSON values, without defaults: a new setting changes nothing.
 
-        but: further settings to leave out.
+        `but` lists further settings to leave out.
         """
         without = {*but, *(name for base in type(self).__mro__ for name in vars(base).get("operational", ()))}
         return {"kind": self.kind, **self.model_dump(mode="json", exclude_defaults=True, exclude=without)}

@@ -1,7 +1,7 @@
-"""Code that a job file names as `module:Name`: imported in a worker, and told apart by hash without being run.
+"""Code that a job file names as `module:Name`. A worker imports it, and a hash identifies it without running it.
 
-A module is installed, or lies in the working directory, which comes last on the path so that no file there can take the
-place of an installed package. This file does not know what the code is for.
+A module is installed, or is in the working directory. The working directory comes last on the path, so that no file in
+it can replace an installed package. This file does not know the purpose of the code.
 """
 
 import ast
@@ -34,7 +34,7 @@ Target = Annotated[
 
 
 def import_target(target: str, stage: str) -> Any:
-    """The object that `target` names. Raises JobError that says what of it could not be found or what it raised."""
+    """Import and return the object that `target` names. Raise `JobError` if it is not found or its import fails."""
     module_name, _, name = target.partition(":")
     _put_working_directory_last()
     importlib.invalidate_caches()
@@ -59,11 +59,11 @@ def import_target(target: str, stage: str) -> Any:
 
 
 def made(target: str, found: Any, arguments: Mapping[str, Any], stage: str, verb: str = "__init__ raised") -> Any:
-    """Return `found(**arguments)`. Raise `JobError` with what it raised, the line that did, and what to do.
+    """Return `found(**arguments)`. Raise `JobError` with the exception, its line, and what to do.
 
     Args:
         target: The name of `found` in the job file.
-        verb: What the error says that `found` did.
+        verb: The action of `found` in the error message.
     """
     try:
         return found(**arguments)
@@ -79,16 +79,16 @@ def made(target: str, found: Any, arguments: Mapping[str, Any], stage: str, verb
 def _taken(found: Any, arguments: Mapping[str, Any]) -> str:
     try:
         signature = str(inspect.signature(found))
-    except (TypeError, ValueError):  # of a class in C
+    except (TypeError, ValueError):  # for a class in C
         return ""
     return f"It takes {signature}, and kwargs gives {', '.join(arguments) or 'nothing'}. "
 
 
 def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
-    """File name -> sha256 of the target's module and, from the working directory, of all that it imports there.
+    """Return file name -> sha256 of the target's module and of the modules that it imports from the working directory.
 
-    Imports are read from the source, those inside functions too; nothing is run. What is imported by a computed name is
-    not seen, nor are data files. Names are relative to the working directory or to the place of installation.
+    Imports are read from the source, including those inside functions; no code runs. Imports by a computed name and
+    data files are not included. Names are relative to the working directory or to the place of installation.
     """
     module_name = target.partition(":")[0]
     _put_working_directory_last()
@@ -113,7 +113,7 @@ def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
 
 
 def described(error: BaseException, module_name: str) -> str:
-    """Return an error's type, message, and the line of `module_name` that it came through."""
+    """Return an error's type, message, and the line of `module_name` in its traceback."""
     source = str(_source(module_name))
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source]
     place = f" ({Path(source).name}, line {lines[-1]})" if lines else ""
@@ -123,7 +123,7 @@ def described(error: BaseException, module_name: str) -> str:
 def _not_found(target: str, stage: str | None) -> JobError:
     return JobError(
         f"{target}: expected a module {target.partition(':')[0]}, installed or in the working directory {os.getcwd()}, "
-        "found none. Correct the name, or run the job where the file lies.",
+        "found none. Correct the name, or run the job where the file is.",
         stage,
     )
 
@@ -134,21 +134,21 @@ def _put_working_directory_last() -> None:
 
 
 def _source(module_name: str) -> Path | None:
-    """The file that importing `module_name` would run; unlike find_spec, found without running its packages."""
+    """Return the file that importing `module_name` would run. Unlike find_spec, it runs no parent package."""
     first, *rest = module_name.split(".")
     finders = (finder.find_spec(first, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
     spec = next((spec for spec in finders if spec is not None), None) if first else None
-    for part in rest:  # by its last name alone: a full one makes the finder look for imported parents
+    for part in rest:  # by its last name alone: for a full name the finder needs imported parents
         places = list(spec.submodule_search_locations or []) if spec else []
         spec = PathFinder.find_spec(part, places) if places else None
     return Path(spec.origin) if spec and spec.has_location and spec.origin else None
 
 
 def _imports(path: Path, module_name: str) -> Iterator[str]:
-    """The names of modules that the source may import; some are attributes, which no file is found for."""
+    """Yield the names of modules that the source may import; some are attributes, for which no file exists."""
     try:
         tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # importing it says why
+    except (SyntaxError, ValueError):  # importing it reports the error
         return
     package = module_name if path.stem == "__init__" else module_name.rpartition(".")[0]
     for node in ast.walk(tree):
@@ -157,7 +157,7 @@ def _imports(path: Path, module_name: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             try:
                 base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            except ImportError:  # beyond the top-level package: importing it says why
+            except ImportError:  # beyond the top-level package: importing it reports the error
                 continue
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)

@@ -1,4 +1,7 @@
-"""The line of the user's own code that an error came through. Own code is no part of Overnight, Python or a package."""
+"""The line of the user's own code in an error's traceback.
+
+Own code belongs neither to Overnight nor to Python or a package.
+"""
 
 import linecache
 import sysconfig
@@ -14,13 +17,13 @@ LONGEST_SOURCE = 200  # characters
 
 
 def place(error: BaseException) -> str:
-    """Return `steps.py:12, in clean` for the innermost own line that the error came through; empty if there is none."""
+    """Return `steps.py:12, in clean` for the innermost line of own code in the traceback; empty if there is none."""
     frame = _innermost(error)
     return f"{Path(frame.filename).name}:{frame.lineno}, in {frame.name}" if frame else ""
 
 
 def quoted(error: BaseException) -> str:
-    """Return a line of text with `place` and the source there; empty if there is none."""
+    """Return a line of text with `place` and its source; empty if there is none."""
     frame = _innermost(error)
     if not frame:
         return ""
@@ -30,9 +33,10 @@ def quoted(error: BaseException) -> str:
 
 @lru_cache(maxsize=1024)
 def is_own(filename: str) -> bool:
-    """Return whether the file is the user's own."""
+    """Return True if the file is the user's own."""
     path = Path(filename)
-    if path.suffix != ".py" or any(part in PACKAGES for part in path.parts):  # Cython names its own sources
+    # Cython gives its own sources as file names
+    if path.suffix != ".py" or any(part in PACKAGES for part in path.parts):
         return False
     names = {str(path), str(path.resolve())}
     return not any(name.startswith(f"{folder}/") for name in names for folder in (*OVERNIGHT, *PYTHON))

@@ -1,4 +1,4 @@
-"""What steps share that make several rows of a file: files are taken one after the other, and each fails alone."""
+"""The common part of steps that make several rows of a file: files run one after another, and each fails alone."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from overnight.tasks.rows.tensors import Column
 
 @dataclass(frozen=True)
 class FileRows:
-    """The rows made of a file: what is appended to its `row_id` for each, and its columns."""
+    """The rows made of a file: the suffix of `row_id` for each, and its columns."""
 
     suffixes: Sequence[object]
     columns: Mapping[str, Sequence[Any]]
@@ -23,10 +23,10 @@ class FileRows:
 def expand_files(
     table: pa.Table, column: str, what: str, kinds: pa.Schema, make: Callable[[bytes], FileRows]
 ) -> result.Outcome:
-    """The rows that `make` makes of each file in `column`, whose columns have the types of `kinds`, null for arrays.
+    """Return the rows that `make` makes of each file in `column`.
 
-    `make` raises `RowError` for a file that is to be quarantined. what: the step and what the column
-    is to hold, for errors. Raises `ContractError` for a column that holds no files.
+    Their columns have the types of `kinds` (null for arrays). `make` raises `RowError` to quarantine a file. `what`
+    names the step and the expected content of the column in errors. Raise `ContractError` for a column without files.
     """
     if column not in table.column_names:
         raise ContractError(

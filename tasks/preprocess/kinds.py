@@ -1,4 +1,4 @@
-"""The steps that a job file may name: one line each."""
+"""The steps that a job file may name, one line each."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -11,11 +11,11 @@ from overnight.tasks.rows import blocks, nested_rows
 from overnight.tasks.rows.tensors import TENSOR, to_numpy
 
 THUMBNAIL_PIXELS = 96
-ROWS_SHOWN = 16  # of those that were made of the sample's rows
+ROWS_SHOWN = 16  # of the rows that were made of the sample's rows
 
 
 def shown(sample: pa.Table) -> pa.Table:
-    """The rows of the sample, or the first that a step made of them."""
+    """Return the rows of the sample, or the first rows that a step made of them."""
     return (
         blocks.live_rows(sample)[0][:ROWS_SHOWN]
         if nested_rows.COLUMN in sample.column_names
@@ -24,7 +24,7 @@ def shown(sample: pa.Table) -> pa.Table:
 
 
 def preview(table: pa.Table) -> str:
-    """A Markdown table with a line a row; arrays of shape H x W x 3 and type uint8 are drawn."""
+    """Return a Markdown table with one line per row; arrays of shape H x W x 3 and type uint8 are drawn."""
     lines = [
         "| " + " | ".join(cell(name) for name in table.column_names) + " |",
         "| " + " | ".join("---" for _ in table.column_names) + " |",

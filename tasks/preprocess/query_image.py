@@ -1,7 +1,6 @@
-"""An image file as a job's steps make it: what its model would be given, for one file that is no row of a source.
+"""An image file processed by a job's steps: the input of the model for one file that is not a row of a source.
 
-`filter_rows` and `derive_columns` are left out: a query is there whatever the job would filter, and has none of the
-columns beside the image.
+`filter_rows` and `derive_columns` are left out: a query cannot be filtered, and has only the image column.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from overnight.tasks.rows import apply, blocks, tensors
 
 
 def query_image(name: str, content: bytes, steps: Sequence[PreprocessStep]) -> np.ndarray:
-    """The image as uint8, 1 x H x W x 3. Raises `JobError` where it cannot be read or a step fails on it."""
+    """Return the image as uint8, 1 x H x W x 3. Raise `JobError` if it cannot be read or a step fails on it."""
     steps = [step for step in steps if not isinstance(step, FilterRows | DeriveColumns)]
     if not any(isinstance(step, DecodeImage | ResizeImage) for step in steps):
         steps = [DecodeImage(), *steps]
@@ -34,7 +33,7 @@ def query_image(name: str, content: bytes, steps: Sequence[PreprocessStep]) -> n
 
 
 def readable_image(content: bytes) -> np.ndarray | None:
-    """An image file as uint8 H x W x 3, upright, for people to look at; None for what cannot be decoded."""
+    """Return an image file as uint8 H x W x 3, upright, for display; None if it cannot be decoded."""
     allow_pixels(MAX_IMAGE_PIXELS)
     try:
         return decode_image(pa.py_buffer(content), MAX_IMAGE_PIXELS)

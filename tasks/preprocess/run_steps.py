@@ -1,4 +1,4 @@
-"""What a Ray task of the preprocess operator, or a model's worker that prepares its own rows, does with a block."""
+"""The work on a block in a Ray task of the preprocess operator, or in a model's worker that prepares its own rows."""
 
 import contextlib
 import time
@@ -20,19 +20,18 @@ from overnight.tasks.workers.supervisor import report_quarantined
 from overnight.tasks.workers.watchdog import Watchdog
 
 WARM_UP_SECONDS = 1.0
-READ_WARM_UP_SECONDS = 3.0  # libraries are imported and connections opened by it
-SMALL_BYTES = 64 * 2**10  # of files that go to the steps together, however many they are
-BYTES_AT_ONCE = 2**20  # of rows handed on together: many small pieces cost Ray more than the work on them
+READ_WARM_UP_SECONDS = 3.0  # for imports of libraries and new connections
+SMALL_BYTES = 64 * 2**10  # of files that go to the steps together, in any number
+BYTES_AT_ONCE = 2**20  # of rows per piece: many small pieces cost Ray more than the steps
 
 
 def run_steps(
     block: pa.Table, run: Run, steps: tuple[Step, ...], pace: float, careful: bool | None = None
 ) -> Iterator[pa.Table]:
-    """`block` after every step, in pieces where it holds files.
+    """Yield `block` after every step, in pieces if it contains files.
 
-    Each worker process builds a step once. pace: seconds a row, measured on a sample; 0 where nobody knows. careful:
-    the block may have killed a worker before; None: that is not known here, as in a Ray task, and the supervisor is
-    asked.
+    Each worker process builds a step once. `pace` is seconds per row, measured on a sample; 0 if unknown. `careful` is
+    True if the block may have killed a worker before. None means unknown, as in a Ray task; then the supervisor knows.
     """
     guard = Watchdog(run, "preprocess", "preprocess", pace)
     size = _rows_at_once(block, steps)
@@ -43,7 +42,7 @@ def run_steps(
 
 
 def _rows_at_once(block: pa.Table, steps: tuple[Step, ...]) -> int:
-    """How many rows of the block the steps are given together: all of them, where none holds a file."""
+    """Return how many rows of the block the steps get together: all of them if none contains a file."""
     files = [column for column in block.columns if types.is_binary(column.type) or types.is_large_binary(column.type)]
     if not files:
         return max(len(block), 1)
@@ -63,7 +62,7 @@ def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
 
 
 def try_first_rows(read: Read, steps: tuple[Step, ...], run: Run, count: int) -> pa.Table:
-    """The first `count` rows in reading order, after every step. A quick read is done twice, as quick steps are."""
+    """Return the first `count` rows in reading order, after every step. A fast read runs twice, as fast steps do."""
     started = time.perf_counter()
     block = _first_rows(read, run, count)
     if time.perf_counter() - started < READ_WARM_UP_SECONDS:
@@ -82,7 +81,7 @@ def _first_rows(read: Read, run: Run, count: int) -> pa.Table:
 
 
 def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
-    """`block` after every step, tried before the stream starts. Quick steps do it twice: the first time warms up."""
+    """Return `block` after every step, before the stream starts. Fast steps run twice: the first run warms up."""
     guard = Watchdog(run, "preprocess", "preprocess sample", 0)
 
     def tried(careful: bool) -> pa.Table:

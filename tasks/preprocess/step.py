@@ -1,4 +1,4 @@
-"""What a preprocess step declares, and its two moments: build once a worker, then work on one table after another."""
+"""The interface of a preprocess step: build once per worker, then work on one table after another."""
 
 import abc
 from typing import ClassVar
@@ -8,23 +8,22 @@ from overnight.tasks.rows.result import Work
 
 
 class PreprocessStep(Leaf):
-    """A leaf adds `kind`, its settings and `build`. `rows_at_once`: how many files it is given together.
+    """The settings of a step; a leaf adds `kind`, its settings and `build`.
 
-    There are more of them only where they are small, and never where it is 1.
-
-        A step may make several rows of one: see `rows/result.py`.
+    `rows_at_once` is the number of files per call. A call has more files only if they are small, and never if it is 1.
+    A step may make several rows of one: see `rows/result.py`.
     """
 
-    rows_at_once: ClassVar[int] = 16  # decoded, a few photos fill as much as many encoded
+    rows_at_once: ClassVar[int] = 16  # decoded, a few photos take as much memory as many encoded ones
 
     @abc.abstractmethod
     def build(self) -> Work:
-        """What is called with each table of live rows; see `tasks/rows/result.py` for what it may return and raise."""
+        """Return the work for each table of live rows; see `tasks/rows/result.py` for its results and errors."""
 
     def inputs(self) -> list[str] | None:
         """Return the columns that the step reads, so that they are still there; None for all."""
         return None
 
     def fingerprint(self) -> dict[str, str]:
-        """What the result depends on besides the settings: file name -> sha256 of code."""
+        """Return what the result depends on besides the settings: file name -> sha256 of code."""
         return {}

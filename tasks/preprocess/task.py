@@ -36,9 +36,9 @@ SAMPLE_ROWS = 8
     persist_result=False,
 )
 def preprocess(run: Run, steps: list[Step], plan: Plan, stream: Stream) -> Stream:
-    """Add the steps to the stream, after a handful of rows went through them: a wrong setting fails now.
+    """Add the steps to the stream, after a trial on a few rows: a wrong setting fails now.
 
-    Raises `ContractError` where a setting does not fit the columns.
+    Raise `ContractError` if a setting does not fit the columns.
     """
     try:
         sample = _try(run, steps, plan, partial(stream.read, run=run))
@@ -56,16 +56,16 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, stream: Stream) -> Strea
 
 
 def begin_steps() -> None:
-    """Has a process of Ray's import what the first rows will need, while inputs are listed; it is not waited for.
+    """Start the imports for the first rows in a Ray process while inputs are listed, without waiting.
 
-    Not where they are tried in a forked process, which has that.
+    A forked process already has these imports, so it does not need this.
     """
     if not fork_server.is_there():
         ray.remote(num_cpus=0, max_retries=0)(fork_server.import_own).remote()
 
 
 def _try(run: Run, steps: list[Step], plan: Plan, read: Read) -> pa.Table:
-    """A few rows after every step, made in a process of their own, which a row may kill."""
+    """Return a few rows after every step. They run in their own process, because a row may kill it."""
     count = min([SAMPLE_ROWS, *(2 * step.rows_at_once for step in steps)])
     trial = (read, tuple(steps), run, count)
     if fork_server.is_there():

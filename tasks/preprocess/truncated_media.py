@@ -1,41 +1,41 @@
-"""Whether a sound or video file is all there, by what its container says of its own length or end.
+"""The check that a sound or video file is complete, by the length or end that its container declares.
 
-FFmpeg takes what there is of a file. What a container does not say (MP3 without a Xing header, live recordings), nobody
-knows here: then only the seconds that were decoded tell, see `ffmpeg.py`.
+FFmpeg reads what exists of a file. Some containers declare nothing (MP3 without a Xing header, live recordings). For
+them only the decoded seconds can show it, see `ffmpeg.py`.
 """
 
 import struct
 from collections.abc import Callable
 
-UNKNOWN_SIZES = (0, 2**32 - 1)  # of a file that was written as a stream
+UNKNOWN_SIZES = (0, 2**32 - 1)  # in a file that was written as a stream
 END_OF_STREAM = 4  # https://www.rfc-editor.org/rfc/rfc3533#section-6
 W64 = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
 ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
 BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot")
 ID3_FOOTER = 16
 MP3_SIDE_INFO = (32, 17, 9)  # bytes between a frame's header and its Xing header: by version and channels
-XING_COUNTS = 3  # its flags of frames and bytes, in this order
+XING_COUNTS = 3  # its flags for frames and bytes
 FROM_THE_FRAME = (b"LAME", b"Lavf", b"Lavc")
 EBML, SEGMENT, CLUSTER = b"\x1a\x45\xdf\xa3", 0x18538067, 0x1F43B675
 
 
 def what_is_missing(content: bytes) -> str:
-    """How a reason tells that a file is cut off: `found 97 bytes of 100`; empty where its container says no such thing.
+    """Return the reason if a file is cut off: `found 97 bytes of 100`; empty if its container does not declare this.
 
-    Says nothing about what the bytes hold.
+    The content of the bytes is not checked.
     """
     for is_such, expected_bytes in FORMATS:
         if is_such(content):
             try:
                 least = expected_bytes(content)
             except (struct.error, IndexError):
-                return ""  # a header that breaks off itself, which FFmpeg tells
+                return ""  # a truncated header, which FFmpeg reports
             return f"found {len(content)} bytes of {least}" if least > len(content) else ""
     return _missing_of_ogg(content) if content.startswith(b"OggS") else ""
 
 
 def _riff(content: bytes) -> int:
-    """WAV and AVI; an AVI file may be several after one another."""
+    """Return the length of WAV and AVI files; an AVI file may be several in sequence."""
     place, order = 0, ">" if content.startswith(b"RIFX") else "<"
     while content[place : place + 4] in (b"RIFF", b"RIFX"):
         (size,) = struct.unpack_from(f"{order}I", content, place + 4)
@@ -46,7 +46,7 @@ def _riff(content: bytes) -> int:
 
 
 def _rf64(content: bytes) -> int:
-    """WAV beyond 4 GB, also as BW64: the size lies in the chunk ds64, which comes first."""
+    """Return the length of WAV files beyond 4 GB, also as BW64: the size is in the chunk ds64, which comes first."""
     (size,) = struct.unpack_from("<Q", content, 20)
     return int(size) + 8 if content[12:16] == b"ds64" and size else 0
 
@@ -65,14 +65,14 @@ def _caf(content: bytes) -> int:
     place = 8
     while place + 12 <= len(content):
         (size,) = struct.unpack_from(">q", content, place + 4)
-        if size < 0:  # the sound reaches to the end, wherever that is
+        if size < 0:  # the sound reaches to the end of the file
             return 0
         place += 12 + size
     return place
 
 
 def _asf(content: bytes) -> int:
-    """WMA and WMV, and also Sony's W64: what they hold begins with a name of 16 bytes and its size."""
+    """Return the length of WMA and WMV, and also Sony's W64: each part begins with a name of 16 bytes and its size."""
     place = 0
     while place + 24 <= len(content):
         (size,) = struct.unpack_from("<Q", content, place + 16)
@@ -83,20 +83,20 @@ def _asf(content: bytes) -> int:
 
 
 def _mp4(content: bytes) -> int:
-    """MP4, MOV, M4A and 3GP: boxes one after another."""
+    """Return the length of MP4, MOV, M4A and 3GP: a sequence of boxes."""
     place = 0
     while place + 8 <= len(content) and content[place + 4 : place + 8].isalnum():
         (size,) = struct.unpack_from(">I", content, place)
         if size == 1:
             (size,) = struct.unpack_from(">Q", content, place + 8)
-        if size < 8:  # 0: to the end, wherever that is
+        if size < 8:  # 0: to the end of the file
             return 0
         place += size
     return place
 
 
 def _matroska(content: bytes) -> int:
-    """Also WebM. Of a live recording, whose own size is unknown, the pieces say how long they are."""
+    """Return the length of Matroska and WebM. A live recording has no total size, but its pieces have sizes."""
     place = 0
     while place < len(content) and content[place]:
         name, place = _number(content, place)
@@ -111,15 +111,15 @@ def _matroska(content: bytes) -> int:
 
 
 def _number(content: bytes, place: int) -> tuple[int, int]:
-    """A number of EBML, with the bit that marks its length, and where it ends."""
+    """Return a number of EBML, with the bit that marks its length, and the place of its end."""
     stop = place + 9 - content[place].bit_length()
     return int.from_bytes(content[place:stop].ljust(stop - place, b"\0"), "big"), stop
 
 
 def _mp3(content: bytes) -> int:
-    """MP3 with a Xing header, in its first frame, that counts bytes: from that frame on, as LAME and FFmpeg write it.
+    """Return the length of MP3 with a Xing header in its first frame that counts bytes.
 
-    Of other encoders the count may include the tags before the frame.
+    LAME and FFmpeg count from that frame on. The count of other encoders may include the tags before the frame.
     """
     start = 0
     while content[start : start + 3] == b"ID3":  # https://id3.org/id3v2.4.0-structure, 3.1
@@ -136,7 +136,10 @@ def _mp3(content: bytes) -> int:
 
 
 def _missing_of_ogg(content: bytes) -> str:
-    """Opus, Vorbis, FLAC and Theora in Ogg: the last page of each stream is marked."""
+    """Return the reason for missing ends in Ogg (Opus, Vorbis, FLAC, Theora):
+
+    the last page of each stream is marked.
+    """
     place, open_streams = 0, set()
     while (place := content.find(b"OggS", place)) >= 0:
         head = content[place : place + 27]

@@ -1,1 +1,1 @@
-"""What the cluster has and who gets it: the plan, the planner, bin packing."""
+"""The cluster's resources and how they are shared: the plan, the planner, bin packing."""

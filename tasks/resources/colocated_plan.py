@@ -1,7 +1,7 @@
-"""The plan of `placement: colocated`: the model's workers prepare their own rows, one worker a CPU.
+"""The plan of `placement: colocated`: the model's workers prepare their own rows, one worker per CPU.
 
-It is that of the only model of a job, on CPUs and without reservations of its own: no worker waits for another kind of
-worker, and no pixel crosses a process. Reads that are left to Ray tasks mostly wait, and take what is left.
+It is the plan of a job with one model, on CPUs and without reservations of its own. No worker waits for another kind of
+worker, and no pixels cross a process. Reads in Ray tasks mostly wait, and use the remaining CPU time.
 """
 
 import math
@@ -11,13 +11,13 @@ from overnight.tasks.errors import PlanError
 from overnight.tasks.resources.needs import Needs, fixed_needs
 from overnight.tasks.resources.plan import Plan, Pool
 
-READ_CPUS = 0.1  # of a read beside workers that prepare their own rows: it waits more than it works
-WORKERS_A_READ = 4  # that one read feeds, beside the model
+READ_CPUS = 0.1  # for a read beside workers that prepare their own rows: it waits more than it computes
+WORKERS_A_READ = 4  # the number of workers that one read supplies, beside the model
 WORKER_CPUS = 1 - READ_CPUS
 
 
 def is_colocated(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]]) -> bool:
-    """Whether the job asks for such a plan, or leaves it open and one is possible."""
+    """Return True if the job requests such a plan, or allows it and it is possible."""
     if any(model.placement == "colocated" for model in models):
         return True
     if len(models) != 1 or models[0].placement != "auto" or not any(node.get("CPU", 0) >= 1 for node in nodes):
@@ -28,13 +28,16 @@ def is_colocated(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]]) 
 def make_colocated_plan(
     models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]
 ) -> Plan:
-    """The plan of one model whose workers prepare their own rows. Raises `PlanError` for another number of models."""
+    """Return the plan of one model whose workers prepare their own rows.
+
+    Raise `PlanError` for another number of models.
+    """
     if len(models) > 1:
         raise PlanError(f"placement: colocated is for the only model of a job, found {len(models)} models.")
     most = max(sum(int(node.get("CPU", 0)) for node in nodes), int(limits.get("CPU", 0)))
     if not most:
         raise PlanError("placement: colocated needs a node with a whole CPU, found none. Set placement: separate.")
     pool = Pool(models[0].name or models[0].kind, 1, most, WORKER_CPUS, 0, initial=most)
-    note = f"up to {most} workers, one a CPU, prepare their own rows (placement: colocated)"
+    note = f"up to {most} workers, one per CPU, prepare their own rows (placement: colocated)"
     reads = max(2, math.ceil(most / WORKERS_A_READ))
     return Plan(READ_CPUS, reads, (pool,), (note,), cpus=most, is_beside=True)

@@ -1,4 +1,4 @@
-"""What one worker of a model needs, as the job file says."""
+"""The resources that one worker of a model needs, from the job file."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from overnight.tasks.resources.plan import ANY_ACCELERATOR
 
 
 class Needs(Protocol):
-    """What a plan asks of a predictor; see `tasks/infer/predictor.py`."""
+    """The attributes of a predictor that a plan reads; see `tasks/infer/predictor.py`."""
 
     @property
     def name(self) -> str | None: ...
@@ -29,7 +29,7 @@ class Needs(Protocol):
 
 
 def fixed_needs(model: Needs) -> dict[str, float]:
-    """One worker's needs that may not shrink."""
+    """Return the needs of one worker that may not shrink."""
     needs = {"CPU": model.num_cpus or 0, "GPU": model.num_gpus, "memory": float(model.memory or 0), **model.resources}
     if model.accelerator_type:
         needs[f"accelerator_type:{model.accelerator_type}"] = ANY_ACCELERATOR

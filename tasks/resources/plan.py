@@ -1,19 +1,19 @@
-"""What a plan says: the workers of each model, and what they and the Ray tasks reserve. `planning.py` makes it."""
+"""A plan: the workers of each model, and the reservations of workers and Ray tasks. `planner.py` makes it."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-CENT = 0.01  # of a CPU or GPU: the least that is told apart here
-ANY_ACCELERATOR = CENT / 10  # of the resource by which Ray names a node's type of accelerator
+CENT = 0.01  # of a CPU or GPU: the smallest difference that plans distinguish
+ANY_ACCELERATOR = CENT / 10  # of the resource that represents a node's type of accelerator in Ray
 WRITES_AT_ONCE = 2
-TASK_RETRIES = 12  # of a Ray task that reads and prepares: a row that kills its worker does so three times
+TASK_RETRIES = 12  # for a Ray task that reads and prepares: a row that kills its worker does so three times
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The workers of one model: from `minimum` to `maximum` of them, `initial` at first, each reserving this much."""
+    """The workers of one model: from `minimum` to `maximum`, `initial` at the start, each with these reservations."""
 
     label: str
     minimum: int
@@ -26,7 +26,7 @@ class Pool:
     resources: Mapping[str, float] = field(default_factory=dict)
 
     def remote_arguments(self) -> dict[str, Any]:
-        """As `Dataset.map_batches` and `ray.remote` take them."""
+        """Return the arguments for `Dataset.map_batches` and `ray.remote`."""
         arguments: dict[str, Any] = {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus}
         if self.memory:
             arguments["memory"] = self.memory
@@ -37,7 +37,7 @@ class Pool:
         return arguments
 
     def needs(self) -> dict[str, float]:
-        """One worker's reservation by Ray's resource names."""
+        """Return one worker's reservation by Ray's resource names."""
         found = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": float(self.memory or 0), **self.resources}
         if self.accelerator_type:
             found[f"accelerator_type:{self.accelerator_type}"] = ANY_ACCELERATOR
@@ -46,7 +46,10 @@ class Pool:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a Ray task of reading and preprocessing reserves, how many may run (None: as CPUs allow), and the pools."""
+    """The reservation of a Ray task that reads and prepares, the limit of such tasks (None:
+
+    CPUs are the limit), and the pools.
+    """
 
     task_cpus: float
     task_concurrency: int | None
@@ -60,7 +63,7 @@ class Plan:
         return sum(pool.initial for pool in self.pools if pool.num_gpus)
 
     def needs(self) -> dict[str, float]:
-        """What must be free for the stream to move: every pool at its minimum and one Ray task."""
+        """Return the resources that must be free for the stream to move: every pool at its minimum and one Ray task."""
         total: dict[str, float] = {"CPU": self.task_cpus}
         for pool in self.pools:
             for name, amount in pool.needs().items():
@@ -69,7 +72,7 @@ class Plan:
 
     @property
     def gpus(self) -> int:
-        """GPUs that the pools take at most; parts of one count as a whole."""
+        """Return the GPUs that the pools take at most; a part of a GPU counts as a whole one."""
         return math.ceil(sum(pool.num_gpus * pool.maximum for pool in self.pools) - CENT / 2)
 
 

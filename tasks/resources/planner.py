@@ -1,9 +1,9 @@
 """Planning: how many workers each model gets and what they and the Ray tasks reserve, so that nothing can deadlock.
 
-Ray Data starts every model's workers first and runs reads, preprocessing and writes in what they leave. Two rules,
-measured on Ray 2.60, keep a plan moving: the workers' CPUs and one Ray task of every kind fit into the cluster
-together; and a Ray task that reserves nothing has its number limited instead. Reading and preprocessing run as one
-operator, writes and Prefect's tasks reserve nothing.
+Ray Data starts every model's workers first and runs reads, preprocessing and writes with the remaining resources. Two
+rules, measured on Ray 2.60, keep a plan moving. First, the workers' CPUs and one Ray task of every kind fit into the
+cluster together. Second, if a Ray task reserves nothing, the number of such tasks is limited. Reading and preprocessing
+run as one operator. Writes and Prefect's tasks reserve nothing.
 
 CPU reservations are Ray's book-keeping, not threads, so they may shrink. GPUs, memory and custom resources may not.
 """
@@ -21,10 +21,10 @@ MEMORY_SHARE = 0.9  # of a node's memory that measured workers may fill
 
 
 def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]) -> Plan:
-    """Fits `models` into a cluster.
+    """Fit `models` into a cluster and return the plan.
 
-    nodes: Ray's resources of each node alive. limits: what the cluster may autoscale to, empty where it does not say.
-    Raises `PlanError` naming the stage, its need and what was found.
+    `nodes` has Ray's resources of each node alive. `limits` are those of the autoscaler, empty if the cluster has none.
+    Raise `PlanError` with the stage, its need and what was found.
     """
     if is_colocated(models, nodes):
         return make_colocated_plan(models, nodes, limits)
@@ -36,7 +36,7 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
     least = [_minimum(model) for model in models]
     _refuse_what_cannot_fit(models, least, nodes, total)
     task_cpus: float = min(1.0, cpus / 2)
-    spared = [{**node, "CPU": max(node.get("CPU", 0) - task_cpus, 0)} for node in nodes]  # reading, on every node
+    spared = [{**node, "CPU": max(node.get("CPU", 0) - task_cpus, 0)} for node in nodes]  # for reading, on every node
     least = _a_worker_a_gpu(models, spared, least)
     share, task_cpus = _cpu_share(models, least, nodes, cpus, task_cpus)
     needs = [_needs(model, share) for model in models]
@@ -56,14 +56,14 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
 def _with_nodes_to_come(
     nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]
 ) -> Sequence[Mapping[str, float]]:
-    """The nodes, and one with all that the cluster may grow by: how that will be cut into nodes nobody knows yet."""
+    """Return the nodes, and one node with everything that autoscaling may add: the sizes of new nodes are unknown."""
     total = _sum(nodes)
     more = {name: amount - total.get(name, 0) for name, amount in limits.items() if amount > total.get(name, 0)}
     return [*nodes, more] if more else nodes
 
 
 def _a_worker_a_gpu(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], least: list[int]) -> list[int]:
-    """At least so many workers a model: one a GPU where the job does not say how many."""
+    """Return the minimum of workers for each model: one per GPU if the job gives no number."""
     most = [EVERY if model.workers is None and model.num_gpus else 0 for model in models]
     return _grown(nodes, [fixed_needs(model) for model in models], least, most)
 
@@ -71,9 +71,9 @@ def _a_worker_a_gpu(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]
 def _cpu_share(
     models: Sequence[Needs], least: list[int], nodes: Sequence[Mapping[str, float]], cpus: float, task_cpus: float
 ) -> tuple[float, float]:
-    """The CPUs of a worker whose model does not say, at most 1, and what is left for a Ray task.
+    """Return the CPUs per worker if the model gives no number, at most 1, and the CPUs left for a Ray task.
 
-    They shrink until every pool's minimum has room. What the job reserves comes before the Ray tasks.
+    They shrink until every pool's minimum has room. The job's own reservations have priority over the Ray tasks.
     """
     pinned = sum((model.num_cpus or 0) * count for model, count in zip(models, least, strict=True))
     if pinned > cpus - task_cpus:
@@ -86,7 +86,10 @@ def _cpu_share(
 
 
 def _most(models: Sequence[Needs], needs: Sequence[Mapping[str, float]], share: float, cpus: float) -> list[int]:
-    """To how many workers each pool may grow: only where each has a whole CPU, or what it asked for."""
+    """Return the number of workers to which each pool may grow.
+
+    A pool grows only if each worker has a whole CPU or its reservation from the job.
+    """
     return [
         0 if model.num_cpus is None and share < 1 else _maximum(model, need, cpus)
         for model, need in zip(models, needs, strict=True)
@@ -94,7 +97,7 @@ def _most(models: Sequence[Needs], needs: Sequence[Mapping[str, float]], share: 
 
 
 def _task_cpus(task_cpus: float, left: float, nodes: Sequence[Mapping[str, float]], claims: list[float]) -> float:
-    """What a Ray task reserves: wherever Ray puts the workers, some node has the mean of what they leave."""
+    """Return the reservation of a Ray task. At least one node has the mean of the CPUs that the workers leave."""
     found = min(task_cpus, _cents(left / sum(1 for node in nodes if node.get("CPU", 0))))
     while found in claims and found:
         found = round(found - CENT, 2)  # equal reservations would fuse preprocessing into the model's worker
@@ -127,7 +130,7 @@ def _pool(model: Needs, minimum: int, maximum: int, claim: float) -> Pool:
 
 
 def workers_in_memory(memory: int, nodes: Sequence[Mapping[str, float]]) -> int:
-    """How many processes of so many bytes the nodes hold in the memory that Ray says is for them; at least one."""
+    """Return how many processes of this size fit into the memory that Ray reports for the nodes; at least one."""
     return max(sum(int(MEMORY_SHARE * node.get("memory", 0) // memory) for node in nodes), 1) if memory else EVERY
 
 
@@ -140,7 +143,7 @@ def _sum(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _cents(amount: float) -> float:
-    """Rounded down to what Ray can tell apart here, and never below nothing."""
+    """Round down to the steps that Ray distinguishes here, to at least zero."""
     return max(int(amount / CENT + 1e-6), 0) / 100
 
 
@@ -151,7 +154,10 @@ def _minimum(model: Needs) -> int:
 
 
 def _maximum(model: Needs, needs: Mapping[str, float], cpus: float) -> int:
-    """Workers that a pool may grow to; 0 for one that does not grow. By default not more than there are CPUs."""
+    """Return the number of workers to which a pool may grow; 0 if it does not grow.
+
+    The default is the number of CPUs.
+    """
     if isinstance(model.workers, int) or (model.workers is None and (model.num_gpus or not needs)):
         return 0
     return max(int(cpus), 1) if model.workers is None else model.workers[1]
@@ -160,7 +166,7 @@ def _maximum(model: Needs, needs: Mapping[str, float], cpus: float) -> int:
 def _grown(
     nodes: Sequence[Mapping[str, float]], needs: Sequence[Mapping[str, float]], counts: list[int], most: list[int]
 ) -> list[int]:
-    """`counts` of workers with those added, one a model in turn, that find room and are not beyond `most`."""
+    """Return `counts` plus the workers, one per model in turn, that find room and do not exceed `most`."""
     room, found = Room(nodes), list(counts)
     if not room.take_all(_each(needs, counts)):
         return found
@@ -169,7 +175,8 @@ def _grown(
         growing = [place for place in growing if found[place] < most[place] and room.take(needs[place])]
         for place in growing:
             found[place] += 1
-    while not Room(nodes).take_all(_each(needs, found)):  # placed all anew they may fit worse than one after another
+    # placed from the start they may fit worse than one after another
+    while not Room(nodes).take_all(_each(needs, found)):
         added = [have - had for have, had in zip(found, counts, strict=True)]
         found[added.index(max(added))] -= 1
     return found
@@ -180,7 +187,7 @@ def _each(needs: Sequence[Mapping[str, float]], counts: Sequence[int]) -> list[M
 
 
 def _needs(model: Needs, share: float) -> dict[str, float]:
-    """One worker's needs, with the CPU that it is given where it does not say."""
+    """Return one worker's needs, with the shared CPU if the model gives no number."""
     shared = {"CPU": share} if model.num_cpus is None and share else {}
     return fixed_needs(model) | shared
 
@@ -210,7 +217,7 @@ def _refuse_what_cannot_fit(
             )
         if not room.take_all([needs] * count):
             raise PlanError(
-                f"{label}: {count} workers need {wanted} each; the nodes have no room for so many beside each other. "
+                f"{label}: {count} workers need {wanted} each; the nodes do not have room for all of them together. "
                 "Ask for less, or add a node."
             )
 

@@ -1,8 +1,8 @@
-"""All that is used here of Ray without being public: Ray 2.60's executor of a stream, and the autoscaler's limits.
+"""All uses of Ray that are not public: Ray 2.60's executor of a stream, and the autoscaler's limits.
 
-Ray Data calls `on_execution_step` at every step of a stream, also while nothing moves. What an operator has done is
-only found in the executor's private topology, and the callback's class is not exported. There is no public call for
-what a cluster may grow to. `tests/tasks/resources/test_ray_internals.py` breaks where any of it moves.
+Ray Data calls `on_execution_step` at every step of a stream, even when nothing moves. Only the executor's private
+topology has the progress of an operator, and the callback's class is not exported. There is no public call for the
+limits of a cluster. `tests/tasks/resources/test_ray_internals.py` fails if any of this changes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ if not ray.__version__.startswith(WRITTEN_FOR):
         f"Install it: pip install 'ray[data]=={WRITTEN_FOR}*'."
     )
 
-from ray._private.state import state  # noqa: E402 - only of that version
+from ray._private.state import state  # noqa: E402 - exists only in that version
 from ray.data._internal.execution.execution_callback import ExecutionCallback  # noqa: E402
 from ray.data._internal.stats import Timer  # noqa: E402
 
@@ -30,10 +30,10 @@ __all__ = ["ExecutionCallback", "OperatorState", "autoscaling_limits", "end_work
 
 @dataclass(frozen=True)
 class OperatorState:
-    """What an operator of a running stream has done and has to do.
+    """The completed and waiting work of one operator in a running stream.
 
-    rows_in, rows_out: received and handed on so far. tasks: that run. queued: blocks that wait. starting: workers that
-    are not there yet.
+    `rows_in` and `rows_out` count rows received and passed on. `tasks` run now, `queued` blocks wait, and `starting`
+    workers are not ready yet.
     """
 
     name: str
@@ -46,7 +46,7 @@ class OperatorState:
 
 
 def operators(executor: Any) -> Iterator[OperatorState]:
-    """The operators of a stream, in the order in which rows pass them."""
+    """Yield the operators of a stream, in the order in which rows pass them."""
     for operator, queues in executor._topology.items():
         workers = operator.get_actor_info()
         yield OperatorState(
@@ -61,12 +61,15 @@ def operators(executor: Any) -> Iterator[OperatorState]:
 
 
 def end_workers(executor: Any) -> None:
-    """Kill what runs. Ray Data would wait for a worker that hangs, which kept its CPU or GPU as long as its Ray."""
+    """Kill the running workers.
+
+    Ray Data would wait for a hung worker, which would hold its CPU or GPU until Ray ends.
+    """
     for operator in executor._topology:
         operator.shutdown(Timer(), force=True)
 
 
 def autoscaling_limits() -> dict[str, float]:
-    """What the cluster may grow to, by Ray's resource names; empty where it does not scale."""
+    """Return what the cluster may grow to, by Ray's resource names; empty if it does not scale."""
     limits: Mapping[str, float] | None = state.get_max_resources_from_cluster_config()
     return {name: float(amount) for name, amount in (limits or {}).items()}

@@ -1,6 +1,6 @@
-"""Work on the rows of a block, and what becomes of the rows on which it fails.
+"""Work on the rows of a block, and the outcome of rows on which it fails.
 
-Work (`tasks/rows/result.py`) knows nothing of blocks, and blocks (`tasks/rows/blocks.py`) know nothing of work.
+Work (`tasks/rows/result.py`) does not use blocks, and blocks (`tasks/rows/blocks.py`) do not use work.
 """
 
 import re
@@ -31,15 +31,15 @@ from overnight.tasks.rows.blocks import (
 from overnight.tasks.rows.result import SUFFIX, Work, concatenated
 from overnight.tasks.rows.tensors import TENSOR, Column, to_arrow
 
-MADE = re.compile(r"#[0-9.]+$")  # ends the names of a table's rows and of rows made of others, and of no file's
+MADE = re.compile(r"#[0-9.]+$")  # the end of `row_id`s of tables' rows and of rows made of others; never of files' rows
 
 
 def apply(block: pa.Table, stage: str, work: Work, clock: Callable[[], float] = time.perf_counter) -> pa.Table:
-    """`block` after `work` was done on its live rows, with what failed or was filtered marked.
+    """Return `block` after `work` on its live rows, with failed and filtered rows marked.
 
-    `work` sees a table of live rows without hidden columns. When it raises, the rows are split in halves, each tried
-    afresh, until the culprits stand alone; those are quarantined. `OvernightError` is not a row's fault and propagates.
-    clock: by which the work's seconds are measured.
+    `work` gets a table of live rows without hidden columns. When it raises, the rows are split in halves, and each half
+    runs again, until the failing rows are alone; they are quarantined. `OvernightError` is not a row's fault and
+    propagates. `clock` measures the work's seconds.
     """
     started = clock()
     block = block.combine_chunks()
@@ -62,7 +62,7 @@ def apply(block: pa.Table, stage: str, work: Work, clock: Callable[[], float] = 
 
 
 def _one_each(block: pa.Table, live: np.ndarray, done: "_Done", stage: str) -> pa.Table:
-    """`block` after work on its live rows, each of which is one still."""
+    """Return `block` after work that made exactly one row of each live row."""
     for name, column in done.columns.items():
         block = with_column(block, name, scatter(column, live, len(block)))
     if done.keep is not None and not done.keep.all():
@@ -71,10 +71,10 @@ def _one_each(block: pa.Table, live: np.ndarray, done: "_Done", stage: str) -> p
 
 
 def _several(block: pa.Table, rows: pa.Table, places: np.ndarray, done: "_Done", stage: str) -> pa.Table:
-    """`block` after work on `rows`, each of the source row at its place, that made others of them or of their columns.
+    """Return `block` after work on `rows` that made other rows, or worked on nested output rows.
 
-    A source row is quarantined whole where one of its output rows failed: then none of them is written, and the reason
-    names the first that failed.
+    `places` has the source row of each. If one output row of a source row failed, the whole source row is quarantined
+    and none of its output rows is written. The reason names the first that failed.
     """
     columns, live = dict(done.columns), np.unique(places)
     failed: dict[int, list[int]] = {}
@@ -100,7 +100,7 @@ def _several(block: pa.Table, rows: pa.Table, places: np.ndarray, done: "_Done",
 
 
 def _first_of(rows: pa.Table, found: list[int], failed: Mapping[int, Exception], places: np.ndarray) -> Exception:
-    """Why a source row is quarantined: its own error, or that of the first of its output rows that failed."""
+    """Return why a source row is quarantined: its own error, or that of its first failed output row."""
     error = failed[found[0]]
     count = int(np.count_nonzero(places == places[found[0]]))
     if count == 1:
@@ -121,7 +121,7 @@ def _is_heavy(kind: pa.DataType) -> bool:
 
 @dataclass
 class _Done:
-    """An `Outcome` whose columns are Arrow's."""
+    """An `Outcome` with Arrow columns."""
 
     columns: dict[str, pa.ChunkedArray] = field(default_factory=dict)
     keep: np.ndarray | None = None
@@ -130,7 +130,7 @@ class _Done:
     order: Sequence[str] | None = None
 
     def places(self, count: int) -> np.ndarray:
-        """`made_of`, also where all rows failed before anything was made of them."""
+        """Return `made_of`, also if all rows failed before any output."""
         return np.setdiff1d(np.arange(count), list(self.failed)) if self.made_of is None else self.made_of
 
 
@@ -141,7 +141,7 @@ def _isolated(rows: pa.Table, work: Work, stage: str) -> _Done:
         return _Done(columns, outcome.keep, dict(outcome.failed), outcome.made_of, outcome.order)
     except OvernightError:
         raise
-    except (Exception, SystemExit) as error:  # a step that calls sys.exit means its row, not this process
+    except (Exception, SystemExit) as error:  # a step that calls sys.exit fails its row, not this process
         if len(rows) == 1:
             return _Done(failed={0: _plain(error)})
     half = len(rows) // 2
@@ -163,7 +163,7 @@ def _isolated(rows: pa.Table, work: Work, stage: str) -> _Done:
 
 
 def _converted(name: str, values: Column) -> pa.Array:
-    """`to_arrow`, with an error that names the column."""
+    """Convert by `to_arrow`, with an error that names the column."""
     try:
         return to_arrow(values)
     except (pa.ArrowException, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""Which Arrow types are lists, texts or bytes, however long they may be."""
+"""Tests for Arrow types: lists, texts and bytes of every length."""
 
 import pyarrow as pa
 from pyarrow import types

@@ -1,23 +1,23 @@
-"""The row contract: what travels between the rooms in a block.
+"""The row contract: the content of a block, which travels between the rooms.
 
 A block is a `pyarrow.Table`. Besides the columns that users see it has the hidden columns of `HIDDEN`:
 
-    __unit, __row    int64   the manifest's unit and the 0-based row of its file; together they name a source row
+__unit, __row    int64   the manifest's unit and the 0-based row of its file; together they identify a source row
     __state          int8    LIVE, FILTERED, QUARANTINED, or END
     __stage, __error_type, __error_message   string, of quarantined rows
     __<stage>_seconds, __<stage>_bytes       float64: this row's share of the stage's work and output; null: not reached
     __left_out_<name>                        null: the block had a column `name` that is not published
 
-Filtered and quarantined rows stay in the block until the write, so that every source row can be accounted for; their
-other columns are null, and a block without live rows has none but its identity and hidden columns. An END row closes a
-unit whose number of rows was not known beforehand: `__row` is that number.
+Filtered and quarantined rows stay in the block until the write, so that every source row is counted. Their other
+columns are null, and a block without live rows has only its identity and hidden columns. An END row closes a unit whose
+number of rows was unknown before: `__row` is that number.
 
-A step may make several output rows of a source row. The block keeps one row for it, and the output rows lie in the
-hidden column of `nested_rows.py`; then a block has no data columns of its own. Work always sees output rows. They
-share their source row's end: where one of them fails, all are quarantined; where none is left, it is filtered.
+A step may make several output rows of a source row. The block keeps one row for it, and the output rows are in the
+hidden column of `nested_rows.py`; such a block has no data columns of its own. Work always gets output rows. They share
+their source row's result: if one of them fails, all are quarantined; if none is left, the source row is filtered.
 
-`apply.py` does work on a block, `rebatch.py` joins and cuts blocks, and `tensors.py` keeps arrays in columns. This file
-knows nothing of files, models or Ray.
+`apply.py` runs work on a block, `rebatch.py` joins and cuts blocks, and `tensors.py` keeps arrays in columns. This file
+does not use files, models or Ray.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,19 +52,19 @@ MESSAGE_LIMIT = 2000
 
 
 def visible(block: pa.Table) -> pa.Table:
-    """The block without its hidden columns."""
+    """Return the block without its hidden columns."""
     return block.select([name for name in block.column_names if not is_hidden(name) and name != nested_rows.COLUMN])
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a column of this name is none that users see."""
+    """Return True if users do not see a column of this name."""
     return name in HIDDEN.names or name.startswith(LEFT_OUT)
 
 
 def live_rows(block: pa.Table) -> tuple[pa.Table, np.ndarray]:
-    """The visible columns of what is to be worked on or written, and of each row its source row's place in the block.
+    """Return the visible columns of the rows to process or write, and for each row its source row's place in the block.
 
-    These are the live rows of the block or, where a step made several of them, all of their output rows.
+    These are the live rows of the block. If a step made several rows of them, they are all output rows.
     """
     live = np.flatnonzero(block["__state"].to_numpy() == LIVE)
     if nested_rows.COLUMN in block.column_names:
@@ -75,20 +75,20 @@ def live_rows(block: pa.Table) -> tuple[pa.Table, np.ndarray]:
 
 
 def counts(block: pa.Table) -> np.ndarray:
-    """How many rows each row of the block stands for (int64): its output rows, else 1."""
+    """Return how many rows each row of the block represents (int64): its number of output rows, otherwise 1."""
     if nested_rows.COLUMN not in block.column_names:
         return np.ones(len(block), np.int64)
     return np.maximum(nested_rows.counts(block[nested_rows.COLUMN]), 1)
 
 
 def rows_each(block: pa.Table) -> float:
-    """How many rows a live row stands for on average; 1 where there is none."""
+    """Return how many rows a live row represents on average; 1 without live rows."""
     found = counts(block)[block["__state"].to_numpy() == LIVE]
     return float(found.mean()) if len(found) else 1.0
 
 
 def without(block: pa.Table, names: Iterable[str]) -> pa.Table:
-    """The block without some of its visible columns, in its output rows too."""
+    """Return the block without some of its visible columns, in its output rows too."""
     block = block.drop_columns([name for name in names if name in block.column_names])
     if nested_rows.COLUMN not in block.column_names:
         return block
@@ -97,7 +97,7 @@ def without(block: pa.Table, names: Iterable[str]) -> pa.Table:
 
 
 def leaving_out(block: pa.Table, names: Iterable[str]) -> pa.Table:
-    """The block without these visible columns, which are not published; it keeps their names."""
+    """Return the block without these visible columns, which are not published; it keeps their names."""
     names = list(names)
     return noted_left_out(without(block, names), names)
 
@@ -116,25 +116,25 @@ def ordered(block: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def noted_left_out(block: pa.Table, names: Iterable[str]) -> pa.Table:
-    """The block with a note, which takes no room, that columns of these names are not published."""
+    """Return the block with a note, which takes no space, that columns of these names are not published."""
     for name in names:
         block = with_column(block, LEFT_OUT + name, pa.nulls(len(block)))
     return block
 
 
 def left_out(block: pa.Table) -> list[str]:
-    """The names of the columns that the block, or one of those joined in it, had and that are not published."""
+    """Return the names of the unpublished columns of the block, or of a block joined into it."""
     return sorted(name.removeprefix(LEFT_OUT) for name in block.column_names if name.startswith(LEFT_OUT))
 
 
 def with_outputs(block: pa.Table, table: pa.Table, places: np.ndarray) -> pa.Table:
-    """`block` with the output rows `table`, each of the source row at its place; places ascend."""
+    """Return `block` with the output rows `table`; `places` has the source row of each, ascending."""
     column = nested_rows.packed(table, np.bincount(places, minlength=len(block)))
     return with_column(drop_live_columns(block), nested_rows.COLUMN, column)
 
 
 def with_hidden(data: pa.Table, units: np.ndarray, row_numbers: np.ndarray) -> pa.Table:
-    """`data` as a block of live rows; `units` and `row_numbers` are int64, one a row."""
+    """Return `data` as a block of live rows; `units` and `row_numbers` are int64, one per row."""
     count = len(data)
     known: dict[str, Any] = {"__unit": units, "__row": row_numbers, "__state": np.full(count, LIVE, np.int8)}
     for name, kind in zip(HIDDEN.names, HIDDEN.types, strict=True):
@@ -144,7 +144,7 @@ def with_hidden(data: pa.Table, units: np.ndarray, row_numbers: np.ndarray) -> p
 
 
 def settled_block(identity: Mapping[str, list[Any]], unit: int, row_numbers: list[int], state: int) -> pa.Table:
-    """A block of rows that are settled from the start (FILTERED, QUARANTINED or END); `identity` as columns."""
+    """Return a block of rows that are settled from the start (FILTERED, QUARANTINED or END); `identity` has columns."""
     table = pa.table({name: pa.array(values, pa.string()) for name, values in identity.items()})
     if not identity:
         table = pa.table({"row_id": pa.nulls(len(row_numbers), pa.string())})
@@ -155,34 +155,34 @@ def settled_block(identity: Mapping[str, list[Any]], unit: int, row_numbers: lis
 def quarantined_block(
     identity: Mapping[str, list[Any]], unit: int, row_numbers: list[int], stage: str, errors: Sequence[Exception]
 ) -> pa.Table:
-    """A block of rows quarantined by `stage` with one error each."""
+    """Return a block of rows quarantined by `stage` with one error each."""
     block = settled_block(identity, unit, row_numbers, QUARANTINED)
     return with_errors(block, dict(enumerate(errors)), stage)
 
 
 def filtered(block: pa.Table, places: np.ndarray) -> pa.Table:
-    """`block` with the rows at these places filtered."""
+    """Return `block` with the rows at these places filtered."""
     state = block["__state"].to_numpy().copy()
     state[places] = FILTERED
     return with_column(block, "__state", pa.array(state))
 
 
 def quarantine(block: pa.Table, error: Exception, stage: str) -> pa.Table:
-    """`block` with its live rows quarantined for one reason, without having been worked on."""
+    """Return `block` with its live rows quarantined for one reason, without any work on them."""
     live = np.flatnonzero(block["__state"].to_numpy() == LIVE)
     return drop_live_columns(with_errors(block, {int(row): error for row in live}, stage))
 
 
 def drop_live_columns(block: pa.Table) -> pa.Table:
-    """A block without live rows, of which nothing is left but what they are and how they ended.
+    """Return a block without live rows, reduced to identity and hidden columns.
 
-    Its data columns go, for they may still be of the type that another block's have left behind.
+    Its data columns are dropped, because they may still have a type that another block's columns no longer have.
     """
     return block.select([name for name in block.column_names if name in IDENTITY or is_hidden(name)])
 
 
 def measured(block: pa.Table, rows: np.ndarray, stage: str, seconds: float, size: int) -> pa.Table:
-    """`block` with `seconds` and `size` bytes of a stage's work shared out evenly over `rows`."""
+    """Return `block` with `seconds` and `size` bytes of a stage's work divided evenly among `rows`."""
     for name, total in ((f"__{stage}_seconds", seconds), (f"__{stage}_bytes", size)):
         shares = block[name].combine_chunks().to_numpy(zero_copy_only=False).astype(np.float64)
         shares[rows] = np.nan_to_num(shares[rows]) + total / max(len(rows), 1)
@@ -191,13 +191,13 @@ def measured(block: pa.Table, rows: np.ndarray, stage: str, seconds: float, size
 
 
 def seconds_a_row(block: pa.Table, stage: str) -> float:
-    """What a stage's work took for a row of `block`; 0 where no row reached it."""
+    """Return the seconds of a stage's work per row of `block`; 0 if no row reached it."""
     seconds = block[f"__{stage}_seconds"].drop_null().to_numpy()
     return float(seconds.mean()) if len(seconds) else 0.0
 
 
 def scatter(values: Column, places: np.ndarray, length: int) -> pa.Array | pa.ChunkedArray:
-    """A column of `length` rows with `values` at these places, which ascend, and nulls elsewhere."""
+    """Return a column of `length` rows with `values` at these ascending places and nulls elsewhere."""
     column = values if isinstance(values, pa.ChunkedArray) else to_arrow(values)
     if len(places) == length:
         return column
@@ -209,7 +209,7 @@ def scatter(values: Column, places: np.ndarray, length: int) -> pa.Array | pa.Ch
 
 
 def with_errors(block: pa.Table, failed: Mapping[int, Exception], stage: str) -> pa.Table:
-    """`block` with rows quarantined by `stage`, each for its own error; `failed` has these by place."""
+    """Return `block` with rows quarantined by `stage`, each with its own error; `failed` maps places to errors."""
     if not failed:
         return block
     state = block["__state"].to_numpy().copy()
@@ -228,13 +228,13 @@ def with_errors(block: pa.Table, failed: Mapping[int, Exception], stage: str) ->
 
 
 def error_type(error: Exception) -> str:
-    """The name under which an error is quarantined; a `RowError` passes on the name of its cause."""
+    """Return the name under which an error is quarantined; a `RowError` uses the name of its cause."""
     cause = error.__cause__ if isinstance(error, RowError) and error.__cause__ else error
     return type(cause).__name__
 
 
 def error_message(error: Exception) -> str:
-    """An error's text, never empty and at most `MESSAGE_LIMIT` characters.
+    """Return an error's text, never empty and at most `MESSAGE_LIMIT` characters.
 
     Its first line ends with the line of the user's own code that raised it: `bad (steps.py:12, in clean)`.
     """
@@ -243,18 +243,18 @@ def error_message(error: Exception) -> str:
         place = user_frames.place(error.__cause__)
     told = f" ({place})" if place and place not in text else ""
     first, end, more = printable(masked(text))[: MESSAGE_LIMIT - len(told)].partition("\n")
-    return f"{first}{told}{end}{more}".encode(errors="replace").decode()  # file names that are no UTF-8
+    return f"{first}{told}{end}{more}".encode(errors="replace").decode()  # file names that are not UTF-8
 
 
 def _text(error: Exception) -> str:
-    if isinstance(error, UnicodeDecodeError):  # Python says no more than a byte and its place
+    if isinstance(error, UnicodeDecodeError):  # Python reports only a byte and its place
         found = f"{bytes(error.object[error.start : error.start + 16])!r} at byte {error.start}: {error.reason}"
         return f"expected text in {error.encoding}, found {found}"
     return str(error) or type(error).__name__
 
 
 def with_column(table: pa.Table, name: str, column: Any) -> pa.Table:
-    """`table` with a column added, or replaced in its place."""
+    """Return `table` with a column added, or replaced in its place."""
     if name in table.column_names:
         return table.set_column(table.column_names.index(name), name, column)
     return table.append_column(name, column)

@@ -1,4 +1,4 @@
-"""Blocks joined and cut: into blocks of so many rows or bytes, or to their first rows."""
+"""Blocks joined and cut: into blocks of a given number of rows or bytes, or to their first rows."""
 
 from collections.abc import Iterable, Iterator
 
@@ -16,9 +16,9 @@ def joined(blocks: Iterable[pa.Table]) -> pa.Table:
 
 
 def rebatch_rows(blocks: Iterable[pa.Table], length: int) -> Iterator[pa.Table]:
-    """Yield the same rows in blocks of `length`, the last one shorter; hold little more than one at a time.
+    """Yield the same rows in blocks of `length`, the last one shorter; memory holds little more than one block.
 
-    If rows stand for several, a block ends with the row that fills it.
+    If a row represents several, a block ends with the row that fills it.
     """
     held: list[tuple[pa.Table, np.ndarray]] = []
     for block in blocks:
@@ -47,7 +47,7 @@ def rebatch_bytes(blocks: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
 
 
 def first_rows(block: pa.Table, most: int) -> pa.Table:
-    """Return a block of the first `most` rows to be worked on."""
+    """Return a block of the first `most` rows to process."""
     if nested_rows.COLUMN not in block.column_names:
         return block[:most]
     table, places = live_rows(block)

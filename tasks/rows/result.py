@@ -1,7 +1,7 @@
-"""What work makes of the rows of a block: an `Outcome`, and the ways to make one of several rows or several calls.
+"""The result of work on the rows of a block: an `Outcome`, and how to join several rows or several calls into one.
 
-Work is a function of a table of live rows, without hidden columns, to an `Outcome`. It may raise: `apply.py` then finds
-the rows on which it fails.
+Work is a function from a table of live rows, without hidden columns, to an `Outcome`. It may raise: `apply.py` then
+finds the rows on which it fails.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +19,11 @@ SUFFIX = "__suffix"
 
 @dataclass
 class Outcome:
-    """What a step made of some live rows.
+    """The output of a step for some live rows.
 
-    columns: added or replaced, one value a row. keep: bool a row, False filters it. failed: row -> its error; whatever
-    `columns` holds for such a row is ignored. made_of: int64, see `several`. order: the columns that stay, in this
-    order, besides those that name rows; None: all, as they come.
+    `columns` are added or replaced, one value per row. `keep` has a bool per row; False filters it. `failed` maps rows
+    to errors; values of `columns` for such a row are ignored. `made_of` is int64, see `several`. `order` names
+    the columns that stay, in this order, besides those that name rows; None keeps all as they come.
     """
 
     columns: Mapping[str, Column] = field(default_factory=dict)
@@ -42,26 +42,29 @@ def several(
     suffixes: Sequence[object],
     failed: Mapping[int, Exception] | None = None,
 ) -> Outcome:
-    """The outcome of a step that makes several rows of one: `columns` have a value for each row that it made.
+    """Return the outcome of a step that makes several rows of one: `columns` have a value for each row that it made.
 
-    made_of: for each of these the row that it is made of, in ascending order; a row that is not named is filtered.
-    suffixes: what tells it from the others of its row: `report.pdf` becomes `report.pdf#3`, and that `report.pdf#3.2`.
-    The other columns are repeated, without bytes and arrays: those would fill the memory once for each row made. The
-    receipt names them.
+    `made_of` has for each of these the row that it is made of, in ascending order; a row without an entry is filtered.
+    `suffixes` distinguish the rows made of one row: `report.pdf` becomes `report.pdf#3`, and that becomes
+    `report.pdf#3.2`. The other columns are repeated, without bytes and arrays: those would fill the memory once for
+    each row made. The receipt names them.
     """
     marked = {**columns, SUFFIX: pa.array([str(suffix) for suffix in suffixes], pa.string())}
     return Outcome(marked, failed=failed or {}, made_of=np.asarray(made_of, np.int64))
 
 
 def one_each(outcome: Outcome, count: int) -> Outcome:
-    """The outcome of `several` where `count` rows became one each, or failed: the same rows with other columns."""
+    """Return the outcome of `several` for `count` rows that became one each, or failed:
+
+    the same rows, other columns.
+    """
     made_of = np.asarray(outcome.made_of)
     columns = {name: scatter(to_arrow(v), made_of, count) for name, v in outcome.columns.items() if name != SUFFIX}
     return Outcome(columns, failed=outcome.failed)
 
 
 def stacked(outcomes: Sequence[Outcome], lengths: Sequence[int]) -> Outcome:
-    """The outcomes of several calls, on so many rows each that follow one another, as that of one call."""
+    """Return the outcomes of several calls as that of one call; `lengths` has the rows of each call, in order."""
     if len(outcomes) == 1:
         return outcomes[0]
     tables = [pa.table({name: to_arrow(values) for name, values in one.columns.items()}) for one in outcomes]

@@ -1,7 +1,7 @@
-"""Arrays in Arrow columns, and back.
+"""Conversion of arrays to Arrow columns and back.
 
-Arrays (images, embeddings) travel as `TENSOR`, a plain Arrow struct, so that rows of unlike shapes and null rows fit
-into one column and a stacked array crosses without a copy. This file knows nothing of rows, files, models or Ray.
+Arrays (images, embeddings) travel as `TENSOR`, a plain Arrow struct. So rows of different shapes and null rows fit into
+one column, and a stacked array needs no copy. This file does not use rows, files, models or Ray.
 """
 
 import math
@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 TENSOR = pa.struct([("dtype", pa.string()), ("shape", pa.list_(pa.int32())), ("data", pa.large_binary())])
-Column = Any  # pa.Array, pa.ChunkedArray, np.ndarray or a sequence, one value a row
+Column = Any  # pa.Array, pa.ChunkedArray, np.ndarray or a sequence, one value per row
 
 
 def to_numpy(column: pa.ChunkedArray, writable: bool = False) -> np.ndarray:
-    """A column as one array.
+    """Return a column as one array.
 
-    Tensors of one shape come stacked, of several shapes as an object array of arrays; fixed-size lists of numbers come
-    as a matrix; other lists as an object array of arrays; everything else as `pyarrow` converts it.
+    Tensors of one shape are stacked; tensors of several shapes become an object array of arrays. Fixed-size lists of
+    numbers become a matrix, other lists an object array of arrays. All other types are converted by `pyarrow`.
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):  # zero chunks
@@ -42,9 +42,11 @@ def to_numpy(column: pa.ChunkedArray, writable: bool = False) -> np.ndarray:
 
 
 def to_arrow(values: Column) -> pa.Array:
-    """Anything a step may return for a column, as Arrow; arrays of one or more dimensions a row become `TENSOR`.
+    """Return values that a step may return for a column as Arrow.
 
-    Raises `pa.ArrowException` for values that have no Arrow type.
+    Arrays of one or more dimensions per row become `TENSOR`.
+
+    Raise `pa.ArrowException` for values without an Arrow type.
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
@@ -78,17 +80,17 @@ def to_arrow(values: Column) -> pa.Array:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value stands for null: None, or what pandas has for it (NaT, NA)."""
+    """Return True if a value represents null: None, or the missing values of pandas (NaT, NA)."""
     return value is None or (is_pandas_value(value) and type(value).__name__ in ("NaTType", "NAType"))
 
 
 def is_pandas_value(value: Any) -> bool:
-    """Whether a value is a scalar of pandas, which nothing here imports: Timestamp, Timedelta, NaT, NA, ..."""
+    """Return True for a scalar of pandas (Timestamp, Timedelta, NaT, NA, ...), without an import of pandas."""
     return type(value).__module__.split(".")[0] == "pandas"
 
 
 def same(values: Any, before: Any) -> bool:
-    """Whether two values as `to_numpy` makes them are equal to the last bit, and so are those inside them."""
+    """Return True if two values from `to_numpy` are equal to the last bit, including nested ones."""
     if type(values) is not type(before):
         return False
     if isinstance(values, np.ndarray) and values.dtype != object:
@@ -153,14 +155,14 @@ def _tensors_to_numpy(array: pa.StructArray) -> np.ndarray:
 
 
 def _without_stray_nan(values: list[Any]) -> list[Any]:
-    """The values with None for NaN where the others are no numbers: pandas has NaN for a text that is null."""
+    """Return the values with None for NaN if the others are not numbers: pandas uses NaN for a null text."""
     if all(value is None or isinstance(value, bool | int | float | np.number) for value in values):
         return values
     return [None if isinstance(value, float) and math.isnan(value) else value for value in values]
 
 
 def _pandas_times(values: list[Any]) -> pa.Array:
-    """Values of pandas in the unit and the zone of their own: `pa.array` cuts nanoseconds off."""
+    """Convert pandas values with their own unit and zone: `pa.array` truncates nanoseconds."""
     import pandas as pd
 
     series = pd.Series(values)
@@ -168,7 +170,7 @@ def _pandas_times(values: list[Any]) -> pa.Array:
 
 
 def _plain(value: Any) -> Any:
-    """A row's value: an array of one or more dimensions in this machine's byte order, or a Python value."""
+    """Return a row's value: an array of one or more dimensions in this machine's byte order, or a Python value."""
     if is_missing(value):
         return None
     if hasattr(value, "__array__"):

@@ -1,4 +1,4 @@
-"""User code called on the rows of a batch, and a check of what it returns."""
+"""Calls of user code on the rows of a batch, with a check of the return value."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from overnight.tasks.rows.tensors import Column
 
 
 def call(function: Callable[[dict[str, np.ndarray]], Any], rows: pa.Table, stage: str, what: str) -> dict[str, Column]:
-    """The columns of `outcome_of` code that fails for all rows of a call or for none."""
+    """Return the columns of `outcome_of` for code that fails for all rows of a call or for none."""
     return dict(outcome_of(function, rows, stage, what).columns)
 
 
@@ -24,13 +24,12 @@ def outcome_of(
     what: str,
     given_as: Callable[[str, pa.ChunkedArray], np.ndarray] = lambda _, column: user_values.given(column),
 ) -> Outcome:
-    """User code on writable arrays, and what it returned, checked: a dict with one value a row in every column.
+    """Call user code on writable arrays and return its checked result: a dict with one value per row in every column.
 
-    Or an `Outcome`, from code that knows which rows failed: no other row is then run again to find them.
+    It may also return an `Outcome` if it knows which rows failed: then no other row runs again to find them.
 
-    Columns whose values come back as they were given are left out: they keep their Arrow type, which NumPy and pandas
-    may not know. given_as: what the code gets of a column. Raises `ContractError` when the return value is not what
-    Ray Data documents.
+    Columns with unchanged values are left out: they keep their Arrow type, which NumPy and pandas may not support.
+    `given_as` converts a column for the code. Raise `ContractError` if the return value is not as Ray Data documents.
     """
     given = {name: given_as(name, rows[name]) for name in rows.column_names}
     returned = function(dict(given))
@@ -39,7 +38,7 @@ def outcome_of(
     if not isinstance(returned, Mapping):
         raise ContractError(
             f"{what}: expected a dict of arrays, found {type(returned).__name__}. "
-            "Return {column: array with one value a row}.",
+            "Return {column: array with one value per row}.",
             stage,
         )
     columns: dict[str, Column] = {}
@@ -49,7 +48,7 @@ def outcome_of(
             found = f"{count} values" if count is not None else f"a single {type(values).__name__}"
             raise ContractError(
                 f"{what}: column {name!r} has {found} for a batch of {len(rows)} rows. "
-                "Return exactly one value a row; use filter_rows to drop rows.",
+                "Return exactly one value per row; use filter_rows to drop rows.",
                 stage,
             )
         if not isinstance(name, str) or name.startswith("__"):

@@ -1,7 +1,7 @@
-"""What the user's own Python code is given of a column, and whether what it returned is that again.
+"""The values of a column for the user's Python code, and the check whether it returned them unchanged.
 
-NumPy has no integer that is null and no time zone. So integers with nulls, and times with a zone, are given as objects:
-exact Python values, None for null. Everything else comes as `overnight.tasks.rows.tensors.to_numpy` makes it.
+NumPy has no null for integers and no time zone. So integers with nulls, and times with a zone, become objects: exact
+Python values, None for null. `overnight.tasks.rows.tensors.to_numpy` makes all other values.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ FAMILIES = (
 
 
 def given(column: pa.ChunkedArray) -> np.ndarray:
-    """A column as a writable array, without a value that NumPy would round, shift or make up."""
+    """Return a column as a writable array, without a value that NumPy would round, shift or invent."""
     kind = column.type
     if (types.is_integer(kind) and column.null_count) or (types.is_timestamp(kind) and kind.tz is not None):
         try:
@@ -41,16 +41,16 @@ def given(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def changed(values: Column, before: pa.ChunkedArray) -> Column | None:
-    """What came back under a column's name: None if its values are still `before`, in whatever container.
+    """Return the new values of a column, or None if its values are still `before`, in any container.
 
-    Values whose type only Python knows, those of a list for example, get the column's type again if it holds them.
+    Values whose type only Python knows, for example those of a list, get the column's type again if it can hold them.
     """
     kind = before.type.value_type if types.is_dictionary(before.type) else before.type
     if not any(is_family(kind) for is_family in FAMILIES):
         return None if _same_cells(values, to_numpy(before)) else values
     try:
         found = to_arrow(values)
-    except Exception:  # the caller converts it as well, and tells whose fault that is
+    except Exception:  # the caller converts it as well, and finds the cause
         return values
     held = _held(found, kind)
     if held is None:
@@ -62,7 +62,7 @@ def changed(values: Column, before: pa.ChunkedArray) -> Column | None:
 
 
 def _held(found: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """`found` in the type `kind`; None if that is of another family, or does not hold each of its values."""
+    """Return `found` in the type `kind`; None if the type is of another family, or cannot hold every value."""
     if types.is_null(found.type):
         return pa.nulls(len(found), kind)
     is_alike = any(is_family(found.type) and is_family(kind) for is_family in FAMILIES)
@@ -76,7 +76,7 @@ def _held(found: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 
 def _without_nan(array: pa.Array) -> pa.Array:
-    """NumPy has one value for both null and NaN."""
+    """Replace NaN by null: NumPy has one value for both."""
     if not types.is_floating(array.type):
         return array
     return pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)

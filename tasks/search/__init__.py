@@ -1,1 +1,1 @@
-"""Search: the published rows whose embedding is most like that of a query."""
+"""Search: the published rows whose embeddings are most similar to that of a query."""

@@ -1,7 +1,7 @@
-"""Nearest neighbours by the vector index of a Lance table, which a sink with `index` keeps: near ones, not surely all.
+"""Nearest neighbours by the vector index of a Lance table, which a sink with `index` keeps: near rows, not surely all.
 
-The index (IVF) has the vectors in groups; the groups nearest to the query are compared with it, exactly, and the others
-are not looked at. Rows that were published since the index was brought up to date are compared, too.
+The index (IVF) has the vectors in groups. The groups nearest to the query are compared exactly; the other groups are
+skipped. Rows that were published after the last update of the index are compared, too.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ import numpy as np
 from overnight.tasks.search.knn import cosines, direction, with_score
 from overnight.tasks.search.published_rows import LanceRows, require
 
-LEAST_GROUPS, SHARE_OF_GROUPS = 20, 0.1  # that are looked into
+LEAST_GROUPS, SHARE_OF_GROUPS = 20, 0.1  # of groups that are compared
 
 
 def index_groups(rows: LanceRows, column: str) -> int:
-    """The groups of the table's index over the column by cosine; 0 where there is none."""
+    """Return the groups of the table's index over the column by cosine; 0 without an index."""
     table = rows.table()
     for index in table.describe_indices():
         if column in index.field_names:
@@ -29,10 +29,10 @@ def index_groups(rows: LanceRows, column: str) -> int:
 def nearest_indexed(
     partitions: Sequence[LanceRows], groups: int, column: str, query: np.ndarray, count: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """About the `count` rows of a table most like `query` (D numbers), and how many rows there are.
+    """Return about the `count` rows of a table most similar to `query` (D numbers), and the number of rows.
 
-    Each as `partition`, `row_id`, `score` and its other plain columns, best first. groups: of `index_groups`. Raises
-    `ContractError` as `nearest`.
+    Each match has `partition`, `row_id`, `score` and its other plain columns, best first. `groups` is from
+    `index_groups`. Raise `ContractError` like `nearest`.
     """
     rows, query = partitions[0], direction(query)
     table, day = rows.table(), rows.partition_column

@@ -1,13 +1,13 @@
 """Exact nearest neighbours by cosine similarity, streamed over published rows: constant memory for any size of table.
 
-In: rows with `row_id` and an embedding column, lists of numbers of one length. Out: the `count` rows whose cosine with
-the query is greatest, best first; where scores agree to 12 digits, by partition, `row_id` and place. Rows whose
-embedding is null, holds NaN or has no length are left out and counted.
+In: rows with `row_id` and an embedding column, lists of numbers of one length. Out: the `count` rows with the greatest
+cosine to the query, best first. If scores agree to 12 digits, the order is by partition, `row_id` and place. Rows whose
+embedding is null, zero or contains NaN are left out and counted.
 
-No index: each batch is one product of a matrix with a vector, in float64, so that the order is that of the exact scores
-and no row's score depends on where batches end. One process compares a million embeddings of 384 numbers in 15 s from a
-local disk (1.6 million: 25 s, 320 MB of memory as with 0.1 million); a cluster would hardly have started by then.
-If a Lance table has an index, `ann.py` searches that instead.
+There is no index: each batch is one product of a matrix with a vector, in float64. So the order is that of the exact
+scores, and no row's score depends on the ends of batches. One process compares a million embeddings of 384 numbers in
+15 s from a local disk (1.6 million: 25 s, 320 MB of memory as with 0.1 million). A cluster would hardly have started by
+then. If a Lance table has an index, `ann.py` searches that instead.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,13 +24,13 @@ from overnight.tasks.errors import ContractError
 from overnight.tasks.rows.arrow_types import is_list
 from overnight.tasks.search.published_rows import Rows
 
-BATCH_BYTES = 16 * 2**20  # of embeddings in hand at once
+BATCH_BYTES = 16 * 2**20  # of embeddings in memory at a time
 DIGITS = 12
 
 
 @dataclass(frozen=True)
 class Match:
-    """A row: whose it is, its 0-based place among those, and its cosine with the query."""
+    """A row: its partition's rows, its 0-based place among them, and its cosine to the query."""
 
     rows: Rows
     row: int
@@ -40,7 +40,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Found:
-    """The matches, best first; how many rows were looked at, and how many of them have no embedding to compare."""
+    """The matches, best first; the number of compared rows, and how many have no usable embedding."""
 
     matches: tuple[Match, ...] = ()
     rows: int = 0
@@ -48,10 +48,9 @@ class Found:
 
 
 def nearest(published: Iterable[Rows], column: str, query: np.ndarray, count: int) -> Found:
-    """The `count` rows of all that are published which are most like `query` (D numbers).
+    """Return the `count` published rows that are most similar to `query` (D numbers).
 
-    Raises `ContractError` where there is no such column or embeddings of another length, and for a query without a
-    length.
+    Raise `ContractError` for a missing column, for embeddings of another length, and for a query of length zero.
     """
     query, looked_at, without = direction(query), 0, 0
     best: list[Match] = []
@@ -73,11 +72,16 @@ def nearest(published: Iterable[Rows], column: str, query: np.ndarray, count: in
 
 
 def direction(query: np.ndarray) -> np.ndarray:
-    """The query (D numbers) as float64 of length 1. Raises `ContractError` for one without a length."""
+    """Return the query (D numbers) as float64 of length 1.
+
+    Raise `ContractError` if its length is zero or not finite.
+    """
     query = np.asarray(query, np.float64).reshape(-1)
     length = np.linalg.norm(query)
     if not np.isfinite(length) or not length:
-        raise ContractError(f"expected a query with an embedding that has a length, found {length:g} for its length.")
+        raise ContractError(
+            f"the query's embedding has length {length:g}; cosine similarity needs one that is finite and not zero."
+        )
     return query / length
 
 
@@ -86,9 +90,10 @@ def _order(match: Match) -> tuple[float, str, str, str, int]:
 
 
 def cosines(embeddings: pa.Array, query: np.ndarray, rows: Rows, column: str) -> np.ndarray:
-    """The cosine of every row with `query`, rounded to what does not depend on the rows beside it; NaN without one.
+    """Return the cosine of every row with `query`; NaN without one.
 
-    Raises `ContractError` for what are no embeddings, or of another length than `query`.
+    It is rounded so that it does not depend on the other rows of the batch. Raise `ContractError` if the column has no
+    embeddings, or of another length than `query`.
     """
     kind = embeddings.type
     if not is_list(kind) or not types.is_floating(kind.value_type):
@@ -98,8 +103,8 @@ def cosines(embeddings: pa.Array, query: np.ndarray, rows: Rows, column: str) ->
     lengths = pc.unique(pc.list_value_length(present)).to_pylist()
     if any(length != len(query) for length in lengths):
         raise ContractError(
-            f"{rows.place}: expected embeddings of {len(query)} numbers in {column}, as the query's is, found "
-            f"{', '.join(map(str, sorted(lengths)))}. They are another model's: run the partition again."
+            f"{rows.place}: expected embeddings of {len(query)} numbers in {column}, like the query's, found "
+            f"{', '.join(map(str, sorted(lengths)))}. They come from another model: run the partition again."
         )
     vectors = present.flatten().to_numpy(zero_copy_only=False).astype(np.float64).reshape(-1, len(query))
     norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
@@ -109,7 +114,7 @@ def cosines(embeddings: pa.Array, query: np.ndarray, rows: Rows, column: str) ->
 
 
 def described(matches: tuple[Match, ...]) -> list[dict[str, Any]]:
-    """Of each match `partition`, `row_id`, `score` and its other plain columns, in the order of `matches`."""
+    """Return `partition`, `row_id`, `score` and the other plain columns of each match, in the order of `matches`."""
     columns: dict[Match, dict[str, Any]] = {}
     by_place = sorted(matches, key=lambda match: (match.rows.place.template, match.rows.partition, match.row))
     for rows, group in groupby(by_place, key=lambda match: match.rows):
@@ -119,6 +124,6 @@ def described(matches: tuple[Match, ...]) -> list[dict[str, Any]]:
 
 
 def with_score(partition: str, row_id: str, score: float, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """A match as it is told; what tells of the search comes first, and hides columns of the same names."""
+    """Return a match for the output; its search columns come first, and hide columns of the same names."""
     first = {"partition": partition, "row_id": row_id, "score": score}
     return first | {name: value for name, value in columns.items() if name not in first}

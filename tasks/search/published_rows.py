@@ -1,7 +1,7 @@
-"""Published rows as search reads them: Parquet files, and the partitions of a Lance table.
+"""Published rows for search: Parquet files, and the partitions of a Lance table.
 
-Both give batches of a few columns, the same rows in the same order each time, and afterwards those columns of matches
-that a person wants to see: texts, numbers, truth values and times, not lists or bytes.
+Both return batches of a few columns, the same rows in the same order each time. Then they return the plain columns of
+matches: texts, numbers, truth values and times, not lists or bytes.
 """
 
 import os
@@ -19,8 +19,8 @@ from overnight.tasks.errors import ContractError
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.object_store import object_store_uri, storage_options
 
-READ_BYTES = 4 * 2**20  # of a file at once: else a row group's whole column is
-SHOWN_ROWS = 1024  # read at once for the columns that are shown
+READ_BYTES = 4 * 2**20  # of a file at a time: otherwise a row group's whole column is read
+SHOWN_ROWS = 1024  # rows per read for the columns that are shown
 
 
 class Rows(Protocol):
@@ -31,21 +31,21 @@ class Rows(Protocol):
     @property
     def place(self) -> Location: ...
     def batches(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Some columns of all rows. Raises `ContractError` for a column that there is not."""
+        """Yield some columns of all rows. Raise `ContractError` for a missing column."""
 
     def plain(self, wanted: Sequence[int]) -> Iterator[dict[str, Any]]:
-        """The plain columns of the rows at these 0-based places, which ascend."""
+        """Yield the plain columns of the rows at these ascending 0-based places."""
 
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """A published Parquet file and the partition that it belongs to."""
+    """A published Parquet file and its partition."""
 
     partition: str
     place: Location
 
     def batches(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """One row group after another: else what was read of the earlier ones stays until the end."""
+        """Yield batches of one row group after another: otherwise the memory of earlier ones is kept until the end."""
         with self.place.open() as opened:
             table = pq.ParquetFile(opened, buffer_size=READ_BYTES)
             require(table.schema_arrow, columns, self.place)
@@ -67,7 +67,7 @@ class ParquetRows:
 
 @dataclass(frozen=True)
 class LanceRows:
-    """A partition of a Lance table in one version; the whole table where it has no column for the partition."""
+    """A partition of a Lance table in one version; the whole table if it has no column for the partition."""
 
     partition: str
     place: Location
@@ -75,7 +75,7 @@ class LanceRows:
     version: int
 
     def table(self) -> Any:
-        """The `lance.LanceDataset`."""
+        """Return the `lance.LanceDataset`."""
         return _versioned(self.place, self.version)
 
     def batches(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -95,12 +95,12 @@ class LanceRows:
         return [name for name in _plain(self.table().schema) if name != self.partition_column]
 
     def own(self) -> str | None:
-        """The condition that the partition's rows meet."""
+        """Return the condition that the partition's rows meet."""
         return f"{self.partition_column} = date '{self.partition}'" if self.partition_column else None
 
 
 def newest_version(place: Location) -> int:
-    """Of a Lance table."""
+    """Return the newest version of a Lance table."""
     found: int = _opened(place, None).version
     return found
 
@@ -112,12 +112,12 @@ def _versioned(place: Location, version: int) -> Any:
 
 def _opened(place: Location, version: int | None) -> Any:
     lance: Any = require_extra("lance", "search in a Lance table", "plan")
-    os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")  # else it warns of what it will leave out one day
+    os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")  # otherwise it warns of a future change
     return lance.dataset(object_store_uri(place), version=version, storage_options=storage_options())
 
 
 def require(schema: pa.Schema, columns: Sequence[str], place: Location) -> None:
-    """Raises `ContractError` where one of the columns is missing."""
+    """Raise `ContractError` if one of the columns is missing."""
     if missing := [name for name in columns if name not in schema.names]:
         raise ContractError(f"{place}: expected a column {missing[0]}, found {', '.join(schema.names)}.")
 

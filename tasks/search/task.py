@@ -1,4 +1,4 @@
-"""Search: scans the published rows for those most like a query, and draws what was found."""
+"""Search: scans the published rows for those most similar to a query, and draws the matches."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,12 +18,15 @@ __all__ = ["LanceRows", "ParquetRows", "Rows", "Tile", "draw_sheet", "newest_ver
 
 @task(name="scan", task_run_name="scan: compare with published rows", cache_policy=NO_CACHE, persist_result=False)
 def scan(published: Sequence[Rows], column: str, query: np.ndarray, count: int, exact: bool) -> dict[str, Any]:
-    """`matches` (partition, row_id, score and the other plain columns, best first), `rows`, `rows_without_embedding`
-    (None: not counted) and `exact`: whether every row was compared, and not those alone which an index takes for near.
+    """Return the matches and the counts of a search.
 
-    exact: has every row compared although there is an index.
+    The keys are `matches` (partition, row_id, score and the other plain columns, best first), `rows`,
+    `rows_without_embedding` (None: not counted) and `exact`. `exact` is True if every row was compared, and not only
+    the near ones of an index.
 
-    Raises `ContractError` where embeddings cannot be compared with the query, `OvernightError` where no row has one.
+    The argument `exact` compares every row although there is an index.
+
+    Raise `ContractError` if embeddings cannot be compared with the query, `OvernightError` if no row has one.
     """
     of_table = [rows for rows in published if isinstance(rows, LanceRows)]
     groups = index_groups(of_table[0], column) if of_table and not exact else 0

@@ -1,8 +1,8 @@
-"""The orders in which units may be read, each a permutation decided by the seed alone (NumPy's PCG64).
+"""The orders in which units may be read; the seed alone decides each permutation (NumPy's PCG64).
 
-`files` keeps a file's units together and `blocks` moves runs of consecutive units of about the same number of bytes,
-so that a file or a block is still read from beginning to end. `rows` also mixes the rows, which is a barrier over the
-whole partition and spills to disk; where a unit is one row it is the same as `files`.
+`files` keeps a file's units together. `blocks` moves runs of consecutive units with about the same number of bytes. So
+a file or a block is still read from beginning to end. `rows` also mixes the rows, which is a barrier over the whole
+partition and spills to disk. If a unit is one row, it is the same as `files`.
 """
 
 from typing import Annotated, Literal
@@ -26,7 +26,7 @@ class NoShuffle(Leaf):
 
 
 class Seeded(Leaf):
-    """What the seeded orders share."""
+    """The base class of the seeded orders."""
 
     seed: Annotated[int, Field(ge=0, description="The same seed gives the same order.")] = 0
 
@@ -37,7 +37,7 @@ class ShuffleFiles(Seeded):
     kind: Literal["files"] = "files"
 
     def order(self, pending: pa.Table) -> np.ndarray:
-        path = pending["path"]  # a file's units lie side by side
+        path = pending["path"]  # a file's units are consecutive
         is_next = pc.not_equal(path[1:], path[:-1]).to_numpy()
         return _permute_groups(np.concatenate([np.zeros(min(len(path), 1), np.int64), np.cumsum(is_next)]), self.seed)
 
@@ -58,6 +58,6 @@ class ShuffleRows(ShuffleFiles):
 
 
 def _permute_groups(groups: np.ndarray, seed: int) -> np.ndarray:
-    """Indices (int64) that put groups of rows in random order, each group's rows as they were."""
+    """Return indices (int64) that put groups of rows in random order; the order within each group stays."""
     ranks = np.random.default_rng(seed).permutation(int(groups.max()) + 1 if len(groups) else 0)
     return np.argsort(ranks[groups], kind="stable") if len(groups) else np.arange(0)

@@ -1,6 +1,7 @@
-"""Writes a run's order file anew in another order, without holding its units: some hundred thousand at a time.
+"""Writes a run's order file again in another order. It holds some hundred thousand units in memory at a time.
 
-Those are scattered over the whole file, which is read once for each time: for ten million units ten times.
+Consecutive units of the new order are scattered over the whole file, so each pass reads it all: ten million units take
+ten passes.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ UNITS_AT_ONCE = 2**20
 
 
 def reorder(place: Location, shuffle: NoShuffle | ShuffleFiles | ShuffleBlocks) -> bool:
-    """Puts the units in the order that `shuffle` gives them; whether each is known to be one row."""
+    """Put the units in the order that `shuffle` returns. Return True if each unit is known to be one row."""
     order = shuffle.order(read_plan.read_order(place, ["path", "size"]))
     pending = read_plan.read_order(place, ["rows", "settled"])
     rows_left, one_row_each = None, False
@@ -28,7 +29,7 @@ def reorder(place: Location, shuffle: NoShuffle | ShuffleFiles | ShuffleBlocks) 
     sizes = read_plan.read_order(place, ["size"])["size"].to_numpy()[order]
     quarantined = read_plan.read_quarantined(place)
     read_plan.stream_order(place, _in_order(place, order), read_plan.pack(sizes), sizes, rows_left, quarantined)
-    pa.default_memory_pool().release_unused()  # else the worker keeps it for its next task
+    pa.default_memory_pool().release_unused()  # otherwise the worker keeps the memory for its next task
     return one_row_each
 
 

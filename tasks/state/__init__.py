@@ -1,1 +1,1 @@
-"""What is on disk about a run: run, lease, manifest, read plan, staged parts, garbage; and databases by URL."""
+"""The state of a run on disk: run, lease, manifest, read plan, staged parts, garbage; and databases by URL."""

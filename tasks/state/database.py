@@ -1,6 +1,6 @@
-"""A database by URL, for the source and the sinks alike: kept as the job file writes it, filled in where it is used.
+"""Databases by URL, for the source and the sinks: stored as the job file writes the URL, expanded on use.
 
-A password is written as `${ENV_VAR}` only, so that no receipt, log or task holds one; it may contain any character.
+A password is written only as `${ENV_VAR}`, so that no receipt, log or task contains it. It may contain any character.
 """
 
 import re
@@ -23,14 +23,14 @@ SECRETS = re.compile(r"[?&]([^=&]*(?:pass|secret|token|key)[^=&]*)=([^&]*)", re.
 def _without_secrets(url: str) -> str:
     scheme, _, rest = url.partition("://")
     if not rest and not VARIABLE.fullmatch(url):
-        raise ValueError("expected a URL as SQLAlchemy takes it, for example postgresql+psycopg://me@host/database")
+        raise ValueError("expected a SQLAlchemy URL, for example postgresql+psycopg://me@host/database")
     user, at, _ = rest.rpartition("@")
     password = user.partition(":")[2] if at else ""
     if password and not VARIABLE.fullmatch(password):
-        raise ValueError("the password stands in it; write ${ENV_VAR} in its place, and set that where the job runs")
+        raise ValueError("the URL contains the password; write ${ENV_VAR} in its place, and set it where the job runs")
     for name, value in SECRETS.findall(url):
-        if value and not VARIABLE.fullmatch(value) and "/" not in value:  # a path leads to a file
-            raise ValueError(f"{name} stands in it; write ${{ENV_VAR}} in its place, and set that where the job runs")
+        if value and not VARIABLE.fullmatch(value) and "/" not in value:  # a path names a file
+            raise ValueError(f"the URL contains {name}; write ${{ENV_VAR}} in its place, and set it where the job runs")
     if scheme.startswith("sqlite") and not rest.startswith(("//", "/${", "${")):
         raise ValueError("expected an absolute path, as in sqlite:////var/lib/results.db")
     return url
@@ -40,28 +40,28 @@ DatabaseUrl = Annotated[
     str,
     AfterValidator(_without_secrets),
     Field(
-        description="SQLAlchemy URL; ${ENV_VAR} expands, and a password is written only so.",
+        description="SQLAlchemy URL; ${ENV_VAR} expands, and a password must be written as one.",
         examples=["postgresql+psycopg://me:${PGPASSWORD}@host/database"],
     ),
 ]
 
 
 def expanded(url: str) -> str:
-    """The URL with `${ENV_VAR}` filled in; in user and password any character may be."""
+    """Return the URL with `${ENV_VAR}` filled in. User and password may contain any character."""
     user, at, rest = url.rpartition("@")
     return VARIABLE.sub(lambda found: quote(expand(found.group()), safe=""), user) + at + expand(rest)
 
 
 def engine(url: str, stage: str, **options: Any) -> "Engine":
-    """Return an engine without a pool, for a few connections in all, whose errors hold no values.
+    """Return an engine without a pool, for a few connections in all. Its errors contain no values.
 
     Args:
         url: The URL as the job file writes it.
-        stage: The stage that fails where the URL cannot work.
-        options: Further ones of SQLAlchemy's `create_engine`.
+        stage: The stage that fails if the URL cannot work.
+        options: Further options of SQLAlchemy's `create_engine`.
 
     Raises:
-        JobError: The URL is of no known kind, or its driver is not installed.
+        JobError: The kind of the URL is unknown, or its driver is not installed.
     """
     import sqlalchemy as sa
 

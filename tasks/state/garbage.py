@@ -1,7 +1,8 @@
-"""What a partition no longer needs of its run directory, told from one listing of it and a few small files.
+"""The files of a run directory that a partition no longer needs, found by one listing and a few small files.
 
-Needed, and never named here: the receipt, the failure, the quarantine; the generation that is published; the one that
-the next run would resume; whatever this file does not know. Nobody may be at work on the partition meanwhile.
+Some files are needed, and this file never lists them: the receipt, the failure and the quarantine; the published
+generation; the generation that the next run would resume; all files that are unknown here. No run may work on the
+partition meanwhile.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ Receipt = Mapping[str, Any] | None
 
 @dataclass(frozen=True)
 class GarbageItem:
-    """Something to remove, in this order of `places`; `size` in bytes. Cut off in between, the rest can still go."""
+    """One item to remove, in the order of `places`; `size` in bytes. An interrupted removal can be continued."""
 
     partition: str
     what: str
@@ -32,28 +33,32 @@ class GarbageItem:
 
 
 def list_sizes(location: Location) -> dict[str, int]:
-    """Every file below, at a request a thousand files on object stores; none if there is no such directory."""
+    """Return every file below; none if there is no such directory.
+
+    Object stores need one request per thousand files.
+    """
     filesystem, root = location.open_filesystem()
     root = root.rstrip("/")
     return {path[len(root) + 1 :]: int(info["size"] or 0) for path, info in filesystem.find(root, detail=True).items()}
 
 
 def reason_to_keep(run: Run, receipt: Receipt, files: Sizes) -> str:
-    """Why nothing of the partition may be removed, or an empty string. `files` are those of `run.ledger`."""
+    """Return why nothing of the partition may be removed, or an empty string. `files` are those of `run.ledger`."""
     if "publishing.json" in files and not run.limit_rows:
-        return "its publish was cut off; the next run completes it or takes it back"
+        return "publishing was interrupted; the next run completes it or rolls it back"
     return f"published by another job, {receipt['job']!r}" if receipt and receipt["job"] != run.job else ""
 
 
 def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle_since: str) -> list[GarbageItem]:
-    """In the order of removal. `files` are those of `run.ledger`, `receipt` is the newest of the partition.
+    """Return the items to remove, in the order of removal.
 
-    A generation that could be resumed is among them if its last attempt began before `idle_since` (as attempts are
-    named; empty: never). A receipt is not while the target has a file that it lists: that it is ours, only it says.
+    `files` are those of `run.ledger`; `receipt` is the newest of the partition. A resumable generation is included if
+    its last attempt began before `idle_since` (in the format of attempt names; empty: never). A receipt is kept while
+    the target has a file that it lists: no other record proves that the file belongs to this job.
     """
     current = receipt["generation"] if receipt else ""
     found = [
-        *_generations(run, files, current, idle_since),  # before receipts, which say that they were published
+        *_generations(run, files, current, idle_since),  # before receipts, which record that they were published
         *_receipts(run, files, current, keep_receipts),
         *_leases(run, files),
     ]
@@ -65,7 +70,10 @@ def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle
 
 
 def removable_sample(run: Run, files: Sizes) -> list[GarbageItem]:
-    """All that `--limit-rows` left of a partition: published rows, then the ledger, whose `files` say they are ours."""
+    """Return everything that `--limit-rows` left of a partition: published rows first, then the ledger.
+
+    The `files` of the ledger prove that the rows belong to this job.
+    """
     entries = sorted({path.split("/")[0] for path in files} - {"lease"})
     if not entries:
         return []
@@ -76,7 +84,7 @@ def removable_sample(run: Run, files: Sizes) -> list[GarbageItem]:
 
 
 def removable_prepared(run: Run, sink_names: list[str]) -> list[GarbageItem]:
-    """What runs of the partition were about to publish when they died, among the names in the sink."""
+    """Return the directories in the sink that interrupted runs of the partition prepared for publishing."""
     found = []
     for name in sink_names:
         if name.startswith(f"_publishing-{run.partition}-"):
@@ -87,7 +95,7 @@ def removable_prepared(run: Run, sink_names: list[str]) -> list[GarbageItem]:
 
 
 def _generations(run: Run, files: Sizes, current: str, idle_since: str) -> Iterator[GarbageItem]:
-    """Oldest first: were a newer one to go before, a run would take an older one of its settings for resumable."""
+    """Yield generations, oldest first. If a newer one went first, a run would resume an older one with its settings."""
     names = sorted({path.split("/")[1] for path in files if path.startswith("generations/")})
     resumable = unfinished_generation(run.ledger, run.fingerprint) if set(names) - {current} else None
     for name in names:
@@ -99,7 +107,7 @@ def _generations(run: Run, files: Sizes, current: str, idle_since: str) -> Itera
                 yield _tree(run, f"{home}/attempts", "plans of attempts that ended", files)
             if name == current:
                 yield from _filled(_tree(run, f"{home}/parts", "staged when it was published already", files))
-                yield from _filled(_tree(run, f"{home}/answers", "kept for rows that were published since", files))
+                yield from _filled(_tree(run, f"{home}/answers", "kept for rows that are published now", files))
             continue
         if f"{home}/generation.json" not in files:
             why = "its process died while making or removing it"
@@ -110,7 +118,7 @@ def _generations(run: Run, files: Sizes, current: str, idle_since: str) -> Itera
         else:
             why = "no run would resume it: a newer one began, or settings changed"
         found = _tree(run, home, why, files)
-        # Without its record a generation is never resumed, however much of the rest is gone.
+        # Without its record a generation is never resumed, even if the rest remains.
         yield replace(found, places=(run.ledger / home / "generation.json", *found.places))
 
 
@@ -128,7 +136,7 @@ def _receipts(run: Run, files: Sizes, current: str, keep: int) -> Iterator[Garba
 
 
 def _leases(run: Run, files: Sizes) -> Iterator[GarbageItem]:
-    """Leases below the newest, whose number must stay: it is the fencing token of the next run's predecessor."""
+    """Yield leases below the newest, whose number must stay: it is the fencing token of the next run's predecessor."""
     tokens = {path: path.split("/")[1].split(".")[0] for path in files if path.startswith("lease/")}
     numbers = {path: int(token) for path, token in tokens.items() if token.isdecimal()}
     old = [path for path, number in numbers.items() if number < max(numbers.values())]

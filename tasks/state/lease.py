@@ -1,9 +1,9 @@
-"""One run of a partition at a time, on any filesystem that can create a file only if it is not there.
+"""One run of a partition at a time, on any filesystem that can create a file only if it does not exist.
 
-A lease is a numbered file, `lease/00000007`; its number is the fencing token. Taking a partition is creating the next
-number, which succeeds for one only, on S3 as on a disk. The holder renews its own file; whoever creates a higher number
-has taken over, and a zombie finds that out when it checks its token before it publishes. No clocks are compared: a
-lease counts as abandoned when its content has not changed for `EXPIRY_SECONDS` of the watcher's own time, or at once
+A lease is a numbered file, `lease/00000007`; its number is the fencing token. A run takes the partition by creating the
+next number, which succeeds for one run only, on S3 as on a disk. The holder renews its own file. A run that creates a
+higher number has taken over; a zombie finds this when it checks its token before it publishes. No clocks are compared.
+A lease is abandoned when its content has not changed for `EXPIRY_SECONDS` of the watcher's own time, or immediately
 when its process is known to be gone from this machine.
 """
 
@@ -25,7 +25,7 @@ from overnight.tasks.storage.location import Location
 RENEWAL_SECONDS = 5.0
 EXPIRY_SECONDS = 30.0
 WATCH_SECONDS = 1.0
-SILENT_SECONDS = 2 * EXPIRY_SECONDS  # clocks of two machines may differ by some of it
+SILENT_SECONDS = 2 * EXPIRY_SECONDS  # the clocks of two machines may differ by part of it
 
 
 class PartitionBusy(OvernightError):
@@ -40,7 +40,10 @@ class LeaseLost(OvernightError):
 
 @dataclass(frozen=True)
 class Holder:
-    """Who took a partition and has not given it back. Not alive: its process is gone, or has long been silent."""
+    """The process that took a partition and has not released it.
+
+    It is not alive if it is gone or has long been silent.
+    """
 
     token: int
     owner: str
@@ -54,10 +57,10 @@ class Holder:
 def held(
     ledger: Location, owner: str, flow_run: str = "", on_dead_holder: Callable[[str], None] | None = None
 ) -> Iterator[int]:
-    """The token of a lease on the partition, kept alive by a thread while the body runs and given back after it.
+    """Yield the token of a lease on the partition. A thread renews it while the body runs; then it is released.
 
-    `flow_run` names the run elsewhere; where the lease is taken from a holder that died with it, `on_dead_holder` is
-    told that one's. Raises `PartitionBusy` when another run renews its lease.
+    `flow_run` is the run's id for other runs. If the previous holder died, `on_dead_holder` is called with that
+    holder's flow run. Raise `PartitionBusy` if another run renews its lease.
     """
     token, dead = _acquire(ledger, owner, flow_run)
     if dead and on_dead_holder:
@@ -70,22 +73,23 @@ def held(
     finally:
         stop.set()
         thread.join()
-        with contextlib.suppress(Exception):  # a lease that cannot be given back runs out
+        with contextlib.suppress(Exception):  # a lease that cannot be released expires
             if _newest(ledger) == token:
                 _file(ledger, token).write_bytes(_content(owner, flow_run, released=True))
 
 
 def check(ledger: Location, token: int) -> None:
-    """Raises `LeaseLost` if a later run has taken the partition over."""
+    """Raise `LeaseLost` if a later run has taken the partition over."""
     newest = _newest(ledger)
     if newest != token:
-        raise LeaseLost(f"a later run has taken over: its lease is {newest}, this run's {token}. Nothing published.")
+        found = f"its lease is {newest}, this run's {token}"
+        raise LeaseLost(f"a later run has taken over: {found}. Nothing was published.")
 
 
 def holder(ledger: Location) -> str:
-    """Who holds the partition, as far as can be told at once, or an empty string. Changes nothing.
+    """Return the holder of the partition as far as one read shows, or an empty string. Changes nothing.
 
-    A run elsewhere that died is named until someone waits for its lease to expire.
+    A dead run on another machine is still named until a run waits for its lease to expire.
     """
     newest = _newest(ledger)
     try:
@@ -99,18 +103,18 @@ def holder(ledger: Location) -> str:
 
 
 def left_by(ledger: Location) -> Holder | None:
-    """Who took the partition last, if the lease was not given back. Changes nothing."""
+    """Return the last holder if it has not released the lease. Changes nothing."""
     newest = _newest(ledger)
     try:
         return read_holder(newest, _file(ledger, newest).read_bytes()) if newest else None
     except FileNotFoundError:
-        return None  # taken over in between
+        return None  # taken over between the two reads
 
 
 def read_holder(token: int, content: bytes) -> Holder | None:
-    """The holder that the content of the lease `token` names; None for a lease that was given back.
+    """Return the holder from the content of the lease `token`; None for a released lease.
 
-    For reports. Whether a holder elsewhere is alive is told by comparing clocks, on which no run relies.
+    Use it for reports. Whether a holder on another machine is alive depends on its clock, on which no run relies.
     """
     found: dict[str, Any] = json.loads(content)
     if found["released"]:
@@ -123,20 +127,20 @@ def read_holder(token: int, content: bytes) -> Holder | None:
 
 
 def _acquire(ledger: Location, owner: str, flow_run: str) -> tuple[int, str]:
-    """The new token, and the flow run of the holder that died with the one before, if one did."""
-    unchanged_seconds = 0.0  # while the storage answered: in an outage nobody can renew
+    """Return the new token, and the flow run of the previous holder if it died."""
+    unchanged_seconds = 0.0  # while the storage answered: in an outage no run can renew
     seen: bytes | None = None
     while True:
         newest = _newest(ledger)
         try:
             content = _file(ledger, newest).read_bytes() if newest else b""
         except FileNotFoundError:
-            continue  # taken over in between
+            continue  # taken over between the two reads
         if newest and not _is_over(content):
             if content != seen and seen is not None:
                 found = json.loads(content)
                 raise PartitionBusy(
-                    f"another run ({found['owner']} on {found['host']}) is at work on {ledger} and renews its lease. "
+                    f"another run ({found['owner']} on {found['host']}) is working on {ledger} and renews its lease. "
                     "Wait for it to end, or cancel it."
                 )
             seen = content
@@ -155,7 +159,7 @@ def _acquire(ledger: Location, owner: str, flow_run: str) -> tuple[int, str]:
 
 def _renew(ledger: Location, token: int, owner: str, flow_run: str, stop: threading.Event) -> None:
     while not stop.wait(RENEWAL_SECONDS):
-        with contextlib.suppress(Exception):  # storage that fails is tried again; publish checks the token anyway
+        with contextlib.suppress(Exception):  # failing storage is tried again; publish checks the token anyway
             if _newest(ledger) != token:
                 return
             _file(ledger, token).write_bytes(_content(owner, flow_run))
@@ -177,7 +181,7 @@ def _content(owner: str, flow_run: str, released: bool = False) -> bytes:
 
 
 def _is_over(content: bytes) -> bool:
-    """Whether a lease was given back, or its process on this machine is gone."""
+    """Return True if a lease was released, or its process on this machine is gone."""
     lease: dict[str, Any] = json.loads(content)
     if lease["released"]:
         return True
@@ -187,7 +191,7 @@ def _is_over(content: bytes) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """When a process started, in the kernel's ticks; None if there is none, or where Linux's /proc is not."""
+    """Return the start of a process in the kernel's ticks; None without such a process or without Linux's /proc."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:

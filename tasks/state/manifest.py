@@ -1,4 +1,4 @@
-"""The manifest: the immutable list of a partition's units, taken once a generation and kept as Parquet."""
+"""The manifest: the immutable list of a partition's units, taken once per generation and kept as Parquet."""
 
 import base64
 import contextlib
@@ -17,7 +17,7 @@ from overnight.tasks.storage.location import File, Location
 
 ROWS_A_GROUP = 2**18
 WARNINGS = b"warnings"
-COUNTS = ["size", "first_row", "rows"]  # columns of `UNITS`: not the paths, of which there may be millions
+COUNTS = ["size", "first_row", "rows"]  # columns of `UNITS`, without the paths, of which there may be millions
 UNITS = pa.schema(
     [
         ("unit", pa.int64()),
@@ -26,7 +26,7 @@ UNITS = pa.schema(
         ("size", pa.int64()),
         ("version", pa.string()),
         ("first_row", pa.int64()),
-        ("rows", pa.int64()),  # null: not known before the unit is read
+        ("rows", pa.int64()),  # null: unknown until the unit is read
         ("row_group", pa.int32()),
     ]
 )
@@ -34,7 +34,7 @@ UNITS = pa.schema(
 
 @dataclass
 class ListingDigest:
-    """What passes of a listing tells in the end, so that nobody has to keep it: their number, digest, newest change."""
+    """The digest of listings, computed while the files pass: their number, hash and newest change."""
 
     count: int = 0
     newest_change: float | None = None
@@ -42,7 +42,7 @@ class ListingDigest:
     _sha: Any = field(default_factory=hashlib.sha256)
 
     def of(self, files: Iterable[File]) -> Iterator[File]:
-        """The files, counted as they pass."""
+        """Yield the files and count them."""
         for file in files:
             self.count += 1
             self._sha.update(f"{file.path}\0{file.size}\0{file.version}\n".encode())
@@ -54,12 +54,12 @@ class ListingDigest:
 
     @property
     def digest(self) -> str:
-        """One hash over path, size and version of every file: it changes when the inputs do."""
+        """Return one hash over path, size and version of every file: it changes when the inputs do."""
         return str(self._sha.hexdigest())
 
 
 def census(files: Iterable[File]) -> ListingDigest:
-    """Of all the files, one after another."""
+    """Return the digest of all the files."""
     found = ListingDigest()
     for _ in found.of(files):
         pass
@@ -67,14 +67,14 @@ def census(files: Iterable[File]) -> ListingDigest:
 
 
 def digest(files: Iterable[File]) -> str:
-    """One hash over path, size and version of every file: it changes when the inputs do."""
+    """Return one hash over path, size and version of every file: it changes when the inputs do."""
     return census(files).digest
 
 
 class ManifestWriter:
-    """Writes a manifest as its units come; nothing but a row group of them is held.
+    """Writes a manifest while its units arrive; memory holds one row group.
 
-    Between `begin_manifest` and the end of its body; `finish` has to be called in it.
+    Use it in the body of `begin_manifest`, and call `finish` there.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -83,7 +83,7 @@ class ManifestWriter:
         self.count = 0
 
     def add(self, units: pa.Table) -> None:
-        """Numbers the units on from those before, whatever they are numbered."""
+        """Add units. Their numbers continue those before; their own `unit` values are replaced."""
         numbers = pa.array(np.arange(self.count, self.count + len(units)))
         units = units.set_column(0, UNITS.field("unit"), numbers).replace_schema_metadata(None)
         self.count += len(units)
@@ -99,10 +99,10 @@ class ManifestWriter:
         snapshot: str = "",
         passed_over: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """In the footer are `inputs`, the digest of the files, and what all units are read as, if they are.
+        """Write the footer with `inputs`, the digest of the files, and the schema of all units, if they have one.
 
-        schema: their columns and types. snapshot: the version of the table that they are of. passed_over: what the
-        listing found besides, as the receipt has it.
+        `schema` has their columns and types. `snapshot` is the version of their table. `passed_over` are the files that
+        the listing skipped, as in the receipt.
         """
         metadata: dict[str, str | bytes] = {"inputs": inputs, "passed_over": json.dumps(passed_over or {})}
         if snapshot:
@@ -118,49 +118,49 @@ class ManifestWriter:
 
 @contextlib.contextmanager
 def begin_manifest(location: Location) -> Iterator[ManifestWriter]:
-    """A manifest that is there when the body ends well, whole, and else is not."""
+    """Write a manifest. It exists whole if the body succeeds; otherwise it does not exist."""
     with location.writing() as file:
         manifest = ManifestWriter(file)
         try:
             yield manifest
         finally:
-            manifest.close()  # else it would write to the closed file when it is collected
+            manifest.close()  # otherwise garbage collection would write to the closed file
 
 
 def read_schema(location: Location) -> pa.Schema | None:
-    """The columns and types that every attempt reads all units as; None where the files themselves say."""
+    """Return the columns and types as which every attempt reads all units; None if each file has its own."""
     with location.open() as file:
         encoded = pq.ParquetFile(file).metadata.metadata.get(b"schema")
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded))) if encoded else None
 
 
 def with_warnings(schema: pa.Schema, warnings: Sequence[str]) -> pa.Schema:
-    """Return what all units are read as, with sentences about what may be wrong with it."""
+    """Return the schema of all units with warnings about it added."""
     return schema.with_metadata({WARNINGS: orjson.dumps(warnings)}) if warnings else schema
 
 
 def read_warnings(location: Location) -> list[str]:
-    """Return the sentences that `with_warnings` added to the manifest's schema."""
+    """Return the warnings that `with_warnings` added to the manifest's schema."""
     schema = read_schema(location)
     return list(orjson.loads(((schema.metadata if schema else None) or {}).get(WARNINGS, b"[]")))
 
 
 def read_snapshot(location: Location) -> str:
-    """The version of the table that all units are of, as the source named it; empty where it has none."""
+    """Return the version of the table of all units, in the source's notation; empty if the source has no versions."""
     with location.open() as file:
         return str(pq.ParquetFile(file).metadata.metadata.get(b"snapshot", b"").decode())
 
 
 def read_passed_over(location: Location) -> dict[str, dict[str, Any]]:
-    """What the listing passed over, by reason; nothing in a manifest of before it was counted."""
+    """Return the files that the listing skipped, by reason; nothing for manifests older than this count."""
     with location.open() as file:
         return dict(json.loads(pq.ParquetFile(file).metadata.metadata.get(b"passed_over", b"{}")))
 
 
 def read_manifest(location: Location, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:
-    """The units, or some of their columns, and the digest of the files they came from. Raises `FileNotFoundError`.
+    """Return the units, or some of their columns, and the digest of their files. Raise `FileNotFoundError`.
 
-    Of ten million files the paths, URIs and versions are 2 GB, the numbers of rows 80 MB.
+    For ten million files the paths, URIs and versions take 2 GB, the numbers of rows 80 MB.
     """
     with location.open() as file:
         manifest = pq.ParquetFile(file)
@@ -168,12 +168,12 @@ def read_manifest(location: Location, columns: Sequence[str] | None = None) -> t
 
 
 def read_units(location: Location, numbers: np.ndarray) -> pa.Table:
-    """The units of these numbers, which ascend."""
+    """Return the units of these ascending numbers."""
     return pa.concat_tables([UNITS.empty_table(), *iterate_units(location, numbers)])
 
 
 def iterate_units(location: Location, numbers: np.ndarray) -> Iterator[pa.Table]:
-    """The units of these numbers, which ascend, holding no more than a row group of the manifest at a time."""
+    """Yield the units of these ascending numbers. Memory holds one row group of the manifest at a time."""
     first = 0
     with location.open() as file:
         manifest = pq.ParquetFile(file)

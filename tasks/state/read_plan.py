@@ -1,9 +1,9 @@
-"""The order in which an attempt reads: the pending units, packed into blocks of even bytes.
+"""The order in which an attempt reads: the pending units, packed into blocks of equal size in bytes.
 
-A block is a record batch of the order file (Arrow IPC, whose footer is some bytes a batch: each read task reads it) and
-becomes one read task, which carries no more than the file's place and its number: a plan of ten million units stays
-small. Columns are the manifest's and `settled`, the row ranges
-`[start, stop, start, stop, ...]` of the unit that earlier attempts staged and this one skips.
+A block is a record batch of the order file (Arrow IPC; its footer has a few bytes per batch, and each read task reads
+it). Each block becomes one read task, which contains only the file's path and the block's number. So a plan of ten
+million units stays small. Columns are those of the manifest and `settled`: the row ranges `[start, stop, start, stop,
+...]` of the unit that earlier attempts staged and this one skips.
 """
 
 import json
@@ -25,7 +25,7 @@ PENDING = UNITS.append(pa.field("settled", pa.list_(pa.int64())))
 
 
 def pack(sizes: np.ndarray) -> np.ndarray:
-    """The block (int64, from 0, ascending) of each unit, given sizes in bytes in reading order.
+    """Return the block (int64, from 0, ascending) of each unit, given sizes in bytes in reading order.
 
     Blocks are runs of consecutive units with about the same number of bytes, so that none is a straggler.
     """
@@ -35,7 +35,7 @@ def pack(sizes: np.ndarray) -> np.ndarray:
     total = weights.sum()
     count = int(np.clip(total / TARGET_BLOCK_BYTES, min(MINIMUM_BLOCKS, len(sizes)), MAXIMUM_BLOCKS))
     blocks, before = np.empty(len(weights), np.int64), 0.0
-    for start in range(0, len(weights), UNITS_AT_ONCE):  # of ten million units each array beside them is 80 MB
+    for start in range(0, len(weights), UNITS_AT_ONCE):  # for ten million units each further array takes 80 MB
         some = weights[start : start + UNITS_AT_ONCE]
         ends = np.cumsum(np.append(before, some))[1:]
         blocks[start : start + len(some)] = (ends - some / 2) / total * count
@@ -56,10 +56,10 @@ def stream_order(
 ) -> None:
     """Write `pending` (schema `PENDING`, in reading order) with the block of each unit, ascending.
 
-    The tables may have any length; no more than a block is held.
+    The tables may have any length; memory holds one block.
 
-    sizes, rows_left: of each unit, the second without what is settled, or None if not all of them are known.
-    quarantined: how many rows of the partition earlier attempts quarantined.
+    `sizes` and `rows_left` have one value per unit. `rows_left` excludes settled rows, and is None if not all are
+    known. `quarantined` is the number of rows of the partition that earlier attempts quarantined.
     """
     bounds = np.append(np.zeros(min(len(blocks), 1), np.int64), np.flatnonzero(blocks[1:] != blocks[:-1]) + 1)
     rows = [None] * len(bounds) if rows_left is None else np.add.reduceat(rows_left, bounds, dtype=int).tolist()
@@ -72,7 +72,7 @@ def stream_order(
 
 
 def _cut(tables: Iterator[pa.Table], lengths: Iterable[int]) -> Iterator[pa.Table]:
-    """Tables of these lengths from tables of any."""
+    """Yield tables of these lengths from tables of any length."""
     waiting = PENDING.empty_table()
     for length in lengths:
         while len(waiting) < length:
@@ -82,7 +82,7 @@ def _cut(tables: Iterator[pa.Table], lengths: Iterable[int]) -> Iterator[pa.Tabl
 
 
 def rows_in(ranges: pa.Array) -> np.ndarray:
-    """The number of rows (int64) in each unit's ranges `[start, stop, start, stop, ...]`."""
+    """Return the number of rows (int64) in each unit's ranges `[start, stop, start, stop, ...]`."""
     bounds, units = pc.list_flatten(ranges).to_numpy(), pc.list_parent_indices(ranges).to_numpy()
     found = np.zeros(len(ranges), np.int64)
     np.add.at(found, units[::2], bounds[1::2] - bounds[::2])
@@ -90,30 +90,30 @@ def rows_in(ranges: pa.Array) -> np.ndarray:
 
 
 def read_summaries(location: Location) -> list[tuple[int | None, int]]:
-    """(rows or None, bytes) of each block."""
+    """Return rows (or None) and bytes of each block."""
     return [(rows, size) for rows, size in json.loads(_about(location)[b"blocks"])]
 
 
 def read_quarantined(location: Location) -> int:
-    """How many rows of the partition were quarantined before."""
+    """Return how many rows of the partition earlier attempts quarantined."""
     return int(_about(location)[b"quarantined"])
 
 
 def read_block(location: Location, block: int) -> pa.Table:
-    """The units of one block, schema `PENDING`."""
+    """Return the units of one block, schema `PENDING`."""
     with location.open() as file:
         return pa.Table.from_batches([pa.ipc.open_file(file).get_batch(block)])
 
 
 def read_order(location: Location, columns: Sequence[str] | None = None) -> pa.Table:
-    """All pending units, or some of their columns, in reading order."""
+    """Return all pending units, or some of their columns, in reading order."""
     fields = [PENDING.get_field_index(name) for name in columns] if columns else None
     with location.open() as file:
         return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=fields)).read_all()
 
 
 def read_places(location: Location, places: np.ndarray) -> pa.Table:
-    """The units at these places of the reading order, which ascend, holding no more than a block of the others."""
+    """Return the units at these ascending places of the reading order. Memory holds one other block at a time."""
     found, first = [PENDING.empty_table()], 0
     with location.open() as file:
         order = pa.ipc.open_file(file)

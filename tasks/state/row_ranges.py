@@ -1,8 +1,8 @@
-"""The record of what a staged part settles, kept in the part's own Parquet footer.
+"""The record of the rows that a staged part settles, in the part's own Parquet footer.
 
-A table of ranges: `unit`, `start`, `stop` (rows start <= n < stop of the unit's file) and `state` (`rows.LIVE` for
-written, `FILTERED`, `QUARANTINED`). For a unit whose number of rows was found while reading, one range of state `END`
-has that number as `stop`. There is no second record that could disagree with the data.
+It is a table of ranges: `unit`, `start`, `stop` (rows start <= n < stop of the unit's file) and `state` (`blocks.LIVE`
+for written, `FILTERED`, `QUARANTINED`). If reading found the number of rows of a unit, one range of state `END` has
+that number as `stop`. There is no second record that could disagree with the data.
 """
 
 import base64
@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 from overnight.tasks.rows import blocks
 
 KEY = b"overnight.settled"
-RANGES_AT_ONCE = 2**20  # bounds what counting takes besides the ranges themselves
+RANGES_AT_ONCE = 2**20  # limits the memory for counting besides the ranges themselves
 RANGES = pa.schema([("unit", pa.int64()), ("start", pa.int64()), ("stop", pa.int64()), ("state", pa.int8())])
 
 
 def ranges_of(block: pa.Table) -> pa.Table:
-    """The ranges that the rows of a block settle, sorted by unit and start; rows may come in any order."""
+    """Return the ranges that the rows of a block settle, sorted by unit and start; rows may come in any order."""
     units, numbers = block["__unit"].to_numpy(), block["__row"].to_numpy()
     states = block["__state"].to_numpy()
     ends = states == blocks.END
@@ -58,7 +58,7 @@ def decode(encoded: bytes) -> pa.Table:
 
 @dataclass(frozen=True)
 class Totals:
-    """Source rows by their end; the units with rows that are not settled, and with rows settled twice or not theirs."""
+    """Counts of source rows by their final state, and the units with unsettled, repeated or foreign rows."""
 
     rows: int
     written: int
@@ -69,9 +69,11 @@ class Totals:
 
 
 def merge(tables: list[pa.Table]) -> pa.Table:
-    """The ranges of several parts, ENDs first, sorted by unit and start, where the first part to name a row wins.
+    """Return the ranges of several parts, ENDs first, sorted by unit and start.
 
-    Adds `part` (int32), the index in `tables` that each range comes from.
+    The first part with a row keeps the row.
+
+    The column `part` (int32) is added: the index in `tables` of each range's part.
     """
     schema = RANGES.append(pa.field("part", pa.int32()))
     if not tables:
@@ -89,14 +91,14 @@ def merge(tables: list[pa.Table]) -> pa.Table:
 
 
 def _sort(columns: dict[str, np.ndarray]) -> None:
-    """Sorts ranges by unit and start, ENDs first; stable, so that parts keep their order."""
+    """Sort ranges by unit and start, ENDs first; stable, so that parts keep their order."""
     order = np.lexsort((columns["start"], columns["unit"], columns["state"] != blocks.END))
     for name in columns:
         columns[name] = columns[name][order]
 
 
 def _drop_repeated(columns: dict[str, np.ndarray]) -> None:
-    """Leaves the first of ranges that are the same but for their part: most overlaps are whole rows or units."""
+    """Keep the first of ranges that differ only in their part: most overlaps are whole rows or units."""
     fresh = np.ones(len(columns["unit"]), bool)
     fresh[1:] = columns["state"][:-1] == blocks.END
     for name in ("unit", "start", "stop"):
@@ -112,7 +114,7 @@ def _units_with_overlaps(columns: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _without_overlaps(columns: dict[str, np.ndarray], overlapping: np.ndarray) -> dict[str, np.ndarray]:
-    """The ranges, those that are `overlapping` replaced by pieces of them."""
+    """Return the ranges, with the `overlapping` ones replaced by pieces of them."""
     others, found = np.flatnonzero(~overlapping), np.flatnonzero(overlapping)
     found = found[np.argsort(columns["part"][found], kind="stable")]
     *bounds, holder = resolve_overlaps(*(columns[name][found] for name in ("unit", "start", "stop")))
@@ -128,7 +130,7 @@ def resolve_overlaps(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return unit, start and stop of pieces that do not overlap, and the index of the range of each piece (all int64).
 
-    The first range `start` <= row < `stop` of a unit that holds a row keeps the row.
+    If several ranges contain a row (`start` <= row < `stop`), the first of them keeps it.
     """
     units, rows = np.concatenate([unit, unit]), np.concatenate([start, stop])
     order = np.lexsort((rows, units))
@@ -137,7 +139,7 @@ def resolve_overlaps(
     fresh[1:] = (units[1:] != units[:-1]) | (rows[1:] != rows[:-1])
     place = np.empty(len(order), np.int64)
     place[order] = np.cumsum(fresh) - 1
-    units, rows = units[fresh], rows[fresh]  # the bounds, each once; between one and the next lies a segment
+    units, rows = units[fresh], rows[fresh]  # each bound once; a segment is between two consecutive bounds
     owner = _first_cover(place[: len(unit)], place[len(unit) :], len(rows))
     begins = np.flatnonzero((owner != np.append(-1, owner[:-1])) & (owner < len(unit)))
     changes = np.append(np.flatnonzero(owner[1:] != owner[:-1]) + 1, len(owner))
@@ -148,8 +150,9 @@ def resolve_overlaps(
 def _first_cover(low: np.ndarray, high: np.ndarray, count: int) -> np.ndarray:
     """Return the lowest index of an interval [low, high) that covers each place 0 <= p < `count`, or len(low).
 
-    A sparse table for range minima, run backwards: an interval is two stretches of 2^k places that may overlap, and
-    what covers a stretch covers both of its halves. O((intervals + count) log count), however much they overlap.
+    The method is a sparse table for range minima, run backwards. An interval is two stretches of 2^k places that may
+    overlap; an interval that covers a stretch covers both of its halves. It takes O((intervals + count) log count) for
+    any overlap.
     """
     cover = np.full(count, len(low))
     level = np.frexp(high - low)[1] - 1
@@ -165,30 +168,30 @@ def _first_cover(low: np.ndarray, high: np.ndarray, count: int) -> np.ndarray:
 
 
 def ranges_only(merged: pa.Table) -> pa.Table:
-    """`merged` without its ENDs, which come first."""
+    """Return `merged` without its ENDs, which come first."""
     return merged.slice(int(np.count_nonzero(merged["state"].to_numpy() == blocks.END)))
 
 
 def rows_in_state(merged: pa.Table, state: int) -> int:
-    """How many rows `merged` settles as `state`."""
+    """Return how many rows `merged` settles as `state`."""
     found = merged.filter(pc.equal(merged["state"], state))
     return int(np.sum(found["stop"].to_numpy() - found["start"].to_numpy()))
 
 
 def inside(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> np.ndarray:
-    """Whether each of the rows (unit, number) lies in one of `ranges`, which do not overlap."""
+    """Return for each row (unit, number) whether it is in one of `ranges`, which do not overlap."""
     order = np.lexsort((ranges["start"].to_numpy(), ranges["unit"].to_numpy()))
     unit, start, stop = (ranges[name].to_numpy()[order] for name in ("unit", "start", "stop"))
     if not len(unit):
         return np.zeros(len(units), bool)
-    # The last range that begins at or before a row is the only one that can hold it.
+    # Only the last range that begins at or before a row can contain it.
     keys = np.rec.fromarrays([unit, start])
     place = np.searchsorted(keys, np.rec.fromarrays([units, numbers], dtype=keys.dtype), side="right") - 1
     return (place >= 0) & (unit[place] == units) & (numbers < stop[place])
 
 
 def rows_of_units(manifest: pa.Table, merged: pa.Table) -> np.ndarray:
-    """Rows of each manifest unit (int64), from the manifest or from an END; -1 where not known yet."""
+    """Return the rows of each manifest unit (int64), from the manifest or from an END; -1 if unknown."""
     known = pc.fill_null(manifest["rows"], -1).to_numpy().copy()
     ends = merged.filter(pa.array(merged["state"].to_numpy() == blocks.END))
     known[ends["unit"].to_numpy()] = ends["stop"].to_numpy()
@@ -196,7 +199,7 @@ def rows_of_units(manifest: pa.Table, merged: pa.Table) -> np.ndarray:
 
 
 def count(manifest: pa.Table, merged: pa.Table) -> Totals:
-    """What `merged` settles of the manifest, whose `unit` column counts from 0."""
+    """Return what `merged` settles of the manifest, whose `unit` column counts from 0."""
     expected = rows_of_units(manifest, merged)
     low = manifest["first_row"].to_numpy()
     settled, proper = np.zeros(len(manifest), np.int64), np.zeros(len(manifest), np.int64)

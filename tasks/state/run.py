@@ -42,27 +42,27 @@ class Run:
     ingredients: dict[str, Any]
     started_at: str
     token: int = 0  # of the lease on the partition
-    flow_run: str = ""  # its id in Prefect
+    flow_run: str = ""  # the id in Prefect
     limit_rows: int | None = None
     reason: str = ""
-    backfill: str = ""  # the id of the backfill that asked for it
-    scheduled_for: str | None = None  # the time that the partition comes from
+    backfill: str = ""  # the id of the backfill that started it
+    scheduled_for: str | None = None  # the time that determines the partition
     row_timeout_seconds: float | None = None
     stall_timeout_seconds: float | None = None
 
     @property
     def partition_directory(self) -> str:
-        """`date=2026-11-19`, or an empty string for the partition `all`."""
+        """Return `date=2026-11-19`, or an empty string for the partition `all`."""
         return "" if self.partition == "all" else f"{self.partition_column}={self.partition}"
 
     @property
     def ledger(self) -> Location:
-        """`<state>/date=D` or `<state>/all`."""
+        """Return `<state>/date=D` or `<state>/all`."""
         return self.state / (self.partition_directory or "all")
 
     @property
     def target(self) -> Location:
-        """Where readers find the published rows."""
+        """Return the directory in which readers find the published rows."""
         return self.sink / self.partition_directory if self.partition_directory else self.sink
 
     @property
@@ -83,7 +83,7 @@ class Run:
 
     @property
     def log(self) -> Location:
-        """What user code printed and logged, in all attempts of the run."""
+        """Return the file for the output of user code in all attempts of the run."""
         return self.home / "logs" / f"{self.token}.log"
 
     @property
@@ -99,17 +99,17 @@ class Run:
         return self.home / "attempts" / self.attempt / "sample"
 
     def as_new_attempt(self) -> "Run":
-        """The same run under a new attempt's name, which no part staged so far has."""
+        """Return the same run with a new attempt's name, which no staged part has yet."""
         return replace(self, attempt=new_attempt())
 
 
 def new_attempt() -> str:
-    """Names sort by time: where staged parts overlap, those of the older attempt win."""
+    """Return a name that sorts by time: if staged parts overlap, those of the older attempt win."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
 
 
 def read_json(location: Location) -> dict[str, Any] | None:
-    """A JSON object, or None if the file is not there. Raises `LedgerBroken`."""
+    """Return a JSON object, or None if the file does not exist. Raise `LedgerBroken`."""
     try:
         return parse_json(location.read_bytes(), location)
     except FileNotFoundError:
@@ -117,17 +117,18 @@ def read_json(location: Location) -> dict[str, Any] | None:
 
 
 def parse_json(content: bytes, location: Location) -> dict[str, Any]:
-    """The JSON object that a file of the run directory holds. Raises `LedgerBroken` if it holds something else."""
+    """Return the JSON object in a file of the run directory. Raise `LedgerBroken` if it contains something else."""
     try:
         found = json.loads(content)
         if isinstance(found, dict):
             return found
         problem = f"a {type(found).__name__}"
     except ValueError as error:
-        problem = f"{len(content):,} bytes that are none: {error}"
+        problem = f"{len(content):,} bytes that are not JSON: {error}"
     raise LedgerBroken(
         f"{location}: expected a JSON object, found {problem}. Overnight writes its files whole or not at all, so "
-        "something else did. Put back a whole copy, or remove the file: its partition then counts as if there was none."
+        "something else wrote this one. Restore a whole copy, or remove the file: its partition then counts as if it "
+        "never existed."
     )
 
 
@@ -136,12 +137,12 @@ def write_json(location: Location, content: dict[str, Any]) -> None:
 
 
 def published_files(receipt: dict[str, Any] | None) -> list[str]:
-    """The files of a receipt, as paths below the sink; none without one."""
+    """Return the files of a receipt, as paths below the sink; an empty list without a receipt."""
     return list(receipt["files"]) if receipt else []
 
 
 def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
-    """The newest generation of these settings that was not published, if its successor was not asked for since."""
+    """Return the newest generation of these settings if it is unpublished, otherwise None."""
     generations = ledger / "generations"
     for name in reversed(generations.names()):
         record = read_json(generations / name / "generation.json")
@@ -154,5 +155,5 @@ def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
 
 
 def now() -> str:
-    """The time as receipts write it: UTC, ISO 8601, to the millisecond."""
+    """Return the time in the format of receipts: UTC, ISO 8601, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,8 +1,8 @@
-"""Staged parts: Parquet files that hold finished rows and, in their footer, what they settle.
+"""Staged parts: Parquet files with finished rows, and a footer with the rows that they settle.
 
-A part `<attempt>-<task>.part` has the published columns and `__unit`, `__row`. Its quarantine details lie in
-`<attempt>-<task>.errors`, written before it: they count only if the part exists. Names sort by attempt, so that where
-parts overlap the older wins.
+A part `<attempt>-<task>.part` has the published columns and `__unit`, `__row`. Its quarantine details are in
+`<attempt>-<task>.errors`, written before it: they count only if the part exists. Names sort by attempt, so that the
+older part wins if parts overlap.
 """
 
 import io
@@ -32,9 +32,9 @@ Measures = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Record:
-    """What a part's footer says. `size` in bytes; `stages`: seconds, rows and bytes by stage of the rows it settles.
+    """The footer of a part. `size` in bytes; `stages`: seconds, rows and bytes by stage of the rows that it settles.
 
-    left_out: columns that its rows had and that are not published.
+    `left_out` are columns of its rows that are not published.
     """
 
     name: str
@@ -60,7 +60,7 @@ def write_part(
     compression: str,
     left_out: Sequence[str] = (),
 ) -> None:
-    """Stages `table`, then it counts. `errors` has schema `DETAILS`, `ranges` that of `settled.RANGES`."""
+    """Stage `table`; its rows then count. `errors` has schema `DETAILS`, `ranges` that of `row_ranges.RANGES`."""
     if len(errors):
         (parts / (name + ERRORS)).write_bytes(parquet_bytes(errors, "zstd"))
     metadata = {
@@ -79,7 +79,7 @@ def parquet_bytes(table: pa.Table, compression: str) -> bytes:
 
 
 def arrow_bytes(table: pa.Table) -> bytes:
-    """The table as an Arrow file, which holds types that Parquet has not."""
+    """Return the table as an Arrow file, which supports types that Parquet does not."""
     buffer = pa.BufferOutputStream()
     with pa.ipc.new_file(buffer, table.schema) as writer:
         writer.write_table(table)
@@ -87,7 +87,7 @@ def arrow_bytes(table: pa.Table) -> bytes:
 
 
 def read_records(parts: Location) -> list[Record]:
-    """The footers of all finished parts, by name."""
+    """Return the footers of all finished parts, by name."""
     try:
         files = list(parts.files((PART,)))
     except FileNotFoundError:
@@ -115,17 +115,17 @@ def _read_record(parts: Location, file: File) -> Record:
 
 
 def _read_footer(part: Location) -> pq.FileMetaData:
-    """One request where the footer is small: what follows it at a Parquet file's end is its length and a magic word."""
+    """Return the footer, with one request if it is small: only its length and a magic word follow it in the file."""
     tail = part.read_tail(TAIL_BYTES)
     needed = int.from_bytes(tail[-8:-4], "little") + 8
     return pq.read_metadata(pa.BufferReader(tail if needed <= len(tail) else part.read_tail(needed)))
 
 
 def read_errors(parts: Location, records: Sequence[Record], merged: pa.Table) -> pa.Table:
-    """Quarantine details (schema `QUARANTINE`) of the parts that exist, of the rows that each part settles as such.
+    """Return quarantine details (schema `QUARANTINE`) of the parts that exist, for the rows that each part quarantines.
 
-    `merged` are the records' ranges, merged: a row that an earlier part wrote, or quarantined for its own reason, is
-    left to that part.
+    `merged` are the records' ranges, merged. If an earlier part wrote a row, or quarantined it for another reason, that
+    part has the row.
     """
     quarantined = merged.filter(pc.equal(merged["state"], blocks.QUARANTINED)).sort_by("part")
     bounds = np.searchsorted(quarantined["part"].to_numpy(), np.arange(len(records) + 1))

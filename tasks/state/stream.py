@@ -1,7 +1,7 @@
-"""What the five tasks hand on: how a partition's rows are read and prepared, and what came of them.
+"""The values that the five tasks pass on: how a partition's rows are read and prepared, and the results.
 
-Nothing of a `Stream` is read before `infer` runs it. Its functions take the run, because each try of `infer` reads in
-an order of its own, without what was staged before it.
+`infer` runs a `Stream`; nothing is read before. Its functions take the run as an argument. Each try of `infer` reads in
+its own order, without the rows that were staged before it.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,14 +21,14 @@ Steps = Callable[..., Iterator[pa.Table]]  # a block, `run` and `careful` in, bl
 class Stream:
     """How rows are read and prepared.
 
-    plan_read: writes the reading order of the rows that no staged part settles, for a run's attempt. datasource: of Ray
-    Data, which reads in that order. sample: where a few rows are kept that went through the steps. bytes_stay: columns
-    of bytes are published; a table's are, the contents of files are not. seed: of Ray Data's own shuffle of rows, None
-    without it. steps: the preprocessing, None without any.
+    `plan_read` writes the reading order of the rows that no staged part settles, for a run's attempt. `datasource` is
+    Ray Data's, and reads in that order. `sample` is the place of a few rows that passed the steps. `bytes_stay` is True
+    if columns of bytes are published, as for tables; the contents of files are not. `seed` is that of Ray Data's own
+    shuffle of rows, or None. `steps` is the preprocessing, or None.
     """
 
     plan_read: Callable[[Run], Any]
-    datasource: Callable[..., Any]  # given `run`
+    datasource: Callable[..., Any]  # takes `run`
     read: Read
     sample: Location
     bytes_stay: bool
@@ -38,11 +38,11 @@ class Stream:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What a few rows show of those behind the models.
+    """Facts that a few sample rows show about the output of the models.
 
-    columns: None where the rows do not show them. seconds_per_row: the workers' time; None where it was not measured.
-    bytes_per_row: of a source row, in memory; 0 without rows. failed: what is said of a model that failed for every row
-    that it was tried on, and these rows, settled.
+    `columns` is None if the rows do not show them. `seconds_per_row` is the workers' time; None if it was not measured.
+    `bytes_per_row` is the size of a source row in memory; 0 without rows. `failed` has the message of a model that
+    failed for each of its sample rows, and these rows, settled.
     """
 
     columns: pa.Schema | None = None
@@ -53,11 +53,11 @@ class Sampled:
 
 @dataclass
 class Streamed:
-    """What came of a stream.
+    """The result of a stream.
 
-    seconds: that it took. first_seconds, first_rows: until the first rows were through the models, and how many; 0 if
-    none came. write_seconds: that staging took, of all writers together. columns: as `Sampled` has them. warnings: for
-    the receipt.
+    `seconds` is its duration. `first_seconds` and `first_rows` are the time until the first rows had passed the models,
+    and their number; 0 if there were none. `write_seconds` is the time for staging of all writers together. `columns`
+    are those of `Sampled`. `warnings` are for the receipt.
     """
 
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""A local file that is written whole or not at all: filled under another name, and then renamed."""
+"""Atomic writes of local files: each file is filled under another name and then renamed."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def temporary_file(path: str) -> Iterator[BinaryIO]:
-    """A new file beside `path`, open for writing; gone afterwards, whatever happens."""
+    """Open a new file beside `path` for writing. Remove it afterwards, also after an error."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
@@ -21,6 +21,6 @@ def temporary_file(path: str) -> Iterator[BinaryIO]:
 
 
 def put_on_disk(file: BinaryIO) -> None:
-    """Puts what was written on the disk."""
+    """Flush the file and write it to the disk."""
     file.flush()
     os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Errors of storage in words: what could not be done where, and what helps."""
+"""Storage errors as messages: the operation, the place, and what helps."""
 
 import contextlib
 import shutil
@@ -11,9 +11,9 @@ from overnight.tasks.storage.transient_errors import is_forbidden, is_full, is_p
 
 @contextlib.contextmanager
 def worded(verb: str, place: object, local_path: str = "") -> Iterator[None]:
-    """Raises `StorageRefused` or `StorageFailed` for errors about which a person or a new attempt can do something.
+    """Raise `StorageRefused` or `StorageFailed` if a user or a new attempt can solve the error.
 
-    Others pass as they are. `local_path`: where the file lies, if it lies on a disk.
+    Other errors pass unchanged. `local_path` is the path of the file if it is on a disk.
     """
     try:
         yield
@@ -27,7 +27,7 @@ def worded(verb: str, place: object, local_path: str = "") -> Iterator[None]:
             ) from error
         if is_forbidden(error):
             raise StorageRefused(
-                f"no permission to {verb} {place}: {error}. Nothing was published. Allow it to the user or the "
+                f"no permission to {verb} {place}: {error}. Nothing was published. Grant it to the user or the "
                 "credentials that the job runs with, then run again."
             ) from error
         if is_passing(error):
@@ -39,7 +39,7 @@ def worded(verb: str, place: object, local_path: str = "") -> Iterator[None]:
 
 
 def _free(path: str) -> str:
-    """What the disk has left, told by the nearest directory that exists."""
+    """Return a phrase with the free bytes of the disk, measured at the nearest directory that exists."""
     if not path:
         return ""
     place = Path(path).absolute()

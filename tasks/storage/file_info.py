@@ -1,4 +1,4 @@
-"""A file as a listing tells of it, on any storage: full name, size, version, when it changed."""
+"""The facts about a file that a listing returns, on any storage: full name, size, version, time of change."""
 
 import contextlib
 from datetime import datetime
@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 
 class ObjectChanged(OSError):
-    """The store holds another version of the object than the one to read."""
+    """The store has another version of the object than the one to read."""
 
 
 class Entry(NamedTuple):
-    """A file by its full name in its filesystem, size in bytes, version, and `changed_at` as `storage.File` has it.
+    """A file by its full name in its filesystem, size in bytes, version, and `changed_at` as in `storage.File`.
 
-    no_file: what lies there instead of a file that can be read; empty where one does.
+    `no_file` names what is there instead of a readable file; it is empty for a file.
     """
 
     name: str
@@ -23,13 +23,13 @@ class Entry(NamedTuple):
 
 
 def entry_of(name: str, info: dict[str, Any]) -> Entry:
-    """Of an entry as fsspec, or S3 itself, gives it."""
-    no_file = "" if info.get("size") is not None else "file whose length the server does not tell"
+    """Return the `Entry` for an entry from fsspec or S3."""
+    no_file = "" if info.get("size") is not None else "file whose length the server does not report"
     return Entry(name, int(info.get("size") or 0), version_of(info), changed_at(info), no_file)
 
 
 def is_text(name: str) -> bool:
-    """Whether a name can be written as UTF-8; Python keeps other bytes as lone surrogates."""
+    """Return True if the name can be written as UTF-8; Python keeps other bytes as lone surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -38,19 +38,22 @@ def is_text(name: str) -> bool:
 
 
 def version_of(info: dict[str, Any]) -> str:
-    """What tells a file from another under its name, by its entry: its ETag, its hash, or when it changed."""
+    """Return the version from a file's entry: its ETag, its hash, or its time of change."""
     version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or info.get("blob_id") or _modified(info)
     return str(version).strip('"')
 
 
 def changed_at(info: dict[str, Any]) -> float | None:
-    """When a file of a listing came or was changed. Locally the later of both: a copy may keep its original's time."""
+    """Return the time at which a listed file arrived or changed.
+
+    On a local disk it is the later of both, because a copy may keep the time of its original.
+    """
     names = ("mtime", "created") if "mtime" in info else ("LastModified", "last_modified", "updated")
     return max((seconds for name in names if (seconds := _seconds(info.get(name))) is not None), default=None)
 
 
 def _seconds(value: Any) -> float | None:
-    """Since 1970, of a time as one driver or another tells it."""
+    """Return seconds since 1970 for any of the drivers' time formats, or None."""
     with contextlib.suppress(ValueError):
         value = datetime.fromisoformat(value) if isinstance(value, str) else value
     if isinstance(value, datetime):

@@ -1,8 +1,8 @@
-"""The filesystem of a URI, by fsspec, and what differs between them.
+"""The filesystem of a URI, by fsspec, and what differs between filesystems.
 
-One library serves them all (s3fs for S3): unlike pyarrow's own filesystems it lists ETags, fetches hundreds of small
-objects at once, reads public buckets without credentials and can create an object only if it is not there. pyarrow
-reads and writes Parquet through it.
+One library serves them all (s3fs for S3). Unlike pyarrow's own filesystems, it lists ETags and fetches hundreds of
+small objects concurrently. It also reads public buckets without credentials and can create an object only if it does
+not exist. pyarrow reads and writes Parquet through it.
 """
 
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ from overnight.tasks.storage.list_s3 import s3_entries
 def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractFileSystem, str]:
     """Return the filesystem of an expanded URI, and the path in it.
 
-    Listings are not cached, because directories change meanwhile. Raise `JobError` where the protocol's driver is not
-    installed, `ValueError` for a protocol that fsspec does not know.
+    Listings are not cached, because directories change during a run. Raise `JobError` if the protocol's driver is not
+    installed, `ValueError` if fsspec does not know the protocol.
     """
     options: dict[str, Any] = {"use_listings_cache": False} | ({"anon": True} if anonymous else {})
     protocol = protocol_of(uri)
@@ -31,7 +31,7 @@ def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractF
 
         return PatientS3(**options, **({"version_aware": True} if "?versionId=" in uri else {})), strip_protocol(uri)
     try:
-        # Up to the first ::, because fsspec takes a file name with :: in it for a chain of filesystems.
+        # Up to the first ::, because fsspec parses a file name that contains :: as a chain of filesystems.
         filesystem, _ = url_to_fs(uri.partition("::")[0], **options)
     except ImportError as error:
         raise missing(getattr(error.__cause__, "name", None) or protocol, f"{protocol}://") from error
@@ -39,7 +39,7 @@ def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractF
 
 
 def protocol_of(uri: str) -> str:
-    """`s3` of `s3://bucket/name`; `file` of a plain path."""
+    """Return the protocol: `s3` for `s3://bucket/name`, `file` for a plain path."""
     return str(split_protocol(uri)[0] or "file")
 
 
@@ -52,27 +52,30 @@ def is_s3(filesystem: fsspec.AbstractFileSystem) -> bool:
 
 
 def one_request(filesystem: fsspec.AbstractFileSystem) -> dict[str, int]:
-    """Return what has s3fs read a file with one request: it asks for the size first, to read a large one in pieces."""
+    """Return the options with which s3fs reads a file in one request.
+
+    By default it first requests the size, to read a large file in pieces.
+    """
     return {"max_concurrency": 1} if is_s3(filesystem) else {}
 
 
 def entries(filesystem: fsspec.AbstractFileSystem, root: str) -> Iterator[Entry]:
-    """What lies below `root` in the order of full names, or `root` itself where that is a file."""
+    """Yield the entries below `root` in the order of full names, or `root` itself if it is a file."""
     if isinstance(filesystem, LocalFileSystem):
         return local_entries(root)
     if is_s3(filesystem) and not _is_unordered(root):
         return s3_entries(filesystem, root)
     found = filesystem.find(root, detail=True)
-    if not isinstance(found, dict):  # of a file, Azure's driver (adlfs 2026.8) gives but a list of its name
+    if not isinstance(found, dict):  # for a file, Azure's driver (adlfs 2026.8) returns only a list with its name
         found = {name: filesystem.info(name) for name in found}
     return (entry_of(name, _with_size(filesystem, name, info)) for name, info in sorted(found.items()))
 
 
 def _with_size(filesystem: fsspec.AbstractFileSystem, name: str, info: dict[str, Any]) -> dict[str, Any]:
-    """An entry with its size, for which a web server has to be asked apart."""
+    """Return an entry with its size. A web server needs a separate request for it."""
     return info if info.get("size") is not None else info | filesystem.info(name)
 
 
 def _is_unordered(root: str) -> bool:
-    """Whether it is a directory bucket (S3 Express One Zone), the one kind that S3 does not list in order."""
+    """Return True for a directory bucket (S3 Express One Zone), the one kind that S3 does not list in order."""
     return root.split("/", 1)[0].endswith("--x-s3")

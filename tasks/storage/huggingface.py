@@ -1,7 +1,7 @@
-"""Hugging Face's hub as a filesystem, `hf://`: the files of a repository, read at the commit that was listed.
+"""The Hugging Face Hub as a filesystem, `hf://`: the files of a repository, read at the commit that was listed.
 
-Its driver (huggingface_hub 2.4) keeps what it has listed, and reads what lies under a name by now. A commit never
-changes, so both are right again where the path names one.
+Its driver (huggingface_hub 2.4) caches its listings, but reads the current content of a name. A commit never changes,
+so both agree if the path names one.
 """
 
 from typing import Any
@@ -14,9 +14,9 @@ def is_hub(filesystem: fsspec.AbstractFileSystem) -> bool:
 
 
 def at_commit(filesystem: Any, path: str) -> str:
-    """The path, with the commit that its branch is at now; as it is below `buckets/`, which have none.
+    """Return the path with the current commit of its branch; paths below `buckets/` have no commit and stay unchanged.
 
-    Raises `FileNotFoundError` for a repository or branch that is not there, or not for us.
+    Raise `FileNotFoundError` if the repository or branch does not exist or this user may not read it.
     """
     from huggingface_hub import HfApi
 

@@ -1,9 +1,9 @@
-"""The files below a local folder, in the order of their paths, without holding more than a folder's names.
+"""The files below a local folder, in the order of their paths. Memory holds the names of one folder at a time.
 
-They are sorted in Arrow, where ten million names are 300 MB; as Python strings they would be three times that.
+The names are sorted in Arrow: ten million names take 300 MB, and as Python strings three times that.
 
-Links are followed. A folder is walked under its own name, and besides once by way of links, the first that leads to it;
-a folder that is met again inside itself is a loop, and is not walked again.
+Links are followed. A folder is listed under its own name, and once more under the first link to it. A folder inside
+itself is a loop and is not listed again.
 """
 
 import errno
@@ -24,14 +24,17 @@ NO_PERMISSION = "no permission to look"
 
 
 class _Folder(NamedTuple):
-    """What tells a folder from every other of the machine."""
+    """The numbers that identify a folder on this machine."""
 
     device: int
     number: int
 
 
 def local_entries(root: str) -> Iterator[Entry]:
-    """What lies below the folder `root`, or `root` itself where that is a file; nothing where there is none."""
+    """Yield the entries below the folder `root`, or `root` itself if it is a file.
+
+    Yield nothing if it does not exist.
+    """
     try:
         found = os.stat(root)
     except FileNotFoundError:
@@ -45,7 +48,11 @@ def local_entries(root: str) -> Iterator[Entry]:
 def _below(
     folder: str, found: os.stat_result, above: tuple[_Folder, ...], followed: set[_Folder], is_linked: bool = False
 ) -> Iterator[Entry]:
-    """`found`: of the folder; `above`: those that it lies in; `followed`: those that links have led to so far."""
+    """Yield the entries below one folder.
+
+    `found` is the folder's stat result, `above` are its parent folders, and `followed` are the folders that links have
+    led to so far.
+    """
     here = _Folder(found.st_dev, found.st_ino)
     if here in above:
         yield _passed(folder, "loop of links")
@@ -57,7 +64,7 @@ def _below(
         followed.add(here)
     try:
         names = _sorted_names(folder)
-    except (FileNotFoundError, NotADirectoryError):  # gone since its own folder was looked into
+    except (FileNotFoundError, NotADirectoryError):  # removed after its parent folder was listed
         return
     except PermissionError:
         yield _passed(folder, NO_PERMISSION)
@@ -77,20 +84,20 @@ def _below(
 
 
 def _entry(path: str) -> Iterator[Entry]:
-    """A file, with size and version of what a link leads to; nothing if it is gone by now."""
+    """Yield a file, with size and version of the link's target. Yield nothing if it is gone."""
     try:
         itself = os.lstat(path)
         info = info_of(os.stat(path) if stat.S_ISLNK(itself.st_mode) else itself)
     except OSError as error:
         yield from _unreachable(path, error)
         return
-    came = max(info["created"], itself.st_ctime)  # the link may be newer than what it leads to
+    came = max(info["created"], itself.st_ctime)  # the link may be newer than its target
     entry = entry_of(path, info | {"created": came})
     yield entry if info["type"] == "file" else entry._replace(no_file=info["type"])
 
 
 def _unreachable(path: str, error: OSError) -> Iterator[Entry]:
-    """Of what cannot be looked at, but is there. Raises what is no answer about this path alone."""
+    """Yield an entry for a path that exists but cannot be read. Raise errors that are not about this path alone."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         if os.path.islink(path):
             yield _passed(path, "link to nothing")
@@ -107,7 +114,7 @@ def _passed(path: str, reason: str) -> Entry:
 
 
 def _sorted_names(folder: str) -> Iterator[str]:
-    """The names in a folder, those of folders with a slash behind them: so a walk meets whole paths in their order."""
+    """Yield the names in a folder in order. A folder's name ends with a slash, so that whole paths come in order."""
     with os.scandir(folder) as found:
         names = (entry.name + "/" if _is_folder(entry) else entry.name for entry in found)
         chunks = [
@@ -124,7 +131,7 @@ def _in_order(names: pa.Array) -> Iterator[str]:
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
-    """Also behind a link; not where a link leads nowhere."""
+    """Return True for a folder and for a link to one. A broken link is not a folder."""
     try:
         return entry.is_dir()
     except OSError:

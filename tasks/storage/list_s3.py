@@ -1,11 +1,11 @@
-"""The objects below a prefix of S3, in the order of their keys, while several ranges of keys are listed at a time.
+"""The objects below a prefix of S3, in the order of their keys. Several ranges of keys are listed concurrently.
 
-S3 answers a thousand keys a request, in order, and one listing waits for each answer. If one request does not do, the
-folders below cut the keys into ranges, which threads list side by side, ahead of the reader, but not far. Ranges follow
-each other, so the objects need no sorting. A range is as many folders as hold about `KEYS_A_RANGE` keys, by what was
-listed before: small folders do not cost a request each.
+S3 returns a thousand keys per request, in order, so one listing is a chain of requests. If one request is not enough,
+the subfolders cut the keys into ranges. Threads list the ranges side by side, a limited number of pages ahead of the
+reader. Ranges follow each other, so the objects need no sorting. A range covers the number of folders that hold about
+`KEYS_A_RANGE` keys, by the count so far: small folders do not cost one request each.
 
-Objects that all lie in one folder have nothing to cut them at: one request follows another.
+If all objects are in one folder, there is nowhere to cut: one request follows another.
 """
 
 from collections import deque
@@ -22,15 +22,16 @@ from overnight.tasks.storage import s3_bucket
 from overnight.tasks.storage.file_info import Entry, entry_of
 
 RANGES_AT_ONCE = 8
-PAGES_AHEAD = 24  # of a range; an object is about 400 bytes here, so 8 x 24 pages are 80 MB at most
+PAGES_AHEAD = 24  # per range; an object takes about 400 bytes here, so 8 x 24 pages are 80 MB at most
 KEYS_A_RANGE, FOLDERS_A_RANGE = 8_000, 250
-FEW, DEEPEST = 8, 3  # folders that are looked into for more of them, and how often
+FEW, DEEPEST = 8, 3  # the number of folders below which subfolders are listed, and the depth limit
 
 
 def s3_entries(filesystem: Any, root: str) -> Iterator[Entry]:
-    """Yield what lies below `root`, which is `bucket/prefix`, or the object `root` itself if nothing does.
+    """Yield the entries below `root`, which is `bucket/prefix`, or the object `root` itself if there are none.
 
-    Raise as s3fs's own listing, `StorageFailed`, and `InputError` for a store that does not list in the order of keys.
+    Raise the errors of s3fs's own listing, `StorageFailed`, and `InputError` if a store does not list in the order of
+    keys.
     """
     bucket, key, _ = filesystem.split_path(root)
     last = ""
@@ -46,7 +47,7 @@ def s3_entries(filesystem: Any, root: str) -> Iterator[Entry]:
 
 @dataclass
 class _Range:
-    """The keys after `after` and up to `last`, or to the end if that is empty."""
+    """The keys after `after` and up to `last`, or to the end if `last` is empty."""
 
     after: str
     last: str
@@ -54,7 +55,7 @@ class _Range:
     pages: Queue[list[Entry] | Exception | None] = field(default_factory=lambda: Queue(PAGES_AHEAD))
 
     def entries(self) -> Iterator[Entry]:
-        """Yield what a thread lists, as it comes. Raise what ended the listing."""
+        """Yield the entries that a thread lists. Raise the exception that ended the listing."""
         while (page := self.pages.get()) is not None:
             if isinstance(page, Exception):
                 raise page
@@ -74,7 +75,7 @@ class _Listing:
         first = next(pages, [])
         yield from first
         if len(first) < s3_bucket.KEYS_A_PAGE:
-            for page in pages:  # a store may answer with less than a page, and have more
+            for page in pages:  # a store may return less than a page and still have more
                 yield from page
             return
         waiting: deque[_Range] = deque()
@@ -104,7 +105,10 @@ class _Listing:
         yield _Range(after, "", folders)
 
     def _cuts(self, prefix: str, after: str, depth: int) -> Iterator[str]:
-        """Yield what lies just before each folder below `prefix`, and below those if there are few."""
+        """Yield the key just before each folder below `prefix`.
+
+        If there are few folders, also cut at their subfolders.
+        """
         for answer in self.bucket.answers(prefix, after, Delimiter="/"):
             below = [found["Prefix"] for found in answer.get("CommonPrefixes", [])]
             is_looked_into = depth and len(below) <= FEW and not answer.get("IsTruncated")
@@ -121,7 +125,7 @@ class _Listing:
         return min(FOLDERS_A_RANGE, KEYS_A_RANGE * self.folders_done // max(self.keys_done, 1))
 
     def _list(self, piece: _Range) -> None:
-        """Put the range's pages, and None or what ended it, into its queue."""
+        """Put the range's pages on its queue, then None or the exception that ended the listing."""
         try:
             for page in self.bucket.pages(self.prefix, piece.after):
                 inside = [entry for entry in page if not piece.last or self.bucket.key(entry) <= piece.last]
@@ -135,7 +139,7 @@ class _Listing:
             self._put(piece, error)
 
     def _put(self, piece: _Range, page: list[Entry] | Exception | None) -> None:
-        """Wait for room, until the listing is over."""
+        """Wait for room in the queue until the listing is over."""
         while not self.is_over.is_set():
             with suppress(Full):
                 piece.pages.put(page, timeout=1)

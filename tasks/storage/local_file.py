@@ -1,6 +1,9 @@
-"""A local file behind its links: what it is, and how it is opened without ever waiting for something that is no file.
+"""A local file after its links are resolved:
 
-A FIFO waits for its writer, and a device may have no end: neither is opened, also where it takes a file's place late.
+its kind, and how to open it without waiting for something that is not a file.
+
+A FIFO waits for its writer, and a device may have no end. Neither is opened, even if it replaces a file just before the
+opening.
 """
 
 import os
@@ -20,12 +23,12 @@ _KINDS = {
 
 
 def local_info(path: str) -> dict[str, Any]:
-    """An entry as fsspec gives it, all of it of what a link leads to. Raises `OSError`."""
+    """Return an entry in fsspec's form, with all values from the link's target. Raise `OSError`."""
     return info_of(os.stat(path))
 
 
 def info_of(found: os.stat_result) -> dict[str, Any]:
-    """An entry as fsspec gives it; its `type` is `file` or what else there is."""
+    """Return an entry in fsspec's form; its `type` is `file` or another kind."""
     return {
         "type": _kind(found),
         "size": found.st_size,
@@ -35,9 +38,10 @@ def info_of(found: os.stat_result) -> dict[str, Any]:
 
 
 def open_regular(path: str) -> BinaryIO:
-    """Opens a file for reading. Raises `RowError` for what is none, `OSError` for what cannot be opened."""
+    """Open a file for reading. Raise `RowError` for anything but a regular file, `OSError` if it cannot be opened."""
     refuse_others(_kind(os.stat(path)))
-    # Between the look and the opening something else may take its place: so it does not wait, and is looked at again.
+    # Something else may replace the file between check and opening. So opening does not wait, and the kind is checked
+    # again.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         refuse_others(_kind(os.fstat(descriptor)))
@@ -48,7 +52,7 @@ def open_regular(path: str) -> BinaryIO:
 
 
 def refuse_others(kind: str) -> None:
-    """Raises `RowError` for the `type` of what is no regular file, as `local_info` tells it."""
+    """Raise `RowError` if the `type` from `local_info` is not a regular file."""
     if kind != "file":
         raise RowError(f"expected a file, found a {kind}")
 

@@ -1,10 +1,10 @@
-"""Places on any filesystem, by URI: local, `file://`, `s3://`, `gs://`, `abfs://`; `hf://` to read from.
+"""Places on any filesystem, by URI: local, `file://`, `s3://`, `gs://`, `abfs://`; `hf://` only for reading.
 
-A `Location` is kept as it was written in the job file. `{partition}` and `${ENV_VAR}` are expanded only when it is
-used, so neither a secret nor a machine's path is stored with it.
+A `Location` keeps the text of the job file. `{partition}` and `${ENV_VAR}` are expanded only on use, so neither a
+secret nor a machine's path is stored with it.
 
-S3 that is gone for a while is waited for (`s3_retries.py`); other stores as their own libraries do. What outlasts that
-is a `StorageFailed`; no permission and no space are a `StorageRefused` at once.
+If S3 is unavailable for a while, requests are retried (`s3_retries.py`); other stores use the retries of their own
+libraries. A longer outage raises `StorageFailed`; missing permission or space raises `StorageRefused` without retries.
 """
 
 import contextlib
@@ -32,9 +32,9 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 @dataclass(frozen=True)
 class File:
-    """A file found by a listing: its path below the listed directory, size in bytes, and ETag or modification time.
+    """A file from a listing: its path below the listed directory, size in bytes, and ETag or modification time.
 
-    `changed_at`: when it came or was changed, in seconds since 1970; None where the listing does not say.
+    `changed_at` is the time at which it arrived or changed, in seconds since 1970; None if the listing has no time.
     """
 
     path: str
@@ -45,7 +45,10 @@ class File:
 
 
 def expand(template: str, partition: str = "all") -> str:
-    """`template` with `{partition}` and `${ENV_VAR}` filled in. Raises `JobError` for a variable that is not set."""
+    """Return `template` with `{partition}` and `${ENV_VAR}` filled in.
+
+    Raise `JobError` for a variable that is not set.
+    """
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1)
@@ -72,7 +75,7 @@ class Location:
 
     @property
     def uri(self) -> str:
-        """The expanded URI, or a plain path for local files."""
+        """Return the expanded URI, or a plain path for local files."""
         return expand(self.template, self.partition)
 
     @property
@@ -84,21 +87,21 @@ class Location:
         return self.template.rstrip("/").rsplit("/", 1)[-1]
 
     def open_filesystem(self) -> tuple[fsspec.AbstractFileSystem, str]:
-        """The filesystem and the path in it. Raises `JobError` for a scheme that is not installed."""
+        """Return the filesystem and the path in it. Raise `JobError` for a scheme whose driver is not installed."""
         try:
             return open_filesystem(self.uri, self.anonymous)
         except ValueError as error:
             raise JobError(f"{self}: no such filesystem here: {error}") from error
 
     def files(self, extensions: tuple[str, ...] = ()) -> Iterator[File]:
-        """Files below, sorted by path; links are followed.
+        """Yield the files below, sorted by path; links are followed.
 
-        Names that begin with `_` or `.` or are no UTF-8, other extensions, and what is no regular file are passed over,
-        which `passed_over.counting` tells of.
+        Skipped are names that begin with `_` or `.` or are not UTF-8, other extensions, and everything but regular
+        files. `skipped_files.counting` counts them.
 
-        A location that is itself a file is that one file. Raises `FileNotFoundError` for a local directory or a bucket
-        that does not exist, `PermissionError` for one that may not be read. They come while they are listed, on disks
-        and from S3; other stores list all of them first. Those on Hugging Face's hub are of one commit.
+        If the location is itself a file, yield that one file. Raise `FileNotFoundError` for a local directory or a
+        bucket that does not exist, `PermissionError` for one that may not be read. On disks and S3, files are yielded
+        while the listing goes on; other stores list all of them first. Files on the Hugging Face Hub are of one commit.
         """
         filesystem, root = self.open_filesystem()
         if is_local(filesystem) and not filesystem.exists(root):
@@ -111,16 +114,16 @@ class Location:
             is_empty = False
             path = entry.name[len(root) :].lstrip("/") or entry.name.rsplit("/", 1)[-1]
             if entry.name.endswith("/"):
-                continue  # it stands for a directory on object stores
+                continue  # such a name represents a directory on object stores
             if reason := reason_to_skip(path, entry, extensions):
                 pass_over(reason, path)
                 continue
             yield File(path, scheme + entry.name, entry.size, entry.version, entry.changed_at)
         if is_empty and not is_local(filesystem) and not is_hub(filesystem):
-            filesystem.ls(root.split("/", 1)[0])  # a bucket that is missing or forbidden says so
+            filesystem.ls(root.split("/", 1)[0])  # raises if the bucket is missing or forbidden
 
     def names(self) -> list[str]:
-        """Names of the entries directly below, sorted; none if there is no such directory."""
+        """Return the sorted names of the entries directly below; an empty list if there is no such directory."""
         filesystem, path = self.open_filesystem()
         try:
             with worded("list", self):
@@ -134,16 +137,19 @@ class Location:
             return bool(filesystem.exists(path))
 
     def read_bytes(self) -> bytes:
-        """Raises `FileNotFoundError`."""
+        """Return the whole content. Raise `FileNotFoundError`."""
         filesystem, path = self.open_filesystem()
         with worded("read", self):
             return bytes(filesystem.cat_file(path, **one_request(filesystem)))
 
     def read_each(self, names: Sequence[str]) -> dict[str, bytes]:
-        """The files of these names below, many at a time where the store can; those that are not there are left out."""
+        """Return the content of each of the named files below that exists.
+
+        Stores that can do so read many concurrently.
+        """
         filesystem, root = self.open_filesystem()
         paths = [f"{root.rstrip('/')}/{name}" for name in names]
-        # Not `cat`, to which a path with [ or * in it is a pattern.
+        # Not `cat`: it treats a path with [ or * in it as a pattern.
         found = filesystem.cat_ranges(paths, None, None, on_error="return", **one_request(filesystem)) if paths else []
         contents = {}
         for name, content in zip(names, found, strict=True):
@@ -156,22 +162,22 @@ class Location:
         return contents
 
     def read_tail(self, count: int) -> bytes:
-        """The last `count` bytes, or all where there are fewer. Raises `FileNotFoundError`. One request to S3."""
+        """Return the last `count` bytes, or all if there are fewer. S3 needs one request. Raise `FileNotFoundError`."""
         filesystem, path = self.open_filesystem()
         with worded("read", self):
             if is_local(filesystem) or is_s3(filesystem):
                 return bytes(filesystem.cat_file(path, start=-count))
-            # Azure's driver (adlfs 2026.8) takes no bytes from the end.
+            # Azure's driver (adlfs 2026.8) cannot read bytes from the end.
             return bytes(filesystem.cat_file(path, start=max(filesystem.size(path) - count, 0)))
 
     def open(self) -> Any:
-        """A seekable binary file for reading."""
+        """Open the file for reading: binary and seekable."""
         filesystem, path = self.open_filesystem()
         with worded("read", self):
             return filesystem.open(path, "rb")
 
     def write_bytes(self, data: bytes) -> None:
-        """Whole or not at all: a rename on local disks, one put on object stores."""
+        """Write the file whole or not at all: by a rename on local disks, by one put on object stores."""
         filesystem, path = self.open_filesystem()
         with worded("write", self, path if is_local(filesystem) else ""):
             if is_local(filesystem):
@@ -182,15 +188,16 @@ class Location:
                 return
             try:
                 filesystem.pipe_file(path, data)
-            except FileNotFoundError:  # a large upload whose last answer was lost is done, and then unknown
+            # if the last response of a large upload was lost, the upload is complete and no longer known
+            except FileNotFoundError:
                 filesystem.pipe_file(path, data)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[BinaryIO]:
-        """A file to fill piece by piece, which takes this place whole when the body ends well, and else leaves nothing.
+        """Open a file to fill piece by piece. It takes this place if the body succeeds; otherwise nothing remains.
 
-        For an object store it lies in the folder for temporary files until then. What the body raises passes as it is,
-        but for a full disk.
+        For an object store, the file is in the folder for temporary files until then. An exception of the body passes
+        unchanged, except for a full disk.
         """
         filesystem, path = self.open_filesystem()
         local_path = path if is_local(filesystem) else os.path.join(tempfile.gettempdir(), "overnight")
@@ -210,10 +217,10 @@ class Location:
                     filesystem.put_file(temporary.name, path)
 
     def create(self, data: bytes) -> None:
-        """Writes a file whole, if it is not there. Raises `FileExistsError`, for all but one of those who try.
+        """Write a whole file if it does not exist. Raise `FileExistsError` for all but one of concurrent callers.
 
-        `data` has to be like no other's: on object stores it tells whether the file there is this one. A request whose
-        answer was lost is sent again, by the HTTP library too, and then finds its own file.
+        `data` must be unique: on object stores it identifies the writer of the existing file. If a response was lost,
+        the HTTP library also sends the request again, and then finds its own file.
         """
         filesystem, path = self.open_filesystem()
         with worded("write", self, path if is_local(filesystem) else ""):
@@ -226,7 +233,8 @@ class Location:
             try:
                 filesystem.pipe_file(path, data, mode="create")
             except OSError as error:
-                # s3fs looks for the name of the condition, which AWS gives and others do not (ministack, for one).
+                # s3fs looks for the name of the condition, which AWS returns and other servers do not (for example
+                # ministack).
                 if not isinstance(error, FileExistsError) and status_of(error) != 412:
                     raise
                 with contextlib.suppress(FileNotFoundError):
@@ -235,10 +243,10 @@ class Location:
                 raise FileExistsError(f"{self} is there") from error
 
     def remove(self) -> None:
-        """Removes a file, or a directory with all below it; nothing happens if it is not there."""
+        """Remove a file, or a directory with everything below it. Do nothing if it does not exist."""
         filesystem, path = self.open_filesystem()
         with worded("remove", self):
-            if not is_local(filesystem) and has_magic(path):  # to `rm` it is a pattern
+            if not is_local(filesystem) and has_magic(path):  # `rm` treats it as a pattern
                 for found in filesystem.find(path):
                     filesystem.rm_file(found)
             elif filesystem.exists(path):

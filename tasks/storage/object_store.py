@@ -1,4 +1,4 @@
-"""How libraries on Rust's object_store (deltalake, Lance) are told of a place, and of what they cannot find out."""
+"""URIs and options for libraries on Rust's object_store (deltalake, Lance)."""
 
 import os
 
@@ -12,7 +12,7 @@ def object_store_uri(place: Location) -> str:
 
 
 def storage_options(anonymous: bool = False) -> dict[str, str]:
-    """They read credentials and region from the environment; what they do not find by themselves is told here."""
+    """Return options that object_store does not read from the environment itself."""
     options = {"aws_skip_signature": "true", "google_skip_signature": "true"} if anonymous else {}
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if endpoint:

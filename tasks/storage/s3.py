@@ -1,6 +1,6 @@
-"""S3 as a filesystem: s3fs as it comes, with a session that waits for S3 (`s3_retries.py`).
+"""S3 as a filesystem: unchanged s3fs, with a session that retries requests (`s3_retries.py`).
 
-Listings, and reads of one version, go by `bucket`: there obstore does what it can (`s3_bucket.py`).
+Listings, and reads of one version, go through `bucket`: obstore does them if it can (`s3_bucket.py`).
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ class PatientS3(S3FileSystem):
         return self._buckets.setdefault(name, Bucket(self, name))
 
     def ask_for_credentials(self) -> dict[str, str | None]:
-        """Return the credentials as they are now, in obstore's words: those of the settings, or botocore's."""
+        """Return the current credentials under obstore's names: those of the settings, or botocore's."""
 
         async def ask() -> Any:
             return await (await self.session.get_credentials()).get_frozen_credentials()

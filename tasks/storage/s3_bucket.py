@@ -1,7 +1,7 @@
-"""A bucket of S3: its keys are listed, and versions of its objects are read, by obstore; s3fs does what obstore cannot.
+"""A bucket of S3. obstore lists its keys and reads versions of its objects; s3fs does what obstore cannot.
 
-s3fs takes the keys for which obstore has no path (`a//b`, `a/../b`, a control character), follows redirects, and puts
-errors into Python's classes. obstore is waited for once it has answered: an address may be one that only s3fs reaches.
+s3fs handles the keys for which obstore has no path (`a//b`, `a/../b`, a control character), follows redirects, and maps
+errors to Python's classes. obstore's retries are used only after its first success: some addresses only s3fs can reach.
 """
 
 import functools
@@ -20,8 +20,8 @@ from overnight.tasks.storage.file_info import Entry, ObjectChanged, entry_of, ve
 from overnight.tasks.storage.s3_retries import retry_timeout_seconds, say
 from overnight.tasks.storage.s3_store import is_usable, open_store, raise_known, waiting_told, words
 
-KEYS_A_PAGE = 1000  # S3 gives no more
-REST_SECONDS = 30.0  # s3fs takes over, after a failure of obstore's that s3fs does not have
+KEYS_A_PAGE = 1000  # S3's maximum
+REST_SECONDS = 30.0  # s3fs takes over for this time if obstore fails and s3fs does not
 
 
 class Bucket:
@@ -32,9 +32,10 @@ class Bucket:
         self._has_answered, self._rests_until = False, 0.0
 
     def get(self, key: str, etag: str = "", first: int = 0, stop: int | None = None) -> bytes:
-        """Return the bytes from `first` to `stop`, or to the end, of the version `etag`, or of any if that is empty.
+        """Return the bytes from `first` to `stop`, or to the end.
 
-        Raise `ObjectChanged`, `FileNotFoundError`, `PermissionError`, `StorageFailed`, or what s3fs raises.
+        They are of the version `etag`, or of any version if that is empty. Raise `ObjectChanged`, `FileNotFoundError`,
+        `PermissionError`, `StorageFailed`, or the errors of s3fs.
         """
         failure, started = None, time.monotonic()
         if self._may_ask():
@@ -50,9 +51,9 @@ class Bucket:
         return found
 
     def pages(self, prefix: str, after: str = "") -> Iterator[list[Entry]]:
-        """Yield what lies below `prefix`, in the order of keys, from after `after` on.
+        """Yield the entries below `prefix`, in the order of keys, from after `after` on.
 
-        `prefix` is empty or ends with a slash. Raise `StorageFailed`, or what s3fs raises.
+        `prefix` is empty or ends with a slash. Raise `StorageFailed`, or the errors of s3fs.
         """
         can_list = self._can_list(prefix)
         while True:
@@ -76,7 +77,7 @@ class Bucket:
                 return
 
     def answers(self, prefix: str, after: str = "", **arguments: Any) -> Iterator[dict[str, Any]]:
-        """Yield s3fs's answers to the requests of a listing, one page after another."""
+        """Yield s3fs's responses to the requests of a listing, one page after another."""
         about = {"Bucket": self._name, "Prefix": prefix, "MaxKeys": KEYS_A_PAGE, **self._filesystem.req_kw, **arguments}
         start = {"StartAfter": after} if after else {}
         while True:
@@ -87,14 +88,14 @@ class Bucket:
             start = {"ContinuationToken": answer["NextContinuationToken"]}
 
     def entries(self, answer: dict[str, Any]) -> list[Entry]:
-        """Return the objects of an answer."""
+        """Return the objects of a response."""
         return [
             entry_of(f"{self._name}/{info['Key']}", {"size": info["Size"], **info})
             for info in answer.get("Contents", [])
         ]
 
     def key(self, entry: Entry) -> str:
-        """Return the entry's name without that of the bucket."""
+        """Return the entry's name without the bucket's name."""
         return entry.name[len(self._name) + 1 :]
 
     @property
@@ -110,11 +111,14 @@ class Bucket:
         return open_store(self._filesystem, self._name, retry_timeout_seconds())
 
     def _may_ask(self) -> bool:
-        is_payer = bool(self._filesystem.req_kw)  # s3fs knows what to send then
+        is_payer = bool(self._filesystem.req_kw)  # then s3fs knows the headers to send
         return is_usable() and not is_payer and time.monotonic() >= self._rests_until
 
     def _can_list(self, prefix: str) -> bool:
-        """Return whether obstore tells the keys below: it drops slashes at the beginning of keys and prefixes."""
+        """Return True if obstore lists the keys below correctly:
+
+        it drops slashes at the beginning of keys and prefixes.
+        """
         if not prefix:
             return not next(self.answers("/")).get("Contents")
         return "//" not in prefix and not prefix.startswith("/")
@@ -140,10 +144,10 @@ class Bucket:
                 after = self.key(page[-1])
 
     def _with_slashes(self, page: list[Entry], prefix: str, after: str) -> list[Entry]:
-        """Return the page with the slashes at the end of keys that stand for folders: obstore drops them.
+        """Return the page with the slashes at the end of keys that represent folders: obstore drops them.
 
-        Such an object is empty, or out of order, or followed by what is in the folder: S3 is asked again about a page
-        that has one. An object that is none of these is found missing when it is read.
+        Such an object is empty, or out of order, or precedes the folder's content. s3fs lists a page again if it
+        contains one. If a key has none of these signs, reading it later finds it missing.
         """
         keys_in_order = pairwise([after, *map(self.key, page)])
         if all(entry.size for entry in page) and all(a < b and not b.startswith(f"{a}/") for a, b in keys_in_order):
@@ -168,14 +172,14 @@ class Bucket:
         return Entry(name, info["size"], info["e_tag"].strip('"'), info["last_modified"].timestamp())
 
     def _rest_after(self, failure: Exception | None) -> None:
-        """Leave the bucket to s3fs for a while: it could do what obstore could not, and not for the key's sake."""
+        """Use s3fs for this bucket for a while if obstore failed where s3fs did not, and the key was not the reason."""
         if failure and not isinstance(failure, ValueError | InvalidPathError):
             self._rests_until = time.monotonic() + REST_SECONDS
             say(f"s3fs reads from {self._name} for {REST_SECONDS:.0f} s, and takes more CPU time: {words(failure)}")
 
 
 def just_before(folder: str) -> str:
-    """Return what sorts after all keys before `folder`, which ends with a slash, and is a key to obstore."""
+    """Return a key that sorts after all keys before `folder` and that obstore accepts. `folder` ends with a slash."""
     return f"{folder[:-1]}.\U0010ffff"  # "." is the character before "/"
 
 
@@ -184,13 +188,14 @@ def _get(store: S3Store, key: str, etag: str, first: int, stop: int | None) -> b
     if stop is not None:
         options["range"] = (first, stop)
     answer = obstore.get(store, key, options=options)
-    if etag and (found := (answer.meta["e_tag"] or "").strip('"')) != etag:  # from a server that does not know If-Match
+    # from a server without support for If-Match
+    if etag and (found := (answer.meta["e_tag"] or "").strip('"')) != etag:
         raise ObjectChanged(f"expected version {etag} of {key}, found {found}")
     return bytes(answer.bytes())
 
 
 def _get_by_s3fs(filesystem: Any, path: str, etag: str, first: int, stop: int | None) -> bytes:
-    """Read with s3fs, which keeps to the version that it finds on opening."""
+    """Read with s3fs, which pins the version that it finds on opening."""
     with filesystem.open(path, "rb", cache_type="none") as opened:
         if etag and (found := version_of(opened.details)) != etag:
             raise ObjectChanged(f"expected version {etag} of {path}, found {found}")

@@ -1,4 +1,4 @@
-"""Objects of S3 that are read in one version, whole or piece by piece."""
+"""S3 objects that are read in one version, whole or piece by piece."""
 
 import functools
 import io
@@ -24,7 +24,7 @@ class PinnedObject(io.RawIOBase):
         self._ahead = b""
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return `size` bytes, or all that are left. Raise as `Bucket.get`."""
+        """Return `size` bytes, or all remaining bytes. Raise the errors of `Bucket.get`."""
         left = max(self._size - self._place, 0)
         count = left if size is None or size < 0 else min(size, left)
         begin = self._place - self._first
@@ -60,7 +60,7 @@ def open_pinned(filesystem: Any, path: str, info: dict[str, Any]) -> PinnedObjec
 
 
 def read_versions(filesystem: Any, paths: Sequence[str], etags: Sequence[str]) -> list[Any]:
-    """Return whole objects of these ETags (any, if one is empty), or the error in the place of one."""
+    """Return whole objects of these ETags (any version if one is empty). A failed read returns its error instead."""
 
     def get(path: str, etag: str) -> bytes | Exception:
         bucket, key, _ = filesystem.split_path(path)
@@ -75,5 +75,5 @@ def read_versions(filesystem: Any, paths: Sequence[str], etags: Sequence[str]) -
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    """The threads of this process that ask, begun when there is something to ask for."""
+    """Return the process's threads for requests. They start at the first request."""
     return ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="get")

@@ -1,13 +1,13 @@
-"""How long S3 is waited for: a server that is gone, frozen, or asks to slow down costs time and nothing else.
+"""How long requests to S3 are retried: a server that is down, frozen or throttling costs time and nothing else.
 
-Time is what counts: `PATIENCE_SECONDS` a request from its first failure, or `OVERNIGHT_STORAGE_RETRY_SECONDS` if a
-process has that in its environment. A log line says what is waited for. obstore is given the time as a setting.
+The limit is a time: `PATIENCE_SECONDS` per request from its first failure, or `OVERNIGHT_STORAGE_RETRY_SECONDS` from
+the environment. A log line names the cause of the wait. obstore takes the time as a setting.
 
 botocore's own retries count attempts. Of 128 requests to a server that failed for 5 s, mode `standard` (16 attempts, a
 quota for all of them) lost all within 3 s. Mode `legacy` (9 attempts) lost none of 128 while a server failed for 30 s,
-but took 147 s, without a word; this file takes 37 s. So botocore is set to one attempt, and its event `needs-retry` is
-answered here, for a session that s3fs is given. botocore has no documentation of that event. This file is the only one
-that knows it, as of aiobotocore 3.10 with botocore 1.43, and `tests/tasks/storage/test_s3.py` fails if it moves.
+but took 147 s without a log line; this file takes 37 s. So botocore is set to one attempt, and this file handles its
+event `needs-retry` in the session for s3fs. botocore does not document that event. This file is the only one that uses
+it, with aiobotocore 3.10 and botocore 1.43. `tests/tasks/storage/test_s3.py` fails if the event changes.
 """
 
 import logging
@@ -37,18 +37,18 @@ _logged: deque[float] = deque(maxlen=1)
 
 
 def retry_timeout_seconds() -> float:
-    """Return how long a request is tried again. Raise `JobError` if the environment has it under its former name."""
+    """Return how long a request is retried. Raise `JobError` if the environment has the setting's former name."""
     if FORMERLY in os.environ:
         raise JobError(f"{FORMERLY} is called {RETRY_SECONDS} now: rename it in the environment.")
     return float(os.environ.get(RETRY_SECONDS) or PATIENCE_SECONDS)
 
 
 def patient_session(profile: str | None = None) -> AioSession:
-    """Return a session of which every client waits for S3. Raise `JobError` for another aiobotocore than 3.10."""
+    """Return a session whose clients retry requests to S3. Raise `JobError` for another aiobotocore than 3.10."""
     if not aiobotocore.__version__.startswith(WRITTEN_FOR):
         raise JobError(
-            f"s3://: expected aiobotocore {WRITTEN_FOR}*, found {aiobotocore.__version__}, with which it is not known "
-            "that a request to S3 is sent again. Run: pip install 'aiobotocore>=3.10,<3.11'"
+            f"s3://: expected aiobotocore {WRITTEN_FOR}*, found {aiobotocore.__version__}, which may not retry "
+            "requests to S3. Run: pip install 'aiobotocore>=3.10,<3.11'"
         )
     session = AioSession(profile=profile)
     session.register("needs-retry.s3", seconds_to_wait, unique_id="overnight-patience")
@@ -63,9 +63,9 @@ def seconds_to_wait(
     caught_exception: Exception | None = None,
     **_others: Any,
 ) -> float | None:
-    """Answer botocore after each try: seconds until the next one, or None if the outcome stands.
+    """Return the seconds until botocore's next try, or None if the result is final.
 
-    Raise `StorageFailed` when the patience is at its end.
+    botocore calls it after each try. Raise `StorageFailed` when the time for retries is over.
     """
     problem = _passing_problem(response, caught_exception)
     if problem is None:
@@ -81,14 +81,14 @@ def seconds_to_wait(
 
 
 def not_recovered(what: str) -> StorageFailed:
-    """Return the error for a request that was tried for the whole time."""
+    """Return the error for a request that was retried for the whole time."""
     return StorageFailed(
         f"the storage did not recover: {what}. Nothing was published; run again to resume where the staged parts end."
     )
 
 
 def say(sentence: str) -> None:
-    """Log a warning, but not one for each of the hundreds of requests that wait for the same thing."""
+    """Log a warning, at most one per `LOG_EVERY_SECONDS` for the hundreds of requests with the same problem."""
     if not _logged or time.monotonic() - _logged[0] > LOG_EVERY_SECONDS:
         _logged.append(time.monotonic())
         _log.warning(sentence)
@@ -105,7 +105,7 @@ def _passing_problem(response: Any, caught: Exception | None) -> str | None:
 
 
 class _Answer(Exception):
-    """A server's refusal, in the form in which `is_passing` knows one."""
+    """A server's error response as an exception that `is_passing` accepts."""
 
     def __init__(self, parsed: dict[str, Any], status: int) -> None:
         super().__init__()
@@ -113,6 +113,6 @@ class _Answer(Exception):
 
 
 def _place(url: str) -> str:
-    """The address without its query."""
+    """Return the address without its query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{unquote(parts.path)}"

@@ -1,8 +1,8 @@
-"""obstore 0.12, which is Rust, as a client of S3: its settings, and what its errors mean.
+"""obstore 0.12, a Rust library, as a client of S3: its settings, and the meaning of its errors.
 
-obstore takes a fifth of the CPU time of s3fs, and threads wait for it without Python's lock. It sends a request again
-for as long as `retry_timeout_seconds` says. It gets address, region and credentials of s3fs's client, so that one
-configuration serves both.
+obstore takes a fifth of the CPU time of s3fs, and its threads wait without Python's lock. It retries a request for
+`retry_timeout_seconds`. It takes address, region and credentials from s3fs's client, so that one configuration serves
+both.
 """
 
 import contextlib
@@ -30,15 +30,15 @@ from overnight.tasks.storage.s3_retries import (
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
 
-ASK_AGAIN = timedelta(minutes=5)  # botocore knows when credentials have to be new ones
-# A server that is silent for 15 s fails, as with s3fs; a large body may take its time.
+ASK_AGAIN = timedelta(minutes=5)  # botocore knows when credentials must be renewed
+# A server that is silent for 15 s fails, as with s3fs; a large body may take longer.
 TIMEOUTS: "ClientConfig" = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "1day"}
 
-_used_in: list[int] = []  # the process in which obstore began: its threads do not outlive a fork, and requests hang
+_used_in: list[int] = []  # the process in which obstore started: its threads do not outlive a fork, and requests hang
 
 
 def open_store(filesystem: Any, bucket: str, patience_seconds: float) -> S3Store:
-    """Return a client for a bucket that sends a request again for so long, or once if that is 0."""
+    """Return a client for a bucket that retries a request for this time, or sends it once if the time is 0."""
     client = filesystem.connect()
     address = client.meta.endpoint_url
     certificates = filesystem.session.get_config_variable("ca_bundle")
@@ -48,7 +48,7 @@ def open_store(filesystem: Any, bucket: str, patience_seconds: float) -> S3Store
         return {**filesystem.ask_for_credentials(), "expires_at": datetime.now(UTC) + ASK_AGAIN}
 
     retries: RetryConfig = {
-        "max_retries": 100_000 if patience_seconds else 0,  # the time decides
+        "max_retries": 100_000 if patience_seconds else 0,  # the time is the limit
         "retry_timeout": timedelta(seconds=patience_seconds),
         "backoff": {"max_backoff": timedelta(seconds=LONGEST_WAIT_SECONDS)},
     }
@@ -63,16 +63,16 @@ def open_store(filesystem: Any, bucket: str, patience_seconds: float) -> S3Store
 
 
 def is_usable() -> bool:
-    """Return whether requests of this process end: they hang in a fork of one in which obstore began."""
+    """Return True if requests of this process can end: they hang in a fork of a process that used obstore."""
     if not _used_in:
         _used_in.append(os.getpid())
     return _used_in[0] == os.getpid()
 
 
 def raise_known(error: Exception, what: str, started: float, has_answered: bool) -> None:
-    """Raise what obstore's error means; return if s3fs is to try, and to say what is wrong.
+    """Raise Python's error for an error of obstore. Return if s3fs must try and report the error.
 
-    `has_answered`: whether obstore can reach the bucket, so that s3fs could do no better.
+    `has_answered` is True if obstore reached the bucket before, so that s3fs could do no better.
     """
     if isinstance(error, ObjectChanged):
         raise error
@@ -88,13 +88,13 @@ def raise_known(error: Exception, what: str, started: float, has_answered: bool)
 
 
 def words(error: Exception) -> str:
-    """Return obstore's sentence, without what it adds for its makers."""
+    """Return obstore's message without the debug part."""
     return str(error).partition("\n\nDebug source")[0]
 
 
 @contextlib.contextmanager
 def waiting_told(what: str) -> Iterator[None]:
-    """Log a line if the body takes long: obstore sends requests again without a word."""
+    """Log a line if the body takes long: obstore retries without a log line."""
     sentence = f"waiting for storage: {what} has taken {LOG_EVERY_SECONDS:.0f} s so far"
     timer = threading.Timer(LOG_EVERY_SECONDS, say, [sentence])
     timer.daemon = True

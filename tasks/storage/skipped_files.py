@@ -1,6 +1,6 @@
-"""What a listing passes over: counted by reason, some of each named, so that nothing is left out in silence.
+"""The files that a listing skips: counted by reason, with a few names each, so that no file is left out in silence.
 
-Whoever wants to know lists inside `counting`; who passes something over need not know whether anybody does.
+A caller that needs the counts lists inside `counting`. Without it, `pass_over` counts nothing.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _counting: ContextVar["PassedOver | None"] = ContextVar("passed_over", default=N
 
 @dataclass
 class PassedOver:
-    """`found`: by reason the number of `files` and the first `names`, as the receipt has them."""
+    """The skipped files: for each reason the number of `files` and the first `names`, as in the receipt."""
 
     found: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -32,7 +32,7 @@ class PassedOver:
 
 @contextlib.contextmanager
 def counting() -> Iterator[PassedOver]:
-    """Gathers what is passed over while the body runs."""
+    """Count the skipped files while the body runs."""
     passed = PassedOver()
     token = _counting.set(passed)
     try:
@@ -42,23 +42,26 @@ def counting() -> Iterator[PassedOver]:
 
 
 def pass_over(reason: str, path: str) -> None:
-    """Counts a file that is no input; `path`: below the place that is listed."""
+    """Count a file that is not an input; `path` is relative to the listed place."""
     if passed := _counting.get():
         passed.add(reason, path)
 
 
 def told_so_far() -> str:
-    """What is counted at this place of a listing, as `told` tells it; empty where nobody counts."""
+    """Return the line of `told` for the counts of this listing so far; empty outside of `counting`."""
     return told(passed.found) if (passed := _counting.get()) else ""
 
 
 def shown(path: str) -> str:
-    """A name that can be written as UTF-8, whatever bytes it is of: `caf\\xe9.png`."""
+    """Return a name as UTF-8 for any bytes: `caf\\xe9.png`."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def told(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """In a line: `7 files; FIFO: pipe.csv; unknown extension: 0.txt, 1.txt and 4 more`; empty where there are none."""
+    """Return a line:
+
+    `7 files; FIFO: pipe.csv; unknown extension: 0.txt, 1.txt and 4 more`; empty without skipped files.
+    """
     if not found:
         return ""
     total = sum(of_reason["files"] for of_reason in found.values())
@@ -70,11 +73,11 @@ def told(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def reason_to_skip(path: str, entry: Entry, extensions: tuple[str, ...]) -> str:
-    """Why what a listing found at `path` is passed over; empty for an input."""
+    """Return the reason to skip a file of a listing; empty for an input."""
     if path[0] in "_." or "/_" in path or "/." in path:
         return "name that begins with _ or ."
     if entry.no_file:
         return entry.no_file
     if extensions and not path.lower().endswith(extensions):
         return "unknown extension"
-    return "" if is_text(path) else "name that is no UTF-8"
+    return "" if is_text(path) else "name that is not UTF-8"

@@ -1,6 +1,6 @@
-"""What an error of storage, or of any service, says about the next try: that it may pass, or what a person has to do.
+"""What an error of storage, or of any service, means for the next try: it may pass, or a user must act.
 
-Errors are known by errno, by HTTP status and by the names of their classes, so that no library of a store is loaded.
+Errors are recognised by errno, by HTTP status and by class name, so that no library of a store is imported.
 """
 
 import errno
@@ -18,10 +18,10 @@ _CLASSES = frozenset(
         *("ConnectionError", "TimeoutError", "HTTPClientError", "ResponseParserError", "IncompleteReadError"),
         *("ClientConnectionError", "ClientPayloadError", "IncompleteRead", "ProtocolError", "Timeout"),
         *("ChunkedEncodingError", "ServiceRequestError", "ServiceResponseError"),
-        "TransportError",  # httpx, with which the hub is asked, and Google's
+        "TransportError",  # of httpx, which the hub's client uses, and of Google's library
     }
 )
-_LASTING = frozenset({"SSLError", "FileExpired"})  # a wrong certificate; s3fs's word for an object that was replaced
+_LASTING = frozenset({"SSLError", "FileExpired"})  # a wrong certificate; s3fs's name for an object that was replaced
 _CODES = frozenset(
     {
         *("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestThrottled"),
@@ -31,7 +31,7 @@ _CODES = frozenset(
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether waiting may help: throttling, 5xx, time-outs, connections that are refused, reset or cut off."""
+    """Return True if waiting may help: throttling, 5xx, time-outs, connections that are refused, reset or cut off."""
     names = {base.__name__ for base in type(error).__mro__}
     if names & _LASTING:
         return False
@@ -44,7 +44,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def is_forbidden(error: BaseException) -> bool:
-    """Whether the storage refuses this user: access denied, or credentials that are wrong, expired or missing."""
+    """Return True if the storage refuses this user: access denied, or wrong, expired or missing credentials."""
     names = {base.__name__ for base in type(error).__mro__}
     missing = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
     is_read_only = isinstance(error, OSError) and error.errno == errno.EROFS
@@ -53,18 +53,18 @@ def is_forbidden(error: BaseException) -> bool:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether there is no space, or no quota, left for what was to be written."""
+    """Return True if there is no space, or no quota, left for a write."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return full or _answer(error)[0] == 507
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status, where `error` or what it was raised from is a server's answer."""
+    """Return the HTTP status if `error` or its cause is a server's response, otherwise None."""
     return _answer(error)[0]
 
 
 def _answer(error: BaseException) -> tuple[int | None, str]:
-    """HTTP status and S3's error code, where `error` or what it was raised from is a server's answer."""
+    """Return HTTP status and S3's error code if `error` or its cause is a server's response."""
     for found in (error, error.__cause__):
         response: Any = getattr(found, "response", None)
         if isinstance(response, dict):

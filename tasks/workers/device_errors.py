@@ -1,4 +1,7 @@
-"""Whose fault an error is: a row's, unless it is one of these. Told by names, so that no library is loaded for it."""
+"""Errors of the device:
+
+every other error belongs to a row. They are recognised by name, so that no library is imported.
+"""
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "resource_exhausted", "failed to allocate memory")
 _DEVICE = (
@@ -13,14 +16,14 @@ _DEVICE = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a model ran out of the device's or the process's memory, which a smaller batch may avoid."""
+    """Return True if a model ran out of the device's or the process's memory; a smaller batch may avoid this."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _OUT_OF_MEMORY)
 
 
 def is_device_failure(error: BaseException) -> bool:
-    """Whether the accelerator failed in a way that only a new process mends (every later call would fail as well)."""
+    """Return True if the accelerator failed and only a new process can continue: every later call would fail."""
     if is_out_of_memory(error):
         return False
     if type(error).__name__ == "AcceleratorError":

@@ -1,21 +1,22 @@
-"""A process that has imported what models need, and of which others are forked: importing PyTorch takes seconds.
+"""A process that has imported the models' libraries and forks other processes: importing PyTorch takes seconds.
 
-`python -m overnight.tasks.workers.fork_server ADDRESS` listens there, on a Unix socket, until its standard input ends.
-Those who find the address in `OVERNIGHT_FORK_SERVER` have it import modules, or fork a process that does something.
-Nothing but imports happens in the server itself: threads and devices would not survive a fork. With
-`OVERNIGHT_FORK_SERVER=0` there is none, and every process of Ray's imports for itself, as on a cluster.
+`python -m overnight.tasks.workers.fork_server ADDRESS` listens on that Unix socket until its standard input ends.
+Clients find the address in `OVERNIGHT_FORK_SERVER`. They request imports, or a fork that runs a function. The server
+itself only imports: threads and devices would not survive a fork. With `OVERNIGHT_FORK_SERVER=0` no server starts, and
+every process of Ray's imports for itself, as on a cluster.
 
-    who asks                         fork server                     forked process
+    client                           fork server                     forked process
     a dot, and open descriptors  ->  accepts
     ("import", [module, ...])    ->  imports them
     ("fork", (folder, path,      ->  forks                       ->  takes folder, path, environment and output,
       environment, target))                                          runs target(*descriptors), ends
-    closes its lifeline, or dies ----------------------------------> ends at once
+    closes its lifeline, or dies ----------------------------------> ends immediately
 
 It stays because 100 photos take 1.8 times the seconds without it (18.7 s against 10.6 of commit 98cb5d1, medians of
 three in turns on two cores), and 1.9 times the CPU.
 
-Python's multiprocessing.forkserver works alike, but only for the process that started it; here Ray's workers ask.
+Python's multiprocessing.forkserver works alike, but only for the process that started it; here Ray's workers are the
+clients.
 """
 
 import contextlib
@@ -47,9 +48,10 @@ STANDARD_INPUT, STANDARD_OUTPUT, STANDARD_ERROR = range(3)
 
 
 def for_local_ray() -> contextlib.AbstractContextManager[None]:
-    """A server for a Ray that is to start in this process, whose workers inherit where it is.
+    """Start a server for a local Ray that this process starts; Ray's workers inherit its address.
 
-    Not on macOS, whose frameworks do not survive a fork. The earlier it begins, the more it has imported when asked.
+    macOS gets no server, because its frameworks do not survive a fork. An early start leaves more time for imports
+    before the first request.
     """
     ray = sys.modules.get("ray")
     is_ours = not (os.environ.get("RAY_ADDRESS") or (ray and ray.is_initialized()))
@@ -59,9 +61,10 @@ def for_local_ray() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def started() -> Iterator[None]:
-    """A server while the body runs, for this process and those that inherit its environment from now on.
+    """Run a server while the body runs, for this process and the processes that inherit its environment from now on.
 
-    None where there is one already, whose starter keeps it. It begins with what every worker of ours imports.
+    If a server exists already, do nothing: its starter keeps it. It begins with the imports that every worker of
+    Overnight needs.
     """
     if is_there():
         yield
@@ -72,13 +75,13 @@ def started() -> Iterator[None]:
             [sys.executable, "-P", "-m", "overnight.tasks.workers.fork_server", address],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # One thread for libraries that make a pool of them when they are imported; a fork would lose it.
+            # One thread for libraries that create a pool of them on import; a fork would lose the pool.
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,  # Ctrl-C is the run's, which ends what it started
+            start_new_session=True,  # Ctrl-C goes to the run, which ends the processes that it started
         )
         stack.enter_context(server)
-        stack.callback(server.kill)  # it may be importing, and has nothing to tidy up
-        server.stdout.readline()  # type: ignore[union-attr] # it listens
+        stack.callback(server.kill)  # it may be importing, and needs no cleanup
+        server.stdout.readline()  # type: ignore[union-attr] # now it listens
         os.environ[ADDRESS] = address
         stack.callback(os.environ.pop, ADDRESS, None)
         preload(OWN_IMPORTS)
@@ -86,37 +89,37 @@ def started() -> Iterator[None]:
 
 
 def is_there() -> bool:
-    """Whether this process has a server to ask, and it lives."""
+    """Return True if this process has a live server."""
     with socket.socket(socket.AF_UNIX) as asking:
         return ADDRESS in os.environ and asking.connect_ex(os.environ[ADDRESS]) == 0
 
 
 def beside(name: str) -> str:
-    """A path of that name in the server's folder, which goes with it."""
+    """Return a path of that name in the server's folder, which is removed with the server."""
     return os.path.join(os.path.dirname(os.environ[ADDRESS]), name)
 
 
 def import_own() -> None:
-    """Imports into this process what every worker of ours needs."""
+    """Import the modules that every worker of Overnight needs."""
     for module in OWN_IMPORTS:
         importlib.import_module(module)
 
 
 def preload(modules: Sequence[str]) -> None:
-    """Has the server import these, if there is one, without waiting for it.
+    """Request these imports from the server, if there is one, without waiting.
 
-    What cannot be imported is left to those who need it.
+    If an import fails there, the process that needs the module imports it itself.
     """
     if modules and is_there():
         _ask(("import", list(modules)))
 
 
 def fork(target: Callable[..., None], descriptors: Sequence[int], is_quiet: bool = False) -> int:
-    """Runs `target(*descriptors)` in a process forked of the server, with what it has been asked to import so far.
+    """Run `target(*descriptors)` in a process that the server forks, with all imports requested so far.
 
     That process has this one's folder, paths, environment and output. It ends after `target`, or when the returned
-    descriptor is closed, as at the end of this process. Open descriptors of this process are given to it as its own.
-    is_quiet: its output goes nowhere, for this process's is a person's terminal.
+    descriptor is closed, as at the end of this process. It gets this process's open `descriptors` as its own. If
+    `is_quiet`, its output is discarded, because this process's output is the user's terminal.
     """
     from ray import cloudpickle
 
@@ -141,9 +144,9 @@ def _ask(request: tuple[str, Any], descriptors: Sequence[int] = ()) -> None:
 
 
 def main(address: str) -> None:
-    """Serves one after another, so that what is forked has all that was to be imported before."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what was forked
-    gc.disable()  # what is imported stays; the forked ones, too, are not to look through it, which would copy it
+    """Serve one request after another, so that a forked process has all imports requested before."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the forked ones
+    gc.disable()  # imports stay; a collection in a forked process would copy their memory
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(128)
@@ -154,7 +157,7 @@ def main(address: str) -> None:
         while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
             asking, _ = listener.accept()
             _, descriptors, _, _ = socket.recv_fds(asking, 1, MOST_DESCRIPTORS)
-            # Some only ask whether it is there.
+            # Some clients only check that the server exists.
             with Connection(asking.detach()) as connection, contextlib.suppress(EOFError, ConnectionError):
                 kind, wanted = connection.recv()
                 if kind == "import":
@@ -184,7 +187,7 @@ def _live(
     lifeline: int,
     *descriptors: int,
 ) -> None:
-    """The forked process, to its end."""
+    """Run the forked process to its end."""
     try:
         gc.enable()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -207,10 +210,10 @@ def _live(
 
 
 def _end_with(lifeline: int) -> None:
-    os.read(lifeline, 1)  # nobody writes: it ends when its other end is closed
+    os.read(lifeline, 1)  # no data comes: it returns when the other end is closed
     os._exit(0)
 
 
 if __name__ == "__main__":
     main(sys.argv[1])
-    os._exit(0)  # nothing to tidy up, in a second of it
+    os._exit(0)  # no cleanup needed, within a second

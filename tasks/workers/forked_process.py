@@ -1,7 +1,7 @@
-"""An object in a process forked of the fork server: its methods are called from here, its questions answered here.
+"""An object in a forked process: this process calls its methods and answers its questions.
 
-Ray's processes wake up a hundred times a second, and each imports what it needs by itself. Heavy work is therefore done
-in a process of its own. That of a worker is one with it to Ray: they end together.
+Ray's processes wake up a hundred times per second, and each imports its libraries itself. Heavy work therefore runs in
+a process of its own. Ray sees a worker and its forked process as one: they end together.
 """
 
 import contextlib
@@ -28,26 +28,26 @@ from overnight.tasks.workers import fork_server
 
 T = TypeVar("T")
 
-_questions: list["Future[Connection]"] = []  # of a forked process: the one to those that it works for
+_questions: list["Future[Connection]"] = []  # in a forked process: the connection to its parent
 _questions_lock = threading.Lock()
 
 
 class ProcessDied(Exception):
-    """A forked process ended while something was expected of it."""
+    """A forked process ended before it replied."""
 
 
 class Begun:
-    """A process that makes the object `make` returns, for the first who calls it: here, or where this is sent.
+    """A process that makes the object that `make` returns, for the first caller: here, or in the process it is sent to.
 
-    It ends with this process, with the last reference to this here, or with him who calls it. is_quiet: what it writes
-    to its standard streams goes nowhere.
+    It ends with this process, with the last reference to this object here, or with its caller. If `is_quiet`, its
+    standard streams are discarded.
     """
 
     def __init__(self, make: Callable[[], Any], is_quiet: bool = False) -> None:
         self.address = fork_server.beside(uuid.uuid4().hex[:12])
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self.address)
-            listener.listen()  # before anybody hears of it
+            listener.listen()  # before any client knows the address
             lifeline = fork_server.fork(partial(_live, make), [listener.fileno()], is_quiet)
         weakref.finalize(self, _end, lifeline, self.address)
 
@@ -56,9 +56,10 @@ class Begun:
 
 
 class Forked:
-    """What `make` returns, or what has begun to be made, in a process of its own that ends with this one.
+    """The object that `make` or a `Begun` makes, in a process of its own that ends with this one.
 
-    answer: called from a thread here with what `ask` there is called with. Raises as `make`, and `ProcessDied`.
+    A thread here calls `answer` with the arguments of `ask` in that process. Raise the errors of `make`, and
+    `ProcessDied`.
     """
 
     def __init__(self, make: Callable[[], Any] | Begun, answer: Callable[..., Any]) -> None:
@@ -71,17 +72,17 @@ class Forked:
         list(self._replies())
 
     def call(self, method: str, *arguments: Any) -> Iterator[Any]:
-        """What the method yields, or the one thing that it returns. Raises what it raises, and `ProcessDied`."""
+        """Yield the values that the method yields, or its one return value. Raise its errors, and `ProcessDied`."""
         try:
             _send(self._calls, (method, arguments))
         except ConnectionError as error:
             raise ProcessDied from error
         replies = self._replies()
         try:
-            for reply in replies:  # noqa: UP028 - which would close them with this generator
+            for reply in replies:  # noqa: UP028 - `yield from` would close the replies with this generator
                 yield reply
         finally:
-            for _ in replies:  # what nobody waited for is not the next call's
+            for _ in replies:  # replies without a receiver do not belong to the next call
                 pass
 
     def _replies(self) -> Iterator[Any]:
@@ -98,7 +99,7 @@ class Forked:
 
 
 def in_process_of_its_own(work: Callable[[], T], answer: Callable[..., Any]) -> T:
-    """What `work` returns, in a forked process that ends with it. Raises what it raises, and `ProcessDied`."""
+    """Return the result of `work`, run in a forked process that ends with it. Raise its errors, and `ProcessDied`."""
     [found] = Forked(partial(_itself, work), answer).call("__call__")
     return cast(T, found)
 
@@ -109,7 +110,7 @@ def _itself(thing: T) -> T:
 
 @contextlib.contextmanager
 def ending_together() -> Iterator[None]:
-    """Ends this process where a forked one does that it needs: as if this one had died of it."""
+    """End this process if a forked process that it needs ends: Ray then sees a worker that died."""
     try:
         yield
     except ProcessDied:
@@ -117,12 +118,12 @@ def ending_together() -> Iterator[None]:
 
 
 def is_forked() -> bool:
-    """Whether this process works for another."""
+    """Return True if this process works for another."""
     return bool(_questions)
 
 
 def ask(*question: Any) -> Any:
-    """What the process that this one works for answers, once there is one. Raises what answering raises."""
+    """Return the parent's answer, waiting until a parent exists. Raise the errors of answering."""
     with _questions_lock:
         questions = _questions[0].result()
         _send(questions, question)
@@ -152,7 +153,7 @@ def _end(lifeline: int, address: str) -> None:
 
 
 def _live(make: Callable[[], Any], listening: int) -> None:
-    """The forked process."""
+    """Run the forked process."""
     calls: Future[Connection] = Future()
     questions: Future[Connection] = Future()
     _questions.append(questions)
@@ -175,12 +176,12 @@ def _live(make: Callable[[], Any], listening: int) -> None:
 
 
 def _serve_the_first(listening: int, *connections: "Future[Connection]") -> None:
-    """Takes the connections of whoever calls first, and ends this process with him, whatever it is doing."""
+    """Accept the first client's connections and exit when that client disconnects."""
     with socket.socket(fileno=listening) as listener:
         for connection in connections:
             connection.set_result(Connection(listener.accept()[0].detach()))
     caller = select.poll()
-    caller.register(connections[0].result(), 0)  # that it was hung up is told without being asked for
+    caller.register(connections[0].result(), 0)  # poll reports a hang-up without a mask
     caller.poll()
     os._exit(0)
 
@@ -197,9 +198,9 @@ def _reply(connection: Connection, work: Callable[..., Any], arguments: tuple[An
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error, or where it cannot travel one that says the same; its traceback goes to the worker's log.
+    """Return the error, or one with the same message if it cannot be pickled. Its traceback goes to the worker's log.
 
-    An error of ours says all that there is to say.
+    An Overnight error needs no traceback.
     """
     if not isinstance(error, OvernightError):
         traceback.print_exception(error)
@@ -211,7 +212,7 @@ def _sendable(error: Exception) -> Exception:
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Takes of a table its own rows alone: pickle takes the whole of the buffers that a slice lies in."""
+    """A pickler that includes only a table's own rows: pickle takes the whole buffers that a slice refers to."""
 
     def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, pa.Table):

@@ -1,12 +1,12 @@
 """Which row kills its worker: how a crash, a hang or an out-of-memory kill is traced to one row.
 
-A worker that comes upon rows which may have killed another says beforehand which of them it takes in hand. When the
-same block comes back from another worker, the one that had them in hand died of it, or with it. Those rows then go in
-pieces a `PIECES`th as large, until one stands alone. A row is condemned, and quarantined without another try, when
-`DEATHS` workers died with it alone in hand, or one ended itself because of it and is certain.
+Before a worker runs rows that may have killed another worker, it reports these rows. If the same block comes back from
+another worker, the reported rows of the dead worker are suspects. They run again in pieces a `PIECES`th as large, down
+to one row. A row is quarantined without another try in two cases: `DEATHS` workers died while they ran it alone, or one
+worker ended itself and is certain of the cause.
 
-A block is known by any name that stays the same when Ray runs it again; rows by their place in it. Nothing is kept of
-blocks that killed nobody. This file knows nothing of Ray.
+Any name that stays the same when Ray runs a block again identifies the block; a row is identified by its place in it.
+Blocks that killed no worker leave no record. This file does not use Ray.
 """
 
 from collections.abc import Hashable
@@ -24,7 +24,7 @@ UNEXPLAINED: Reason = (
 
 @dataclass
 class _Hand:
-    """What a worker has in hand: rows `start` to `stop` of a block; and why it is about to end itself, if it is."""
+    """The rows `start` to `stop` of a block that a worker runs now, and its reason if it is about to end itself."""
 
     block: Hashable
     start: int
@@ -35,7 +35,7 @@ class _Hand:
 
 @dataclass
 class _Case:
-    """A block that may hold a killer: the largest piece (rows) that each of its rows may run in, and the deaths."""
+    """A block that may contain a poison row: the largest piece (in rows) in which each row may run, and the deaths."""
 
     pieces: list[int]
     deaths: dict[int, int] = field(default_factory=dict)
@@ -43,18 +43,18 @@ class _Case:
 
 
 class PoisonRowTracker:
-    """The record of one run."""
+    """The record of poison rows of one run."""
 
     def __init__(self) -> None:
         self._hands: dict[str, _Hand] = {}  # by worker
-        self._arrived: dict[str, Hashable] = {}  # by worker: the block it is at
+        self._arrived: dict[str, Hashable] = {}  # by worker: its current block
         self._cases: dict[Hashable, _Case] = {}
 
     def arrive(self, worker: str, block: Hashable) -> tuple[bool, bool]:
-        """Notes that a worker begins a block.
+        """Record that a worker begins a block.
 
-        Returns whether another began it and never left, and so died of it or at it; and whether care is due, because of
-        that or because a killer in it is known.
+        Return two booleans. The first is True if another worker began the block and never left, so it died during the
+        block. The second is True if the block needs care, for that reason or because one of its rows is condemned.
         """
         others = [other for other, at in self._arrived.items() if at == block and other != worker]
         for other in others:
@@ -66,7 +66,7 @@ class PoisonRowTracker:
         self._arrived.pop(worker, None)
 
     def judge(self, worker: str, block: Hashable, count: int) -> tuple[list[tuple[int, int]], dict[int, Reason]]:
-        """How to run a suspicious block of `count` rows: (start, stop) of each piece, and the condemned rows."""
+        """Return how to run a suspicious block of `count` rows: (start, stop) of each piece, and the condemned rows."""
         case = self._cases.setdefault(block, _Case([_smaller(count)] * count))
         for other in [other for other, hand in self._hands.items() if hand.block == block and other != worker]:
             self._convict(case, self._hands.pop(other))
@@ -82,14 +82,14 @@ class PoisonRowTracker:
         return pieces, dict(case.condemned)
 
     def begin(self, worker: str, block: Hashable, start: int, stop: int) -> None:
-        """Notes what the worker has in hand from now on."""
+        """Record the rows that the worker runs from now on."""
         self._hands[worker] = _Hand(block, start, stop)
 
     def end(self, worker: str) -> None:
         self._hands.pop(worker, None)
 
     def explain(self, worker: str, reason: Reason, is_certain: bool) -> None:
-        """Notes why a worker is about to end itself; whether a row alone in its hand is certainly to blame."""
+        """Record why a worker is about to end itself, and whether a row that runs alone is certainly the cause."""
         if hand := self._hands.get(worker):
             hand.reason, hand.is_certain = reason, is_certain
 

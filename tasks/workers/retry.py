@@ -1,4 +1,4 @@
-"""Services and storage that a step or a model calls: what may pass by itself is tried again before a row is blamed."""
+"""Retries of services and storage that a step or a model calls: transient errors are retried before rows are blamed."""
 
 import logging
 import time
@@ -16,10 +16,10 @@ _log = logging.getLogger("overnight.patience")
 
 
 def patiently(work: Work, stage: str) -> Work:
-    """`work` for one block, tried again with growing waits where its error may pass.
+    """Return `work` for one block, with retries and growing waits for transient errors.
 
-    If it fails all the same and no row succeeds alone, whatever it calls is down: raises `StorageFailed`, and nobody is
-    blamed. If some do, the error stands, and the culprits are found among the rows without waiting again.
+    Raise `StorageFailed` if every row also fails alone: the service is down. Otherwise re-raise the error, and let the
+    caller find the failing rows without more waits.
     """
     waits = list(RETRIES.waits())
 
@@ -33,7 +33,7 @@ def patiently(work: Work, stage: str) -> Work:
                 if not waits or not is_passing(error):
                     raise
                 seconds = waits.pop(0)
-                _log.warning("%s: %s; tried again in %.1f s", type(error).__name__, error, seconds)
+                _log.warning("%s: %s; trying again in %.1f s", type(error).__name__, error, seconds)
                 time.sleep(seconds)
                 if not waits and len(live) > 1:
                     _refuse_if_down(work, live, error, stage)
@@ -52,7 +52,7 @@ def _refuse_if_down(work: Work, live: pa.Table, error: Exception, stage: str) ->
             if not is_passing(alone):
                 return
     raise StorageFailed(
-        f"none of {len(live)} rows got through in {RETRIES.max_tries} tries: {type(error).__name__}: {error}. "
-        "What the step or model calls is down; run again to resume where the staged parts end.",
+        f"none of {len(live)} rows succeeded in {RETRIES.max_tries} tries: {type(error).__name__}: {error}. "
+        "The service that the step or model calls is down; run again to resume where the staged parts end.",
         stage,
     ) from error

@@ -1,9 +1,9 @@
-"""The run's log: what user code printed and logged in all processes of a run, of which a bounded number is kept."""
+"""The run's log: the output of user code in all processes of a run, limited in its number of lines."""
 
 from collections import deque
 from collections.abc import Sequence
 
-FIRST_LINES, LAST_LINES = 2000, 2000  # that are kept
+FIRST_LINES, LAST_LINES = 2000, 2000  # the lines that are kept
 
 
 class RunLog:
@@ -21,9 +21,9 @@ class RunLog:
         self._last.extend(lines[room:])
 
     def since(self, number: int) -> tuple[int, list[str]]:
-        """Return how many lines there are, and the kept ones after the first `number`.
+        """Return the number of lines, and the kept ones after the first `number`.
 
-        A greater `number` is that of a supervisor which was lost: then all lines are new.
+        A greater `number` comes from a supervisor that was lost: then all lines are new.
         """
         number = number if number <= self._count else 0
         between = self._count - len(self._first) - len(self._last)
@@ -31,7 +31,7 @@ class RunLog:
         return self._count, [*self._first[number:], *list(self._last)[start:]]
 
     def text(self) -> str:
-        """Return the content of the file; empty if there is no line."""
+        """Return the content of the file; empty if there are no lines."""
         between = self._count - len(self._first) - len(self._last)
         marker = [f"... {between:,} lines are left out here ..."] if between else []
         return "".join(f"{line}\n" for line in [*self._first, *marker, *self._last])

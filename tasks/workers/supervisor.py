@@ -1,8 +1,7 @@
-"""One named Ray actor a run, to which all of its workers report: rows quarantined, rows in hand, incidents, lines.
+"""One named Ray actor per run, to which all of its workers report: quarantined rows, rows in work, incidents, lines.
 
-The flow's own process owns it, so it outlives any worker and every attempt, and ends with the run. Where there is none
-(a leaf that is tried by itself), nothing is reported and nothing happens. A process forked for a worker reports through
-that worker.
+The flow's own process owns it, so it outlives any worker and every attempt, and ends with the run. Without an actor
+(when a leaf is tried by itself), reports are dropped. A process forked for a worker reports through that worker.
 """
 
 import contextlib
@@ -24,14 +23,14 @@ from overnight.tasks.workers import forked_process
 from overnight.tasks.workers.poison_rows import PoisonRowTracker
 from overnight.tasks.workers.run_log import RunLog
 
-DETAILS_AT_ONCE = 100  # rows whose reasons are told, of those that a block loses
+DETAILS_AT_ONCE = 100  # rows of a lost block that are reported with their reasons
 KEPT = 1000  # rows whose reasons are kept, for a run that fails before it has staged them
 
 
 class QuarantineLimit:
-    """Counts distinct quarantined rows, and ends a run as soon as more than `limit` are certain.
+    """A counter of distinct quarantined rows that ends a run as soon as more than `limit` are certain.
 
-    Rows have names, so work that Ray does twice counts once. The set never outgrows the limit. The final count comes
+    Rows have names, so work that Ray does twice counts once. The set never exceeds the limit. The final count comes
     from the staged parts.
     """
 
@@ -41,13 +40,13 @@ class QuarantineLimit:
         self._details: dict[tuple[int, int], dict[str, str]] = {}
 
     def details(self) -> list[dict[str, str]]:
-        """The first rows that were told of, each with its reason, as in the quarantine."""
+        """Return the first reported rows, each with its reason, as in the quarantine."""
         return list(self._details.values())
 
     def report(self, units: list[int], numbers: list[int], details: list[dict[str, str]]) -> str | None:
-        """Notes rows of a stage; returns why to stop, once it is certain.
+        """Record rows of a stage. Return the reason to stop once it is certain, otherwise None.
 
-        details: of the first of these rows, one at least: what the quarantine says of them.
+        `details` are the quarantine's records of the first of these rows, at least one.
         """
         rows = list(zip(units, numbers, strict=True))
         self._seen.update(rows)
@@ -60,13 +59,13 @@ class QuarantineLimit:
         first = next(iter(self._details.values()))
         return (
             f"at least {found} rows are quarantined; checks.max_quarantined allows {self._limit} of this partition. "
-            "Correct what fails, or allow more. "
+            "Correct the cause, or allow more. "
             f"The first: {first['row_id']} in {first['stage']}: {first['error_type']}: {first['error_message']}"
         )
 
 
 class Supervisor(PoisonRowTracker):
-    """What the actor knows. `incidents`: what happened to workers, by stage, for the receipt. `ends`: END rows read."""
+    """The state of the actor. `incidents`: incidents of workers, by stage, for the receipt. `ends`: END rows read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,18 +75,21 @@ class Supervisor(PoisonRowTracker):
         self._log = RunLog()
 
     def allow(self, limit: int, already: int) -> None:
-        """From now on `limit` rows of this partition may be quarantined, of which `already` are staged."""
+        """Allow `limit` quarantined rows of this partition from now on; `already` of them are staged."""
         self._limit = QuarantineLimit(limit, already)
 
     def quarantined(self, units: list[int], numbers: list[int], details: list[dict[str, str]]) -> str | None:
         return self._limit.report(units, numbers, details) if self._limit else None
 
     def details(self) -> list[dict[str, str]]:
-        """The first rows that were quarantined in this attempt, each with its reason."""
+        """Return the first rows that were quarantined in this attempt, each with its reason."""
         return self._limit.details() if self._limit else []
 
     def read(self, attempt: str, unit: int, ends: int) -> None:
-        """The block of units that begins with `unit` is read, maybe once more, and has so many END rows."""
+        """Record that the block of units that begins with `unit` was read and has `ends` END rows.
+
+        It may be read again.
+        """
         self._ends[attempt, unit] = ends
 
     def ends(self, attempt: str) -> int:
@@ -100,7 +102,7 @@ class Supervisor(PoisonRowTracker):
         return [{"stage": stage, "what": what, "times": n} for (stage, what), n in sorted(self._incidents.items())]
 
     def said(self, lines: list[str]) -> None:
-        """Note what user code printed and logged."""
+        """Record output of user code."""
         self._log.add(lines)
 
     def said_since(self, number: int) -> tuple[int, list[str]]:
@@ -116,9 +118,9 @@ def actor_name(run: Run) -> str:
 
 @contextlib.contextmanager
 def supervised(run: Run) -> Iterator[None]:
-    """Keeps the run's supervisor while the body runs, where the flow runs if that is part of the cluster.
+    """Run the run's supervisor while the body runs, on the flow's node if that is part of the cluster.
 
-    If it is lost, it starts again knowing nothing: what it knew saves time, and no row depends on it.
+    If it is lost, it starts again with empty state: the state saves time, and no row depends on it.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     again = {"max_restarts": -1, "max_task_retries": -1}
@@ -130,7 +132,7 @@ def supervised(run: Run) -> Iterator[None]:
 
 
 def ask(run: Run, method: str, *arguments: Any) -> Any:
-    """What the supervisor's method returns; None where there is no supervisor."""
+    """Return the result of the supervisor's method; None without a supervisor."""
     if forked_process.is_forked():
         return forked_process.ask(run, method, *arguments)
     found = _supervisor(run)
@@ -138,7 +140,7 @@ def ask(run: Run, method: str, *arguments: Any) -> Any:
 
 
 def tell(run: Run, method: str, *arguments: Any) -> None:
-    """As `ask`, without waiting for it."""
+    """Call a method like `ask`, without waiting for the result."""
     if forked_process.is_forked():
         forked_process.ask(run, method, *arguments)
     elif found := _supervisor(run):
@@ -146,12 +148,12 @@ def tell(run: Run, method: str, *arguments: Any) -> None:
 
 
 def is_there(run: Run) -> bool:
-    """Whether the run has a supervisor."""
+    """Return True if the run has a supervisor."""
     return forked_process.is_forked() or _supervisor(run) is not None
 
 
 def _supervisor(run: Run) -> Any:
-    """A Ray actor handle; None where there is none."""
+    """Return a Ray actor handle; None if there is no supervisor."""
     with contextlib.suppress(LookupError):
         return _find(actor_name(run))
     return None
@@ -164,11 +166,11 @@ def _find(name: str) -> Any:
     try:
         return ray.get_actor(name)
     except ValueError as error:
-        raise LookupError(name) from error  # raised, so that it is looked for again
+        raise LookupError(name) from error  # raised, so that the cache stores no result
 
 
 def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> None:
-    """Tells which rows of `block` were quarantined since `before`. Raises `TooManyQuarantined` where it is enough."""
+    """Report the rows of `block` that were quarantined since `before`. Raise `TooManyQuarantined` above the limit."""
     states = block["__state"].to_numpy() == blocks.QUARANTINED
     if before is not None:
         states = states & (before["__state"].to_numpy() != blocks.QUARANTINED)
@@ -183,23 +185,23 @@ def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> No
 
 
 def report(run: Run, stage: str, what: str) -> None:
-    """Notes an incident for the receipt, without waiting."""
+    """Record an incident for the receipt, without waiting."""
     tell(run, "happened", stage, masked(what))
 
 
 def incidents(run: Run) -> list[dict[str, Any]]:
-    """What happened to workers so far: stage, what, times."""
+    """Return the incidents of workers so far: stage, what, times."""
     return list(ask(run, "incidents") or [])
 
 
 def lines_since(run: Run, number: int) -> tuple[int, list[str]]:
-    """Return how many lines user code printed and logged, and the kept ones after the first `number`."""
+    """Return the number of lines that user code wrote, and the kept ones after the first `number`."""
     found: tuple[int, list[str]] = ask(run, "said_since", number) or (0, [])
     return found
 
 
 def kept_log(run: Run) -> str | None:
-    """Write what user code printed and logged to the run's file, and return its place; None if that is nothing."""
+    """Write the output of user code to the run's file, and return its place; None without output."""
     if not (text := ask(run, "said_so_far")):
         return None
     run.log.write_bytes(text.encode())

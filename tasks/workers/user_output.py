@@ -1,8 +1,8 @@
-"""What models, steps and the libraries that they call print and log, for the run's log: stdout, stderr and `logging`.
+"""The output of models, steps and their libraries for the run's log: stdout, stderr and `logging`.
 
-`collected` sends each line that is written while its body runs to the run's supervisor. The streams go on as before, so
-a Ray worker's own log has the lines too. Where no code configures `logging`, stderr gets warnings of all code, and the
-messages of the user's own code, which Python drops. What C code and child processes write is not collected.
+`collected` sends each line that is written while its body runs to the run's supervisor. The streams work as before, so
+a Ray worker's own log has the lines too. If no code configures `logging`, stderr gets warnings of all code, and the
+messages of the user's own code, which Python drops. Output of C code and child processes is not collected.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 
 LONGEST_LINE = 1000  # characters
-LINES_A_SECOND = 100  # of a process; further ones are counted
-SECONDS_BETWEEN = 0.5  # messages to the supervisor, while the body runs
+LINES_A_SECOND = 100  # per process; further ones are counted
+SECONDS_BETWEEN = 0.5  # between messages to the supervisor, while the body runs
 
 _source: contextvars.ContextVar[str] = contextvars.ContextVar("source", default="")
 
 
 @contextlib.contextmanager
 def collected(run: Run, source: str) -> Iterator[None]:
-    """Send what is written while the body runs. source: the stage, and the model or step."""
+    """Send the output while the body runs. `source` is the stage, and the model or step."""
     install()
     token = _source.set(source)
     _collector.begin(run, source)
@@ -43,9 +43,9 @@ def collected(run: Run, source: str) -> Iterator[None]:
 
 
 def install() -> None:
-    """Put this file's streams and handler in their places, again where the user's code has put others there.
+    """Install this file's streams and handler, again if the user's code has replaced them.
 
-    A process does it before it imports libraries that log: their handlers keep the stream that they find.
+    A process calls this before it imports libraries that log: their handlers keep the stream that they find.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -58,25 +58,28 @@ def install() -> None:
 
 
 class _Collector:
-    """The lines that this process has not sent yet. A thread sends them, so that the last words before a death arrive.
+    """The lines that this process has not sent yet. A thread sends them, so that the last lines before a crash arrive.
 
-    `collected` may be entered by several threads, and within itself.
+    Several threads may enter `collected`, also one inside the other.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # garbage may be collected in its body, and write as it goes
+        self._lock = threading.RLock()  # reentrant: garbage collection in its body may write
         self._sending = threading.Lock()
         self._process = 0
         self._lines: list[str] = []
         self._bodies = self._second = self._count = self._left_out = 0
         self._run: Run | None = None
-        self._newest = ""  # the source of what threads write that the user's code started
+        self._newest = ""  # the source for threads that the user's code started
         self._written = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
     def is_on(self) -> bool:
-        """Whether lines are collected here. A process that user code forks has the body, and no thread that sends."""
+        """Return True if lines are collected here.
+
+        A process that user code forks has the body, but no sending thread.
+        """
         return self._bodies > 0 and self._process == os.getpid()
 
     def begin(self, run: Run, source: str) -> None:
@@ -133,12 +136,12 @@ class _Collector:
                 self._note_left_out()
                 lines, self._lines, run = self._lines, [], self._run
             if lines and run:
-                with contextlib.suppress(Exception):  # what a model prints must not cost a row
-                    supervisor.ask(run, "said", lines)  # waited for: the process may end next
+                with contextlib.suppress(Exception):  # the output of a model must not cost a row
+                    supervisor.ask(run, "said", lines)  # wait: the process may end next
 
 
 class _Tee:
-    """A stream whose lines are collected, too. Progress bars write over a line with \\r: its last text counts."""
+    """A stream whose lines are also collected. Progress bars overwrite a line with \\r: its last text counts."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -160,7 +163,7 @@ class _Tee:
             self.write(line)
 
     def end_line(self) -> None:
-        """Collect what was written without an end of line."""
+        """Collect the text that has no line end yet."""
         begun, self._begun = self._begun, ""
         self._add(begun)
 
@@ -174,7 +177,7 @@ class _Tee:
 
 
 class _LastResort(logging.Handler):
-    """Python's handler of last resort, which also takes messages of the user's own code."""
+    """Python's handler of last resort, which also handles messages of the user's own code."""
 
     def __init__(self) -> None:
         super().__init__()

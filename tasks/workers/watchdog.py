@@ -1,7 +1,7 @@
-"""Work in a process that rows may kill: a time limit on every call, and care where a worker died before.
+"""Work in a process that rows may kill: a time limit on every call, and care after a worker died.
 
-What deaths mean is `poison_rows.py`'s business, told through the run's supervisor. This file ends its own process
-where only a new one can go on: after a row took too long, or spoilt the device.
+`poison_rows.py` interprets deaths; this file reports to it through the run's supervisor. This file ends its own process
+when only a new one can continue: after a row took too long, or broke the device.
 """
 
 import contextlib
@@ -22,22 +22,25 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.poison_rows import DEATHS
 
-SLACK = 10.0  # times the usual pace that the rows of a call may take, beyond the limit of one row
+SLACK = 10.0  # times the usual pace for the rows of a call, in addition to the limit of one row
 GRACE_SECONDS = 5.0
-STANDARD_ERROR = 2  # which Ray turns into the log of the worker
+STANDARD_ERROR = 2  # Ray makes it the log of the worker
 
 Work = Callable[[pa.Table], pa.Table]
 
 
 class Watchdog:
-    """Runs a stage's work on blocks in this process. `pace`: seconds a row as measured on a sample, 0 if unknown."""
+    """Runs a stage's work on blocks in this process. `pace`: seconds per row as measured on a sample, 0 if unknown."""
 
     def __init__(self, run: Run, stage: str, label: str, pace: float) -> None:
         self._run, self._stage, self._label, self._pace = run, stage, label, pace
         self._worker = _this_process()
 
     def run(self, block: pa.Table, work: Work, careful: bool) -> pa.Table:
-        """`work` of `block`. careful: a worker died with these rows, so they go in pieces, and killers untried."""
+        """Return the result of `work` for `block`.
+
+        If `careful`, a worker died with these rows: they run in pieces, and condemned rows do not run.
+        """
         if careful and len(block) and supervisor.is_there(self._run):
             return self._carefully(block, work)
         with _process_limited(self._seconds(int(blocks.counts(block).sum()))):
@@ -45,9 +48,9 @@ class Watchdog:
 
     @contextlib.contextmanager
     def at(self, block: pa.Table) -> Iterator[bool]:
-        """While the worker is at a block: whether another one died at it, or a killer in it is known.
+        """Record that the worker is at a block. Yield True if another worker died at it or a poison row in it is known.
 
-        For Ray tasks, which Ray runs again from the beginning. Only a process that ends in the body never leaves.
+        It is for Ray tasks, which Ray runs again from the beginning. Only a process that ends in the body never leaves.
         """
         if not len(block):
             yield False
@@ -58,11 +61,14 @@ class Watchdog:
         try:
             yield careful
         finally:
-            with contextlib.suppress(ray.exceptions.RayError):  # the run is over, and nobody asks any more
-                supervisor.ask(self._run, "leave", self._worker)  # waited for: the process may end with its task
+            with contextlib.suppress(ray.exceptions.RayError):  # the run is over, and the result is not needed
+                supervisor.ask(self._run, "leave", self._worker)  # wait: the process may end with its task
 
     def end_process(self, error: Exception) -> None:
-        """Ends this process, which `error` has spoilt, so that a new one tries again. Returns if nobody would know."""
+        """End this process, which `error` has broken, so that a new one tries again.
+
+        Return if there is no supervisor.
+        """
         if supervisor.is_there(self._run):
             name = type(error).__name__
             supervisor.report(self._run, self._stage, f"{self._label}: a worker ended itself after {name}: {error}")
@@ -79,20 +85,20 @@ class Watchdog:
         return rebatch.joined(table for _, table in sorted(done, key=lambda item: item[0]))
 
     def judged(self, block: pa.Table) -> tuple[list[tuple[int, int]], dict[int, RowError]]:
-        """Return the pieces (start, stop) in which to take a block that killed, and the killers, each with an error."""
+        """Return the pieces (start, stop) of a block that killed a worker, and the condemned rows with their errors."""
         pieces, condemned = supervisor.ask(self._run, "judge", self._worker, self._name(block), len(block))
         return pieces, {row: _error(*reason) for row, reason in condemned.items()}
 
     @contextlib.contextmanager
     def in_hand(self, block: pa.Table, start: int, stop: int) -> Iterator[None]:
-        """While these rows of the block are worked on: a process that ends in the body died of one of them."""
+        """Record these rows of the block while they run: a process that ends in the body died of one of them."""
         supervisor.ask(self._run, "begin", self._worker, self._name(block), start, stop)
         yield
         supervisor.tell(self._run, "end", self._worker)
 
     @contextlib.contextmanager
     def _row_limited(self, count: int) -> Iterator[None]:
-        """Ends the process when the time is over, having said so."""
+        """End the process after a report when the time is over."""
         seconds = self._seconds(count)
         if seconds is None:
             yield
@@ -126,16 +132,16 @@ class Watchdog:
         return (self._label, block["__unit"][0].as_py(), block["__row"][0].as_py(), len(block))
 
 
-_deadlines: dict[object, float] = {}  # of what this process is at, in any of its threads
+_deadlines: dict[object, float] = {}  # of the calls in this process, in any of its threads
 _deadlines_lock = threading.Lock()
 
 
 @contextlib.contextmanager
 def _process_limited(seconds: float | None) -> Iterator[None]:
-    """Ends the process after `seconds`, with a traceback in its log.
+    """End the process after `seconds`, with a traceback in its log.
 
-    By faulthandler's watchdog, a thread in C: it works also where a row hangs in C code that never lets Python's other
-    threads run. A process has one, which is set to the earliest deadline.
+    It uses faulthandler's watchdog, a thread in C. So it also works if a row hangs in C code and blocks Python's other
+    threads. A process has one watchdog, which is set to the earliest deadline.
     """
     if seconds is None:
         yield
@@ -162,11 +168,11 @@ def _watch() -> None:
 
 @lru_cache
 def _this_process() -> str:
-    """A name that no other process has."""
+    """Return a name that no other process has."""
     return uuid.uuid4().hex
 
 
 def _error(kind: str, message: str) -> RowError:
     error = RowError(message)
-    error.__cause__ = type(kind, (Exception,), {})()  # the name under which it is recorded
+    error.__cause__ = type(kind, (Exception,), {})()  # the error type in the record
     return error

@@ -193,7 +193,7 @@ def survive(
     flow_runs.append(newest_flow_run(prefect_api)["id"])
     [writer] = ray_processes(STREAM, zombie)
     os.kill(writer, signal.SIGSTOP)  # the stream waits, the run lives on
-    with pytest.raises(PartitionBusy, match="is at work on"):
+    with pytest.raises(PartitionBusy, match="is working on"):
         run_job(job_folder / "job.yaml")
     assert not (job_folder / "out/_overnight/all/failure.json").exists()
     moments.record("the run frozen", len(parts(job_folder)))

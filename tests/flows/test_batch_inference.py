@@ -327,7 +327,7 @@ BAD_MODELS = {
     "no such module": ({"kind": "python", "target": "nowhere:Model"}, JobError, "nowhere"),
     "no such class": ({"kind": "python", "target": "flow_test_models:Absent"}, JobError, "Absent"),
     "init raises": ({"kind": "python", "target": "flow_test_models:Raises"}, JobError, "no weights today"),
-    "a row too few": ({"kind": "python", "target": "flow_test_models:OneTooFew"}, ContractError, "one value a row"),
+    "a row too few": ({"kind": "python", "target": "flow_test_models:OneTooFew"}, ContractError, "one value per row"),
     "call raises": ({"kind": "python", "target": "flow_test_models:Hopeless"}, CheckFailed, "never works"),
     "no model folder": ({"kind": "text_embedding", "model": "/nonexistent/m", "text_column": "x"}, JobError, "folder"),
     "no such column": (

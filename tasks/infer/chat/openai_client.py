@@ -118,7 +118,7 @@ class Endpoint:
                 )
             if problem.is_limit:
                 self._not_before = max(self._not_before, time.monotonic() + seconds)
-            _log.info("%s: %s; tried again in %.1f s", self._url, problem, seconds)
+            _log.info("%s: %s; trying again in %.1f s", self._url, problem, seconds)
             await asyncio.sleep(seconds)
 
     async def _turn(self, body: dict[str, Any]) -> None:

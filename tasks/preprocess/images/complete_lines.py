@@ -1,6 +1,6 @@
-"""Whether an image file holds all lines that its header promises. Pillow leaves those that are missing black.
+"""The check that an image file contains all lines of its header. Pillow leaves missing lines black.
 
-Pillow reads a PNG file until its compressed data end, and a TIFF file strip by strip, whatever height the header says.
+Pillow reads a PNG file until its compressed data end, and a TIFF file strip by strip, for any height in the header.
 """
 
 import struct
@@ -16,7 +16,7 @@ BYTES_AT_ONCE = 2**20
 
 
 def missing_lines(image: Any, tiles: Sequence[Any], encoded: pa.Buffer) -> str:
-    """Return how a reason says that lines are missing, `found 3 of its 8 lines`; empty if all are there.
+    """Return the reason for missing lines, `found 3 of its 8 lines`; empty if all are there.
 
     Args:
         image: Pillow's image, loaded.
@@ -36,7 +36,7 @@ def _is_last_line_empty(image: Any) -> bool:
 
 
 def _lines_of_png(content: memoryview) -> int:
-    """Count the lines that the compressed data give; of an interlaced file, whose lines come in any order, the height.
+    """Count the lines in the compressed data; for an interlaced file, whose lines come in any order, return the height.
 
     https://www.w3.org/TR/png-3/#7Scanline
     """

@@ -1,9 +1,9 @@
 """One encoded image to an array: bytes in, uint8 H x W x 3 RGB out.
 
-EXIF orientation is applied and the first frame of an animation taken. Colours become RGB as Pillow's `convert("RGB")`
-makes them: grey is repeated, palettes are looked up, CMYK is converted without a profile, alpha is dropped (what lies
-under transparent pixels shows). 16-bit channels keep their high byte, grey too, where Pillow itself would clip. A
-truncated file is an error wherever it was cut, unless all of its pixels are there.
+EXIF orientation is applied, and the first frame of an animation is used. Colours become RGB as in Pillow's
+`convert("RGB")`: grey is repeated, palettes are looked up, CMYK is converted without a profile, alpha is dropped (the
+colours under transparent pixels show). 16-bit channels keep their high byte, grey too, while Pillow itself would clip.
+A truncated file is an error, unless all of its pixels are there.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.images.complete_lines import missing_lines
 
-# Without the formats that Pillow hands to other programs (EPS) or recognises without a signature.
+# Without the formats that Pillow passes to other programs (EPS) or recognises without a signature.
 FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "ICO", "JPEG", "JPEG2000", "PNG", "PPM", "QOI", "TIFF", "WEBP")
 HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1")  # ISO/IEC 23008-12, annex B
 ORIENTATION = 0x0112
@@ -29,7 +29,7 @@ MaxImagePixels = Annotated[PositiveInt, Field(description="Larger images are qua
 
 
 def allow_pixels(max_image_pixels: int) -> None:
-    """Make Pillow, in this process, decode images of so many pixels, and none that is cut off.
+    """Make Pillow, in this process, decode images of this number of pixels, and no truncated ones.
 
     Pillow decodes HEIF images too if pillow_heif is installed.
     """
@@ -48,7 +48,7 @@ def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray
     """Return one image file as uint8 H x W x 3.
 
     Raises:
-        RowError: The bytes are no such image. The message names what was expected and what was found.
+        RowError: The bytes are not such an image. The message has the expected and the found content.
         JobError: The image is a HEIF image, and pillow_heif is not installed.
     """
     from PIL import Image, UnidentifiedImageError
@@ -95,7 +95,7 @@ def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray
 
 
 def _begun(start: bytes) -> str:
-    """The format whose images begin so, by Pillow's own knowledge; empty where there is none."""
+    """Return the format whose images begin like this, by Pillow's own test; empty without a match."""
     from PIL import Image
 
     for name in FORMATS:
@@ -112,14 +112,17 @@ def _rgb(image: Any) -> Any:
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     if image.mode in ("I", "F"):
         raise RowError(
-            f"expected 8 or 16 bits a channel, found {image.format} with 32 (mode {image.mode}), whose range is unknown"
+            f"expected 8 or 16 bits per channel, found {image.format} with 32 (mode {image.mode}) of unknown range"
         )
-    image.info.pop("transparency", None)  # alpha is dropped; Pillow would warn about palettes that have some
+    image.info.pop("transparency", None)  # alpha is dropped; Pillow would warn about palettes with it
     return image.convert("RGB")
 
 
 def _upright(image: Any) -> Any:
-    """Unlike `ImageOps.exif_transpose` does not rewrite the EXIF data, which fails where they are malformed."""
+    """Return the image upright.
+
+    Unlike `ImageOps.exif_transpose`, this keeps the EXIF data: rewriting fails if they are malformed.
+    """
     from PIL.Image import Transpose
 
     turns = {
@@ -136,9 +139,9 @@ def _upright(image: Any) -> Any:
 
 
 def orientation_of(image: Any) -> int:
-    """Return how Pillow's image lies, 1 to 8 as EXIF has it; 1 if nothing that can be read says so."""
+    """Return the orientation of Pillow's image, 1 to 8 as in EXIF; 1 without readable EXIF data."""
     try:
         found = image.getexif().get(ORIENTATION, 1)
-    except Exception:  # unreadable EXIF data say nothing about the pixels; viewers show these as they are
+    except Exception:  # unreadable EXIF data do not matter for the pixels; viewers show these unchanged
         return 1
     return found if found in range(1, 9) else 1

@@ -1,9 +1,8 @@
-"""JPEG files scaled while they are decoded, for `decode: fast`: almost down to the size that is wanted.
+"""JPEG files scaled while they are decoded, for `decode: fast`: almost down to the target size.
 
-OpenCV has libjpeg-turbo scale in its DCT: by halves alone, never below what covers the target. What is less than twice
-as large as the target is decoded whole, to the very pixels of the exact way. Pillow reads the header. Other formats,
-and a JPEG that is not as usual (CMYK, cut off, too large), are decoded as `decode.py` decodes them, which also
-says what is wrong with them.
+OpenCV lets libjpeg-turbo scale in its DCT: only by halves, and never below the size that covers the target. An image of
+less than twice the target is decoded whole, to exactly the pixels of `decode: exact`. Pillow reads the header.
+`decode.py` decodes other formats and unusual JPEG files (CMYK, cut off, too large), and reports their errors.
 """
 
 import io
@@ -19,16 +18,16 @@ JPEG_START = b"\xff\xd8\xff"
 
 
 def decode_scaled(encoded: pa.Buffer | None, height: int, width: int, max_image_pixels: int) -> np.ndarray:
-    """One image file as uint8 H x W x 3, RGB, that covers height x width if the file's image does.
+    """Return one image file as uint8 H x W x 3, RGB, that covers height x width if the file's image does.
 
-    Raises `RowError` as `decode_image` does.
+    Raise `RowError` like `decode_image`.
     """
     image = None if encoded is None else _scaled_jpeg(memoryview(encoded).cast("B"), height, width, max_image_pixels)
     return decode_image(encoded, max_image_pixels) if image is None else image
 
 
 def _scaled_jpeg(encoded: memoryview, height: int, width: int, max_image_pixels: int) -> np.ndarray | None:
-    """A JPEG upright, at least as large as what covers the target; None where the exact decoder is to look at it."""
+    """Return a JPEG upright, at least of the size that covers the target; None if the exact decoder must check it."""
     import cv2
     from PIL import Image
 
@@ -44,7 +43,7 @@ def _scaled_jpeg(encoded: memoryview, height: int, width: int, max_image_pixels:
         return None
     target = (width, height) if orientation > 4 else (height, width)
     least = covering_size(found_height, found_width, *target)
-    if found_height < least[0]:  # it is to grow: every pixel counts, and there are few
+    if found_height < least[0]:  # it must grow: every pixel counts, and there are few
         return None
     scaled = {
         1: cv2.IMREAD_COLOR,
@@ -60,7 +59,7 @@ def _scaled_jpeg(encoded: memoryview, height: int, width: int, max_image_pixels:
 
 
 def _times_smaller(height: int, width: int, least_height: int, least_width: int) -> int:
-    """By how much the size can be divided and still cover the least: 8, libjpeg-turbo's most, 4, 2 or 1."""
+    """Return by how much the size can be divided and still cover the least: 8 (libjpeg-turbo's maximum), 4, 2 or 1."""
     for times in (8, 4, 2):
         if math.ceil(height / times) >= least_height and math.ceil(width / times) >= least_width:
             return times

@@ -1,11 +1,12 @@
-"""One image to one size: scaled to cover the target, then the middle cut out, with Pillow or, quicker, with OpenCV."""
+"""One image to one size: scaled to cover the target, then the middle cut out, with Pillow or, faster, with OpenCV."""
 
 import numpy as np
 
 from overnight.tasks.errors import RowError
 
-# A strip whose scaled size is so many times its crop is cropped while it is scaled: 1 x 100,000 pixels would become
-# 15 GB. Elsewhere cropping afterwards is kept, since Pillow rounds between its two passes and orders them by size.
+# A strip whose scaled size is this number of times its crop is cropped while it is scaled: 1 x 100,000 pixels would
+# become 15 GB. Other images are cropped afterwards, because Pillow rounds between its two passes and orders them by
+# size.
 LARGEST_CROP = 64
 
 
@@ -17,7 +18,7 @@ def covering_size(height: int, width: int, target_height: int, target_width: int
 
 
 def resize_image(image: np.ndarray | None, height: int, width: int, resample: str) -> np.ndarray:
-    """uint8 height x width x 3 of a uint8 image of any size. Raises `RowError` for any other array."""
+    """Return uint8 height x width x 3 of a uint8 image of any size. Raise `RowError` for any other array."""
     from PIL import Image
 
     if image is None:
@@ -37,10 +38,10 @@ def resize_image(image: np.ndarray | None, height: int, width: int, resample: st
 
 
 def shrink_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """As `resize_image`, but quicker where the image is larger, and of an image that is one.
+    """Return the result of `resize_image` for an image, faster if the image is larger than the target.
 
-    By averaging areas from twice the size on, below that between the nearest pixels: areas would come nearer to the
-    exact way (1.1 instead of 2.2 of 255 on average), for a millisecond more.
+    From twice the size on it averages areas, below that it interpolates between the nearest pixels. Areas would be
+    closer to the exact pixels (1.1 instead of 2.2 of 255 on average), but take a millisecond more.
     """
     import cv2
 

@@ -1,1 +1,1 @@
-"""The kinds of step, one file a kind."""
+"""The kinds of step, one file per kind."""

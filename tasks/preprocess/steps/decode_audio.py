@@ -1,9 +1,9 @@
 """Audio files, or the sound of videos, to arrays: one channel at one sampling rate, whole or in chunks.
 
 Column in: `column` (binary). Columns out: `audio`, float32 of shape 1 x samples and from -1 to 1, in the place of the
-bytes; `sampling_rate` (int64), `start_seconds` and `end_seconds` (float64). Rates are converted by FFmpeg, and of
-several channels the mean is taken, as speech models were trained. With `chunk_seconds` a file becomes several rows,
-whose `row_id` gets the chunk's number, from 0 (`talk.mp3#2`); a worker holds all of a file, 64 kB a second at 16 kHz.
+bytes; `sampling_rate` (int64), `start_seconds` and `end_seconds` (float64). FFmpeg converts rates. Several channels
+become their mean, as in the training of speech models. With `chunk_seconds` a file becomes several rows, whose `row_id`
+gets the chunk's number, from 0 (`talk.mp3#2`). A worker holds a whole file in memory, 64 kB per second at 16 kHz.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
 
 EXPECTED = "decode_audio: expected an audio file"
-MOST_RATE = 3_000_000  # recordings have 768,000 at most; FFmpeg takes 10 s and 0.9 GB to convert 100 million a second
+MOST_RATE = 3_000_000  # recordings have 768,000 at most; FFmpeg takes 10 s and 0.9 GB to convert 100 million per second
 COLUMNS = {"sampling_rate": pa.int64(), "start_seconds": pa.float64(), "end_seconds": pa.float64()}
 
 
@@ -30,7 +30,7 @@ class DecodeAudio(PreprocessStep):
     kind: Literal["decode_audio"] = "decode_audio"
     column: Annotated[str, Field(description="The column with the files; of videos: video.")] = "audio"
     sampling_rate: Annotated[PositiveInt, Field(description="Samples a second.")] = 16_000
-    chunk_seconds: Annotated[PositiveFloat | None, Field(description="Makes a row of every so many seconds.")] = None
+    chunk_seconds: Annotated[PositiveFloat | None, Field(description="Makes one row per chunk of this length.")] = None
     overlap_seconds: Annotated[float, Field(ge=0, description="Seconds that a chunk shares with the next.")] = 0
     max_seconds: Annotated[PositiveFloat, Field(description="Longer files are quarantined.")] = 14_400
 
@@ -56,7 +56,7 @@ class DecodeAudio(PreprocessStep):
     def _chunks(self, av: Any, content: bytes) -> FileRows:
         samples = np.concatenate(list(self._decoded(av, content)), axis=1)
         if not np.isfinite(samples).all():
-            raise RowError(f"{EXPECTED}, found samples that are no finite numbers")
+            raise RowError(f"{EXPECTED}, found samples that are not finite numbers")
         rate, length = self.sampling_rate, samples.shape[1]
         size, overlap = (round((seconds or 0) * rate) for seconds in (self.chunk_seconds, self.overlap_seconds))
         starts = range(0, max(length - overlap, 1), max(size - overlap, 1)) if self.chunk_seconds else [0]
@@ -98,15 +98,17 @@ class DecodeAudio(PreprocessStep):
 def _resampled(resampler: Any, frame: Any) -> list[Any]:
     try:
         found: list[Any] = resampler.resample(frame)
-    except ValueError as error:  # PyAV's, of a frame of another format than the first
+    except ValueError as error:  # PyAV's, for a frame of another format than the first
         raise RowError(f"{EXPECTED} of one sampling rate and the same channels throughout: {error}") from error
     return found
 
 
 def _mixed(frame: Any) -> np.ndarray:
-    """1 x samples, of channels that are packed into one plane: PyAV reads beyond the eighth of separate ones.
+    """Return 1 x samples for channels packed into one plane:
 
-    FFmpeg's own mixing to one channel goes beyond 1: it adds two at 0.7 each.
+    PyAV reads beyond the end for eight or more separate planes.
+
+    FFmpeg's own mix to one channel exceeds 1: it adds two channels at 0.7 each.
     """
     channels = frame.to_ndarray().reshape(frame.samples, -1).T
     return np.asarray(np.ascontiguousarray(channels).mean(axis=0, keepdims=True))

@@ -1,7 +1,7 @@
-"""A column of encoded images to arrays: binary in, uint8 H x W x 3 RGB out, a stacked array where all sizes agree.
+"""A column of encoded images to arrays: binary in, uint8 H x W x 3 RGB out, a stacked array if all sizes agree.
 
-`images/decode.py` decodes each. Rows that are decoded already pass untouched. This file does not know where the bytes
-come from.
+`images/decode.py` decodes each image. Rows that are decoded already pass unchanged. This file does not know the source
+of the bytes.
 """
 
 from typing import Annotated, Literal

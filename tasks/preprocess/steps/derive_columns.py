@@ -1,4 +1,4 @@
-"""Adds or replaces columns, each computed from its row. Types follow from the expression."""
+"""Adds or replaces columns, each computed from its row. The expression determines the type."""
 
 from typing import Annotated, Literal
 
@@ -12,7 +12,7 @@ from overnight.tasks.rows.result import Outcome, Work
 
 
 class DeriveColumns(PreprocessStep):
-    """Computes columns in the order given; later expressions see the earlier columns."""
+    """Computes columns in the given order; later expressions can use the earlier columns."""
 
     kind: Literal["derive_columns"] = "derive_columns"
     columns: Annotated[
@@ -43,7 +43,7 @@ class DeriveColumns(PreprocessStep):
             failed: dict[int, Exception] = {}
             for name, expression in expressions.items():
                 derived[name], fails = expression.evaluate(table, f"derive_columns: {name}", "preprocess")
-                failed = fails | failed  # a row's first reason is the one that is told
+                failed = fails | failed  # a row's first error is the one that is reported
                 place = table.schema.get_field_index(name)
                 table = (
                     table.append_column(name, derived[name])

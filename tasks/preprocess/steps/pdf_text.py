@@ -1,9 +1,9 @@
-"""The text of PDF files, by PDFium: a file in, a row out for each page that has text.
+"""The text of PDF files, by PDFium: a file in, one row out for each page with text.
 
-Column in: `column` (binary). Columns out: `text` (string, as PDFium gives it; what is filled into a form follows, a
-field a line), `page` (int64, from 1 as viewers count) and `pages` (int64, how many the file has); the bytes end here.
-`row_id` gets the page: `report.pdf#3`. A file without any text, of scanned pages perhaps, is quarantined, as is one
-that needs a password or has a page that cannot be read.
+Column in: `column` (binary). Columns out: `text` (string, as PDFium returns it, followed by the values of form fields,
+one per line), `page` (int64, from 1 like in viewers) and `pages` (int64, the number in the file). The bytes are
+dropped. `row_id` gets the page: `report.pdf#3`. A file is quarantined if it has no text (perhaps scanned pages), needs
+a password, or has an unreadable page.
 """
 
 import ctypes
@@ -22,9 +22,9 @@ from overnight.tasks.rows import result
 
 COLUMNS = pa.schema([("text", pa.string()), ("page", pa.int64()), ("pages", pa.int64())])
 EXPECTED = "pdf_text: expected a PDF file"
-PASSWORD = 1 << 13  # of a text field; ISO 32000-1, table 228
-HYPHEN, HYPHEN_OF_VISIBLE = "\ufffe", "\x02"  # no characters of a text
-ONE_AT_A_TIME = threading.Lock()  # PDFium is not safe for threads
+PASSWORD = 1 << 13  # a flag of text fields; ISO 32000-1, table 228
+HYPHEN, HYPHEN_OF_VISIBLE = "\ufffe", "\x02"  # never characters of a text
+ONE_AT_A_TIME = threading.Lock()  # PDFium is not thread-safe
 
 
 class PdfText(PreprocessStep):
@@ -52,9 +52,9 @@ def _pages(pdfium: Any, content: bytes) -> FileRows:
         raise _unreadable(content, error) from error
     try:
         try:
-            document.init_forms()  # nothing where it has none
+            document.init_forms()  # does nothing without a form
         except pdfium.PdfiumError as error:
-            raise RowError(f"{EXPECTED}, found that its form cannot be read: {error}") from error
+            raise RowError(f"{EXPECTED}, found an unreadable form: {error}") from error
         count = len(document)
         texts = [_text(pdfium, document, number, count) for number in range(count)]
     finally:
@@ -77,15 +77,15 @@ def _text(pdfium: Any, document: Any, number: int, count: int) -> str:
         finally:
             page.close()
     except pdfium.PdfiumError as error:
-        raise RowError(f"{EXPECTED}, found that page {number + 1} of {count} cannot be read: {error}") from error
+        raise RowError(f"{EXPECTED}, found an unreadable page {number + 1} of {count}: {error}") from error
 
 
 def _written(page: Any) -> str:
-    """The text of a page, as it is there.
+    """Return the text of a page.
 
-    PDFium has two ways to give it. One has all line breaks, and text that lies outside the page too. The other leaves
-    line breaks out, so that numbers run together: it is taken only where there is such text. Both give a mark
-    of their own for a hyphen that ends a line.
+    PDFium has two functions for it. One returns all line breaks, and also text outside the page. The other omits line
+    breaks, so that numbers run together; it is used only if there is text outside. Each returns its own mark for a
+    hyphen at the end of a line.
     """
     everywhere = str(page.get_text_range()).replace(HYPHEN, "-")
     visible = str(page.get_text_bounded()).replace(HYPHEN_OF_VISIBLE, "-")
@@ -97,7 +97,7 @@ def _letters(text: str) -> str:
 
 
 def _filled_in(raw: Any, document: Any, page: Any) -> Iterator[str]:
-    """What a reader sees in the fields of a page's form that hold text; PDFium does not count it as the page's text."""
+    """Yield the visible text of a page's form fields; PDFium does not include it in the page's text."""
     if not document.formenv:
         return
     kinds = (raw.FPDF_FORMFIELD_TEXTFIELD, raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX)
@@ -115,7 +115,7 @@ def _filled_in(raw: Any, document: Any, page: Any) -> Iterator[str]:
 
 
 def _value(raw: Any, document: Any, field: Any) -> str:
-    size = raw.FPDFAnnot_GetFormFieldValue(document.formenv, field, None, 0)  # in bytes, with two of an end
+    size = raw.FPDFAnnot_GetFormFieldValue(document.formenv, field, None, 0)  # in bytes, including two for the end
     buffer = ctypes.create_string_buffer(size)
     units = ctypes.cast(buffer, ctypes.POINTER(raw.FPDF_WCHAR))
     raw.FPDFAnnot_GetFormFieldValue(document.formenv, field, units, size)
@@ -123,11 +123,11 @@ def _value(raw: Any, document: Any, field: Any) -> str:
 
 
 def _unreadable(content: bytes, error: Exception) -> RowError:
-    """In PDFium's own words only where these are right: for a file without pages it may speak of a password."""
+    """Return PDFium's own message only if it is reliable: for a file without pages it may report a password."""
     if b"%PDF-" not in content[:1024]:
         return RowError(f"{EXPECTED}, found {len(content)} bytes that begin with {content[:16]!r}")
     if b"/Encrypt" in content and "password" in str(error).lower():
         return RowError(f"{EXPECTED}, found one that is encrypted and needs a password")
     if b"startxref" not in content:
         return RowError(f"{EXPECTED}, found the beginning of one: its last part is missing after {len(content)} bytes")
-    return RowError(f"{EXPECTED}, found {len(content)} bytes of which PDFium reads no page")
+    return RowError(f"{EXPECTED}, found {len(content)} bytes in which PDFium finds no page")

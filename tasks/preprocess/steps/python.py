@@ -1,8 +1,8 @@
-"""The user's own step: columns in as NumPy arrays, one value a row; columns out added or replaced, the others stay.
+"""The user's own step: columns in as NumPy arrays, one value per row; columns out added or replaced, the others stay.
 
-With `explode: [text]` the step makes several rows of each: in the columns named there, a row's value is a list with an
-entry for each row to be made of it, none for a row to be dropped. `row_id` gets their number, from 0 (`a.csv#7.0`); the
-other columns are repeated, but for bytes and arrays.
+With `explode: [text]` the step makes several rows of each: in the named columns, a row's value is a list with one entry
+per new row. An empty list drops the row. `row_id` gets the entry's number, from 0 (`a.csv#7.0`). The other columns are
+repeated, except for bytes and arrays.
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ from overnight.tasks.rows.tensors import to_arrow
 
 
 class PythonStep(PreprocessStep):
-    """A function or class as Ray Data's `map_batches` takes it.
+    """A function or class in the form of Ray Data's `map_batches`.
 
-    A class is made once a worker with `kwargs` and called with each batch; a function is called with the batch and
+    A worker makes a class once with `kwargs` and calls it with each batch; a function is called with the batch and
     `kwargs`. Either returns a dict of columns.
     """
 
@@ -32,15 +32,15 @@ class PythonStep(PreprocessStep):
         dict[str, Any], Field(description="Arguments of the class, or further ones of the function.")
     ] = {}
     explode: Annotated[
-        list[str], Field(description="Columns that it returns with a list a row, an entry for each row made of that.")
+        list[str], Field(description="Columns that it returns with one list per row; each entry becomes a row.")
     ] = []
 
     def fingerprint(self) -> dict[str, str]:
-        """File name -> sha256 of the step's code."""
+        """Return file name -> sha256 of the step's code."""
         return fingerprint(self.target, "preprocess")
 
     def build(self) -> result.Work:
-        """Raises `JobError` when the target cannot be imported, made or called."""
+        """Return the step's work. Raise `JobError` if the target cannot be imported, made or called."""
         found = import_target(self.target, "preprocess")
         function = partial(found, **self.kwargs)
         if isinstance(found, type):
@@ -58,7 +58,7 @@ class PythonStep(PreprocessStep):
 
 
 def exploded(columns: Mapping[str, Any], names: list[str], what: str) -> result.Outcome:
-    """The rows that lists in the columns `names` stand for. Raises `ContractError` where they do not fit together."""
+    """Return the rows for the lists in the columns `names`. Raise `ContractError` if the lists do not fit together."""
     for name in names:
         if name not in columns:
             raise ContractError(
@@ -70,7 +70,7 @@ def exploded(columns: Mapping[str, Any], names: list[str], what: str) -> result.
         if [len(value) for value in values] != counts:
             raise ContractError(
                 f"{what}: the columns of explode ({', '.join(names)}) have lists of different lengths in a row: "
-                f"{names[0]!r} and {name!r}. Return one entry in each for every row to be made.",
+                f"{names[0]!r} and {name!r}. Return one entry in each for every new row.",
                 "preprocess",
             )
     made_of = [row for row, count in enumerate(counts) for _ in range(count)]

@@ -1,11 +1,11 @@
 """Images to one size: files, or decoded uint8 H x W x 3 in; uint8 N x height x width x 3 out, one stacked array.
 
-Files are decoded here, one after another, so that no more than one is there at its own size. With `decode: exact` the
-algorithm is that of torchvision's `Resize` and `CenterCrop` and of the processors in transformers: Pillow scales
-the image so that it covers the target (for a square: the shorter edge becomes `size`, the longer one
-`size * longer // shorter`), smaller images upwards too; then the middle is cut out, `(height - target) // 2` from the
-top, likewise from the left (transformers rounds down there, torchvision to even). With `decode: fast` it is that of
-`scaled_jpeg.py` and of OpenCV: more than twice as quick on photos, with other pixels (2 of 255 on average at 224).
+Files are decoded here one after another, so that only one has its original size in memory. With `decode: exact` the
+algorithm is that of torchvision's `Resize` and `CenterCrop` and of the processors in transformers. Pillow scales the
+image so that it covers the target (for a square: the shorter edge becomes `size`, the longer one `size * longer //
+shorter`); smaller images grow. Then the middle is cut out, `(height - target) // 2` from the top, likewise from the
+left (transformers rounds down there, torchvision to even). With `decode: fast` the algorithm is that of
+`scaled_jpeg.py` and of OpenCV. It is more than twice as fast on photos, with other pixels (2 of 255 on average at 224).
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from overnight.tasks.rows import result, tensors
 
 
 class ResizeImage(PreprocessStep):
-    """Scales to cover the size, keeping the aspect ratio, and crops the centre; decodes what is not decoded yet."""
+    """Scales images to cover the size, keeping the aspect ratio, and crops the centre; decodes files first."""
 
     rows_at_once: ClassVar[int] = 64
 
@@ -48,7 +48,7 @@ class ResizeImage(PreprocessStep):
     @model_validator(mode="after")
     def _fast_has_its_own_filter(self) -> "ResizeImage":
         if self.decode == "fast" and "resample" in self.model_fields_set:
-            raise ValueError("resample: decode: fast has a filter of its own. Leave one of them out")
+            raise ValueError("resample: decode: fast has its own filter. Leave one of them out")
         return self
 
     def inputs(self) -> list[str]:

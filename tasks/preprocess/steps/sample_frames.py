@@ -1,9 +1,9 @@
-"""Video files to pictures: a file in, a row out for each frame that is taken, by time.
+"""Video files to pictures: a file in, one row out for each selected frame, by time.
 
 Column in: `column` (binary). Columns out: `image`, uint8 H x W x 3, RGB and upright; `frame` (int64, its number in the
-file, from 0) and `seconds` (float64, from the first frame on); the bytes end here. `row_id` gets the frame's number:
-`clip.mp4#312`. Of every `every_seconds` the first frame is taken. All frames of a file are held at once, 0.9 MB each at
-640 x 480: `longest_side` makes them smaller as they are decoded, and a file with more than `max_frames` is quarantined.
+file, from 0) and `seconds` (float64, from the first frame on). The bytes are dropped. `row_id` gets the frame's number:
+`clip.mp4#312`. The first frame of every `every_seconds` is selected. Memory holds all selected frames of a file, 0.9 MB
+each at 640 x 480. `longest_side` shrinks them after decoding. A file with more than `max_frames` is quarantined.
 """
 
 import math
@@ -24,20 +24,24 @@ from overnight.tasks.rows import result
 EXPECTED = "sample_frames: expected a video file"
 COLUMNS = pa.schema([("image", pa.null()), ("frame", pa.int64()), ("seconds", pa.float64())])
 ROUNDING_SECONDS = 1e-6
-PADDING_PIXELS = 2**20  # FFmpeg, which has a limit so that it allocates no more, counts rows and columns of its own
+PADDING_PIXELS = 2**20  # FFmpeg, whose limit bounds its memory, counts its own rows and columns
 
 
 class SampleFrames(PreprocessStep):
-    """Makes a row of one frame out of many."""
+    """Makes one row per selected frame of a video."""
 
     kind: Literal["sample_frames"] = "sample_frames"
     column: Annotated[str, Field(description="The column with the videos.")] = "video"
-    every_seconds: Annotated[PositiveFloat | None, Field(description="Takes a frame of every so many seconds.")] = None
-    frames_per_second: Annotated[PositiveFloat | None, Field(description="Takes so many frames of a second.")] = None
+    every_seconds: Annotated[PositiveFloat | None, Field(description="Takes one frame per this number of seconds.")] = (
+        None
+    )
+    frames_per_second: Annotated[PositiveFloat | None, Field(description="Takes this number of frames per second.")] = (
+        None
+    )
     longest_side: Annotated[
-        PositiveInt | None, Field(description="Larger frames are made smaller, to these pixels.")
+        PositiveInt | None, Field(description="Larger frames are scaled down to this number of pixels.")
     ] = None
-    max_frames: Annotated[PositiveInt, Field(description="Files of which more would be taken are quarantined.")] = 1000
+    max_frames: Annotated[PositiveInt, Field(description="Files with more frames to take are quarantined.")] = 1000
     max_image_pixels: MaxImagePixels = MAX_IMAGE_PIXELS
 
     rows_at_once = 1
@@ -67,7 +71,7 @@ class SampleFrames(PreprocessStep):
         return FileRows(numbers, columns)
 
     def _taken(self, av: Any, content: bytes) -> Iterator[tuple[int, float, np.ndarray]]:
-        """Number, seconds and picture of each frame that is taken; all frames are decoded, so that damage is found."""
+        """Yield number, seconds and picture of each selected frame; all frames are decoded, so that damage is found."""
         interval = self.every_seconds or 1 / (self.frames_per_second or 1)
         limit = {"max_pixels": str(self.max_image_pixels + PADDING_PIXELS)}
         with opened(av, content, "video", EXPECTED, limit) as (container, stream):
@@ -99,7 +103,7 @@ class SampleFrames(PreprocessStep):
             require_complete_file(stream, container, content, end, EXPECTED)
 
     def _refuse_large(self, found: Any) -> None:
-        """Raises `RowError` for frames of more pixels than the job allows."""
+        """Raise `RowError` for frames of more pixels than the job allows."""
         if found.width * found.height > self.max_image_pixels:
             most = f"of at most max_image_pixels = {self.max_image_pixels} pixels a frame"
             raise RowError(f"{EXPECTED} {most}, found {found.width} x {found.height}")
@@ -110,4 +114,4 @@ class SampleFrames(PreprocessStep):
             scale = self.longest_side / max(width, height)
             width, height = max(round(width * scale), 1), max(round(height * scale), 1)
         image = frame.to_ndarray(format="rgb24", width=width, height=height)
-        return np.ascontiguousarray(np.rot90(image, round(frame.rotation / 90)))  # as players turn what phones filmed
+        return np.ascontiguousarray(np.rot90(image, round(frame.rotation / 90)))  # as players turn recordings of phones

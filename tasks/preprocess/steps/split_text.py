@@ -1,12 +1,12 @@
-"""Long texts in chunks: a text in, a row out for each chunk. Whitespace around chunks is dropped.
+"""Long texts in chunks: a text in, one row out for each chunk. Whitespace around chunks is dropped.
 
 Column in: `column` (string). Columns out: the chunk in its place, `chunk` (int64, from 0), `chunk_start` and
-`chunk_end` (int64): the chunk is the text's characters from one to before the other. `row_id` gets the chunk's number,
-`a.txt#2` or, of a PDF's page, `report.pdf#3.2`. A text without any character but whitespace makes no row.
+`chunk_end` (int64): the chunk is the text's characters from `chunk_start` to before `chunk_end`. `row_id` gets the
+chunk's number, `a.txt#2` or, for a PDF's page, `report.pdf#3.2`. A text of whitespace only makes no row.
 
-semantic-text-splitter cuts: at the ends of paragraphs where they fit, else of sentences, else of words. Size and
-overlap count characters, or tokens of the tokenizer that `tokenizer` names, without its special tokens. What a chunk
-repeats of the one before are whole such pieces too: at most `overlap`, and often less.
+semantic-text-splitter cuts at the ends of paragraphs if they fit, otherwise of sentences, otherwise of words. Size and
+overlap count characters, or tokens of the tokenizer that `tokenizer` names, without its special tokens. The overlap
+with the previous chunk consists of whole such pieces too: at most `overlap`, and often less.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ LIBRARY = "semantic-text-splitter"
 
 
 class SplitText(PreprocessStep):
-    """Makes a row of every so many characters or tokens of a text."""
+    """Makes one row per chunk of characters or tokens of a text."""
 
     kind: Literal["split_text"] = "split_text"
     column: Annotated[str, Field(description="The column with the texts.")] = "text"
@@ -51,8 +51,8 @@ class SplitText(PreprocessStep):
 
     def fingerprint(self) -> dict[str, str]:
         found = {}
-        with contextlib.suppress(PackageNotFoundError):  # `build` tells of that
-            found[LIBRARY] = version(LIBRARY)  # another version may cut elsewhere, and a resume must not
+        with contextlib.suppress(PackageNotFoundError):  # `build` reports it
+            found[LIBRARY] = version(LIBRARY)  # another version may cut at other places, and a resume must not
         file = _folder(self.tokenizer) / "tokenizer.json" if self.tokenizer else None
         if file is not None and file.is_file():
             found["tokenizer.json"] = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -92,7 +92,7 @@ class SplitText(PreprocessStep):
 
 
 def _folder(tokenizer: str) -> Path:
-    """Where it lies unless it is a hub name. Raises `JobError` for a package that is not installed."""
+    """Return the tokenizer's folder unless it is a hub name. Raise `JobError` for a package that is not installed."""
     name = expand(tokenizer)
     if name.startswith(PREFIX):
         return folder_in_package(name, f"split_text: tokenizer {tokenizer}", "preprocess")
@@ -114,6 +114,6 @@ def _tokenizer(name: str) -> Any:
             "preprocess",
         )
     counting = tokenizer.backend_tokenizer
-    counting.no_truncation()  # it would count no more tokens than its model reads
+    counting.no_truncation()  # otherwise it would count no more tokens than its model reads
     counting.no_padding()
     return counting

@@ -1,1 +1,1 @@
-"""Expressions over columns, in DuckDB's SQL: what they may say, and the database that computes them."""
+"""Expressions over columns, in DuckDB's SQL: the accepted syntax, and the database that computes them."""

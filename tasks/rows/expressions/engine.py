@@ -1,6 +1,6 @@
-"""DuckDB as this process has it: one database in memory that reaches no file and no network, and keeps its settings.
+"""DuckDB in this process: one database in memory with fixed settings, without access to files or the network.
 
-This file knows nothing of tables, rows or jobs.
+This file does not use tables, rows or jobs.
 """
 
 import atexit
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import duckdb
 
-DEEPEST = 300  # terms inside one another; a sum of so many columns is one
+DEEPEST = 300  # nested terms; a sum of this number of columns is one
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,
     "async_threads": 0,  # a block is small, and Ray counts one CPU
-    "ieee_floating_point_ops": False,  # what has no result is an error, not NaN
+    "ieee_floating_point_ops": False,  # a value without a result is an error, not NaN
     "enable_external_access": False,
     "autoload_known_extensions": False,
     "python_enable_replacements": False,
@@ -24,9 +24,9 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 }
 FUNCTIONS = """
     SELECT lower(function_name), macro_definition, parameters, CASE
-        WHEN function_type IN ('aggregate', 'window') THEN 'is computed over several rows, and an expression sees one'
+        WHEN function_type IN ('aggregate', 'window') THEN 'is computed over several rows, and an expression has one'
         WHEN function_type NOT IN ('scalar', 'macro') THEN 'makes a table, and an expression makes one value a row'
-        WHEN stability <> 'CONSISTENT' THEN 'is not the same at every call, and a run that is resumed repeats values'
+        WHEN stability <> 'CONSISTENT' THEN 'is not the same at every call, and a resumed run repeats values'
     END FROM duckdb_functions()
     WHERE NOT starts_with(function_name, 'pg_') AND NOT starts_with(function_name, '__internal')
 """
@@ -43,12 +43,13 @@ def database() -> "duckdb.DuckDBPyConnection":
 
 
 os.register_at_fork(before=database.cache_clear)  # a forked process makes its own: DuckDB's does not survive a fork
-atexit.register(database.cache_clear)  # where threads outlive it, DuckDB's library writes about leaks to the terminal
+# otherwise, if threads outlive it, DuckDB's library writes about leaks to the terminal
+atexit.register(database.cache_clear)
 
 
 @functools.cache
 def functions() -> dict[str, list[tuple[str | None, list[str], str | None]]]:
-    """Return DuckDB's functions: name -> for each signature a macro's definition, the parameters, why it is refused."""
+    """Return DuckDB's functions: name -> for each signature a macro's definition, the parameters, and the refusal."""
     found: dict[str, list[tuple[str | None, list[str], str | None]]] = {}
     for name, *signature in database().cursor().execute(FUNCTIONS).fetchall():
         found.setdefault(name, []).append(tuple(signature))

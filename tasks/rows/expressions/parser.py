@@ -1,10 +1,11 @@
 """The expressions of `filter_rows`, `derive_columns` and a model's `where`: one DuckDB SQL expression over a row.
 
-It is parsed when the job is read. Aggregates, windows, subqueries, tables and functions that are not the same at every
-call are refused then. Whole numbers go in as BIGINT, other numbers as DOUBLE, decimals and times as they are, in UTC.
-Out come BIGINT, DOUBLE and what else Arrow holds exactly; DECIMAL only if a column is one, or a cast asks for it.
+Each is parsed when the job is read. Then aggregates, windows, subqueries, tables and functions whose results vary
+between calls are refused. Inputs are converted: whole numbers to BIGINT, other numbers to DOUBLE; decimals and times
+stay, in UTC. Results are BIGINT, DOUBLE and other types that Arrow represents exactly. They are DECIMAL only if a
+column is one, or a cast makes one.
 
-This file knows nothing of jobs.
+This file does not use jobs.
 """
 
 import re
@@ -32,7 +33,7 @@ INEXACT = {"interval", "time with time zone", "bit", "bignum", "variant", "union
 
 
 class Expression:
-    """A parsed expression, and the `columns` that it names. Raises `ValueError` with the position of what is wrong."""
+    """A parsed expression, and the `columns` that it names. Raises `ValueError` with the position of the error."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -40,7 +41,7 @@ class Expression:
         self._makes_decimals = bool(re.search(r"(::|\bas\b)\s*(dec|decimal|numeric)\b", source, re.IGNORECASE))
 
     def holds(self, table: pa.Table, what: str, stage: str) -> tuple[np.ndarray, dict[int, RowError]]:
-        """Whether each row fulfils a condition, which null does not (bool); the rest as `evaluate`."""
+        """Return for each row whether it meets a condition (bool; null does not), and the errors as `evaluate` does."""
         values, failed = self.evaluate(table, what, stage)
         if not types.is_boolean(values.type) and not types.is_null(values.type):
             raise ContractError(
@@ -51,10 +52,10 @@ class Expression:
         return pc.fill_null(values.cast(pa.bool_()), False).to_numpy(zero_copy_only=False), failed
 
     def evaluate(self, table: pa.Table, what: str, stage: str) -> tuple[pa.Array, dict[int, RowError]]:
-        """One value a row, and by row why it has none; `what` opens the messages.
+        """Return one value per row, and the errors of failed rows; `what` begins the messages.
 
-        Raises `ContractError` for a column that is not there and for types that do not go together, and `RowError`
-        where a row fails and it is not known which.
+        Raise `ContractError` for a missing column and for incompatible types. Raise `RowError` if a row fails and it is
+        unknown which.
         """
         said = f"{what}: {shown(self.source)}"
         try:
@@ -73,7 +74,7 @@ class Expression:
         return scatter(values, np.flatnonzero(~fails), len(table)), failed
 
     def _computed(self, table: pa.Table, said: str, stage: str, of: str = "{}") -> pa.Array:
-        """The values of the rows, or `of` them, computed together."""
+        """Return the values of the rows, or the expression `of` them, computed together."""
         import duckdb
 
         try:
@@ -81,14 +82,14 @@ class Expression:
                 made = self._bound(cursor, table, said, stage, of).to_arrow_table()
         except (duckdb.Error, pa.ArrowInvalid) as error:
             if isinstance(error, duckdb.InternalException | duckdb.FatalException):
-                database.cache_clear()  # DuckDB answers nothing more in this one
+                database.cache_clear()  # DuckDB executes nothing more in this one
             raise RowError(f"{said}: {_told(error)}") from error
         return pa.concat_arrays(made["value"].chunks) if len(made) else pa.array([], made["value"].type)
 
     def _bound(
         self, cursor: "DuckDBPyConnection", table: pa.Table, said: str, stage: str, of: str
     ) -> "DuckDBPyRelation":
-        """What is to be computed, which depends on the columns' types and not on their values."""
+        """Return the query to compute; it depends on the columns' types and not on their values."""
         import duckdb
 
         query = "SELECT {} AS value FROM __rows"
@@ -104,7 +105,7 @@ class Expression:
             raise ContractError(f"{said}: {_told(error)}", stage) from error
 
     def _found(self, known: list[str], said: str, stage: str) -> Iterator[str]:
-        """The table's columns that the expression names, in whatever case."""
+        """Yield the table's columns that the expression names; case is ignored."""
         for name in self.columns:
             match [each for each in known if _folded(each) == _folded(name)]:
                 case [found]:
@@ -120,31 +121,33 @@ class Expression:
                     )
                 case [_, _, *_] as several:
                     raise ContractError(
-                        f"{said}: expected one column {name!r}, found {' and '.join(several)}, which SQL does not tell "
-                        "apart. Rename one of them before.",
+                        f"{said}: expected one column {name!r}, found {' and '.join(several)}, which SQL does not "
+                        "distinguish. Rename one of them before.",
                         stage,
                     )
 
     def _result(self, kind: "DuckDBPyType", given: pa.Schema) -> str | None:
-        """The type that values of `kind` are cast to before they are Arrow's; None for as they are."""
+        """Return the type to which values of `kind` are cast before Arrow gets them; None to keep the type."""
         if inexact := next((str(each) for each in _inside(kind) if each.id in INEXACT), None):
-            raise TypeError(f"expected values that a column can hold, found {inexact}. Make numbers or text of them.")
+            raise TypeError(
+                f"expected values that a column can hold, found {inexact}. Convert them to numbers or text."
+            )
         if kind.id in WHOLE:
             return "BIGINT"
         if kind.id == "float":
             return "DOUBLE"
         if kind.id == "decimal" and not self._makes_decimals and not any(map(types.is_decimal, given.types)):
-            return "DOUBLE"  # of a literal such as 2.5
+            return "DOUBLE"  # from a literal such as 2.5
         return "VARCHAR" if kind.id == "enum" else None
 
 
 def _given(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """A column as expressions have it. Raises `TypeError` for bytes and arrays, and `pa.ArrowInvalid`."""
+    """Return a column in an expression's types. Raise `TypeError` for bytes and arrays, and `pa.ArrowInvalid`."""
     kind = column.type.value_type if types.is_dictionary(column.type) else column.type
     is_bytes = types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
     if is_bytes or kind == TENSOR:
         raise TypeError(
-            f"column {name} holds {'bytes' if is_bytes else 'arrays'}, which no expression reads. A python step can."
+            f"column {name} holds {'bytes' if is_bytes else 'arrays'}, which no expression reads. Use a python step."
         )
     if types.is_integer(kind):
         kind = pa.int64()
@@ -154,7 +157,7 @@ def _given(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def _inside(kind: "DuckDBPyType") -> Iterator["DuckDBPyType"]:
-    """A type, and those of its elements or fields."""
+    """Yield a type, and the types of its elements or fields."""
     yield kind
     for _, child in kind.children if kind.id in NESTED else ():
         if not isinstance(child, int | list):  # the length of an array
@@ -162,12 +165,12 @@ def _inside(kind: "DuckDBPyType") -> Iterator["DuckDBPyType"]:
 
 
 def _told(error: Exception) -> str:
-    """What DuckDB says in its first line, without the kind of error and its advice on settings."""
+    """Return the first line of DuckDB's message, without the kind of error and its advice on settings."""
     line = str(error).partition("\n")[0]
     message = re.sub(r", or SET .*", ".", line.partition(" Error: ")[2] or line)
-    return f"{message} SQL joins text by ||." if re.search(r"'\+\(.*(VARCHAR|STRING)", message) else message
+    return f"{message} SQL joins text with ||." if re.search(r"'\+\(.*(VARCHAR|STRING)", message) else message
 
 
 def _folded(name: str) -> bytes:
-    """A name as SQL compares names: without the case of ASCII letters."""
+    """Return a name as SQL compares names: ASCII letters in one case."""
     return name.encode().lower()

@@ -1,7 +1,7 @@
-"""What an expression may say: DuckDB's SQL, of which it is one expression that sees one row.
+"""The syntax of an expression: one expression of DuckDB's SQL over one row.
 
-Aggregates, windows, subqueries, tables and functions that are not the same at every call are refused. DuckDB's own
-parser makes the tree in which they are looked for. This file knows nothing of tables, and computes nothing.
+Aggregates, windows, subqueries, tables and functions whose results vary between calls are refused. DuckDB's own parser
+makes the tree that this file checks. This file does not use tables, and computes nothing.
 """
 
 import difflib
@@ -16,10 +16,11 @@ from overnight.tasks.rows.expressions.engine import DEEPEST, database, functions
 BEFORE, AFTER = "SELECT (\n", "\n)"
 PARTS = {"BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION"}
 PARTS |= {"LAMBDA", "OPERATOR", "TYPE"}
-CLOCKS = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}  # written as columns are
-CLOCKS |= {"age/1", "current_localtime/0", "current_localtimestamp/0"}  # which DuckDB lists as consistent
-UNSTABLE = "is not the same at every call, and a run that is resumed repeats values"
-HABITS = {  # of Python
+# SQL writes them like columns
+CLOCKS = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
+CLOCKS |= {"age/1", "current_localtime/0", "current_localtimestamp/0"}  # DuckDB lists these as consistent
+UNSTABLE = "is not the same at every call, and a resumed run repeats values"
+HABITS = {  # from Python
     "None": "SQL has null for it, as in x is null",
     "if": "SQL has case when condition then a else b end",
     "if_else": "write case when condition then a else b end",
@@ -30,7 +31,7 @@ HABITS = {  # of Python
 
 
 class _Refused(Exception):
-    """What is no expression over one row; `place` in bytes."""
+    """An error in an expression over one row; `place` in bytes."""
 
     def __init__(self, message: str, location: int = 0) -> None:
         super().__init__(message)
@@ -38,9 +39,9 @@ class _Refused(Exception):
 
 
 def names(source: str) -> tuple[list[str], set[str]]:
-    """The columns that an expression names, and which of them may be parameters of a lambda instead.
+    """Return the columns that an expression names, and the names that may be parameters of a lambda instead.
 
-    Raises `ValueError` with the position of what is wrong.
+    Raise `ValueError` with the position of the error.
     """
     parameters: set[str] = set()
     try:
@@ -50,16 +51,18 @@ def names(source: str) -> tuple[list[str], set[str]]:
         raise ValueError(f"{shown(source)}: at character {place + 1}: {error}") from None
     for name in found:
         if name.startswith("__"):
-            raise ValueError(f"{source!r}: expected a column of yours, found {name}: __ begins Overnight's own")
+            raise ValueError(
+                f"{source!r}: expected a column of your data, found {name}: names with __ at the start are Overnight's"
+            )
         if name.lower() in CLOCKS and f'"{name}"' not in source:
             raise ValueError(f"{source!r}: {name} {UNSTABLE}")
     return found, parameters
 
 
 def _parsed(source: str) -> dict[str, Any]:
-    """The tree of an expression. Raises `_Refused` for what is none, or is more than one."""
+    """Return the tree of an expression. Raise `_Refused` unless it is exactly one expression."""
     brackets = itertools.accumulate((each == "(") - (each == ")") for each in source)
-    if max(brackets, default=0) > DEEPEST:  # DuckDB's parser takes gigabytes for thousands
+    if max(brackets, default=0) > DEEPEST:  # DuckDB's parser needs gigabytes for thousands
         raise _Refused("nested too deeply")
     found = _statements(source)
     if found["error"]:
@@ -87,13 +90,13 @@ def _statements(source: str) -> dict[str, Any]:
 
 
 def _columns(tree: dict[str, Any], parameters: set[str]) -> list[str]:
-    """The columns that a tree names; those that may be lambdas' parameters are added to `parameters`.
+    """Return the columns that a tree names; possible parameters of lambdas are added to `parameters`.
 
-    Raises `_Refused` for what has no value for a row alone.
+    Raise `_Refused` for syntax that has no value for a single row.
     """
     nodes: list[Any] = [tree]
     found: dict[str, None] = {}
-    for node in nodes:  # which grows
+    for node in nodes:  # the list grows in the loop
         if isinstance(node, dict):
             kind, location = node.get("class", "TYPE"), node.get("query_location", 0)
             if kind not in PARTS or node.get("type") == "GROUPING_FUNCTION":
@@ -109,7 +112,7 @@ def _columns(tree: dict[str, Any], parameters: set[str]) -> list[str]:
 
 
 def _refuse(name: str, owner: str, count: int, location: int) -> None:
-    """Raise `_Refused` for a function that an expression may not call with so many arguments."""
+    """Raise `_Refused` for a function that an expression may not call with this number of arguments."""
     if owner:
         raise _Refused(f"write {name}({owner}) for {owner}.{name}()", location)
     if name == "row" and not count:  # nothing between the brackets around the expression
@@ -123,17 +126,17 @@ def _refuse(name: str, owner: str, count: int, location: int) -> None:
             outside = set(_columns(_parsed(definition), set())) - set(parameters) if definition else None
             refusals.append(refusal or (UNSTABLE if outside else ""))
         except _Refused as error:
-            refusals.append(f"is made of others, and {error}")
+            refusals.append(f"uses other functions, and {error}")
     if all(refusals):
         raise _Refused(f"{name} {refusals[0]}", location)
 
 
 def shown(source: str) -> str:
-    """The expression for messages, cut off where it is long."""
+    """Return the expression for messages, shortened if it is long."""
     return repr(source if len(source) <= 300 else source[:300] + "...")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What somebody may have meant by a name, in brackets; nothing where no known one is like it."""
+    """Return a suggestion for a name in brackets; empty if no known name is similar."""
     found = difflib.get_close_matches(name, list(known), 1)
     return f" (did you mean {found[0]}?)" if found else ""

@@ -150,7 +150,7 @@ def test_a_plugin_that_cannot_be_used_costs_only_the_jobs_that_name_it(installed
         "inference.2: the plug-in room of the package more-leaves cannot be used: expected more_leaves:Shout to",
         "inference.3: the plug-in silent of the package more-leaves cannot be used: expected more_leaves:Silent to "
         "have load, found none.",
-        "more-leaves: its plug-in for kind: resize_image is left out: that is built in",
+        "more-leaves: its plug-in for kind: resize_image is ignored: this kind is built in",
     ):
         assert line in done.stderr
 

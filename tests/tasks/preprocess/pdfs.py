@@ -45,7 +45,7 @@ BROKEN = {
     "truncated": (WHOLE[: len(WHOLE) // 2], "its last part is missing"),
     "locked": (pdf([["Secret"]], trailer=LOCKED), "encrypted and needs a password"),
     "scanned": (pdf([[], []], drawn=PIXEL), r"with text, found none on its 2 pages\. If they are scanned"),
-    "no-pages": (pdf([]), "of which PDFium reads no page"),
+    "no-pages": (pdf([]), "in which PDFium finds no page"),
     "lost-page": (WHOLE.replace(b"6 0 R 8 0 R", b"9 9 R 8 0 R"), "page 2 of 3 cannot be read"),
-    "wiped": (WHOLE[:60] + bytes(len(WHOLE) - 180) + WHOLE[-120:], "of which PDFium reads no page"),
+    "wiped": (WHOLE[:60] + bytes(len(WHOLE) - 180) + WHOLE[-120:], "in which PDFium finds no page"),
 }

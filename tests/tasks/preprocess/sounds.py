@@ -89,6 +89,6 @@ def broken() -> dict[str, tuple[bytes, str]]:
         "highest-byte-first": (b"RIFX" + WHOLE[4:], "found a WAV file with the highest byte first .RIFX.; convert it"),
         "no-rate": (WHOLE[:24] + bytes(4) + WHOLE[28:], "do not decode"),
         "unknown-codec": (WHOLE[:20] + b"\x77\x77" + WHOLE[22:], "do not decode: Decoder not found"),
-        "not-numbers": (floats, "samples that are no finite numbers"),
+        "not-numbers": (floats, "samples that are not finite numbers"),
         "too-long": (wav(np.zeros(8 * 16_000, np.float32)), "at most max_seconds = 5, found a longer one"),
     }

@@ -151,7 +151,7 @@ def broken() -> dict[str, tuple[bytes | None, str]]:
         "a broken header": (bytes(headless), "expected a whole PNG image, found"),
         "flipped bits": (bytes(flipped), "expected a whole PNG"),
         "too large": (huge, "found 5000 x 5000 = 25000000"),
-        "32-bit floats": (encode(Image.new("F", (4, 4)), "TIFF"), "expected 8 or 16 bits a channel"),
+        "32-bit floats": (encode(Image.new("F", (4, 4)), "TIFF"), "expected 8 or 16 bits per channel"),
     }
 
 

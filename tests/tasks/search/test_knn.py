@@ -107,5 +107,5 @@ def test_what_cannot_be_compared_is_an_error_that_names_file_and_column(
         nearest(files, "vector", vectors[0], 1)
     with pytest.raises(ContractError, match=r"expected lists of floating-point numbers in number, found int64"):
         nearest(files, "number", vectors[0], 1)
-    with pytest.raises(ContractError, match=r"a query with an embedding that has a length, found 0"):
+    with pytest.raises(ContractError, match=r"the query's embedding has length 0"):
         nearest(files, "embedding", np.zeros(WIDTH), 1)

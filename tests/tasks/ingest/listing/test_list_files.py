@@ -89,13 +89,13 @@ def test_what_is_passed_over_is_counted_and_named(tmp_path):
     assert passed.found == {
         "name that begins with _ or .": {"files": 2, "names": [".tmp/b.csv", "_SUCCESS"]},
         "unknown extension": {"files": 7, "names": ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt"]},
-        "name that is no UTF-8": {"files": 1, "names": ["caf\\xe9.csv"]},
+        "name that is not UTF-8": {"files": 1, "names": ["caf\\xe9.csv"]},
         "link to nothing": {"files": 1, "names": ["gone.csv"]},
         "FIFO": {"files": 1, "names": ["pipe.csv"]},
     }
     assert skipped_files.told(passed.found) == (
         "12 files; FIFO: pipe.csv; link to nothing: gone.csv; name that begins with _ or .: .tmp/b.csv, _SUCCESS; "
-        "name that is no UTF-8: caf\\xe9.csv; unknown extension: 0.txt, 1.txt, 2.txt, 3.txt, 4.txt and 2 more"
+        "name that is not UTF-8: caf\\xe9.csv; unknown extension: 0.txt, 1.txt, 2.txt, 3.txt, 4.txt and 2 more"
     )
 
 

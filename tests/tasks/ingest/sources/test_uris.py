@@ -178,9 +178,9 @@ def test_an_answer_without_a_length_is_taken_as_it_is(tmp_path: Path, web: Any) 
 
 
 def test_a_file_of_a_web_server_that_tells_no_length_is_no_input(web: Any) -> None:
-    with skipped_files.counting() as passed, pytest.raises(InputError, match="whose length the server does not tell"):
+    with skipped_files.counting() as passed, pytest.raises(InputError, match="whose length the server does not report"):
         list_inputs(Text(path=f"{web[0]}/unmeasured"), "all")
-    assert passed.found == {"file whose length the server does not tell": {"files": 1, "names": ["unmeasured"]}}
+    assert passed.found == {"file whose length the server does not report": {"files": 1, "names": ["unmeasured"]}}
 
 
 def test_other_uris_are_other_inputs(tmp_path: Path) -> None:

@@ -297,7 +297,7 @@ def test_columns_that_name_rows_cannot_be_derived(name: str) -> None:
         ("user = 'me'", "needs a column 'user'"),
         ("i", "expected true or false, found int64"),
         ("t > 1", "Cannot compare values of type VARCHAR"),
-        ("t + '!' = ''", r"'\+\(VARCHAR, STRING_LITERAL\)'. .*SQL joins text by \|\|"),
+        ("t + '!' = ''", r"'\+\(VARCHAR, STRING_LITERAL\)'. .*SQL joins text with \|\|"),
         ("lower(i) = 'a'", r"'lower\(BIGINT\)'"),
         ("i::number > 1", "Type with name number does not exist"),
         ("regexp_matches(t, '(')", r"missing \)"),

@@ -185,7 +185,7 @@ def test_a_publish_that_froze_in_its_transaction_is_waited_for_and_loses_its_loc
     ("url", "said"),
     [
         ("postgresql+psycopg://me:secret@host/db", r"password .* \$\{ENV_VAR\}"),
-        ("postgresql://host/db?user=me&password=secret", "password stands in it"),
+        ("postgresql://host/db?user=me&password=secret", "URL contains password"),
         ("sqlite:///results.db", "absolute path"),
         ("results", "expected a URL"),
     ],
