@@ -261,8 +261,8 @@ def test_a_ray_that_nobody_answers_for_is_wrong(monkeypatch: pytest.MonkeyPatch)
         ({"versions": {"ray": "2.60.0", "torch": "2.0"}}, "Ray nodes", "wrong", "torch 2.0, here 2.13.0"),
         ({"versions": None}, "Ray nodes", "warning", "no answer in 20 s from far"),
         ({"gpus": 2.0, "seen": 0}, "GPU", "wrong", "declares GPUs on far, but PyTorch finds none"),
-        ({"gpus": 2.0, "seen": 1}, "GPU", "ok", "2 in all"),
-        ({"gpus": 2.0, "seen": None}, "GPU", "ok", "2 in all"),
+        ({"gpus": 2.0, "seen": 1}, "GPU", "ok", "2 in total"),
+        ({"gpus": 2.0, "seen": None}, "GPU", "ok", "2 in total"),
     ],
 )
 def test_nodes_that_differ_from_here_are_told(node: dict[str, Any], what: str, level: str | None, told: str) -> None:
