@@ -1,4 +1,4 @@
-"""Reads what `make demo` left, knowing only the documented layout, and fails unless it is right."""
+"""Check the results of `make demo` through the documented layout only, and fail if they are wrong."""
 
 import json
 import sys
@@ -37,7 +37,7 @@ def read_receipt(folder: Path, counts: dict[str, int]) -> dict:
     must(found == counts, f"{folder}: expected {counts}, found {found}")
     must(receipt["rows_in"] == sum(receipt[name] for name in IDENTITY), f"{folder}: rows are not settled once: {found}")
     must(set(receipt["stages"]) == STAGES, f"{folder}: stages {list(receipt['stages'])}")
-    must(not (folder / "failure.json").exists(), f"{folder}: a failure lies beside the receipt")
+    must(not (folder / "failure.json").exists(), f"{folder}: expected no failure.json beside the receipt, found one")
     return receipt
 
 
@@ -52,14 +52,14 @@ def check_digits(again: bool) -> str:
     generation = read_receipt(state, counts)["generation"]
     rows = read(home / f"date={PARTITION}")
     row_ids = rows["row_id"].to_pylist()
-    must(len(row_ids) == len(set(row_ids)) and set(row_ids) == good, "row ids are not the source's files, each once")
-    must("image" not in rows.column_names, "the images were published too")
+    must(len(row_ids) == len(set(row_ids)) and set(row_ids) == good, "expected each source file once in row_id")
+    must("image" not in rows.column_names, "expected no column image, found one")
     parents = [row_id.split("/")[0] for row_id in row_ids]
-    must(rows["label"].to_pylist() == parents, "label is not the parent folder")
+    must(rows["label"].to_pylist() == parents, "expected the parent folder as label, found another")
     right = sum(a == b for a, b in zip(rows["predicted_label"].to_pylist(), parents, strict=True))
-    must(right > 0.9 * len(parents), f"accuracy {right}/{len(parents)}")
+    must(right > 0.9 * len(parents), f"expected an accuracy above 90 %, found {right}/{len(parents)}")
     confidence = np.asarray(rows["confidence"])
-    must(bool(((confidence > 0) & (confidence <= 1)).all()), "a confidence outside 0 to 1")
+    must(bool(((confidence > 0) & (confidence <= 1)).all()), "expected confidences above 0 and up to 1, found others")
     quarantined = {row["row_id"]: row for row in read(state / "quarantine").to_pylist()}
     must(quarantined.keys() == broken.keys(), f"quarantined: {sorted(quarantined)}")
     for row_id, word in broken.items():
@@ -78,11 +78,11 @@ def check_sentences() -> str:
     counts = {"rows_in": lines, "rows_out": lines, "rows_filtered": 0, "rows_quarantined": 0}
     read_receipt(home / "_overnight/all", counts)
     rows = read(home)
-    must(len(set(rows["row_id"].to_pylist())) == lines, "row ids are not unique")
+    must(len(set(rows["row_id"].to_pylist())) == lines, "expected unique row ids, found repeated ones")
     kind = rows.schema.field("embedding").type
-    must(kind == pa.list_(pa.float32(), 384), f"embedding is {kind}")
+    must(kind == pa.list_(pa.float32(), 384), f"expected 384 float32 values per embedding, found {kind}")
     norms = np.linalg.norm(np.stack(rows["embedding"].to_numpy()), axis=1)
-    must(bool(np.allclose(norms, 1, atol=1e-4)), f"embeddings have norms {norms.min()} to {norms.max()}")
+    must(bool(np.allclose(norms, 1, atol=1e-4)), f"expected embeddings of norm 1, found {norms.min()} to {norms.max()}")
     return str(counts)
 
 

@@ -1,9 +1,8 @@
-"""Install a set of locked versions, and Overnight from this folder, into the environment of the Python that runs this.
+"""Install a set of locked versions, and Overnight from this folder, into the environment of the running Python.
 
     python .ci/install.py demo | dev | bench | without-torch
 
-uv checks the hash of every file. pip installs PyTorch, which has no hash, from where pip is configured to look for it:
-see .ci/lock.py.
+uv checks the hash of every file. pip installs PyTorch, which has no hash, from pip's configured index: see .ci/lock.py.
 """
 
 import shutil
@@ -12,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# The files of a set. `dev` and `bench` come on top of `demo`.
+# The files of each set. Install `demo` before `dev` and `bench`.
 SETS = {
     "demo": ["constraints.txt"],
     "dev": ["constraints-extras.txt", "constraints-dev.txt"],
@@ -27,7 +26,7 @@ UV_INSTALL = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.exec
 
 def main(name: str) -> None:
     files = SETS[name]
-    print(f"Installing what {', '.join(files)} list into {sys.prefix}", flush=True)
+    print(f"Installing the packages of {', '.join(files)} into {sys.prefix}", flush=True)
     run([*PIP, "--quiet", UV])
     run([*UV_INSTALL, "--require-hashes", *(f"--requirement={file}" for file in files)])
     if name == "demo":
@@ -44,16 +43,16 @@ def install_azurite() -> None:
     npm = shutil.which("npm")
     command = [str(npm), "install", "--no-save", "--no-fund", "--no-audit", "--prefix", sys.prefix, AZURITE]
     if npm is None or subprocess.run(command, check=False).returncode:
-        print("no npm, or no Azurite from it: the tests of Azure's store are skipped", flush=True)
+        print("npm is missing or could not install Azurite: the tests of Azure's store are skipped", flush=True)
 
 
 def run(command: list[str]) -> None:
     status = subprocess.run(command, cwd=ROOT, check=False, stdin=subprocess.DEVNULL).returncode
     if status:
-        sys.exit(f"`{' '.join(command)}` failed with status {status}")
+        sys.exit(f"`{' '.join(command)}` failed with exit status {status}")
 
 
 if __name__ == "__main__":
     if sys.argv[1:] not in [[name] for name in SETS]:
-        sys.exit(f"expected one of {', '.join(SETS)}")
+        sys.exit(f"expected one of {', '.join(SETS)}, found {' '.join(sys.argv[1:]) or 'nothing'}")
     main(sys.argv[1])

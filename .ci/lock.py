@@ -1,15 +1,15 @@
 """Write constraints*.txt: the exact versions, with hashes, that `make install`, `make test` and the image install.
 
-Each file holds what the files before it lack. So you install a set by naming its files in order:
+Each file holds only packages that the files before it lack. So you install a set by naming its files in order:
 
-    constraints.txt          what Overnight and the demo need
-    constraints-extras.txt   what the extras need besides
-    constraints-dev.txt      what the tests need besides these two
-    constraints-bench.txt    what the benchmarks need besides the first two
-    constraints-torch.txt    PyTorch, written by hand and without a hash: its CPU build has another than its CUDA build
+    constraints.txt          the packages of Overnight and the demo
+    constraints-extras.txt   the further packages of the extras
+    constraints-dev.txt      the further packages of the tests
+    constraints-bench.txt    the further packages of the benchmarks, after the first two files
+    constraints-torch.txt    PyTorch, written by hand and without a hash, because its CPU and CUDA builds differ
 
-The files are good for Python 3.11 to 3.13 on Linux and macOS. Versions stay as they are where pyproject.toml allows it.
-`make lock LOCK=--upgrade` takes the newest versions, `make lock LOCK='--upgrade-package s3fs'` those of one package.
+The files work with Python 3.11 to 3.13 on Linux and macOS. Versions stay as they are if pyproject.toml allows them.
+`make lock LOCK=--upgrade` writes the newest versions. `make lock LOCK='--upgrade-package s3fs'` upgrades one package.
 """
 
 import re
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TORCH = "constraints-torch.txt"
-# File: the files that it comes after, and what it locks.
+# For each file: the files before it, and the groups that it locks.
 LAYERS = {
     "constraints.txt": ([], ["--group=demo"]),
     "constraints-extras.txt": (["constraints.txt"], ["--group=demo", "--all-extras"]),
@@ -43,7 +43,7 @@ def main(options: list[str]) -> None:
 
 
 def compiled(name: str, before: list[str], options: list[str]) -> str:
-    """Return the versions and hashes that uv finds, those of the files before included."""
+    """Return the versions and hashes that uv finds, including those of the files before."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "found.txt"
         # uv keeps the versions that its output file names.

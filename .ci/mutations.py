@@ -1,11 +1,11 @@
-"""Change the code at drawn places, one at a time, and count the changes that the tests find.
+"""Change the code at random places, one at a time, and count the changes that the tests detect.
 
     python .ci/mutations.py draw 60 --seed 1 [--also OTHER_CHECKOUT] > mutations.json
     python .ci/mutations.py run mutations.json CHECKOUT [--python PYTHON] > outcome.json
 
-`draw` takes lines of the code that are the same in both checkouts, so that you can compare two suites. `run`
-changes a copy of the checkout, and runs the tests that import the changed module: first the module's own test file,
-then the shortest ones, until one fails or the time for a change is over.
+`draw` uses only lines that are the same in both checkouts, so that you can compare two suites. `run` changes a copy of
+the checkout, and runs the tests that import the changed module: first the module's own test file, then the shortest
+ones, until one fails or the time limit of a change ends.
 """
 
 import argparse
@@ -36,7 +36,7 @@ TOKENS: dict[type[ast.AST], str] = {
 
 
 def mutations(source: str) -> Iterator[tuple[int, str, str]]:
-    """Yield line number, the line, and the line as a change makes it. Changes stay within one line."""
+    """Yield the line number, the line, and the changed line. A change stays within one line."""
     lines = source.splitlines()
     for node in ast.walk(ast.parse(source)):
         for line, start, end, new in _changes(node, lines):
@@ -45,7 +45,7 @@ def mutations(source: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _changes(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, int, str]]:
-    """Yield line, first and last place, and what comes there instead."""
+    """Yield the line number, the first and last column, and the new text."""
     if isinstance(node, ast.Compare):
         pairs = list(zip([node.left, *node.comparators], node.ops, node.comparators, strict=False))
         operators = [(left, operator, right) for left, operator, right in pairs]
@@ -102,7 +102,7 @@ def _is_python(path: Path, line: str, changed: str) -> bool:
 
 
 def test_files(root: Path, path: str) -> list[str]:
-    """The test files that import a module, directly or by the module that uses it: its own first, then by size."""
+    """Return the test files that import a module, directly or through its users: its own file first, then by size."""
     module = _module(path)
     name = module.rpartition(".")[2]
     own = [str(file.relative_to(root)) for file in root.glob(f"tests/**/test_{name}.py")]
@@ -127,7 +127,7 @@ def _imports(file: Path, module: str) -> bool:
 
 
 def run(drawn: list[dict[str, str]], checkout: Path, python: str) -> Iterator[dict[str, Any]]:
-    """Yield each mutation with `found`, the test that fails, and seconds."""
+    """Yield each mutation with `found`, the failing test in `by`, and its seconds."""
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         copy = Path(folder) / "checkout"
         shutil.copytree(checkout, copy, symlinks=True, ignore=shutil.ignore_patterns(".*venv*", ".demo", ".git"))

@@ -1,4 +1,4 @@
-"""Prints the slowest tests, and the tests and seconds of each report: `slowest.py FOLDER` of JUnit files."""
+"""Print the slowest tests, and the number and seconds of each JUnit report's tests: `slowest.py FOLDER`."""
 
 import sys
 from pathlib import Path

@@ -1,13 +1,15 @@
-"""The demo's two data sets, made without a download. Out, below the folder given:
+"""Make the demo's two data sets without a download.
 
-    digits/date=2026-11-17/<digit>/<number>.png    200 images a date (17, 18, 19); the folder's name is the true label
-    digits/date=2026-11-19/                        two broken files more: a PNG cut in half, and a text named .png
+The files, below the given folder:
+
+    digits/date=2026-11-17/<digit>/<number>.png    200 images per date (17, 18, 19); the folder's name is the true label
+    digits/date=2026-11-19/                        two more, broken files: half of a PNG, and a text named .png
     training/<digit>/<number>.png                  the other 1,197 images: none of them is in a partition
-    sentences/<number>.jsonl                       400 sentences, 100 a file; columns module and text
+    sentences/<number>.jsonl                       400 sentences, 100 per file; columns module and text
 
-The images are scikit-learn's 1,797 scanned digits (8 x 8, 17 greys), enlarged to 64 x 64 grey PNG files; number is
-their place in that data set. The sentences are the first ones of docstrings in Python's own standard library: English
-that people wrote to be read, on every machine that can run this, and worth searching.
+The images are scikit-learn's 1,797 scanned digits (8 x 8, 17 greys), enlarged to 64 x 64 grey PNG files. The number is
+the image's place in that data set. The sentences are the first ones of docstrings in Python's standard library, because
+every machine has this English text, and it is worth searching.
 """
 
 import ast
@@ -32,7 +34,7 @@ WHOLE_SENTENCE = re.compile(r"[A-Z][A-Za-z0-9 ,;:'()/.-]{40,220}\.")
 
 
 def make_digits(folder: Path) -> None:
-    """Writes digits/ and training/, unless they are there."""
+    """Write digits/ and training/, unless they exist."""
     if (folder / "digits").exists():
         return
     from sklearn.datasets import load_digits
@@ -57,7 +59,7 @@ def make_digits(folder: Path) -> None:
 
 
 def make_sentences(folder: Path) -> None:
-    """Writes sentences/, unless it is there."""
+    """Write sentences/, unless it exists."""
     target = folder / "sentences"
     if target.exists():
         return
@@ -72,7 +74,7 @@ def make_sentences(folder: Path) -> None:
 
 
 def _first_sentences(library: Path) -> Iterator[tuple[str, str]]:
-    """(module, sentence) of the documented classes and functions of the library's public modules."""
+    """Yield the module and the first sentence of each documented class and function of the library's public modules."""
     for file in sorted(library.glob("[a-z]*.py")):
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(file.read_bytes())

@@ -1,4 +1,4 @@
-"""What the demo prints about a published partition, read back from the files that the job left."""
+"""Print facts about a published partition of the demo, read from its files."""
 
 import json
 import os
@@ -13,7 +13,7 @@ DIGITS, SENTENCES = Path("predictions/digits"), Path("predictions/sentences")
 
 
 def read(folder: Path) -> pa.Table:
-    """All rows of the Parquet files directly in `folder`."""
+    """Return all rows of the Parquet files directly in `folder`."""
     return pa.concat_tables(pq.read_table(file, partitioning=None) for file in sorted(folder.glob("*.parquet")))
 
 
@@ -45,7 +45,7 @@ def sentences(demo: Path, receipt: dict[str, Any]) -> None:
 
 
 def prefect_ui(demo: Path) -> str:
-    """The page of the server that the jobs used: the configured one, or the local one that `overnight run` started."""
+    """Return the UI's address of the jobs' server: the configured one, or the one that `overnight run` started."""
     started = demo / "prefect" / "overnight-server.json"
     api = os.environ.get("PREFECT_API_URL") or json.loads(started.read_text())["url"]
     return str(api).removesuffix("/").removesuffix("/api")

@@ -1,7 +1,7 @@
-"""`make demo`: makes the data, trains the model, runs the two jobs and says where everything is.
+"""`make demo`: make the data, train the model, run the two jobs, and print the places of all results.
 
-Everything it makes lies under .demo/, the state of Prefect and Ray included. It is safe to run again: what is made
-stays, the published partition is shown, and then run once more with --force.
+All its files are below .demo/, including the state of Prefect and Ray. You can run it again: existing files stay, it
+shows the published partition, and then runs that partition once more with --force.
 """
 
 import json
@@ -23,7 +23,7 @@ JOBS = Path("deployments/jobs")
 
 
 def environment() -> dict[str, str]:
-    """What the jobs' files refer to, and settings that keep all state below .demo/ and all traffic on this machine."""
+    """Return the variables of the job files, and settings that keep state below .demo/ and traffic on this machine."""
     ray = DEMO / "ray"
     ours = {
         "OVERNIGHT_DEMO": str(DEMO),
@@ -34,14 +34,17 @@ def environment() -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     if "RAY_ADDRESS" not in os.environ:
-        ours["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # else Ray writes one to ~/.ray
-        if len(str(ray)) < 40:  # Ray puts sockets below it, and a socket's path ends at 107 bytes
+        ours["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # otherwise Ray writes one to ~/.ray
+        if len(str(ray)) < 40:  # Ray makes sockets below it, and the path of a socket has at most 107 bytes
             ours["RAY_TMPDIR"] = str(ray)
     return {**os.environ, **ours}
 
 
 def run_job(job: str, *options: str) -> dict[str, Any]:
-    """`overnight run JOB --json`, its progress on this terminal; the receipt, or this program ends as the job did."""
+    """Run `overnight run JOB --json` with its progress on this terminal, and return the receipt.
+
+    If the job fails, end this program with the job's exit status.
+    """
     command = ["overnight", "run", str(JOBS / job), *options, "--json"]
     print(f"\n$ {shlex.join(command)}", flush=True)
     program = Path(sys.executable).with_name(command[0])
@@ -60,17 +63,17 @@ def main() -> None:
     make_sentences(DEMO)
     report.line("images", DEMO / "digits")
     report.line("sentences", DEMO / "sentences")
-    report.line("model", f"{DEMO / 'model'}, right on {train(DEMO):.1%} of the training images that it never saw")
+    report.line("model", f"{DEMO / 'model'}, correct on {train(DEMO):.1%} of the training images that it never saw")
     newest = PARTITIONS[-1]
     published = (DEMO / report.DIGITS / "_overnight" / f"date={newest}" / "receipt.json").exists()
     receipt = run_job("digits.yaml", "--partition", newest)
     report.digits(DEMO, receipt)
     if published:
-        print(f"\nThat was published already, at {receipt['finished_at']}, and nothing was run. Once more, by force:")
+        print(f"\nThe partition was published at {receipt['finished_at']}, so it did not run. Running it with --force:")
         receipt = run_job("digits.yaml", "--partition", newest, "--force", "--reason", "the demo was run again")
         report.digits(DEMO, receipt)
     report.sentences(DEMO, run_job("sentences.yaml"))
-    print("\nWatch it")
+    print("\nWatch the runs")
     report.line("Prefect UI", report.prefect_ui(DEMO))
     report.line("stop it", "make stop")
 

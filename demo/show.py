@@ -1,4 +1,4 @@
-"""`python demo/show.py FOLDER`: the columns of a published table, and a few of its rows."""
+"""`python demo/show.py FOLDER`: print the columns of a published table and a few of its rows."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Trains the demo's digit classifier: a small ResNet in Hugging Face format, about 8 seconds on two cores.
+"""Train the demo's digit classifier, a small ResNet in Hugging Face format, in about 8 seconds on two cores.
 
-In: training/<digit>/*.png, as `make_data` writes them. Out: model/ with config.json, model.safetensors and
-preprocessor_config.json, so that `AutoModelForImageClassification` and `AutoImageProcessor` load the folder; and
+It reads training/<digit>/*.png from `make_data`. It writes model/ with config.json, model.safetensors and
+preprocessor_config.json, which `AutoModelForImageClassification` and `AutoImageProcessor` load. It also writes
 model/accuracy.json, measured on every sixth training image, which the model never saw.
 """
 
@@ -24,7 +24,7 @@ EPOCHS, BATCH = 12, 64
 
 
 def train(folder: Path) -> float:
-    """Trains unless the model is there; returns its accuracy on the images held out."""
+    """Train the model unless it exists, and return its accuracy on the held-out images."""
     target = folder / "model"
     if not target.exists():
         _train(folder / "training", target)
@@ -70,7 +70,7 @@ def _train(images: Path, target: Path) -> None:
 
 
 def _load(images: Path) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Pixels (N, 3, SIZE, SIZE) float32, normalised; labels (N,) int64."""
+    """Return normalised pixels as float32 (N, 3, SIZE, SIZE), and labels as int64 (N,)."""
     import torch
 
     files = sorted(images.glob("*/*.png"), key=lambda file: file.name)
@@ -101,4 +101,4 @@ def _save(model: "ResNetForImageClassification", accuracy: float, target: Path) 
 
 
 if __name__ == "__main__":
-    print(f"{train(Path(sys.argv[1])):.1%} right on images that it never saw")
+    print(f"{train(Path(sys.argv[1])):.1%} correct on images that it never saw")

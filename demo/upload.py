@@ -1,6 +1,6 @@
-"""Copies a folder to a store: `python upload.py FOLDER s3://bucket/path` makes the bucket, and path/NAME of each file.
+"""Copy a folder to a store: `python upload.py FOLDER s3://bucket/path` makes the bucket, and path/NAME for each file.
 
-Nothing happens if there is something at that path.
+If the path has a file already, it copies no file.
 """
 
 import sys
@@ -10,7 +10,7 @@ import fsspec
 
 
 def upload(folder: Path, target: str) -> int:
-    """How many files were copied."""
+    """Copy the files, and return their number."""
     filesystem, path = fsspec.url_to_fs(target.rstrip("/"), use_listings_cache=False)
     filesystem.makedirs(path.split("/", 1)[0], exist_ok=True)
     if filesystem.find(path):

@@ -1,8 +1,7 @@
-"""Small data and models for the pages in docs/, made on the spot: `python demo/workload.py photos clip ...`.
+"""Make small data and models for the pages in docs/: `python demo/workload.py photos clip ...`.
 
-Everything comes to lie below .demo/ in the working directory; what is there stays. The models have the real
-architectures and, but for chat, random weights: they load and run as their large relatives do, and what they say means
-nothing.
+The files are below .demo/ in the working directory; existing ones stay. The models have the real architectures and,
+except chat, random weights. They load and run as the large models do, and their answers have no meaning.
 """
 
 import shutil
@@ -42,7 +41,7 @@ PARTS: dict[str, Callable[[Path], None]] = {
 
 
 def make(name: str) -> None:
-    """Makes one part, unless it is there; whole or not at all."""
+    """Make one part, unless it exists. An interrupted part leaves no target folder."""
     if name == "sentences":
         make_sentences(DEMO)
         return
@@ -56,8 +55,8 @@ def make(name: str) -> None:
 
 
 if __name__ == "__main__":
-    for wanted in sys.argv[1:] or sys.exit(f"expected some of sentences, {', '.join(PARTS)}"):
+    for wanted in sys.argv[1:] or sys.exit(f"expected names of sentences, {', '.join(PARTS)}; found none"):
         if wanted != "sentences" and wanted not in PARTS:
-            sys.exit(f"{wanted}: expected some of sentences, {', '.join(PARTS)}")
+            sys.exit(f"expected names of sentences, {', '.join(PARTS)}; found {wanted}")
         make(wanted)
         print(DEMO / wanted)

@@ -1,8 +1,8 @@
-"""Small data sets and models of language for the pages in docs/.
+"""Make small data sets and language models for the pages in docs/.
 
-reviews/<number>.jsonl     product, text, mood (the true one); one text is a question, and has no mood
-articles/<number>.jsonl    module, text: what Python's own modules say of themselves; one is long
-chat/                      a Llama with a chat template, taught in seconds to answer a review with its mood as JSON
+reviews/<number>.jsonl     product, text, mood (the true one); one text is a question without a mood
+articles/<number>.jsonl    module, text: the docstrings of Python's own modules; one is long
+chat/                      a Llama with a chat template, trained in seconds to answer a review with its mood as JSON
 llava/ summarizer/         a LLaVA and a BART with random weights
 """
 
@@ -30,7 +30,7 @@ TEMPLATE = (
     "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}<end>{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
-# As processors take it, where a message has parts.
+# The template of processors, for messages with parts.
 TEMPLATE_OF_PARTS = (
     "{% for message in messages %}<{{ message['role'] }}>{% for part in message['content'] %}"
     "{% if part['type'] == 'image' %}<image>{% else %}{{ part['text'] }}{% endif %}{% endfor %}<end>{% endfor %}"
@@ -128,10 +128,10 @@ def _some_reviews(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def _teach(model: Any, tokenizer: Any) -> None:
-    """Answers of JSON to reviews, of words to questions; with and without a system's message."""
+    """Train the model to answer reviews with JSON and questions with words, with and without a system message."""
     import torch
 
-    torch.set_num_threads(1)  # so small a model gains nothing from more, and waits for them where others compute
+    torch.set_num_threads(1)  # more threads do not make so small a model faster, and they wait for busy cores
     examples = []
     for number, row in enumerate(_some_reviews(BATCH * STEPS, seed=5)):
         answer = json.dumps({"mood": row["mood"]})
@@ -157,7 +157,7 @@ def _teach(model: Any, tokenizer: Any) -> None:
 
 
 def _tokenizer() -> Any:
-    """Pieces of words, as frequent in reviews, and ASCII's characters; what is in neither has no token."""
+    """Return a tokenizer of ASCII's characters and of pieces of words that are frequent in reviews."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

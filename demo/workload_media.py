@@ -1,8 +1,8 @@
-"""Small documents, recordings and videos for the pages in docs/, each kind with one file that cannot be used.
+"""Make small documents, recordings and videos for the pages in docs/, each kind with one unusable file.
 
 documents/<module>.pdf     the docstrings of 23 modules of Python's standard library, two pages of each at most
-documents/scan.pdf         two pages that are pictures of text: no text can be read from them
-recordings/<number>.wav    23 melodies of 3 to 69 seconds, 8 kHz, one channel; nobody speaks
+documents/scan.pdf         two pages that are pictures of text, without readable text
+recordings/<number>.wav    23 melodies of 3 to 69 seconds, 8 kHz, one channel, without speech
 recordings/broken-off.wav  the first half of such a file
 videos/<number>.mp4        23 films of 1 to 5 seconds, ten frames a second: a shape that crosses the picture
 videos/broken-off.mp4      the first half of such a file
@@ -77,15 +77,15 @@ def _break_off(whole: Path, broken: Path) -> None:
 
 
 def _docstrings(file: Path) -> Iterator[str]:
-    """The paragraphs of a module's docstrings, each with the name of what it tells of."""
+    """Yield the docstrings of a module and its members, each after the name of its object."""
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node)):
             yield f"{getattr(node, 'name', file.stem)}: {' '.join(text.split())}"
 
 
 def _write_pdf(file: Path, pages: list[list[str]]) -> None:
-    """Lines of text in Helvetica, as PDF 1.4 has it: numbered objects, and where in the file each begins."""
-    numbers = [4 + 2 * page for page in range(len(pages))]  # each page, and after it what is drawn on it
+    """Write lines of text in Helvetica as PDF 1.4: numbered objects, then a table of their places in the file."""
+    numbers = [4 + 2 * page for page in range(len(pages))]  # each page, followed by its content
     kids = " ".join(f"{number} 0 R" for number in numbers)
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",

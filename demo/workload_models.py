@@ -1,4 +1,4 @@
-"""Small models with random weights for the pages in docs/, each as its library saves it.
+"""Make small models with random weights for the pages in docs/, each in its library's format.
 
 clip/ resnet/ vit/ sentiment/ writer/ whisper/ yolos/
                                          folders as `save_pretrained` writes them
@@ -14,8 +14,8 @@ from workload_data import MEASURES, SHAPES
 
 TOWER = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
 VISION = {**TOWER, "image_size": 64, "patch_size": 16}
-SPREAD = 0.5  # of weights: with transformers' own, such small models say nearly the same of every text
-# As far as a small tokenizer knows the world.
+SPREAD = 0.5  # of weights: with transformers' default, such small models answer nearly the same for every text
+# The vocabulary of the small tokenizers.
 WORDS = [
     *("a", "an", "the", "this", "that", "is", "are", "was", "as", "of", "to", "in", "on", "for", "with", "and", "or"),
     *("not", "no", "never", "again", "what", "lovely", "mess", "usual", "red", "blue", "circle", "square", "triangle"),
@@ -72,7 +72,7 @@ def writer(folder: Path) -> None:
 
 
 def whisper(folder: Path) -> None:
-    """Its tokens are whole words, so that what it makes of any sound reads as words."""
+    """Save a Whisper whose tokens are whole words, so that its text for any sound reads as words."""
     from transformers import (
         GenerationConfig,
         WhisperConfig,
@@ -119,7 +119,7 @@ def yolos(folder: Path) -> None:
     model = YolosForObjectDetection(config)
     with torch.no_grad():
         for weights in model.parameters():
-            weights.normal_(0, 0.5)  # as they are made, no query is surer of one label than of another
+            weights.normal_(0, 0.5)  # with the default weights, every query gives all labels the same confidence
     model.save_pretrained(folder)
     YolosImageProcessorPil(size={"shortest_edge": 96, "longest_edge": 128}).save_pretrained(folder)
 

@@ -1,1 +1,1 @@
-"""The flows that Prefect runs, and what they share."""
+"""The flows that Prefect runs, and the packages that they share."""

@@ -1,7 +1,7 @@
-"""The flow that runs many partitions of a job: plans them, runs each as a flow run of its own, and sums up.
+"""The flow that runs many partitions of a job: it plans them, runs each as its own flow run, and reports the results.
 
-Run by hand, it runs partitions in this process, on one Ray that stays warm. As a deployment's run it hands large
-partitions to the job's own deployment, whose workers take them from the queue `backfill`, and runs small ones itself.
+A backfill from the command line runs its partitions in its own process, on one Ray that stays warm. A deployment's
+backfill runs small partitions itself. It sends large ones to the job's deployment, through the queue `backfill`.
 """
 
 import contextvars
@@ -45,21 +45,21 @@ from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.tasks.artifacts import artifact_key, dispensable
 from overnight.tasks.errors import OvernightError
 
-SMALL_SECONDS = 60.0  # a partition that takes longer is worth a process of its own
+SMALL_SECONDS = 60.0  # a deployment's backfill runs longer partitions in processes of their own
 SECONDS_BETWEEN = 1.0
 
 
 class BackfillFailed(OvernightError):
-    """Some partitions of a backfill failed."""
+    """Raised when partitions of a backfill failed."""
 
 
 def backfill_id(flow_run_id: UUID | str) -> str:
-    """The id of a backfill that a flow run begins: the same when that run starts again."""
+    """Return the id of the backfill that a flow run begins. A restart of that run has the same id."""
     return str(flow_run_id)[-8:]
 
 
 def run_name() -> str:
-    """`job/2026-11-01..2026-11-07`, as flow runs are listed."""
+    """Return the name of the flow run, such as `job/2026-11-01..2026-11-07`."""
     parameters = prefect.runtime.flow_run.parameters
     path = Path(str(parameters.get("job")))
     try:
@@ -86,20 +86,20 @@ def backfill(
     *,
     job: str,
 ) -> Any:
-    """Runs the partitions of a range of dates that are missing, failed or stale; each publishes for itself.
+    """Run the partitions of a range of dates that are missing, failed or stale. Each publishes separately.
 
     Args:
         start: The first day, as YYYY-MM-DD.
-        end: The last day, included.
-        select: Which partitions run. `all` runs published ones again too, `stale` looks whether inputs changed.
-        order: Which run first.
-        max_concurrent: How many partitions run at the same time.
-        stop_on_failure: Begin no other partition once one has failed.
-        dry_run: Only say what would run, why, and how long it would take.
-        reason: Why, for the receipts.
+        end: The last day, as YYYY-MM-DD; it runs too.
+        select: The statuses to run. `all` also runs published partitions again; `stale` lists the inputs again.
+        order: The day to begin with.
+        max_concurrent: The number of partitions that run at the same time.
+        stop_on_failure: Start no more partitions after one has failed.
+        dry_run: Only show the plan: partitions, reasons and estimated time.
+        reason: The reason, recorded in the receipts.
         settings: Settings of the job file to override in this backfill, each written as KEY=VALUE.
-        resume: The id of an earlier backfill: what of it is not done is run, with its own range and settings.
-        job: The job file, as a path where the flow runs. Set by the deployment.
+        resume: The id of an earlier backfill. Its unfinished partitions run, with its own range and settings.
+        job: The job file, as a path where the flow runs. The deployment sets it.
     """
     if state := after_crashes(load_job(Path(job)).retries.attempts):
         return state
@@ -126,7 +126,7 @@ def backfill(
     if failed := [outcome for outcome in outcomes if outcome.status != "published"]:
         raise BackfillFailed(
             f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {failed[0].error}. "
-            f"What is not done runs with --resume {request.id}."
+            f"Run the unfinished partitions with --resume {request.id}."
         )
     return [entry.as_json() for entry in entries_of(loaded, request, steps)]
 
@@ -140,7 +140,7 @@ def _run_all(
     stop_on_failure: bool,
     ended: Callable[[Outcome], None],
 ) -> None:
-    """Runs the steps in order and tells how each ended. Where this is interrupted, so are the runs that it began."""
+    """Run the steps in order, and call `ended` with each outcome. An interruption also stops the child runs."""
     waiting, under_way = deque(steps), set[Future[Outcome]]()
     seconds = [step.entry.receipt["seconds"] for step in steps if step.entry.receipt]
     is_warm = False
@@ -155,7 +155,7 @@ def _run_all(
                     is_small = not seconds or median(seconds) <= SMALL_SECONDS
                     is_ours = is_small or not prefect.runtime.deployment.id
                     if is_ours and not is_warm:
-                        ray.enter_context(OvernightTaskRunner())  # for all of them; each alone would start its own
+                        ray.enter_context(OvernightTaskRunner())  # one Ray for all partitions
                         is_warm = True
                     context = contextvars.copy_context()  # a thread has none of its own
                     under_way.add(pool.submit(context.run, run_child, child, not is_ours))
@@ -203,13 +203,13 @@ def _show_outcomes(
     ]
     create_table_artifact(
         key=artifact_key(job.name, "backfill"),
-        description=f"Backfill {request.id} of {job.name}: {why_none or 'what became of each partition'}",
+        description=f"Backfill {request.id} of {job.name}: {why_none or 'the result of each partition'}",
         table=rows or [{"partition": "none", "why": why_none}],
     )
 
 
 def _teller(job: Job, total: int, outcomes: list[Outcome]) -> Callable[[Outcome], None]:
-    """A function that adds an outcome to `outcomes` and tells of it, in the log and as a progress artifact."""
+    """Return a function that adds an outcome to `outcomes`, logs it, and updates the progress artifact."""
     artifact: Any = None
     with dispensable():
         key = artifact_key(job.name, "progress-backfill")

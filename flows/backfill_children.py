@@ -1,5 +1,6 @@
-"""One partition of a backfill as a flow run of its own, shown below the backfill's: in this process, or as a run of the
-job's deployment, which a worker takes from the queue `backfill`.
+"""Run one partition of a backfill as its own flow run, which Prefect shows below the backfill's run.
+
+The child runs in this process, or as a run of the job's deployment, which a worker takes from the queue `backfill`.
 """
 
 import contextlib
@@ -29,14 +30,14 @@ from overnight.tasks.errors import OvernightError, StageFailed, explain
 
 QUEUE = "backfill"
 SECONDS_BETWEEN = 2.0
-RESTART_SECONDS = 90.0  # in which an automation starts a run again whose process died
-STOP_SECONDS = 15.0  # of the 30 that Prefect's runner gives a flow that it cancels
+RESTART_SECONDS = 90.0  # an automation restarts a run whose process died within this time
+STOP_SECONDS = 15.0  # Prefect's runner gives a cancelled flow 30 s
 ENDED = [StateType.COMPLETED, StateType.FAILED, StateType.CANCELLED, StateType.CRASHED]
 
 
 @dataclass(frozen=True)
 class ChildRunSpec:
-    """What a child run is told."""
+    """The parameters and tags of a child run."""
 
     job: Job
     job_path: str
@@ -64,7 +65,7 @@ class ChildRunSpec:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a child ended: published, failed or cancelled; its seconds where it published, else its error."""
+    """The end of a child: published, failed or cancelled. It has its seconds if it published, otherwise its error."""
 
     partition: str
     status: str
@@ -73,9 +74,9 @@ class Outcome:
 
 
 def run_child(child: ChildRunSpec, is_deployed: bool) -> Outcome:
-    """Runs the partition, here on the Ray that is there or as a run of the job's deployment.
+    """Run the partition in this process on the Ray that runs, or as a run of the job's deployment.
 
-    However it ends, and where nobody can tell, that is its own outcome: it stops no other.
+    Every end of the child, also an unknown one, becomes its outcome. It stops no other child.
     """
     try:
         seconds = _run_deployed(child) if is_deployed else _run_here(child)
@@ -88,7 +89,7 @@ def run_child(child: ChildRunSpec, is_deployed: bool) -> Outcome:
 
 
 def _run_here(child: ChildRunSpec) -> float:
-    """The seconds that it took. Raises what ended it otherwise."""
+    """Run the child in this process, and return its seconds. Raise the error that ended it."""
     with get_client(sync_client=True) as client:
         flow_run = client.create_flow_run(
             batch_inference,
@@ -97,7 +98,7 @@ def _run_here(child: ChildRunSpec) -> float:
             tags=child.tags,
             parent_task_run_id=_shown(client, child).id,
         )
-    # Heartbeats are for the automations of deployments; each run's take up to a second to stop.
+    # Only automations of deployments need heartbeats, and a run takes up to a second to stop its own.
     silent = {} if prefect.runtime.deployment.id else {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
     with temporary_settings(silent):
         receipt: dict[str, Any] = run_flow(batch_inference, flow_run=flow_run)  # type: ignore[assignment]
@@ -105,9 +106,9 @@ def _run_here(child: ChildRunSpec) -> float:
 
 
 def _run_deployed(child: ChildRunSpec) -> float:
-    """The seconds that it took, as the ledger says. Raises what ended it otherwise.
+    """Run the child through its deployment, and return its seconds from the ledger. Raise the error that ended it.
 
-    A run of the same backfill that is under way already is waited for instead. When the backfill stops, so does it.
+    If a run of the same backfill and partition is under way, wait for that run. If the backfill stops, cancel the run.
     """
     with get_client(sync_client=True) as client:
         flow_run = _under_way(client, child) or _started(client, child)
@@ -153,9 +154,9 @@ def _under_way(client: SyncPrefectClient, child: ChildRunSpec) -> FlowRun | None
 
 
 def _shown(client: SyncPrefectClient, child: ChildRunSpec) -> TaskRun:
-    """The task run that stands for the child in the backfill's graph, as Prefect makes one for a flow that is called.
+    """Create the task run that represents the child in the backfill's graph, as Prefect does for a subflow.
 
-    By its partition and start: Prefect counts calls, and a backfill that starts again makes other calls.
+    Its key is the partition and the start number. Prefect counts calls, and a restarted backfill makes other calls.
     """
     runtime = prefect.runtime.flow_run
     return client.create_task_run(
@@ -168,16 +169,16 @@ def _shown(client: SyncPrefectClient, child: ChildRunSpec) -> TaskRun:
 
 
 def _ended(client: SyncPrefectClient, run_id: UUID) -> State | None:
-    """The state in which a run has ended, None before. One that crashed may be started again for a while.
+    """Return the final state of a run, or None. A crashed run ends after `RESTART_SECONDS`, because it may restart.
 
-    Raises `ObjectNotFound` for a run that somebody deleted.
+    Raise `ObjectNotFound` if a user deleted the run.
     """
     try:
         state = client.read_flow_run(run_id).state
     except ObjectNotFound:
         raise
     except Exception:
-        return None  # the server is away: it is asked again
+        return None  # the server is away; the caller tries again
     if state is None or not state.is_final():
         return None
     waited = (datetime.now(UTC) - state.timestamp).total_seconds()
@@ -185,7 +186,7 @@ def _ended(client: SyncPrefectClient, run_id: UUID) -> State | None:
 
 
 def _cancel(client: SyncPrefectClient, run_id: UUID) -> None:
-    """As the UI's Cancel does; returns when the run has ended, or soon."""
+    """Cancel a run as the UI does. Return when the run has ended, at the latest after `STOP_SECONDS`."""
     deadline = time.monotonic() + STOP_SECONDS
     with contextlib.suppress(Exception):
         state = client.read_flow_run(run_id).state

@@ -1,5 +1,7 @@
-"""What a backfill is to do: which partitions, in which order and why, and what they will take; and its record, by which
-it is resumed: `<state>/backfills/<id>.json`. What became of a partition is not in it: the ledger says that.
+"""The plan of a backfill: the partitions in order, the reason for each, and estimates of rows and seconds.
+
+A backfill resumes from its record, `<state>/backfills/<id>.json`. The record holds the request and the plan. The ledger
+holds the results of the partitions.
 """
 
 import re
@@ -27,7 +29,7 @@ DEFAULT_SELECT: tuple[Select, ...] = ("missing", "failed")
 
 @dataclass(frozen=True)
 class Step:
-    """A partition to run. `force`: it is published and runs all the same. Estimates are None where nothing is known."""
+    """A partition to run. `force`: it runs although it is published. Unknown estimates are None."""
 
     entry: PartitionStatus
     force: bool
@@ -40,10 +42,11 @@ class Step:
 
     @property
     def why(self) -> list[str]:
-        return [*self.entry.why] or ["published, and asked for again" if self.force else "never run"]
+        """Return the reasons for the run, as sentences."""
+        return [*self.entry.why] or ["published, and selected again" if self.force else "never run"]
 
     def as_json(self) -> dict[str, Any]:
-        """As `--dry-run --json` and the plan's artifact say it."""
+        """Return the step as `--dry-run --json` and the plan's artifact show it."""
         return {
             "partition": self.partition,
             "status": self.entry.status,
@@ -55,7 +58,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for. `settings` override the job file's, as KEY=VALUE, in every run of the backfill."""
+    """The request for a backfill. `settings` override the job file's, as KEY=VALUE, in every run of the backfill."""
 
     id: str
     start: date
@@ -67,7 +70,7 @@ class Request:
 
 
 def request_of(record: dict[str, Any]) -> Request:
-    """The request that `write_record` wrote."""
+    """Return the request that `write_record` wrote."""
     start, end = (date.fromisoformat(record[name]) for name in ("start", "end"))
     return Request(
         record["id"], start, end, tuple(record["select"]), record["order"], tuple(record["settings"]), record["reason"]
@@ -75,13 +78,13 @@ def request_of(record: dict[str, Any]) -> Request:
 
 
 def make_plan(job: Job, request: Request, tell: Callable[[int, int], None] = lambda done, total: None) -> list[Step]:
-    """The steps, in order. A partition that another run holds is left to that run.
+    """Return the steps in order, without partitions that another run holds.
 
-    Looks at the inputs where stale partitions are asked for, and calls `tell` with how many are done and how many there
-    are. Raises `JobError` and `StorageFailed`.
+    If stale partitions are selected, list the inputs, and call `tell` with the number done and the total. Raise
+    `JobError` and `StorageFailed`.
     """
     if request.end < request.start:
-        raise JobError(f"expected a last day not before the first, found {request.start} to {request.end}.")
+        raise JobError(f"expected an end that is not before the start, found {request.start} to {request.end}.")
     looks = {"stale", "all"} & set(request.select)
     entries = read_ledger(job, request.start, request.end, bool(looks), tell)
     statuses: set[Status] = {"missing", "failed", "stale", "published"} if "all" in request.select else set()
@@ -91,7 +94,10 @@ def make_plan(job: Job, request: Request, tell: Callable[[int, int], None] = lam
 
 
 def remaining_partitions(job: Job, request: Request, record: dict[str, Any]) -> list[Step]:
-    """The steps of a backfill that began before which are not done: published since, where they were to be."""
+    """Return the unfinished steps of an earlier backfill.
+
+    A step is done if this backfill published it, or if the partition was not published before and is now.
+    """
     planned = {step["partition"]: step for step in record["partitions"]}
     entries = read_ledger(job, request.start, request.end)
 
@@ -118,19 +124,24 @@ def planned(
     is_resumed: bool = False,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[Job, Request, list[Step]]:
-    """The job with its overrides, what was asked for, and what of it is to be done.
+    """Return the job with its overrides, the request, and the steps to run.
 
-    Where there is a record of `backfill_id` the request is that one's. Raises `JobError` and `StorageFailed`.
+    If `backfill_id` has a record, the request comes from the record. Raise `JobError` and `StorageFailed`.
     """
     job = load_job(job_path, settings)
     if not job.is_dated:
-        raise JobError(f"the job {job.name} has only the partition all, for its source has no {{partition}}: run it.")
+        raise JobError(
+            f"expected a job with {{partition}} in its source, found {job.name}, whose only partition is all. "
+            "Use `overnight run` instead."
+        )
     if record := read_record(job, backfill_id):
         request = request_of(record)
         job = load_job(job_path, request.settings)
         return job, request, remaining_partitions(job, request, record)
     if is_resumed:
-        raise JobError(f"resume: expected the id of a backfill of {job.name}, found {backfill_id}, which never began.")
+        raise JobError(
+            f"resume: expected the id of a backfill of {job.name}, found {backfill_id}, which has no record."
+        )
     if not start or not end:
         raise JobError("expected the first and the last day as start and end, or the id of a backfill to resume.")
     request = Request(backfill_id, start, end, tuple(select), order, tuple(settings), masked(reason))
@@ -138,7 +149,7 @@ def planned(
 
 
 def summary(steps: Sequence[Step]) -> str:
-    """`7 partitions, about 1,400 rows and 3.5 hours one after the other`, as far as receipts tell."""
+    """Return a line such as `7 partitions, about 1,400 rows and 3.5 hours one after the other`, from the receipts."""
     rows = [step.rows for step in steps if step.rows is not None]
     seconds = sum(step.seconds for step in steps if step.seconds is not None)
     lasts = f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
@@ -147,31 +158,34 @@ def summary(steps: Sequence[Step]) -> str:
 
 
 def nothing_to_do(job: Job, request: Request) -> str:
-    """Why a backfill without steps has none: what its partitions are. Looks at their inputs, for stale ones."""
+    """Return the reason that a backfill has no steps: the count of its partitions by status.
+
+    List the inputs to count stale partitions.
+    """
     statuses = Counter(entry.status for entry in read_ledger(job, request.start, request.end, True))
     found = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items())) or "none"
     wanted = " or ".join(request.select)
     advice = ""
     if statuses["stale"] and not {"stale", "all"} & set(request.select):
-        advice = ". --select stale runs those whose inputs changed"
-    return f"{job.name}: of the partitions from {request.start} to {request.end} none is {wanted}: {found}{advice}."
+        advice = ". To run the stale ones, add --select stale"
+    return f"{job.name}: no partition from {request.start} to {request.end} is {wanted}; found {found}{advice}."
 
 
 def entries_of(job: Job, request: Request, steps: Sequence[Step]) -> list[PartitionStatus]:
-    """What the ledger says of the steps' partitions by now."""
+    """Return the current status of the steps' partitions from the ledger."""
     mine = {step.partition for step in steps}
     return [entry for entry in read_ledger(job, request.start, request.end) if entry.partition in mine] if mine else []
 
 
 def write_record(job: Job, request: Request, steps: Sequence[Step]) -> None:
-    """Keeps what was asked for and what that came to."""
+    """Write the request and its plan, from which `--resume` continues."""
     asked = {**vars(request), "start": request.start.isoformat(), "end": request.end.isoformat()}
     partitions = [{"partition": step.partition, "status": step.entry.status, "force": step.force} for step in steps]
     write_json(_record(job, request.id), {**asked, "job": job.name, "created_at": now(), "partitions": partitions})
 
 
 def read_record(job: Job, backfill: str) -> dict[str, Any] | None:
-    """The record of a backfill, None where it never began. Raises `JobError` for what can be no id."""
+    """Return the record of a backfill, or None if it never began. Raise `JobError` for text that is no id."""
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", backfill):
         raise JobError(f"backfill: expected an id such as 0f3c9d21, found {backfill!r}.")
     return read_json(_record(job, backfill))
@@ -182,13 +196,13 @@ def _record(job: Job, backfill: str) -> Location:
 
 
 def _ordered(entries: list[PartitionStatus], chosen: list[PartitionStatus], request: Request) -> list[Step]:
-    """`entries`: all of the range, whose receipts tell what a partition takes."""
+    """Return steps for the chosen entries in order. The receipts of all `entries` give the estimates."""
     receipts = [entry.receipt for entry in entries if entry.receipt and not entry.receipt["rows_resumed"]]
     rows = int(median(receipt["rows_in"] for receipt in receipts)) if receipts else None
     seconds = round(median(receipt["seconds"] for receipt in receipts), 1) if receipts else None
     steps = []
     for entry in sorted(chosen, key=lambda entry: entry.partition, reverse=request.order == "newest"):
         own = entry.receipt or {}
-        force = entry.status == "published" and not entry.begun  # a forced run that was cut off is resumed
+        force = entry.status == "published" and not entry.begun  # the next run resumes an interrupted forced run
         steps.append(Step(entry, force, own.get("rows_in", rows), own.get("seconds", seconds)))
     return steps

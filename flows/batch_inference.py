@@ -42,7 +42,7 @@ from overnight.tasks.write.task import begin_writer, published_already, stage, w
 
 
 def run_name() -> str:
-    """`job/partition`, as flow runs are listed."""
+    """Return the name of the flow run, `job/partition`."""
     parameters = prefect.runtime.flow_run.parameters
     try:
         job = load_job(Path(parameters["job"]), parameters.get("settings", []))
@@ -52,7 +52,7 @@ def run_name() -> str:
 
 
 def _backfill() -> str:
-    """The id of the backfill that this run belongs to, or an empty string."""
+    """Return the id of the backfill that this run belongs to, or an empty string."""
     tags = prefect.runtime.flow_run.tags
     return next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
 
@@ -68,15 +68,15 @@ def batch_inference(
     *,
     job: str,
 ) -> Any:
-    """Runs one partition of a job and publishes it; a partition that is published and not stale is left as it is.
+    """Run one partition of a job and publish it. A partition that is published and not stale stays as it is.
 
     Args:
-        partition: The date to run, as YYYY-MM-DD; `all` where the source has no dates. Empty: the day that is due.
-        force: Run again although the partition is published.
-        reason: Why, for the receipt.
-        limit_rows: Only the first so many rows, published to a scratch place and never over real data. 0: all.
+        partition: The day to run, as YYYY-MM-DD, or `all` if the source has no days. Empty: the day that is due.
+        force: Run the partition again although it is published and not stale.
+        reason: The reason, recorded in the receipt.
+        limit_rows: Run only this number of rows and publish them as a sample, apart from real data. 0: all rows.
         settings: Settings of the job file to override for this run, each written as KEY=VALUE.
-        job: The job file, as a path where the flow runs. Set by the deployment.
+        job: The job file, as a path where the flow runs. The deployment sets it.
     """
     loaded = load_job(Path(job), settings)
     if state := after_crashes(loaded.retries.attempts) or skipped(loaded, partition):
@@ -85,7 +85,7 @@ def batch_inference(
     day = taken.partition
     run = describe_run(loaded, day, reason, limit_rows, _backfill(), taken.scheduled_for)
     if not force and (published := fresh_receipt(loaded, run)):
-        get_run_logger().info("%s/%s is published and not stale: left as it is", loaded.name, day)
+        get_run_logger().info("%s/%s is published and not stale: it stays as it is", loaded.name, day)
         if is_publisher_dead(run, published):
             bury_publisher(run)
         look_back(loaded, run, partition)
@@ -99,7 +99,7 @@ def batch_inference(
 
 
 def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
-    """Run the five tasks in order, each through Ray, and return the receipt. What fails ends the run at once."""
+    """Run the five tasks in order, each through Ray, and return the receipt. The first error ends the run."""
     if published := published_already(run):
         return published
     begin_steps()
@@ -113,7 +113,7 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
         return run_task(task, job.retries, run, *arguments)
 
     rows = done(ingest, job.source)
-    with gpus_held(plan.gpus):  # not before ingest, which may wait for inputs
+    with gpus_held(plan.gpus):  # after ingest, because ingest may wait for inputs
         rows = done(shuffle, job.shuffle, rows)
         rows = done(preprocess, job.steps, plan, rows)
         streamed = done(infer, job.inference, sink.keep_columns, sink.rows_per_part, plan, trials, staging, rows)

@@ -1,8 +1,8 @@
-"""Freshness: a partition that is not published by `schedule.deadline` raises an event and sends a notification, once.
+"""Freshness: raise one event and send one notification if a partition is not published by `schedule.deadline`.
 
-The deployment `freshness/<job>` runs at the deadline. What was told stands in the partition's ledger, in `late.json`,
-which one check at a time may write: so two checks tell once, and what a check that was killed or a notification that
-failed left untold is told by the next one.
+The deployment `freshness/<job>` runs at the deadline. It records the event and the notification in the partition's
+ledger, in `late.json`. A lease lets one check at a time write that file, so two checks notify once. If a check is
+killed or a notification fails, the next check sends what is missing.
 
     event     overnight.partition.late, of the resource overnight.partition.<job>.<partition>
     payload   job, partition, deadline, status, why
@@ -33,16 +33,16 @@ from overnight.tasks.state.run import now, read_json, write_json
 from overnight.tasks.storage.location import Location
 
 EVENT = "overnight.partition.late"
-UNTOLD = timedelta(days=7)  # for so long a notification that failed is tried again
+UNTOLD = timedelta(days=7)  # checks try a failed notification again for this time
 FLUSH_SECONDS = 5.0
 
 
 class NotificationFailed(OvernightError):
-    """The Prefect block did not take a notification."""
+    """Raised when a Prefect block could not send a notification."""
 
 
 def run_name() -> str:
-    """`job/partition`, as flow runs are listed."""
+    """Return the name of the flow run, `job/partition`."""
     parameters = prefect.runtime.flow_run.parameters
     try:
         job = load_job(Path(parameters["job"]))
@@ -53,17 +53,17 @@ def run_name() -> str:
 
 @flow(name="freshness", flow_run_name=run_name, persist_result=False, retries=3, retry_delay_seconds=300)
 def freshness(partition: str = "", *, job: str) -> None:
-    """Tells of the partition that was due, if it is not published; and of earlier ones that could not be told of.
+    """Notify if the due partition is not published, and send earlier notifications that failed.
 
     Args:
-        partition: The date to look at, as YYYY-MM-DD. Empty: the one whose deadline was last, at the scheduled time.
-        job: The job file, as a path where the flow runs. Set by the deployment.
+        partition: The day to check, as YYYY-MM-DD. Empty: the day of the latest deadline at the scheduled time.
+        job: The job file, as a path where the flow runs. The deployment sets it.
     """
     loaded = load_job(Path(job))
     asked = _asked(loaded, partition)
     moment = prefect.runtime.flow_run.scheduled_start_time
     if asked.deadline > moment:
-        get_run_logger().info("%s/%s is due at %s, later than now", loaded.name, asked.partition, asked.deadline)
+        get_run_logger().info("%s/%s is not due before %s", loaded.name, asked.partition, asked.deadline)
         return
     for due in [*_unnotified_deadlines(loaded, asked), asked]:
         _check(loaded, due)
@@ -82,7 +82,7 @@ def _ledger(job: Job, partition: str) -> Location:
 
 
 def _unnotified_deadlines(job: Job, last: Deadline) -> Iterator[Deadline]:
-    """Partitions of earlier deadlines, the oldest first, of which somebody was to be notified and was not."""
+    """Yield earlier deadlines whose notification was not sent, oldest first."""
     schedule = scheduled(job)
     if not schedule.notify:
         return
@@ -108,7 +108,7 @@ def _check(job: Job, due: Deadline) -> None:
         with lease.held(place / "late", f"freshness-{prefect.runtime.flow_run.id}"):
             _notify_once(job, due, entry, place / "late.json")
     except lease.PartitionBusy:
-        log.info("%s/%s is late, and another check is telling it", job.name, due.partition)
+        log.info("%s/%s is late, and another check sends the notification", job.name, due.partition)
 
 
 def _entry(job: Job, partition: str) -> PartitionStatus:
@@ -117,7 +117,7 @@ def _entry(job: Job, partition: str) -> PartitionStatus:
 
 
 def _notify_once(job: Job, due: Deadline, entry: PartitionStatus, record: Location) -> None:
-    """Raises the event and sends the notification, unless the record says that this was done."""
+    """Raise the event and send the notification, unless the record shows that they were sent."""
     deadline = due.deadline.astimezone(job.timezone)
     late = {
         **{"job": job.name, "partition": due.partition, "deadline": deadline.isoformat()},
@@ -128,7 +128,7 @@ def _notify_once(job: Job, due: Deadline, entry: PartitionStatus, record: Locati
     if not told["raised_at"]:
         get_run_logger().warning("%s/%s was not published by %s: %s", job.name, due.partition, deadline, entry.status)
         names = {"prefect.resource.id": resource, "prefect.resource.name": f"{job.name}/{due.partition}"}
-        emit_event(EVENT, names, payload=late, id=uuid.uuid5(uuid.NAMESPACE_URL, resource))  # again, it is the same one
+        emit_event(EVENT, names, payload=late, id=uuid.uuid5(uuid.NAMESPACE_URL, resource))  # a repeat has the same id
         send_logs_and_events(FLUSH_SECONDS)
         told["raised_at"] = now()
         write_json(record, told)
@@ -138,24 +138,24 @@ def _notify_once(job: Job, due: Deadline, entry: PartitionStatus, record: Locati
         notify(
             block,
             f"{job.name}/{due.partition} is late",
-            f"It was to be published by {deadline:%Y-%m-%d %H:%M %Z} and is {entry.status}.{why}",
+            f"Its deadline was {deadline:%Y-%m-%d %H:%M %Z}. It is {entry.status}.{why}",
         )
         told["notified_at"] = now()
         write_json(record, told)
 
 
 def notify(block: str, subject: str, text: str) -> None:
-    """Send it through the Prefect block `type/name`, and log no address of it.
+    """Send a message through the Prefect block `type/name`, without logging the block's address.
 
-    Raise `JobError` if there is no such block, and `NotificationFailed` if it cannot send.
+    Raise `JobError` if the block does not exist, and `NotificationFailed` if it cannot send.
     """
-    import prefect.blocks.notifications  # noqa: F401 - so that Prefect knows its types
+    import prefect.blocks.notifications  # noqa: F401 - registers the block types
 
     try:
         found = Block.load(block)
     except ValueError as error:
         raise JobError(
-            f"schedule.notify: expected a block {block} on the Prefect server, found none ({error}). Make it in the "
+            f"schedule.notify: expected a block {block} on the Prefect server, found none ({error}). Create it in the "
             "UI under Blocks, or name another: `prefect block ls` lists them."
         ) from None
     if not isinstance(found, NotificationBlock):
@@ -164,9 +164,9 @@ def notify(block: str, subject: str, text: str) -> None:
         with found.raise_on_failure():
             found.notify(text, subject)  # type: ignore[unused-coroutine]
     except Exception as error:
-        # Its words may hold the address, which is a secret.
+        # The error's text may contain the address, which is a secret.
         status = getattr(getattr(error, "response", None), "status_code", "")
         raise NotificationFailed(
-            f"schedule.notify: {block} did not take the notification: {type(error).__name__} {status}".rstrip()
-            + ". It is sent again by the next check of the partition, or at the next deadline, for a week."
+            f"schedule.notify: {block} did not send the notification: {type(error).__name__} {status}".rstrip()
+            + ". The next check of the partition, or the check at the next deadline, sends it again, for a week."
         ) from None

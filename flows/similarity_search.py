@@ -1,9 +1,9 @@
-"""The flow: the rows of a job's published partitions whose embedding is most like that of an image or a text.
+"""The flow that finds published rows of a job whose embedding is most similar to that of an image or a text.
 
-The query is embedded with the job's own model and preprocessing, in this process and on the CPU; then every published
-row is compared (`tasks/search/knn.py`), or the index of a Lance table is asked. There is no Ray: one row needs no
-worker pool, and the scan waits for the storage more than it computes. Which files there are is told by the receipts, so
-that each partition is seen in one version. Partitions whose embeddings another model made are left out and named.
+The flow embeds the query with the job's own model and preprocessing, in this process and on the CPU. Then it compares
+every published row (`tasks/search/knn.py`), or searches the index of a Lance table. It starts no Ray: one row needs no
+worker pool, and the scan waits for the storage more than it computes. The receipts list the files, so that each
+partition is read in one version. Partitions with embeddings of another model are skipped, and the result names them.
 """
 
 import time
@@ -33,11 +33,11 @@ PARQUET, LANCE = ".parquet", ".lance"  # the files that can be searched
 
 
 class NothingToSearch(OvernightError):
-    """No partition is published whose embeddings could be compared with a query's."""
+    """Raised when no published partition has embeddings that can be compared with the query's."""
 
 
 def run_name() -> str:
-    """The job's file, as flow runs are listed."""
+    """Return the name of the flow run, which is that of the job file."""
     return Path(str(prefect.runtime.flow_run.parameters["job"])).stem
 
 
@@ -52,17 +52,17 @@ def similarity_search(
     sheet: str | None = None,
     exact: bool = False,
 ) -> dict[str, Any]:
-    """Finds published rows like an image or a text.
+    """Find published rows that are most similar to an image or a text.
 
     Args:
         job: The job file, as a path where the flow runs.
-        image: An image file to search with: a path or a URI.
-        text: A text to search with, instead of an image.
-        count: How many rows to find.
-        model: The name of the embedding model, where the job has several.
-        partition: One partition. Empty: all that are published.
-        sheet: Where to write a picture of the query and the matches, as PNG: a path or a URI.
-        exact: Compare with every row, although the table has an index.
+        image: The image to search with: a path or a URI.
+        text: The text to search with, instead of an image.
+        count: The number of rows to find.
+        model: The name of the embedding model, if the job has several.
+        partition: Search one partition. Empty: all published partitions.
+        sheet: A path or URI for a picture of the query and the matches, as PNG.
+        exact: Compare with every row instead of using the table's index.
     """
     started = time.monotonic()
     loaded = load_job(Path(job))
@@ -88,27 +88,27 @@ def similarity_search(
 def validate_query(
     job: Job, image: str | None, text: str | None, model: str | None, sheet: str | None
 ) -> tuple[Embedder, str]:
-    """The model that embeds the query, and its column. Raises `JobError` for a question that the job cannot answer."""
+    """Return the model that embeds the query, and its column. Raise `JobError` if the job cannot embed the query."""
     if (image is None) == (text is None):
         raise JobError(f"expected an image or a text to search with, found {'neither' if image is None else 'both'}.")
     chosen, column = embedder(job.inference, model)
     if chosen.kind == "text_embedding" and (image or sheet):
-        option, what = ("--image", "Search with --text") if image else ("--sheet", "Leave it out")
+        option, what = ("--image", "Search with --text") if image else ("--sheet", "Leave this option out")
         raise JobError(f"{option}: the model {chosen.name or chosen.model} embeds texts, not images. {what}.")
     return chosen, column
 
 
 def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Rows], list[dict[str, str]]]:
-    """The rows of the partitions that can be searched, and the other published ones, each with the reason.
+    """Return the rows of the partitions that can be searched, and the skipped partitions with their reasons.
 
-    Raises `NothingToSearch` where there are none, `JobError` for a partition that the job cannot have.
+    Raise `NothingToSearch` if no partition can be searched, and `JobError` for a partition that the job cannot have.
     """
     day = resolve_partition(job, partition, None, datetime.now(UTC)) if partition else "all"
     start = None if day == "all" else parse_day(day)
     if job.sink.place is None:
         raise NothingToSearch(f"expected a sink of Parquet files or a Lance table, found kind: {job.sink.kind}.")
     place, files_of_model, sink = job.inference.index(model), model.fingerprint(), Location(job.sink.place)
-    version = 0  # of a table, for all partitions alike
+    version = 0  # of a table, the same for all partitions
     found: list[Rows] = []
     skipped: list[dict[str, str]] = []
     for entry in read_ledger(job, start, start):
@@ -125,7 +125,7 @@ def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Ro
             found += [ParquetRows(entry.partition, sink / name) for name in names]
     if not found:
         which = f"partition {partition}" if partition else "a partition"
-        why = "; ".join(f"{one['partition']}: {one['why']}" for one in skipped[:3]) or "none that is published"
+        why = "; ".join(f"{one['partition']}: {one['why']}" for one in skipped[:3]) or "no published partition"
         raise NothingToSearch(f"expected {which} of {job.name} with embeddings, found {why}. Run the job first.")
     return found, skipped
 
@@ -133,7 +133,10 @@ def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Ro
 def _not_comparable(
     then: Mapping[str, Any], place: int, model: Embedder, files_of_model: Mapping[str, str], names: Sequence[str]
 ) -> str:
-    """Why a partition's embeddings are not those of `model`, by its receipt's ingredients; empty if they are."""
+    """Return the reason that a partition's embeddings are not from `model`, or an empty string if they are.
+
+    `then` holds the ingredients of the partition's receipt.
+    """
     if others := [name for name in names if not name.endswith((PARQUET, LANCE))]:
         return f"expected Parquet files or a Lance table, found {others[0]}"
     settings = then["settings"]["inference"]
@@ -142,12 +145,12 @@ def _not_comparable(
         before.get(name, default) == getattr(model, name) for name, default in (("kind", ""), ("dtype", "float32"))
     )
     if not same or then["models"][place] != files_of_model:
-        return "its embeddings were made by another model than the job has now"
+        return "another model than the job's current one made its embeddings"
     return ""
 
 
 def _pixels(job: Job, image: str) -> np.ndarray:
-    """The image as the job's steps make it. Raises `JobError` where it cannot be read."""
+    """Return the image after the job's steps. Raise `JobError` if it cannot be read."""
     try:
         content = Location(image).read_bytes()
     except OSError as error:
@@ -165,7 +168,7 @@ def _sheet(job: Job, image: str | None, text: str | None, matches: Sequence[Mapp
 
 
 def _picture(uri: str | None, anonymous: bool) -> np.ndarray | None:
-    """The image file, None for one that is gone or is none."""
+    """Return the image of a file, or None if the file is gone or is no image."""
     try:
         return readable_image(Location(uri, anonymous=anonymous).read_bytes()) if uri else None
     except (OSError, OvernightError):
@@ -179,6 +182,6 @@ def _describe(job: Job, result: Mapping[str, Any]) -> None:
     lines = [names, ["---"] * len(names), *[[cell(match.get(name)) for name in names] for match in matches]]
     create_markdown_artifact(
         key=artifact_key(job.name, "search"),
-        description=f"Rows of {job.name} like {next(iter(result['query'].values()))!r}",
+        description=f"Rows of {job.name} that are most similar to {next(iter(result['query'].values()))!r}",
         markdown="\n".join(f"| {' | '.join(line)} |" for line in lines),
     )

@@ -1,7 +1,7 @@
-"""What people import who write sources, steps, models and sinks of their own. These names stay.
+"""The names that your own sources, steps, models and sinks import. These names stay.
 
-A package brings such a class by an entry point: see docs/extension.md. The class is a frozen pydantic model. Its fields
-are the settings that a job file gives, `kind` is its tag, and its methods do the work.
+A package registers such a class with an entry point: see docs/extension.md. The class is a frozen pydantic model. Its
+fields are the settings of the job file, `kind` is its tag, and its methods do the work.
 """
 
 from overnight.tasks.errors import JobError, RowError

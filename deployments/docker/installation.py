@@ -1,7 +1,7 @@
-"""An installation of docker-compose.yml under a name of its own, with ports and secrets of its own, for try.py.
+"""Control an installation of docker-compose.yml for try.py, with a name, ports and secrets of its own.
 
-Only Python's standard library, a container engine and its compose command: COMPOSE, `docker compose` unless set.
-It knows the engine, the Prefect API and the pages that say whether something lives; not what is tried.
+It needs only Python's standard library, a container engine and its compose command: COMPOSE, by default
+`docker compose`. It knows the engine, the Prefect API and the pages that show health; try.py knows the steps.
 """
 
 import json
@@ -29,11 +29,14 @@ ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
 class Broken(Exception):
-    """What was tried did not hold."""
+    """Raised when a step fails."""
 
 
 class Installation:
+    """A running installation of docker-compose.yml."""
+
     def __init__(self) -> None:
+        """Choose ports and secrets, and write them to a temporary file for the compose command."""
         self.ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
         self.token = secrets.token_hex(16)
         words = {name: secrets.token_hex(16) for name in SECRETS} | {"RAY_AUTH_TOKEN": self.token}
@@ -43,16 +46,16 @@ class Installation:
         self.command = [*COMPOSE, "--project-name", PROJECT, "--env-file", str(self._file)]
 
     def compose(self, *arguments: str, seconds: float = 1200) -> str:
-        """What the compose command prints. Raises `Broken`."""
+        """Run the compose command, and return its output. Raise `Broken`."""
         return _output([*self.command, *arguments], seconds)
 
     def remove(self) -> None:
-        """Containers, volumes, secrets. Raises `Broken`."""
+        """Remove containers, volumes and secrets. Raise `Broken`."""
         self.compose("down", "--volumes", seconds=300)
         shutil.rmtree(self._file.parent)
 
     def containers(self, service: str) -> list[str]:
-        """The ids of a service's containers, in the order of their names."""
+        """Return the ids of a service's containers, in the order of their names."""
         found = _output(
             [ENGINE, "ps", "--all", "--format", "{{.Names}} {{.ID}}"]
             + [f"--filter=label=com.docker.compose.{what}" for what in (f"project={PROJECT}", f"service={service}")]
@@ -63,7 +66,7 @@ class Installation:
         return _output([ENGINE, *arguments])
 
     def run(self, *command: str, stdin: str = "", seconds: float = 300) -> subprocess.CompletedProcess[str]:
-        """A command in the container of the Prefect worker, in the project's folder."""
+        """Run a command in the container of the Prefect worker, in the project's folder."""
         [worker] = self.containers("prefect-worker")
         return subprocess.run(
             [ENGINE, "exec", "--interactive", worker, *command],
@@ -75,7 +78,7 @@ class Installation:
         )
 
     def python(self, code: str, *arguments: str, seconds: float = 300) -> Any:
-        """The JSON document that a program prints, run there."""
+        """Run a Python program in the worker's container, and return the JSON document that it prints."""
         done = self.run("python", "-", *arguments, stdin=code, seconds=seconds)
         if done.returncode:
             raise Broken(f"a program in the worker's container failed: {done.stderr[-1000:]}")
@@ -85,23 +88,23 @@ class Installation:
         return list(json.loads(self.engine("inspect", container))[0]["NetworkSettings"]["Networks"])
 
     def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
-        """The Prefect API's answer; None where it is empty."""
+        """Return the Prefect API's response, or None if it is empty."""
         url = f"http://127.0.0.1:{self.ports['PREFECT_PORT']}/api{path}"
         return get(url, body=body, method=method)
 
     def page(self, port: str, path: str) -> str:
-        """What a browser would get."""
+        """Return a page as a browser would read it."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[port]}{path}", timeout=60) as answer:
             return str(answer.read().decode())
 
     def ray_nodes(self) -> int:
-        """How many Ray nodes live, as Ray's own dashboard counts them."""
+        """Return the number of live Ray nodes, as Ray's dashboard counts them."""
         url = f"http://127.0.0.1:{self.ports['RAY_DASHBOARD_PORT']}/nodes?view=summary"
         answer = get(url, {"Authorization": f"Bearer {self.token}"})
         return sum(node["raylet"].get("state") == "ALIVE" for node in answer["data"]["summary"])
 
     def metric(self, expression: str) -> list[Any]:
-        """The result of a query to Prometheus."""
+        """Return the result of a query to Prometheus."""
         query = urllib.parse.urlencode({"query": expression})
         answer = get(f"http://127.0.0.1:{self.ports['PROMETHEUS_PORT']}/api/v1/query?{query}")
         return list(answer["data"]["result"])
@@ -110,12 +113,12 @@ class Installation:
         return dict(self.ask(f"/deployments/name/{name}"))
 
     def start(self, name: str, **parameters: Any) -> str:
-        """Asks for a run of a deployment with what the form would send; the flow run's id."""
+        """Request a run of a deployment with the form's parameters, and return the flow run's id."""
         body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
         return str(self.ask(f"/deployments/{self.deployment(name)['id']}/create_flow_run", body)["id"])
 
     def wait_for_run(self, flow_run: str, seconds: float = 600, expected: str = "COMPLETED") -> dict[str, Any]:
-        """The flow run once it has ended as expected. A run that crashed may start again. Raises `Broken`."""
+        """Wait until the flow run has ended as expected, and return it. A crashed run may restart. Raise `Broken`."""
 
         def ended() -> dict[str, Any] | None:
             run = dict(self.ask(f"/flow_runs/{flow_run}"))
@@ -127,7 +130,7 @@ class Installation:
         return run
 
     def states(self, flow_run: str) -> list[str]:
-        """The names of all states that a flow run has had, in order."""
+        """Return the names of all states of a flow run, in order."""
         states = self.ask(f"/flow_run_states/?flow_run_id={flow_run}")
         return [state["name"] for state in sorted(states, key=lambda state: state["timestamp"])]
 
@@ -149,7 +152,7 @@ def get(url: str, headers: dict[str, str] | None = None, body: Any = None, metho
 
 
 def wait_for(what: str, true: Callable[[], Any], seconds: float) -> Any:
-    """What `true` returns once that is something; whoever does not answer yet is asked again. Raises `Broken`."""
+    """Return the first true result of `true`, which may raise connection errors until then. Raise `Broken`."""
     deadline = time.monotonic() + seconds
     problem = ""
     while time.monotonic() < deadline:
@@ -157,16 +160,16 @@ def wait_for(what: str, true: Callable[[], Any], seconds: float) -> Any:
             if found := true():
                 return found
             problem = ""
-        except (OSError, KeyError, ValueError, subprocess.SubprocessError) as error:  # HTTP errors are of OSError
+        except (OSError, KeyError, ValueError, subprocess.SubprocessError) as error:  # HTTP errors are OSErrors
             problem = f" ({error})"
         time.sleep(1)
-    raise Broken(f"not in {seconds:.0f} s: {what}{problem}")
+    raise Broken(f"expected {what} within {seconds:.0f} s, found nothing{problem}")
 
 
 def _output(command: Sequence[str], seconds: float = 120) -> str:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
     if done.returncode:
-        raise Broken(f"{shlex.join(command[:8])} ... exit {done.returncode}: {done.stderr[-2000:]}")
+        raise Broken(f"{shlex.join(command[:8])} ... exit status {done.returncode}: {done.stderr[-2000:]}")
     return done.stdout
 
 

@@ -1,14 +1,14 @@
-"""Tries docker-compose.yml for real, and breaks it on purpose: `python deployments/docker/try.py`.
+"""Try docker-compose.yml for real, and break it on purpose: `python deployments/docker/try.py`.
 
-Builds the image, brings up an installation of its own beside any other (its own name, ports on 127.0.0.1, secrets and
-volumes), deploys, and then: a schedule that fires, a run by hand, a backfill with a day that cannot pass, its resume, a
-backfill that is cancelled, a Ray worker killed in the middle of a run, and one cut off the network. After each it shows
-`overnight status` and reads every row back. In the end it says what held, and removes all it made.
+It builds the image, starts an installation of its own beside any other (its own name, ports on 127.0.0.1, secrets and
+volumes), and deploys. The steps are a manual run, a scheduled run, a backfill with a day that cannot pass, its resume,
+a cancelled backfill, a Ray worker killed during a run, and one that loses the network. After each step it shows
+`overnight status` and reads every row. At the end it prints the results, and removes everything that it made.
 
     COMPOSE=podman-compose python deployments/docker/try.py --no-build --keep
 
-Exit 0 if everything held. COMPOSE is `docker compose` unless set; the engine follows from it, or is ENGINE. The pieces
-are bounded in time, and all of it by --minutes.
+Exit status: 0 if every step passed, otherwise 1. COMPOSE is `docker compose` by default. ENGINE names the engine, which
+otherwise follows from COMPOSE. Each step has a time limit, and --minutes limits the whole.
 """
 
 import argparse
@@ -27,20 +27,20 @@ from installation import Broken, Installation, wait_for
 
 JOB, JOB_FILE = "digits-on-s3", "deployments/jobs/digits-on-s3.yaml"
 RUN, BACKFILL = f"batch-inference/{JOB}", f"backfill/{JOB}"
-CLEAN = "2026-11-17"  # of the demo's days the one that every copy's predictions are compared with
+CLEAN = "2026-11-17"  # the demo's day whose predictions the copies must match
 DAYS = [f"2026-10-0{day}" for day in range(1, 8)]
 POISONED = DAYS[3]
 KILLED, CUT_OFF, COPIES = "2026-10-10", "2026-10-11", 15
-SMALL_STEPS = ["sink.rows_per_part=50", "inference.0.batch_size=10"]  # so that there is a middle to break a run in
+SMALL_STEPS = ["sink.rows_per_part=50", "inference.0.batch_size=10"]  # small parts, to break a run in its middle
 PARTS_BEFORE = 8
-UNTIL_WHOLE_SECONDS = 360  # after a disturbance; a call to a silent node lasts 420 s unless Ray is told otherwise
-SCHEDULER_SECONDS = timedelta(seconds=75)  # it looks once a minute
-NODES = 4  # the head, two workers, the Prefect worker's own
+UNTIL_WHOLE_SECONDS = 360  # after a disturbance; by default Ray waits 420 s for a silent node
+SCHEDULER_SECONDS = timedelta(seconds=75)  # the scheduler checks once a minute
+NODES = 4  # the head, two workers, and the node of the Prefect worker
 DATA = (Path(__file__).with_name("try_data.py")).read_text()
 
 
 class Trial:
-    """The steps, in order. Each raises `Broken` or returns what it saw, in a few words."""
+    """The steps, in order. Each returns a short report, or raises `Broken`."""
 
     def __init__(self, installation: Installation) -> None:
         self.it = installation
@@ -55,13 +55,13 @@ class Trial:
         wait_for(f"{NODES} Ray nodes", lambda: self.it.ray_nodes() == NODES, 300)
         wait_for("the container of the Prefect worker", lambda: self.it.run("true").returncode == 0, 300)
         if "<html" not in self.it.page("PREFECT_PORT", "/").lower():
-            raise Broken("the Prefect server has no UI")
+            raise Broken("expected the Prefect UI, found another page")
         return f"{NODES} Ray nodes, the Prefect UI"
 
     def deploy(self) -> str:
         done = self.it.run("overnight", "deploy")
         if done.returncode:
-            raise Broken(f"overnight deploy: exit {done.returncode}: {done.stderr[-1000:]}")
+            raise Broken(f"overnight deploy: exit status {done.returncode}: {done.stderr[-1000:]}")
         wait_for("a worker that is online", self._worker_is_online, 180)
         found = self.it.ask("/deployments/filter", {})
         return f"{len(found)} deployments"
@@ -70,22 +70,22 @@ class Trial:
         return any(worker["status"] == "ONLINE" for worker in self.it.ask("/work_pools/overnight/workers/filter", {}))
 
     def doctor(self) -> str:
-        """`overnight doctor`, in the worker's container, finds nothing wrong."""
+        """Check that `overnight doctor` finds nothing wrong in the worker's container."""
         done = self.it.run("overnight", "doctor", JOB_FILE)
         print(done.stdout, flush=True)
         if done.returncode:
-            raise Broken(f"overnight doctor: exit {done.returncode} {done.stderr[-500:]}")
+            raise Broken(f"overnight doctor: exit status {done.returncode} {done.stderr[-500:]}")
         return "nothing wrong"
 
     def first_run(self) -> str:
-        """What a person does first: a day of the demo, from the form."""
+        """Run a day of the demo from the form, as a new user does first."""
         seconds = self._run(CLEAN, reason="the first run")
         self.data("make", *[word for day in DAYS for word in (day, "1")])
         self.data("make", KILLED, str(COPIES), CUT_OFF, str(COPIES))
         return f"{self._exact(CLEAN)}, {seconds:.0f} s"
 
     def schedule(self) -> str:
-        """The daily schedule, moved to a moment ahead, fires; its run takes the day before the scheduled time."""
+        """Move the daily schedule to the near future, and check that its run takes the day before."""
         deployment = self.it.deployment(RUN)
         [schedule] = deployment["schedules"]
         place = f"/deployments/{deployment['id']}/schedules/{schedule['id']}"
@@ -106,11 +106,11 @@ class Trial:
         self.it.ask(place, {"schedule": schedule["schedule"], "active": True}, "PATCH")
         late = datetime.fromisoformat(run["start_time"]) - moment
         if day not in run["name"]:
-            raise Broken(f"the run is named {run['name']}: expected the day {day}")
-        return f"{self._exact(day)}, begun {late.total_seconds():.0f} s after its time"
+            raise Broken(f"expected the day {day} in the run's name, found {run['name']}")
+        return f"{self._exact(day)}, began {late.total_seconds():.0f} s after its time"
 
     def backfill(self) -> str:
-        """Seven days, one of which cannot pass its checks: six are published, and the backfill says that it failed."""
+        """Backfill seven days, one with failing checks: six are published, and the backfill reports the failure."""
         self.data("poison", POISONED)
         begun = time.monotonic()
         flow_run = self.it.start(BACKFILL, start=DAYS[0], end=DAYS[-1], order="newest", max_concurrent=2)
@@ -126,17 +126,17 @@ class Trial:
         return f"6 of 7 published, every row once, {seconds:.0f} s"
 
     def resume(self) -> str:
-        """The day is put right; the resume runs it, and nothing else."""
+        """Repair the day, and check that the resume runs only this day."""
         before = {day: self.data("rows", day) for day in DAYS if day != POISONED}
         self.data("cure", POISONED)
         self.it.wait_for_run(self.it.start(BACKFILL, resume=self.failed_backfill), 600)
         self._statuses(dict.fromkeys(DAYS, "published"))
         if again := [day for day, rows in before.items() if self.data("rows", day) != rows]:
-            raise Broken(f"the resume ran {', '.join(again)} again, which were published")
-        return f"{self._exact(POISONED)}; the other six untouched"
+            raise Broken(f"the resume ran published days again: {', '.join(again)}")
+        return f"{self._exact(POISONED)}; the other six days did not change"
 
     def cancel(self) -> str:
-        """A backfill of all seven days once more is cancelled: it ends, with its children, and what was there stays."""
+        """Cancel another backfill of all seven days: it ends with its children, and published days stay."""
         flow_run = self.it.start(BACKFILL, start=DAYS[0], end=DAYS[-1], select=["all"], reason="to be cancelled")
         wait_for("its first child", lambda: self._runs_under_way() > 1, 300)
         time.sleep(5)
@@ -155,7 +155,7 @@ class Trial:
         return int(self.it.ask("/flow_runs/count", {"flow_runs": {"state": states}}))
 
     def kill(self) -> str:
-        """A Ray worker's container is killed in the middle of a run."""
+        """Kill a Ray worker's container during a run."""
         worker = self.it.containers("ray-worker")[0]
 
         def disturb() -> None:
@@ -167,7 +167,7 @@ class Trial:
         return seen
 
     def cut_off(self) -> str:
-        """A Ray worker loses the network in the middle of a run, and has it back after the run."""
+        """Disconnect a Ray worker from the network during a run, and connect it after the run."""
         worker = self.it.containers("ray-worker")[-1]
         [network] = self.it.networks(worker)
 
@@ -192,11 +192,11 @@ class Trial:
         whole, after = time.monotonic() - begun, time.monotonic() - disturbed
         return (
             f"{rows}; {staged} parts were staged, {attempts} attempts{', ' if states else ''}{', '.join(states)}; "
-            f"{whole:.0f} s in all, {after:.0f} s after it"
+            f"{whole:.0f} s in total, {after:.0f} s of it after the disturbance"
         )
 
     def undisturbed(self) -> str:
-        """The same run again with nothing in its way, to compare the times with."""
+        """Repeat the same run without a disturbance, to compare the times."""
         seconds = self._run(KILLED, force=True, settings=SMALL_STEPS, reason="to compare")
         return f"{self._exact(KILLED)}, {seconds:.0f} s"
 
@@ -204,7 +204,7 @@ class Trial:
         wait_for(f"{NODES} Ray nodes", lambda: self.it.ray_nodes() == NODES, 300)
 
     def metrics(self) -> str:
-        """Prometheus has every Ray node and Prefect; Grafana answers."""
+        """Check that Prometheus scrapes every Ray node and Prefect, and that Grafana answers."""
         wait_for("all nodes in Prometheus", lambda: len(self.it.metric('up{job="ray"} == 1')) == NODES, 120)
         wait_for("Prefect in Prometheus", lambda: self.it.metric('up{job="prefect"} == 1'), 60)
         board = json.loads((Path(__file__).parents[1] / "grafana/dashboards/overnight.json").read_text())
@@ -226,11 +226,11 @@ class Trial:
         return f"{day}: {found['rows_out']} rows, each once{resumed}"
 
     def _statuses(self, expected: dict[str, str]) -> None:
-        """What `overnight status` says of these days."""
+        """Compare the output of `overnight status` for these days with `expected`. Raise `Broken`."""
         days = sorted(expected)
         done = self.it.run("overnight", "status", JOB_FILE, "--start", days[0], "--end", days[-1], "--json")
         if done.returncode:
-            raise Broken(f"overnight status: exit {done.returncode}: {done.stderr[-500:]}")
+            raise Broken(f"overnight status: exit status {done.returncode}: {done.stderr[-500:]}")
         found = {entry["partition"]: entry["status"] for entry in json.loads(done.stdout)}
         if found != expected:
             raise Broken(f"overnight status: expected {expected}, found {found}")
@@ -242,9 +242,9 @@ class Trial:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    options.add_argument("--no-build", action="store_true", help="take the image as it is")
-    options.add_argument("--keep", action="store_true", help="leave it up, and say how to remove it")
-    options.add_argument("--minutes", type=int, default=60, help="for all of it (default: %(default)s)")
+    options.add_argument("--no-build", action="store_true", help="use the existing image")
+    options.add_argument("--keep", action="store_true", help="leave the installation up, and print how to remove it")
+    options.add_argument("--minutes", type=int, default=60, help="the limit of the whole (default: %(default)s)")
     chosen = options.parse_args()
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -271,11 +271,11 @@ def main() -> None:
             name = "build" if step.__name__ == "<lambda>" else step.__name__
             results.append(attempted(name, step))
             if not results[-1][2] and name in ("build", "up", "deploy", "first_run"):
-                break  # nothing after it could hold
+                break  # the steps after it need this one
             if name not in ("build", "up", "deploy", "doctor"):
                 trial.show_status()
     except (KeyboardInterrupt, TimeoutError) as error:
-        results.append(("all of it", f"ended by {type(error).__name__} {error}", False, 0))
+        results.append(("the whole", f"ended by {type(error).__name__} {error}", False, 0))
     finally:
         signal.alarm(0)
         if chosen.keep:
@@ -285,24 +285,24 @@ def main() -> None:
             print(f"left up: {ports}. Remove it: {shlex.join(installation.command)} down --volumes")
         else:
             remove(installation)
-    print("\nwhat held")
+    print("\nresults")
     for name, said, held, seconds in results:
-        print(f"  {'held' if held else 'DID NOT HOLD':<13}{name:<12} {seconds:5.0f} s  {said}")
+        print(f"  {'passed' if held else 'FAILED':<8}{name:<12} {seconds:5.0f} s  {said}")
     sys.exit(0 if results and all(held for _, _, held, _ in results) else 1)
 
 
 def attempted(name: str, step: Callable[[], str]) -> tuple[str, str, bool, float]:
-    """(name, what was seen, whether it held, seconds)."""
+    """Run a step, and return its name, its report, whether it passed, and its seconds."""
     print(f"\n== {name}: {(step.__doc__ or '').strip()}".rstrip(": "), flush=True)
     begun = time.monotonic()
     try:
         said, held = step(), True
     except TimeoutError:
         raise
-    except Exception as error:  # the next step may hold all the same
+    except Exception as error:  # the next step may still pass
         said, held = f"{'' if isinstance(error, Broken) else type(error).__name__ + ': '}{error}", False
     seconds = time.monotonic() - begun
-    print(f"{'held' if held else 'DID NOT HOLD'} after {seconds:.0f} s: {said}", flush=True)
+    print(f"{'passed' if held else 'FAILED'} after {seconds:.0f} s: {said}", flush=True)
     return name, said, held, seconds
 
 
@@ -314,7 +314,7 @@ def remove(installation: Installation) -> None:
 
 
 def _out_of_time(*_: Any) -> None:
-    raise TimeoutError("the minutes are over (--minutes)")
+    raise TimeoutError("the limit of --minutes is over")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""The data of try.py, and whether it is right: run in the worker's container, which has the libraries and the store.
+"""Make and check the data of try.py in the worker's container, which has the libraries and the store.
 
-    make DAY COPIES...   copies of the demo's clean day as further days: `make 2026-10-01 1 2026-10-10 15`
-    poison DAY, cure DAY a day that no check can pass, and what makes it right again
-    parts DAY COUNT      waits until a run has staged so many parts
-    rows DAY             every row of a day read back, against the images that are there
+    make DAY COPIES...   copy the demo's clean day to further days: `make 2026-10-01 1 2026-10-10 15`
+    poison DAY, cure DAY break a day, so that its checks fail, and repair it
+    parts DAY COUNT      wait until a run has staged this number of parts
+    rows DAY             read every row of a day, and compare it with the images
 
-Each prints a JSON document. Images are copies, so their predictions are known: those of the day that was run before.
+Each prints a JSON document. Images are copies, so their predictions must be those of the clean day.
 """
 
 import json
@@ -30,7 +30,7 @@ def day_folder(day: str) -> str:
 
 
 def clean_images() -> dict[str, bytes]:
-    """Path below the day -> PNG file."""
+    """Return the PNG files of the clean day, by their path below the day."""
     return {path[len(CLEAN) + 1 :]: content for path, content in store.cat(store.find(CLEAN)).items()}
 
 
@@ -64,7 +64,7 @@ def parts(day: str, count: str) -> dict[str, int]:
     deadline = time.monotonic() + 240
     while (found := len(staged(day))) < int(count):
         if time.monotonic() > deadline:
-            sys.exit(f"{found} of {count} parts staged in 240 s")
+            sys.exit(f"expected {count} staged parts within 240 s, found {found}")
         time.sleep(0.2)
     return {"parts": found}
 
@@ -74,14 +74,14 @@ def staged(day: str) -> list[str]:
 
 
 def rows(day: str) -> dict[str, Any]:
-    """Raises `AssertionError` where a row is missing, there twice, or not what it was."""
+    """Return figures of a day's receipt. Raise `AssertionError` if a row is missing, doubled or changed."""
     receipt = json.loads(store.cat(f"{SINK}/_overnight/date={day}/receipt.json"))
     table = read(receipt["files"])
     listed = {path for path in store.find(f"{SINK}/date={day}") if path.endswith(".parquet")}
-    assert listed == {f"{SINK}/{file}" for file in receipt["files"]}, "other files than the receipt's are published"
+    assert listed == {f"{SINK}/{file}" for file in receipt["files"]}, "expected only the receipt's files, found others"
     found = sorted(table["row_id"].to_pylist())
     images = sorted(path[len(day_folder(day)) + 1 :] for path in store.find(day_folder(day)))
-    assert found == images, f"{len(images)} images, {len(found)} rows, {len(set(found))} row ids"
+    assert found == images, f"expected {len(images)} rows, found {len(found)} with {len(set(found))} row ids"
     assert receipt["rows_in"] == receipt["rows_out"] == len(images), receipt
     known = predictions(CLEAN.rpartition("=")[2])
     wrong = [name for name, label in labels(table).items() if known[original(name)] != label]
@@ -103,7 +103,7 @@ def labels(table: pa.Table) -> dict[str, str]:
 
 
 def original(name: str) -> str:
-    """`3/copy007-0123.png` is a copy of `3/0123.png`."""
+    """Return the name of a copy's original: `3/0123.png` for `3/copy007-0123.png`."""
     folder, _, file = name.partition("/")
     return f"{folder}/{file.rpartition('-')[2]}"
 

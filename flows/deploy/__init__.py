@@ -1,1 +1,1 @@
-"""Deployments, work pools and automations on a Prefect server."""
+"""Deploy jobs, work pools and automations to a Prefect server."""

@@ -1,10 +1,10 @@
-"""`overnight deploy` and `overnight serve`: jobs on a Prefect server.
+"""`overnight deploy` and `overnight serve`: put jobs on a Prefect server.
 
-`deploy` makes a server what deployments/prefect.yaml and the automations say, and tells what that changed; a second
-call changes nothing. `deploy JOB.yaml` needs no prefect.yaml: it takes the defaults that ship. `serve` runs jobs from
+`deploy` applies deployments/prefect.yaml and the automations to a server, and lists the changes; a second call changes
+nothing. `deploy JOB.yaml` needs no prefect.yaml, because it uses the defaults of the package. `serve` runs jobs from
 this process instead, for one machine.
 
-Deployments' runs send heartbeats, and the server's automations start those again whose process died.
+Runs of deployments send heartbeats, and the server's automations restart runs whose process died.
 """
 
 import contextlib
@@ -35,20 +35,19 @@ from overnight.flows.deploy.work_pools import apply_limits, apply_work_pool
 from overnight.flows.job.model import Job
 from overnight.tasks.errors import OvernightError
 
-HEARTBEAT_SECONDS = "30"  # the least that Prefect 3.9 takes; deployments/prefect.yaml says the same to workers
-AT_ONCE = 2  # runs of a job on one machine: a backfill's, and the daily one beside it
+HEARTBEAT_SECONDS = "30"  # the minimum of Prefect 3.9; deployments/prefect.yaml sets the same for workers
+AT_ONCE = 2  # runs of a job on one machine: one of a backfill and the daily one
 
 
 def deploy(
     prefect_file: Path = PREFECT_FILE, automations: Path = FOLDER, job_paths: Sequence[Path] = ()
 ) -> list[Change]:
-    """Applies a prefect.yaml and the automations to the configured server; what became of each thing.
+    """Apply a prefect.yaml and the automations to the configured server, and return the change of each object.
 
-    With `job_paths` it deploys these jobs with the defaults that ship. Sizes of the pool, its queues and limits that
-    the server has already stay as they are, because no file of yours holds them.
+    With `job_paths`, deploy these jobs with the defaults of the package. Existing sizes of the pool, its queues and the
+    limits on the server stay as they are, because no file of yours sets them.
 
-    Raises `JobError` for what is wrong in a file, before anything is applied, and `OvernightError` where the server
-    refuses.
+    Raise `JobError` for a wrong file before the server changes, and `OvernightError` if the server refuses a change.
     """
     file = PrefectFile(prefect_file, job_paths)
     named = expected_server_state(file, automations)
@@ -68,7 +67,7 @@ def deploy(
 
 
 def expected_server_state(file: PrefectFile, automations: Path = FOLDER) -> list[ServerObject]:
-    """All that the files name."""
+    """Return all server objects that the files name."""
     return [
         *(("work pool", pool.name) for pool in file.work_pools),
         *(("work queue", f"{pool.name}/{queue.name}") for pool in file.work_pools for queue in pool.work_queues),
@@ -80,7 +79,7 @@ def expected_server_state(file: PrefectFile, automations: Path = FOLDER) -> list
 
 @contextlib.contextmanager
 def _written(file: PrefectFile) -> Iterator[Path]:
-    """Yield a prefect.yaml with these deployments. Their runs work in the folder where `prefect deploy` is called."""
+    """Yield a prefect.yaml with these deployments. Their runs use the folder in which `prefect deploy` is called."""
     with tempfile.TemporaryDirectory(prefix="overnight-") as folder:
         path = Path(folder) / "prefect.yaml"
         path.write_text(yaml.safe_dump(file.described))
@@ -88,18 +87,20 @@ def _written(file: PrefectFile) -> Iterator[Path]:
 
 
 def _prefect_deploy(prefect_file: Path) -> None:
-    """Says nothing, unless it fails: then it raises `OvernightError` with all that was said."""
+    """Call `prefect deploy` without output. Raise `OvernightError` with its output if it fails."""
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(prefect_file)]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
-        raise OvernightError(f"`prefect deploy` failed with {done.returncode}. It said:\n{done.stdout}")
+        raise OvernightError(f"`prefect deploy` failed with exit status {done.returncode}. Its output:\n{done.stdout}")
 
 
 def _mend(
     client: SyncPrefectClient, before: DeploymentResponse, after: DeploymentResponse, entry: Mapping[str, Any]
 ) -> None:
-    """What `prefect deploy` of 3.8 gets wrong: it wakes a deployment that a person paused and keeps the schedule that a
-    job no longer has; where a person made a schedule without a slug it drops that, and wakes the paused ones.
+    """Correct the effects of `prefect deploy` 3.8 on paused deployments and on schedules.
+
+    It resumes a deployment that a user paused, and keeps a schedule that the job no longer has. It also removes
+    schedules without a slug that a user made, and resumes paused schedules.
     """
     if before.paused and not after.paused and "paused" not in entry:
         client.pause_deployment(after.id)
@@ -120,13 +121,13 @@ def _is_among(wanted: DeploymentSchedule, found: Sequence[DeploymentSchedule]) -
 
 
 def serve(job_paths: Sequence[Path]) -> None:
-    """Runs the jobs' schedules, and what is asked for in the UI, until interrupted. Raises `JobError`."""
+    """Run the jobs on their schedules, and when a user starts a run in the UI, until interrupted. Raise `JobError`."""
     jobs = {path: deployable(path) for path in job_paths}
     for name, done in apply_automations().items():
         click.echo(f"automation {name}: {done}", err=True)
     os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", HEARTBEAT_SECONDS)
     deployments = [deployment for path, job in jobs.items() for deployment in _deployments(job, path)]
-    # Not paused in the end: what falls due until the next call is late, and caught up as the job says.
+    # Schedules stay active after the end: runs that fall due until the next call are late, and `catch_up` decides.
     serve_deployments(*deployments, pause_on_shutdown=False)
 
 
@@ -143,10 +144,10 @@ def _deployments(job: Job, path: Path) -> list[RunnerDeployment]:
             options["concurrency_limit"] = ConcurrencyLimitConfig(limit=AT_ONCE)
         deployment: RunnerDeployment = flow.to_deployment(  # type: ignore[assignment]
             name=job.name,
-            description=f"{flow.description}\n\nOf the job file {path}.",
+            description=f"{flow.description}\n\nJob file: {path}",
             parameters={"job": freeze(str(path.resolve()))},
             tags=[f"job:{job.name}"],
-            entrypoint_type=EntrypointType.MODULE_PATH,  # workers must find the flow by the name it is pickled with
+            entrypoint_type=EntrypointType.MODULE_PATH,  # workers import the flow by its pickled name
             **options,
         )
         deployments.append(deployment)

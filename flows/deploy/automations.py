@@ -1,7 +1,7 @@
-"""Automations: what the Prefect server does by itself, one file each in `deployments/automations`.
+"""Automations: reactions of the Prefect server to events, one file each in `deployments/automations`.
 
-A file is what `prefect automation create --from-file` takes; its `name` is its identity. Nothing is deleted here: an
-automation that a person made, or paused, is that person's.
+A file has the form of `prefect automation create --from-file`; its `name` is its identity. This file deletes no
+automation, and leaves one that a user paused or made as it is.
 """
 
 from pathlib import Path
@@ -17,9 +17,9 @@ FOLDER = Path(__file__).parent / "shipped/automations"  # in a checkout a link t
 
 
 def apply_automations(folder: Path = FOLDER) -> dict[str, str]:
-    """Makes the server's automations those of the folder: what was done by name, `created`, `changed` or `unchanged`.
+    """Apply the folder's automations to the server. Return `created`, `changed` or `unchanged` for each name.
 
-    Raises `JobError` as `read_automations` does.
+    Raise `JobError` as `read_automations` does.
     """
     done = {}
     with get_client(sync_client=True) as client:
@@ -39,9 +39,9 @@ def apply_automations(folder: Path = FOLDER) -> dict[str, str]:
 
 
 def read_automations(folder: Path = FOLDER) -> list[AutomationCore]:
-    """Those of a folder. Raises `JobError` for a file that is no automation, and where there is no such folder."""
+    """Return the automations of a folder. Raise `JobError` for a file that is no automation, or a missing folder."""
     if not folder.is_dir():
-        raise JobError(f"expected automations, one file each, in {folder}, found no such folder.")
+        raise JobError(f"expected automation files in {folder}, found no such folder. Install Overnight again.")
     return [_read(path) for path in sorted(folder.glob("*.yaml"))]
 
 
@@ -49,9 +49,9 @@ def _read(path: Path) -> AutomationCore:
     try:
         return AutomationCore.model_validate(yaml.safe_load(path.read_text()))
     except (ValidationError, yaml.YAMLError) as error:
-        raise JobError(f"{path}: expected an automation as Prefect describes one: {error}") from None
+        raise JobError(f"{path}: expected an automation in Prefect's format: {error}") from None
 
 
 def _content(automation: AutomationCore) -> dict[str, object]:
-    """What a file can say; the server adds ids."""
+    """Return the content that a file can have, without the ids that the server adds."""
     return AutomationCore.model_validate(automation.model_dump(mode="json")).model_dump(mode="json")

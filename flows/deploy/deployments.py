@@ -1,6 +1,6 @@
-"""The deployments of a job: which flows it is deployed with, and when each runs by itself.
+"""The deployments of a job: the flows that it is deployed with, and the schedule of each.
 
-A flow more is a line in `DEPLOYED`, and an entry a job in deployments/prefect.yaml.
+To add a flow, add a line to `DEPLOYED` and an entry for each job to deployments/prefect.yaml.
 """
 
 from collections.abc import Callable
@@ -17,22 +17,22 @@ When = Callable[[Job], CronSchedule | None]
 
 
 class UndeployedJob(Exception):
-    """A job has no deployment of this flow, for the reason given."""
+    """Raised with the reason when a job has no deployment of a flow."""
 
 
 def at_cron(job: Job) -> CronSchedule | None:
-    """When the job's schedule says."""
+    """Return the job's schedule, or None without one."""
     return CronSchedule(cron=job.schedule.cron, timezone=job.schedule.timezone) if job.schedule else None
 
 
 def on_request(job: Job) -> None:
-    """Never by itself. Raises `UndeployedJob` for a job without dates, which has nothing to fill."""
+    """Return None, because the flow has no schedule. Raise `UndeployedJob` for a job without dates."""
     if not job.is_dated:
         raise UndeployedJob("its job file has no {partition} in its source")
 
 
 def at_deadline(job: Job) -> CronSchedule:
-    """Each day at the deadline, on the job's clock. Raises `UndeployedJob` for a job without one."""
+    """Return a daily schedule at the deadline, in the job's time zone. Raise `UndeployedJob` without a deadline."""
     if not (job.schedule and job.schedule.deadline):
         raise UndeployedJob("its job file has no schedule.deadline")
     return CronSchedule(cron=deadline_cron(job.schedule), timezone=job.schedule.timezone)
@@ -46,7 +46,7 @@ DEPLOYED: dict[str, When] = {
 
 
 def flow_at(entrypoint: str) -> Flow[..., Any]:
-    """The flow that an entrypoint names by module."""
+    """Import and return the flow of an entrypoint such as `package.module.flow`."""
     module, _, name = entrypoint.rpartition(".")
     found: Flow[..., Any] = getattr(import_module(module), name)
     return found

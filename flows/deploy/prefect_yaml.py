@@ -1,6 +1,6 @@
-"""deployments/prefect.yaml: what stands there, checked against the job files before anything is applied.
+"""Read deployments/prefect.yaml, and check it against the job files before the server changes.
 
-`prefect deploy` reads `deployments`; pools, queues and limits stand under `definitions`, which it passes over.
+`prefect deploy` reads `deployments`. It ignores `definitions`, which has the pools, queues and limits.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from overnight.tasks.errors import JobError
 
 PREFECT_FILE = Path("deployments/prefect.yaml")
 DEFAULTS = Path(__file__).parent / "shipped/prefect.yaml"  # in a checkout a link to deployments/prefect.yaml
-SLUG = "daily"  # of the schedules that come from a job file
+SLUG = "daily"  # the slug of schedules that come from a job file
 
 
 class _Strict(BaseModel):
@@ -25,7 +25,7 @@ class _Strict(BaseModel):
 
 
 class WorkQueue(_Strict):
-    """A line in which runs wait. priority: 1 goes first."""
+    """A queue of waiting runs. A worker takes from the queue with priority 1 first."""
 
     name: str
     priority: Annotated[int, Field(ge=1)]
@@ -33,7 +33,7 @@ class WorkQueue(_Strict):
 
 
 class WorkPool(_Strict):
-    """What workers take runs from."""
+    """A pool from which workers take runs."""
 
     name: str
     type: str
@@ -49,24 +49,24 @@ class ConcurrencyLimit(_Strict):
 
 
 class _Definitions(BaseModel):
-    """Other definitions are the anchors of the file."""
+    """The definitions that Overnight reads. The others are anchors of the file."""
 
     work_pools: list[WorkPool] = []
     concurrency_limits: list[ConcurrencyLimit] = []
 
 
 class PrefectFile:
-    """What a prefect.yaml says. `deployments`: entries as they are written, by `flow/deployment`."""
+    """The content of a prefect.yaml. `deployments` holds the entries as they are written, by `flow/deployment`."""
 
     def __init__(self, path: Path = PREFECT_FILE, job_paths: Sequence[Path] = ()) -> None:
-        """Read a prefect.yaml. With `job_paths`, take the definitions that ship, and deploy these jobs with them.
+        """Read a prefect.yaml. With `job_paths`, use the definitions of the package, and add these jobs.
 
-        Raise `JobError` for a file that is missing or wrong, and for jobs that a deployment refuses.
+        Raise `JobError` for a file that is missing or wrong, and for a job that cannot be deployed.
         """
         self.path, self.is_default = DEFAULTS if job_paths else path, bool(job_paths)
         if not self.path.is_file():
             raise JobError(
-                f"expected {path}, found nothing. Run in the project's directory, or name the jobs: "
+                f"expected {path}, found no file. Call this in the project's folder, or name the jobs: "
                 "overnight deploy JOB.yaml"
             )
         try:
@@ -98,28 +98,30 @@ class PrefectFile:
             schedule = DEPLOYED[entry["entrypoint"]](job)
         except UndeployedJob as error:
             raise JobError(
-                f"{self.path}: {entry['name']} has a deployment of {entry['entrypoint']}: {error}."
+                f"{self.path}: expected no deployment of {entry['entrypoint']} for {entry['name']}, found one, but "
+                f"{error}. Remove the entry, or change the job file."
             ) from None
         expected = [(schedule.cron, schedule.timezone)] if schedule else []
         if found != expected:
             raise JobError(
-                f"{self.path}: {entry['name']} is scheduled {found or 'never'}, its job file says "
-                f"{expected or 'never'}. Make them agree."
+                f"{self.path}: expected the schedule of the job file for {entry['name']}, {expected or 'none'}, found "
+                f"{found or 'none'}. Write the same in both files."
             )
 
     def _check_places(self) -> None:
-        """Raises `JobError` for a deployment in a pool or queue that the file does not define."""
+        """Raise `JobError` for a deployment in a pool or queue that the file does not define."""
         queues = {pool.name: [queue.name for queue in pool.work_queues] for pool in self.work_pools}
         for name, entry in self.deployments.items():
             pool, queue = entry["work_pool"]["name"], entry["work_pool"].get("work_queue_name", "default")
             if queue not in [*queues.get(pool, []), *(["default"] if pool in queues else [])]:
                 raise JobError(
-                    f"{self.path}: {name} is for queue {queue} of pool {pool}; definitions.work_pools has {queues}."
+                    f"{self.path}: expected a queue of definitions.work_pools for {name}, one of {queues}, found queue "
+                    f"{queue} of pool {pool}. Define the queue, or name another."
                 )
 
 
 def _entries(job_path: Path, definitions: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield an entry for each flow that the job is deployed with, as a prefect.yaml writes it."""
+    """Yield an entry of a prefect.yaml for each flow that the job is deployed with."""
     job = deployable(job_path)
     for entrypoint, when in DEPLOYED.items():
         try:
@@ -129,7 +131,7 @@ def _entries(job_path: Path, definitions: Mapping[str, Any]) -> Iterator[dict[st
         yield {
             **definitions[entrypoint.rpartition(".")[2]],
             "name": job.name,
-            "description": f"{flow_at(entrypoint).description}\n\nOf the job file {job_path}.",
+            "description": f"{flow_at(entrypoint).description}\n\nJob file: {job_path}",
             "parameters": {"job": str(job_path.resolve())},
             "tags": ["overnight", f"job:{job.name}"],
             "schedules": [{"cron": schedule.cron, "timezone": schedule.timezone, "slug": SLUG}] if schedule else [],
@@ -137,11 +139,11 @@ def _entries(job_path: Path, definitions: Mapping[str, Any]) -> Iterator[dict[st
 
 
 def deployable(job_path: Path) -> Job:
-    """The job, if it means the same wherever it runs. Raises `JobError` for relative paths."""
+    """Load a job that means the same on every machine. Raise `JobError` for relative paths."""
     relative = relative_paths(read_job(job_path))
     if relative:
         raise JobError(
-            f"{job_path}: expected full paths or URIs in a deployment, found {', '.join(relative)}: a relative path is "
-            "another place on every machine. Write it in full, or begin it with ${ENV_VAR}."
+            f"{job_path}: expected full paths or URIs in a deployment, found {', '.join(relative)}. A relative path "
+            "depends on the machine. Write it in full, or begin it with ${ENV_VAR}."
         )
     return load_job(job_path)

@@ -1,4 +1,4 @@
-"""What a Prefect server has of what a prefect.yaml describes, as plain values; and what two such looks differ in."""
+"""Read the objects of a prefect.yaml from a Prefect server as plain values, and compare two such states."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ from prefect.exceptions import ObjectNotFound
 from overnight.flows.deploy.prefect_yaml import PrefectFile
 
 PAGE = 200
-OURS = "overnight"  # what limits and automations of ours are called, or begin with
-SHOWN = 60  # characters of a value
+OURS = "overnight"  # the names of Overnight's limits and automations begin with this
+SHOWN = 60  # characters of a value to show
 
 ServerObject = tuple[str, str]  # kind and name
 ServerState = dict[ServerObject, dict[str, Any]]
 
-# Too long to be shown, or perhaps secret: that they changed is all that is told.
+# These fields are too long, or may hold secrets: a change is listed without its values.
 _UNTOLD = frozenset({"form", "job_variables", "trigger", "actions"})
 
 
 @dataclass(frozen=True)
 class Change:
-    """What happened to one thing. `fields`: (field, old, new)."""
+    """The change of one server object. `fields` holds (field, old, new)."""
 
     kind: str
     name: str
@@ -47,7 +47,7 @@ class Change:
 
 
 def read_things(client: SyncPrefectClient, file: PrefectFile) -> ServerState:
-    """All that the file names, where it is there; and its like that the file does not name."""
+    """Return the objects of the server that the file names, and others of the same kinds that it does not name."""
     things: ServerState = {}
     for pool in file.work_pools:
         try:
@@ -80,14 +80,14 @@ def read_things(client: SyncPrefectClient, file: PrefectFile) -> ServerState:
 
 
 def read_deployments(client: SyncPrefectClient, flow_names: Collection[str]) -> dict[str, DeploymentResponse]:
-    """The deployments of these flows, by `flow/deployment`."""
+    """Return the deployments of these flows, by `flow/deployment`."""
     flows = {flow.id: flow.name for flow in _paged(client.read_flows) if flow.name in flow_names}
     found = [deployment for deployment in _paged(client.read_deployments) if deployment.flow_id in flows]
     return {f"{flows[deployment.flow_id]}/{deployment.name}": deployment for deployment in found}
 
 
 def changes(before: ServerState, after: ServerState, named: Collection[ServerObject]) -> list[Change]:
-    """What became of each thing, in the order of `after`; those that nobody names come last, as left alone."""
+    """Return the change of each object, in the order of `after`. Objects without a name in `named` come last."""
     found = []
     for kind, name in sorted(after, key=lambda thing: thing not in named):
         old, new = before.get((kind, name)), after[kind, name]

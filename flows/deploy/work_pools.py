@@ -1,5 +1,6 @@
-"""Work pools, their queues and the global concurrency limits, made what a prefect.yaml says. What a person paused stays
-so, and what the file does not name is left alone.
+"""Apply a prefect.yaml's work pools, their queues and the global concurrency limits to the server.
+
+Paused objects stay paused, and objects that the file does not name stay as they are.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from overnight.tasks.errors import JobError
 
 
 def apply_work_pool(client: SyncPrefectClient, pool: WorkPool, keep: bool = False) -> None:
-    """Make a pool and its queues what `pool` says; with `keep`, only make what the server lacks.
+    """Create or update a pool and its queues from `pool`. With `keep`, only create what the server lacks.
 
     Raise `JobError` if the server has a pool of another type by that name.
     """
@@ -21,15 +22,15 @@ def apply_work_pool(client: SyncPrefectClient, pool: WorkPool, keep: bool = Fals
         found = client.read_work_pool(pool.name)
     except ObjectNotFound:
         created = WorkPoolCreate(name=pool.name, type=pool.type, concurrency_limit=pool.concurrency_limit)
-        found, keep = client.create_work_pool(created), False  # the server gives it a queue with other sizes
+        found, keep = client.create_work_pool(created), False  # the server creates a queue with other sizes
     if found.type != pool.type:
         raise JobError(
-            f"work pool {pool.name}: expected type {pool.type}, found {found.type} on the server, which nobody can "
-            "change. Delete that pool, or name another in deployments/prefect.yaml."
+            f"work pool {pool.name}: expected type {pool.type}, found {found.type} on the server. Prefect cannot "
+            "change a pool's type. Delete that pool, or name another in deployments/prefect.yaml."
         )
     if not keep and found.concurrency_limit != pool.concurrency_limit:
         client.update_work_pool(pool.name, WorkPoolUpdate(concurrency_limit=pool.concurrency_limit))
-    # From the first to the last: the server pushes back a queue whose priority another takes.
+    # In the order of priority: the server moves a queue back if another queue takes its priority.
     for queue in sorted(pool.work_queues, key=lambda queue: queue.priority):
         _apply_queue(client, pool.name, queue, keep)
 
@@ -46,5 +47,6 @@ def _apply_queue(client: SyncPrefectClient, pool: str, queue: WorkQueue, keep: b
 
 
 def apply_limits(client: SyncPrefectClient, limits: Sequence[ConcurrencyLimit]) -> None:
+    """Create or update the global concurrency limits."""
     for limit in limits:
         client.upsert_global_concurrency_limit_by_name(limit.name, limit.limit)

@@ -1,1 +1,1 @@
-"""`overnight doctor`: what is missing for tonight's run."""
+"""`overnight doctor`: check everything that a run needs."""

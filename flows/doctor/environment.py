@@ -1,4 +1,4 @@
-"""What `overnight doctor` looks at where it runs: packages, environment variables, and the job's storage."""
+"""The checks of `overnight doctor` on this machine: packages, environment variables, and the job's storage."""
 
 import contextlib
 import os
@@ -19,17 +19,17 @@ from overnight.tasks.storage.location import Location
 CONSTRAINTS = (
     Path(__file__).parents[1] / "deploy/shipped/constraints.txt"
 )  # in a checkout a link to the lock of the run time
-# Those whose next version has broken something before, or decides results.
+# A later version of these packages broke something before, or changes results.
 WATCHED = ("prefect", "prefect-ray", "ray", "pyarrow", "torch", "transformers", "fastapi", "sqlalchemy")
-WATCHED_EXTRAS = ("deltalake", "pyiceberg", "pylance")  # compared where they are installed
-READING = "See source.path, and whether the job's user or credentials may list and read there."
-WRITING = "The job's user or credentials must list, read, write and remove there, and there must be room."
+WATCHED_EXTRAS = ("deltalake", "pyiceberg", "pylance")  # checked if they are installed
+READING = "Check source.path, and that the job's user or credentials may list and read there."
+WRITING = "Check that the job's user or credentials may list, read, write and remove there, and that space is left."
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
 def check_versions() -> Iterator[Finding]:
-    """Installed packages against the versions that Overnight is tested with."""
-    # Those of extras and of PyTorch lie beside it.
+    """Compare the installed packages with the versions that Overnight is tested with."""
+    # Files beside it have the versions of extras and of PyTorch.
     locks = "".join(file.read_text() for file in sorted(CONSTRAINTS.parent.glob("constraints*.txt")))
     pins = dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;#]+)", locks, re.MULTILINE))
     tested = {re.sub(r"[-_.]+", "-", name).lower(): pin for name, pin in pins.items()}
@@ -43,31 +43,33 @@ def check_versions() -> Iterator[Finding]:
         if name in tested and installed != tested[name].partition("+")[0]:
             differ.append(f"{name} {installed} (tested: {tested[name]})")
     exact = [f"{name}=={tested[name]}" for name in (*WATCHED, *WATCHED_EXTRAS) if name in tested]
-    advice = f"Install the versions that are tested: `pip install {' '.join(exact)}`."
+    advice = f"Install the tested versions: `pip install {' '.join(exact)}`."
     if missing:
         yield Finding("versions", "wrong", f"not installed: {', '.join(missing)}", advice)
     if differ:
-        yield Finding("versions", "warning", f"other than tested: {', '.join(differ)}", advice)
+        yield Finding("versions", "warning", f"differ from the tested versions: {', '.join(differ)}", advice)
     if not (missing or differ):
-        yield Finding("versions", "ok", f"{', '.join(WATCHED)} are those that are tested")
+        yield Finding("versions", "ok", f"{', '.join(WATCHED)} have the tested versions")
 
 
 def check_environment(job_path: Path) -> Iterator[Finding]:
-    """The variables that the job file names."""
+    """Check that the variables of the job file are set."""
     named = sorted(set(VARIABLE.findall(job_path.read_text(encoding="utf-8"))))
     missing = [name for name in named if name not in os.environ]
     if missing:
-        found = f"{', '.join(missing)} not set here, named in {job_path}"
-        yield Finding("environment", "wrong", found, "Set it here, for workers and on the nodes of a cluster.")
+        found = f"{job_path} needs {', '.join(missing)}, not set here"
+        yield Finding("environment", "wrong", found, "Set it here, for workers, and on the nodes of a cluster.")
     elif named:
-        yield Finding("environment", "ok", f"{', '.join(named)} set, as {job_path} asks")
+        yield Finding("environment", "ok", f"{job_path} needs {', '.join(named)}, set here")
     else:
-        yield Finding("environment", "ok", f"{job_path} names no variables")
+        yield Finding("environment", "ok", f"{job_path} needs no variables")
 
 
 def check_storage(job: Job) -> Iterator[Finding]:
-    """Whether the job's source can be listed, and its state and sink written; of a sink that is no directory, whether
-    its database answers. `check_environment` tells of places that have no name without a variable.
+    """Check that the job's source can be listed, and that its state and sink can be written.
+
+    If the sink is no folder, check that its database answers. Skip places whose variable is not set, because
+    `check_environment` reports them.
     """
     path = getattr(job.source, "path", "")
     if path and _is_named(path):
@@ -82,24 +84,24 @@ def check_storage(job: Job) -> Iterator[Finding]:
 
 
 def _listed(job: Job) -> Finding:
-    """A source that is no directory, asked for the first of what it has on the day that is due."""
+    """List the first input of the day that is due, from a source that is no folder."""
     day = resolve_partition(job, None, None, datetime.now(UTC))
     try:
         first = next(iter(job.source.files(day)), None)
     except Exception as error:
-        return Finding("source", "wrong", _in_words(error), "See source, and whether its server is there.")
+        return Finding("source", "wrong", _in_words(error), "Check source, and that its server runs.")
     if first is None:
-        return Finding("source", "warning", f"nothing for {day}", "See source, or wait for the data.")
+        return Finding("source", "warning", f"no inputs for {day}", "Check source, or wait for the data.")
     return Finding("source", "ok", f"{job.source.place(day)} can be listed")
 
 
 def _answering(job: Job) -> Finding:
-    """A sink that is no directory, asked whether anybody else's rows are in the place of the day that is due."""
+    """Connect to a sink that is no folder, by a search for foreign rows of the day that is due."""
     run = describe_run(job, resolve_partition(job, None, None, datetime.now(UTC)))
     try:
         job.sink.foreign(run, set())
     except Exception as error:
-        return Finding("sink", "wrong", _in_words(error), "See sink, and whether its server is there.")
+        return Finding("sink", "wrong", _in_words(error), "Check sink, and that its server runs.")
     return Finding("sink", "ok", f"{job.sink.shown(run)} answers")
 
 
@@ -108,7 +110,7 @@ def _is_named(path: str) -> bool:
 
 
 def _source(job: Job, path: str) -> Finding:
-    """As far up as the path is the same for every partition: a date may have nothing yet."""
+    """List the deepest folder that all partitions of the source share, because a date may have no inputs yet."""
     same, placeholder, _ = path.partition("{partition}")
     anonymous = bool(getattr(job.source, "anonymous", False))
     place = Location(same.rpartition("/")[0] if placeholder else same, anonymous=anonymous)
@@ -117,12 +119,12 @@ def _source(job: Job, path: str) -> Finding:
     except Exception as error:
         return Finding("source", "wrong", _said(error, place), READING)
     if not found:
-        return Finding("source", "warning", f"nothing in {place}", "See source.path, or wait for the data.")
+        return Finding("source", "warning", f"{place} is empty", "Check source.path, or wait for the data.")
     return Finding("source", "ok", f"{place} can be listed: {found} entries")
 
 
 def _writable(what: str, place: Location) -> Finding:
-    """Writes, creates, reads and removes a small file in a folder of its own, which no reader sees."""
+    """Write, create, read and remove a small file in a folder of its own that readers ignore."""
     folder = place / f"_overnight/_doctor-{uuid.uuid4().hex[:12]}"
     try:
         told = _tried(folder / "probe")
@@ -137,15 +139,15 @@ def _writable(what: str, place: Location) -> Finding:
 
 
 def _tried(file: Location) -> str:
-    """What is wrong about the place of a file, where it raises nothing."""
+    """Return the problem of a file's storage as a sentence, or an empty string. Raise the storage's own errors."""
     content = uuid.uuid4().bytes
     file.create(content)
     try:
         file.create(uuid.uuid4().bytes)
     except FileExistsError:
         file.write_bytes(content)
-        return "" if file.read_bytes() == content else f"{file} gave back other bytes than were written"
-    return f"{file} was created twice: two runs would not know of each other. Use a store with If-None-Match"
+        return "" if file.read_bytes() == content else f"{file}: the store returned other bytes than were written"
+    return f"{file} was created twice: two runs could not exclude each other. Use a store with If-None-Match"
 
 
 def _said(error: Exception, place: Location) -> str:
@@ -153,7 +155,7 @@ def _said(error: Exception, place: Location) -> str:
 
 
 def _in_words(error: Exception) -> str:
-    """As a run says it, without what that says about publishing."""
+    """Return the message of a run for this error, without its sentence about publishing."""
     if isinstance(error, OvernightError):
         return str(error).partition(" Nothing was published")[0]
     return f"{type(error).__name__}: {error}"

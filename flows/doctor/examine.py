@@ -1,7 +1,7 @@
-"""`overnight doctor`: is everything there that a run needs, and what to do where it is not.
+"""`overnight doctor`: check everything that a run needs, and return advice for each problem.
 
-The checks look at different things and run at once, each in a thread that is not waited for beyond its time. None
-changes anything but a small file below the state and the sink, which it removes again. No value of a variable is told.
+The checks are independent and run in parallel, each in a thread with a time limit. They write only a small file below
+the state and the sink, and remove it again. They show no value of an environment variable.
 """
 
 import contextvars
@@ -20,7 +20,7 @@ Level = Literal["ok", "warning", "wrong"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found about one thing, and what to do if it is not ok."""
+    """The result of a check of one thing, with advice if it is not ok."""
 
     what: str
     level: Level
@@ -37,7 +37,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """A look at one thing, which may take so many seconds."""
+    """A check of one thing, with its time limit in seconds."""
 
     what: str
     look: Callable[[], Iterable[Finding]]
@@ -45,7 +45,7 @@ class Check:
 
 
 def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
-    """All findings, in the order of the checks. Raises nothing: a check that fails is a finding."""
+    """Run all checks, and return their findings in order. An error in a check becomes a finding."""
     from overnight.flows.doctor.environment import check_environment, check_storage, check_versions
     from overnight.flows.doctor.prefect_server import check_prefect
     from overnight.flows.doctor.ray_cluster import RAY_SECONDS, check_ray
@@ -64,7 +64,7 @@ def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
 
 
 def run_checks(checks: Iterable[Check]) -> list[Finding]:
-    """The findings of checks that run at once."""
+    """Run checks in parallel, and return their findings in order."""
     started = time.monotonic()
     running: list[tuple[Check, threading.Thread, list[Finding]]] = []
     for check in checks:
@@ -79,7 +79,7 @@ def run_checks(checks: Iterable[Check]) -> list[Finding]:
         found += findings
         if thread.is_alive():
             told = f"no answer in {check.seconds:.0f} s"
-            found.append(Finding(check.what, "wrong", told, "See whether it is overloaded, or cut off from here."))
+            found.append(Finding(check.what, "wrong", told, "Check its load, and the network to it."))
     return found
 
 
@@ -92,10 +92,11 @@ def _run(check: Check, findings: list[Finding]) -> None:
 
 
 def failed(findings: Iterable[Finding]) -> bool:
+    """Return True if a finding has the level `wrong`."""
     return any(finding.level == "wrong" for finding in findings)
 
 
 def counts(findings: Iterable[Finding]) -> Mapping[str, Any]:
-    """How many findings there are of each level."""
+    """Return the number of findings of each level."""
     levels = [finding.level for finding in findings]
     return {level: levels.count(level) for level in ("ok", "warning", "wrong")}

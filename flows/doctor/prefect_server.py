@@ -1,4 +1,4 @@
-"""What `overnight doctor` looks at on the Prefect server: nothing is changed there."""
+"""The checks of `overnight doctor` on the Prefect server, which they do not change."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -30,27 +30,27 @@ def _deploy(file: PrefectFile) -> str:
 
 
 def check_prefect(job: Job | None, job_path: Path | None = None) -> Iterator[Finding]:
-    """The server, and on it what deployments/prefect.yaml describes, or without that file what the job needs."""
+    """Check the server, and on it the objects of deployments/prefect.yaml, or without that file those of the job."""
     url = get_current_settings().api.url
     if not url:
-        yield Finding("server", "ok", "PREFECT_API_URL is not set: `run` and `serve` start a server here when needed")
+        yield Finding("server", "ok", "PREFECT_API_URL is not set: `run` and `serve` start a server when they need one")
         return
     shown = urlsplit(url)._replace(netloc=urlsplit(url).netloc.rpartition("@")[2]).geturl()
     with get_client(sync_client=True, httpx_settings={"timeout": 10}) as client:
         if error := client.api_healthcheck():
             told = f"{shown} does not answer: {type(error).__name__}: {error}".replace(url, shown)
-            yield Finding("server", "wrong", told, "Start it, or set PREFECT_API_URL to one that runs.")
+            yield Finding("server", "wrong", told, "Start it, or set PREFECT_API_URL to a running server.")
             return
         yield from _server(client, shown)
         try:
             file = PrefectFile(job_paths=[job_path]) if job_path and not PREFECT_FILE.is_file() else PrefectFile()
         except JobError as error:
             level: Level = "wrong" if PREFECT_FILE.is_file() else "warning"
-            yield Finding("deployments", level, str(error), f"Correct {PREFECT_FILE}, or run where it lies.")
+            yield Finding("deployments", level, str(error), f"Correct {PREFECT_FILE}, or call doctor in its project.")
             return
         things = read_things(client, file)
         if file.is_default and not any(kind == "deployment" and name in file.deployments for kind, name in things):
-            told = f"{job_path} is not deployed, and there is no {PREFECT_FILE}"
+            told = f"{job_path} is not deployed, and {PREFECT_FILE} does not exist"
             yield Finding("deployments", "warning", told, f"To run it on a schedule: `overnight deploy {job_path}`.")
             return
         yield from _pools(client, file, things)
@@ -61,15 +61,15 @@ def check_prefect(job: Job | None, job_path: Path | None = None) -> Iterator[Fin
 def _server(client: SyncPrefectClient, shown: str) -> Iterator[Finding]:
     there, here = client.api_version(), prefect.__version__
     if there == here:
-        yield Finding("server", "ok", f"{shown} answers, Prefect {there} as here")
+        yield Finding("server", "ok", f"{shown} answers with Prefect {there}, the version here")
     else:
-        told = f"{shown} runs Prefect {there}, here is {here}"
+        told = f"{shown} runs Prefect {there}, and this machine has {here}"
         yield Finding("server", "warning", told, "Install the same version in both places.")
     try:
         client.request("GET", "/ready")
     except Exception as error:
         told = f"the server does not reach its database: {error}"
-        yield Finding("database", "wrong", told, "See the server's log, and its database's address.")
+        yield Finding("database", "wrong", told, "Read the server's log, and check the address of its database.")
     else:
         yield Finding("database", "ok", "the server reaches its database")
 
@@ -79,10 +79,10 @@ def _pools(client: SyncPrefectClient, file: PrefectFile, things: ServerState) ->
         found = things.get(("work pool", pool.name))
         what = f"work pool {pool.name}"
         if found is None:
-            yield Finding(what, "wrong", "is not on the server", _deploy(file))
+            yield Finding(what, "wrong", "not on the server", _deploy(file))
             continue
         if found["paused"]:
-            yield Finding(what, "warning", "is paused: no run starts", "Resume it in the UI.")
+            yield Finding(what, "warning", "paused: no run starts", "Resume it in the UI.")
         is_own_size = file.is_default or found["concurrency_limit"] == pool.concurrency_limit
         differ = [] if is_own_size else ["its concurrency limit"]
         paused = []
@@ -94,11 +94,11 @@ def _pools(client: SyncPrefectClient, file: PrefectFile, things: ServerState) ->
             elif there["paused"]:
                 paused.append(queue.name)
         if differ:
-            yield Finding(what, "wrong", f"other than {file.path} says: {', '.join(differ)}", _deploy(file))
+            yield Finding(what, "wrong", f"differs from {file.path}: {', '.join(differ)}", _deploy(file))
         else:
             names = ", ".join(queue.name for queue in sorted(pool.work_queues, key=lambda queue: queue.priority))
             yield Finding(
-                what, "ok", f"type {found['type']}, {found['concurrency_limit']} runs at once, queues {names}"
+                what, "ok", f"type {found['type']}, {found['concurrency_limit']} runs at a time, queues {names}"
             )
         if paused:
             yield Finding(what, "warning", f"paused queues: {', '.join(paused)}", "Resume them in the UI.")
@@ -111,10 +111,10 @@ def _worker(client: SyncPrefectClient, pool: str, kind: str) -> Finding:
     if online:
         return Finding("worker", "ok", f"{len(online)} online for pool {pool}: {', '.join(w.name for w in online[:5])}")
     beats = [worker.last_heartbeat_time for worker in workers if worker.last_heartbeat_time]
-    told = f"none is online for pool {pool}"
+    told = f"no worker is online for pool {pool}"
     if beats:
         told += f"; the last heartbeat was {(datetime.now(UTC) - max(beats)).total_seconds():.0f} s ago"
-    return Finding("worker", "wrong", told, f"`prefect worker start --pool {pool} --type {kind}`")
+    return Finding("worker", "wrong", told, f"Start one: `prefect worker start --pool {pool} --type {kind}`")
 
 
 def _applied(file: PrefectFile, things: ServerState, job: Job | None) -> Iterator[Finding]:
@@ -127,9 +127,9 @@ def _applied(file: PrefectFile, things: ServerState, job: Job | None) -> Iterato
         if asleep:
             yield Finding(f"{kind}s", "warning", f"paused: {', '.join(asleep)}", "Resume them in the UI.")
         if not (missing or asleep):
-            yield Finding(f"{kind}s", "ok", f"{len(wanted)} described, all of them on the server")
+            yield Finding(f"{kind}s", "ok", f"{len(wanted)} expected, all on the server")
     if job and f"batch-inference/{job.name}" not in file.deployments:
-        told = f"{job.name} has none in {file.path}"
+        told = f"{job.name} has no deployment in {file.path}"
         yield Finding("deployments", "warning", told, "Add an entry to run it on a schedule or from the UI.")
 
 
@@ -149,4 +149,4 @@ def _late_runs(client: SyncPrefectClient, file: PrefectFile) -> Finding:
     since = min(run.expected_start_time for run in late if run.expected_start_time)
     names = ", ".join(sorted({run.work_queue_name or "no queue" for run in late}))
     told = f"{len(late)} runs should have started, the first at {since:%Y-%m-%d %H:%M} UTC, in {names}"
-    return Finding("late runs", "warning", told, "See the worker, and what holds the places of the pool.")
+    return Finding("late runs", "warning", told, "Check the worker, and the runs that hold the pool's slots.")

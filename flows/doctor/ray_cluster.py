@@ -1,6 +1,6 @@
-"""What `overnight doctor` finds out about Ray: in a process of its own, which is ended when its time is up.
+"""The check of `overnight doctor` on Ray, in a process of its own with a time limit.
 
-`python -m overnight.flows.doctor.ray_cluster` connects as a run does and prints what is there as JSON.
+`python -m overnight.flows.doctor.ray_cluster` connects as a run does, and prints the cluster's state as JSON.
 """
 
 import json
@@ -20,7 +20,7 @@ COMPARED = ("ray", "torch", "pyarrow", "transformers", "deltalake", "numpy")
 
 
 def check_ray() -> Iterator[Finding]:
-    """The cluster at RAY_ADDRESS, or the Ray that would start here."""
+    """Check the cluster at RAY_ADDRESS, or the Ray that would start on this machine."""
     address = os.environ.get("RAY_ADDRESS", "")
     where = f"the cluster at {address}" if address else "Ray in this process"
     command = [sys.executable, "-m", "overnight.flows.doctor.ray_cluster"]
@@ -28,30 +28,30 @@ def check_ray() -> Iterator[Finding]:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RAY_SECONDS)
     except subprocess.TimeoutExpired:
         told = f"{where} did not answer in {RAY_SECONDS:.0f} s"
-        yield Finding("Ray", "wrong", told, "See `ray status` on its head, and whether RAY_ADDRESS is right.")
+        yield Finding("Ray", "wrong", told, "Run `ray status` on its head node, and check RAY_ADDRESS.")
         return
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     found: dict[str, Any] = json.loads(lines[-1]) if lines else {"error": done.stderr.strip()[-500:]}
     if "error" in found:
-        advice = "See RAY_ADDRESS, RAY_AUTH_TOKEN and the versions." if address else "See the message."
+        advice = "Check RAY_ADDRESS, RAY_AUTH_TOKEN and the versions." if address else "Read the message."
         yield Finding("Ray", "wrong", f"{where} cannot be used: {found['error']}", advice)
         return
     yield from judge(found, where)
 
 
 def judge(found: dict[str, Any], where: str) -> Iterator[Finding]:
-    """Findings about what `look` saw."""
+    """Yield findings about the result of `look`."""
     total = found["total"]
     size = f"{total.get('CPU', 0):g} CPUs, {total.get('GPU', 0):g} GPUs, "
     size += f"{total.get('object_store_memory', 0) / 2**30:.1f} GiB of object store on {len(found['nodes'])} nodes"
     if total.get("CPU"):
         yield Finding("Ray", "ok", f"{where} works, Ray {found['versions']['ray']}: {size}")
     else:
-        yield Finding("Ray", "wrong", f"{where} has no CPU to run on: {size}", "Start a Ray node with CPUs.")
+        yield Finding("Ray", "wrong", f"{where} has no CPU: {size}", "Start a Ray node with CPUs.")
     silent = [node["host"] for node in found["nodes"] if node["versions"] is None]
     if silent:
         told = f"no answer in {NODE_SECONDS:.0f} s from {', '.join(silent)}"
-        yield Finding("Ray nodes", "warning", told, "See whether these nodes are well.")
+        yield Finding("Ray nodes", "warning", told, "Check the load and the logs of these nodes.")
     for node in found["nodes"]:
         differ = [
             f"{name} {there}, here {found['versions'].get(name)}"
@@ -60,20 +60,20 @@ def judge(found: dict[str, Any], where: str) -> Iterator[Finding]:
         ]
         if differ:
             told = f"{node['host']} has {'; '.join(differ)}"
-            yield Finding("Ray nodes", "wrong", told, "Install the same versions everywhere: see deployments/docker.")
+            yield Finding("Ray nodes", "wrong", told, "Install the same versions on all nodes: see deployments/docker.")
     declared = total.get("GPU", 0)
     blind = [node["host"] for node in found["nodes"] if node["gpus"] and node["seen"] == 0]
     if blind:
-        told = f"Ray declares GPUs on {', '.join(blind)}, and torch sees none there"
-        yield Finding("GPU", "wrong", told, "See the driver, and that torch is its build for that device.")
+        told = f"Ray declares GPUs on {', '.join(blind)}, but PyTorch finds none there"
+        yield Finding("GPU", "wrong", told, "Check the driver, and install PyTorch's build for that device.")
     elif declared:
-        yield Finding("GPU", "ok", f"torch sees a GPU wherever Ray declares some ({declared:g} in all)")
+        yield Finding("GPU", "ok", f"PyTorch finds a GPU on each node with GPUs ({declared:g} in total)")
     else:
         yield Finding("GPU", "ok", "none: models run on CPUs")
 
 
 def look() -> dict[str, Any]:
-    """What the connected Ray has, by node."""
+    """Return the resources and the package versions of the Ray cluster, by node."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -100,7 +100,7 @@ def look() -> dict[str, Any]:
             "host": node["NodeManagerHostname"],
             "versions": ray.get(known) if known in ready else None,
             "gpus": _gpus(node),
-            "seen": ray.get(seen) if seen and seen in ready else None,  # None: they are in use
+            "seen": ray.get(seen) if seen and seen in ready else None,  # None: all GPUs are in use
         }
         for node, (known, seen) in zip(nodes, asked, strict=True)
     ]
@@ -112,7 +112,7 @@ def _gpus(node: dict[str, Any]) -> float:
 
 
 def versions(packages: tuple[str, ...]) -> dict[str, str]:
-    """Of those that are installed, without the build's suffix."""
+    """Return the versions of the installed packages, without the suffix of the build."""
     found = {}
     for name in packages:
         try:
@@ -123,6 +123,7 @@ def versions(packages: tuple[str, ...]) -> dict[str, str]:
 
 
 def seen_gpus() -> int:
+    """Return the number of GPUs that PyTorch finds."""
     import torch
 
     return int(torch.accelerator.device_count())

@@ -1,1 +1,1 @@
-"""What a job file says: its model, how it is loaded, and what its errors say."""
+"""Job files: their model, how they are loaded, and their error messages."""

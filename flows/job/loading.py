@@ -1,6 +1,6 @@
-"""A job file read: the text, `--set` overrides, relative paths made absolute, and errors that name the key.
+"""Load a job file: apply `--set` overrides, make relative paths absolute, and raise errors that name the key.
 
-Nothing here is expanded: `{partition}` and `${ENV_VAR}` stay as they are written until the place where they are used.
+This file expands nothing: `{partition}` and `${ENV_VAR}` stay as they are until they are used.
 """
 
 import os
@@ -21,9 +21,9 @@ PATHS = (("source", "path"), ("sink", "path"), ("state",))
 
 
 def load_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
-    """The job of a file, with `KEY=VALUE` overrides, its relative paths made absolute.
+    """Return the job of a file, with `KEY=VALUE` overrides, and with absolute paths for relative ones.
 
-    Raises `JobError` with a line for each problem: the key, what is allowed and what was found.
+    Raise `JobError` with a line for each problem: the key, the expected value and the found value.
     """
     data = read_job(path, overrides)
     for keys, found in _relative(data):
@@ -40,11 +40,11 @@ def load_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
 
 
 def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """A job file as it is written, with overrides, not yet validated. Raises `JobError` where it is no mapping."""
+    """Return a job file as it is written, with overrides, before validation. Raise `JobError` if it is no mapping."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise JobError(f"{path}: expected a job file, found nothing there.") from None
+        raise JobError(f"{path}: expected a job file, found no file.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise JobError(f"{path}: cannot read the job file: {error}") from None
     data = parse_yaml(text, str(path))
@@ -57,17 +57,17 @@ def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def relative_paths(data: Mapping[str, Any]) -> list[str]:
-    """`source.path: data/raw` for each local path that depends on the working directory, of `read_job`'s mapping."""
+    """Return `source.path: data/raw` for each path of `read_job`'s mapping that depends on the working directory."""
     return [f"{'.'.join(keys)}: {found}" for keys, found in _relative(data)]
 
 
 def is_relative(path: str) -> bool:
-    """Whether a path of a job file depends on the working directory."""
+    """Return True if a path of a job file depends on the working directory."""
     return not re.match(r"/|~|\$\{|[A-Za-z][A-Za-z0-9+.-]*:", path)
 
 
 def job_schema() -> dict[str, Any]:
-    """The JSON schema of job files, for editors."""
+    """Return the JSON schema of job files, for editors."""
     schema = Job.model_json_schema()
     for definition in schema["$defs"].values():
         if "const" in definition.get("properties", {}).get("kind", {}):
@@ -99,8 +99,8 @@ def _override(data: dict[str, Any], override: str) -> None:
     value = parse_yaml(text, f"--set {key}")
     for secret in secrets_in(key, value):
         raise JobError(
-            f"--set {secret}: expected no secret, found one: Prefect keeps and shows the settings of a run. Write "
-            "${NAME} for the environment variable that holds it where the job runs, or let your own code read that."
+            f"--set {secret}: expected no secret, found one. Prefect stores and shows the settings of a run. Write "
+            "${NAME} for an environment variable that holds the secret where the job runs, or read it in your own code."
         )
     section[_index(section, last, key, parents)] = value
 

@@ -1,4 +1,4 @@
-"""The job model: what a job file may say. Each section is its room's union of leaves."""
+"""The job model: the settings of a job file. Each section is its room's union of leaves."""
 
 import re
 from datetime import timedelta
@@ -17,11 +17,12 @@ from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.shuffle.kinds import Shuffle
 from overnight.tasks.write.kinds import AnySink, Checks
 
-RECORDED_AS = {"keep_columns": "keep"}  # in fingerprints and receipts, which a new name of a setting does not change
+# Fingerprints and receipts keep the old names, so that a renamed setting makes no partition stale.
+RECORDED_AS = {"keep_columns": "keep"}
 
 
 class Job(Settings):
-    """One job: where rows come from, what is done with them, where they go and when."""
+    """One job: its source, its steps and models, its sink and its schedule."""
 
     name: Annotated[
         str,
@@ -42,21 +43,21 @@ class Job(Settings):
     retries: Annotated[
         Retries,
         Field(
-            description="Of what failed because a worker, a node, a process or storage did.",
+            description="Retries of work that failed because a worker, a node, a process or storage failed.",
             json_schema_extra={"formerly": "max_attempts"},
         ),
     ] = Retries()
     state: Annotated[
-        str | None, Field(min_length=1, description="Where the ledger is kept; default: _overnight in sink.path.")
+        str | None, Field(min_length=1, description="The folder of the ledger; default: _overnight in sink.path.")
     ] = None
 
     row_timeout_seconds: Annotated[
         float | None,
-        Field(gt=0, description="A row that keeps its worker longer than this is quarantined; null: no limit."),
+        Field(gt=0, description="A row that takes longer than this is quarantined; null: no limit."),
     ] = 300.0
     stall_timeout_seconds: Annotated[
         float | None,
-        Field(gt=0, description="The run fails when no row moved in any stage for so long; null: no limit."),
+        Field(gt=0, description="The run fails if no row moves in any stage for this time; null: no limit."),
     ] = 1800.0
 
     @field_validator("inference")
@@ -82,7 +83,7 @@ class Job(Settings):
             for found in re.findall(r"(?<!\$)\{\w*\}", path):
                 if found not in allowed:
                     also = "{partition} or " if allowed else ""
-                    hint = "" if allowed else "; each partition has its own directory there anyway"
+                    hint = "" if allowed else "; each partition gets its own directory there without one"
                     raise ValueError(f"{key}: expected no placeholder but {also}${{ENV_VAR}}, found {found}{hint}")
         return self
 
@@ -90,8 +91,8 @@ class Job(Settings):
     def _a_state_has_a_place(self) -> "Job":
         if not self.state and not self.sink.place:
             raise ValueError(
-                f"state: expected a directory, for a sink of kind {self.sink.kind} has none of its own; receipts and "
-                "staged rows are kept there. Set state, for example to s3://bucket/overnight/my-job"
+                f"state: expected a directory, found none. A sink of kind {self.sink.kind} has no directory for "
+                "receipts and staged rows. Set state, for example to s3://bucket/overnight/my-job"
             )
         return self
 
@@ -100,8 +101,8 @@ class Job(Settings):
         for key, path in (("sink.path", self.sink.place), ("state", self.state)):
             if path and path.startswith("hf://"):
                 raise ValueError(
-                    f"{key}: hf:// can be read, not published to: of two runs at once it lets both write. Publish "
-                    "elsewhere, and upload the partition from there"
+                    f"{key}: expected a place to publish to, found hf://, which can only be read: it would let two "
+                    "runs write at the same time. Publish to another place, and upload the partition from there"
                 )
         return self
 
@@ -116,14 +117,14 @@ class Job(Settings):
 
     @property
     def is_dated(self) -> bool:
-        """Whether the job has a partition a day, rather than the single partition `all`."""
+        """Return True if the job has one partition per day, and False if its only partition is `all`."""
         return self.source.is_dated
 
     @property
     def steps(self) -> list[Step]:
-        """`preprocess`, begun by decoding where images come from files and the job leaves that out.
+        """Return `preprocess`, with `decode_image` first if images come from files and the job has no such step.
 
-        What resizes them decodes them itself.
+        `resize_image` on the column `image` decodes images itself.
         """
         first = self.preprocess[0] if self.preprocess else None
         decodes = first is not None and first.kind == "resize_image" and first.column == "image"
@@ -140,12 +141,12 @@ class Job(Settings):
         return ZoneInfo(self.schedule.timezone if self.schedule else "UTC")
 
     def settings(self) -> dict[str, Any]:
-        """All settings as they were written, as JSON values, for people: without what may be secret in a URL."""
+        """Return all settings as they were written, as JSON values for readers, with the secrets of URLs masked."""
         settings: dict[str, Any] = masked_in(self.model_dump(mode="json", exclude_none=True))
         return settings
 
     def result_settings(self) -> dict[str, Any]:
-        """Return the settings that change results, as JSON values, without defaults. All others are operational."""
+        """Return the settings that change results, as JSON values, without defaults. The others are operational."""
         nameless = ("name",) if len(self.inference) == 1 else ()
         sink = self.sink.content_settings()
         return {

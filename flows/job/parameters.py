@@ -1,7 +1,6 @@
-"""The types of the flow's parameters. Their bounds reach the form in the UI and the server, which refuses what breaks
-them before a run is there.
+"""The types of the flows' parameters. The UI's form and the server check their bounds before a run exists.
 
-Each is spelt as `Annotated`: of a bare `int = Field(ge=0)` Prefect 3.9 keeps neither bounds nor description.
+Each type is an `Annotated`, because Prefect 3.9 drops the bounds and the description of a bare `int = Field(ge=0)`.
 """
 
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""How often a run is tried again, and after how long."""
+"""The settings of `retries`: the number of tries, and the delays between them."""
 
 from typing import Annotated
 
@@ -8,12 +8,12 @@ from overnight.tasks.config.settings import Settings
 
 
 class Retries(Settings):
-    """Of a task that failed because a worker, a node or storage did, and of a run whose process died."""
+    """Retries of a task that failed because a worker, a node or storage failed, and of a run whose process died."""
 
-    attempts: Annotated[int, Field(ge=1, le=50, description="Tries in all, the first among them.")] = 3
-    delay_seconds: Annotated[float, Field(ge=0, description="Before the second try, about.")] = 5.0
-    backoff: Annotated[float, Field(ge=1, description="Each later delay is so many times the one before.")] = 2.0
+    attempts: Annotated[int, Field(ge=1, le=50, description="The number of tries, including the first.")] = 3
+    delay_seconds: Annotated[float, Field(ge=0, description="The approximate delay before the second try.")] = 5.0
+    backoff: Annotated[float, Field(ge=1, description="The factor by which each later delay grows.")] = 2.0
 
     def delays(self) -> list[float]:
-        """Seconds before each try but the first."""
+        """Return the delay in seconds before each try after the first."""
         return [self.delay_seconds * self.backoff**number for number in range(self.attempts - 1)]

@@ -1,4 +1,4 @@
-"""The settings of `schedule`: when a job runs, which partition it takes, and when that is late."""
+"""The settings of `schedule`: the times of a job, the partition that it takes, and its deadline."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -12,15 +12,15 @@ from overnight.tasks.errors import did_you_mean
 
 
 class Schedule(Settings):
-    """When the job runs by itself and which partition it then takes."""
+    """The times at which the job runs by itself, and the partition that it then takes."""
 
     cron: Annotated[str, Field(description="Five cron fields.", examples=["0 2 * * *"])]
-    timezone: Annotated[str, Field(description="IANA name; the clock of cron, partitions and deadline.")] = "UTC"
+    timezone: Annotated[str, Field(description="IANA name; cron, partitions and deadline use it.")] = "UTC"
     offset_days: Annotated[
         int, Field(ge=-3660, le=3660, description="The partition's day relative to the scheduled one.")
     ] = -1
     catch_up: Annotated[
-        Literal["all", "latest", "none"], Field(description="Which partitions run that a downtime left out.")
+        Literal["all", "latest", "none"], Field(description="The partitions to run after a downtime.")
     ] = "latest"
     lookback_days: Annotated[int, Field(ge=0, description="Earlier days that run again if their inputs changed.")] = 0
     deadline: Annotated[
@@ -28,7 +28,7 @@ class Schedule(Settings):
         Field(
             pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$",
             examples=["06:00"],
-            description="Time of day by which the partition is to be published.",
+            description="The time of day by which the partition must be published.",
         ),
     ] = None
     notify: Annotated[
@@ -36,18 +36,18 @@ class Schedule(Settings):
         Field(
             pattern=r"^[a-z0-9-]+/[a-z0-9-]+$",
             examples=["slack-webhook/team"],
-            description="A Prefect notification block that is told of a partition not published by its deadline.",
+            description="The Prefect notification block for partitions that miss their deadline.",
         ),
     ] = None
 
     @field_validator("cron")
     @classmethod
     def _cron(cls, cron: str) -> str:
-        from prefect.client.schemas.schedules import CronSchedule  # takes as long to import as all the rest
+        from prefect.client.schemas.schedules import CronSchedule  # its import takes as long as all others
 
         try:
-            CronSchedule(cron=cron)  # what Prefect's scheduler takes
-            CronSim(cron, datetime.min)  # what tells a schedule's days: no @daily, no 30th of February
+            CronSchedule(cron=cron)  # the check of Prefect's scheduler
+            CronSim(cron, datetime.min)  # computes a schedule's days; it refuses @daily and the 30th of February
         except (ValidationError, CronSimError):
             raise ValueError(f"expected five cron fields, for example '0 2 * * *', found {cron!r}") from None
         return cron
@@ -55,7 +55,7 @@ class Schedule(Settings):
     @model_validator(mode="after")
     def _a_notification_has_a_deadline(self) -> "Schedule":
         if self.notify and not self.deadline:
-            raise ValueError(f"notify: {self.notify} is told of what is late, and there is no deadline; set one")
+            raise ValueError(f"deadline: expected a time of day, because notify is {self.notify}, found none; set one")
         return self
 
     @field_validator("timezone")

@@ -1,6 +1,6 @@
-"""What is wrong with a job file, one line a problem: the key, what is allowed there and what was found.
+"""Explain the problems of a job file, one line each: the key, the expected value and the found value.
 
-The words come from the JSON schema of the job, so that a new leaf is explained without another line here.
+The texts come from the JSON schema of the job, so that a new leaf needs no code here.
 """
 
 import re
@@ -15,7 +15,7 @@ Schema = Mapping[str, Any]
 
 
 def explain(error: ValidationError, data: Any, schema: Schema) -> list[str]:
-    """Lines about each problem that pydantic found in `data`; `schema` is `job_schema()`."""
+    """Return a line for each problem that pydantic found in `data`; `schema` is `job_schema()`."""
     lines = []
     for problem in error.errors(include_url=False):
         place = _Place(schema, data)
@@ -35,7 +35,7 @@ class _Place:
         self.parent: Schema = schema
 
     def enter(self, part: str | int) -> None:
-        """Goes one step along the location of a pydantic error, which names the tag of a union too."""
+        """Go one step along the location of a pydantic error, which also contains the tags of unions."""
         if self.in_alternative:
             return
         if self._skip_tag:
@@ -43,7 +43,7 @@ class _Place:
             return
         children = _children(self.node, part)
         if children is None and not isinstance(part, int) and "properties" not in self.node:
-            self.in_alternative = True  # one of a union's alternatives: the field itself is what is wrong
+            self.in_alternative = True  # the location names an alternative of a union; the problem is the field itself
             return
         self.parent = self.node
         self.path.append(str(part))
@@ -143,7 +143,7 @@ def _bounds(node: Schema) -> str:
 
 
 def _plain(node: Schema, root: Schema) -> Schema:
-    """The node that references and an optional's `anyOf` stand for."""
+    """Return the node behind references and behind the `anyOf` of an optional field."""
     while True:
         if "$ref" in node:
             node = {**root["$defs"][re.sub(r".*/", "", node["$ref"])], **{k: v for k, v in node.items() if k != "$ref"}}

@@ -1,7 +1,7 @@
-"""YAML as its readers expect it: no value is taken for something it does not look like, and no key is lost.
+"""Read YAML as its readers expect it: every value has the type that it looks like, and no key is lost.
 
-Only `true` and `false` are truth values, so that a country stays `NO`; times and dates stay text (`16:30` is not 990),
-numbers are decimal, and `1e-3` is one. A key written twice is an error, where PyYAML would keep the last.
+Only `true` and `false` are Boolean, so that a country stays `NO`. Times and dates stay text (`16:30` is not 990),
+numbers are decimal, and `1e-3` is a number. A key written twice is an error; PyYAML would keep the last one.
 """
 
 import math
@@ -22,13 +22,13 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} is written twice", key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes a text that this file's loader, or one of YAML 1.1, would take for something else."""
+    """A dumper that quotes a text if this file's loader, or a YAML 1.1 loader, would read another type."""
 
 
 for _name, _pattern, _first in (
@@ -48,11 +48,11 @@ def yaml_line(value: Any) -> str:
     text: str = yaml.dump(
         value, Dumper=_Dumper, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
     )
-    return text.removesuffix("\n").removesuffix("\n...")  # which ends a document that is one text
+    return text.removesuffix("\n").removesuffix("\n...")  # `...` ends a document of one text
 
 
 def parse_yaml(text: str, what: str) -> Any:
-    """The value of a YAML document. Raises `JobError` naming `what` and the line."""
+    """Return the value of a YAML document. Raise `JobError` with `what` and the line."""
     try:
         return yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:

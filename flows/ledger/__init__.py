@@ -1,1 +1,1 @@
-"""What is known of each partition: done, missing, failed, stale."""
+"""The status of each partition: published, missing, failed, stale or running."""

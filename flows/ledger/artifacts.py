@@ -1,6 +1,6 @@
-"""A job's partitions in the Prefect UI: the artifacts `<job>-partitions`, a table, and `<job>-calendar`.
+"""Show a job's partitions in the Prefect UI: the table `<job>-partitions` and the calendar `<job>-calendar`.
 
-They show what the ledger says at the end of a run or a backfill, and nothing relies on them.
+These artifacts show the ledger at the end of a run or a backfill. No code reads them.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ SYMBOLS: dict[Status, str] = {"published": "✅", "missing": "⬜", "failed": "�
 
 @contextlib.contextmanager
 def partitions_shown(job_path: Path, backfill: str = "") -> Iterator[None]:
-    """Shows the job's partitions after the body, also where it failed; a backfill does so itself, once.
+    """Show the job's partitions after the body, also if it failed. A backfill shows them itself, once.
 
-    As the job file has it: by the settings of one run, all others would be stale. Not where the body was cancelled,
-    which must not wait, nor where storage is away, which was waited for already.
+    The settings are those of the job file, because with one run's `--set` all other partitions would be stale. Skip
+    this if the body was cancelled, because a cancelled run must not wait, and if storage is away.
     """
     try:
         yield
@@ -46,7 +46,7 @@ def _show(job_path: Path, backfill: str) -> None:
 
 @dispensable()
 def show_partitions(job: Job, start: date | None = None, end: date | None = None) -> None:
-    """Brings both artifacts up to date; with the newest partitions of the range, or of all."""
+    """Write both artifacts again, with the newest partitions of the range, or of all dates."""
     entries = read_ledger(job, start, end, newest=IN_CALENDAR)
     create_table_artifact(
         key=artifact_key(job.name, "partitions"),
@@ -61,9 +61,9 @@ def show_partitions(job: Job, start: date | None = None, end: date | None = None
 
 
 def calendar_markdown(entries: Sequence[PartitionStatus]) -> str:
-    """A legend with counts, what is not published, and a table for each month, newest first.
+    """Return a legend with counts, the unpublished partitions, and a table for each month, newest first.
 
-    A row is a week: with a row a month, Prefect's page has room for days 1 to 18.
+    A row is a week. With one row per month, Prefect's page would only have room for the days 1 to 18.
     """
     lines = [
         ", ".join(f"{SYMBOLS[status]} {number:,} {status}" for status, number in calendar_view.count(entries).items())
@@ -75,7 +75,7 @@ def calendar_markdown(entries: Sequence[PartitionStatus]) -> str:
     if entries and entries[0].partition != "all":
         for line in reversed(calendar_view.months(entries)):
             if len(line) > 1:
-                lines += ["", f"**{line[0].name} to {line[-1].name}**: nothing"]
+                lines += ["", f"**{line[0].name} to {line[-1].name}**: all days missing"]
             else:
                 lines += ["", *_month(line[0])]
     return "\n".join(lines)

@@ -1,6 +1,6 @@
-"""A job's partitions as a calendar, a row a month and a column a day, and as lists of what is and is not published.
+"""Arrange a job's partitions as a calendar, one row per month and one column per day, and as lists by status.
 
-Only the arrangement: `status_view.py` draws it in the terminal, `artifacts.py` in the Prefect UI.
+`status_view.py` draws the calendar in the terminal, and `artifacts.py` draws it in the Prefect UI.
 """
 
 from collections import Counter
@@ -12,37 +12,37 @@ from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, S
 
 DAYS = range(1, 32)
 FEW_MONTHS = 3
-UNPUBLISHED, PUBLISHED = 20, 5  # how many of the newest are told of
+UNPUBLISHED, PUBLISHED = 20, 5  # the newest partitions to show of each list
 
 
 @dataclass(frozen=True)
 class Month:
-    """`name` as YYYY-MM; the statuses of those of its days that are partitions."""
+    """A month: its name as YYYY-MM, and the status of each day that is a partition."""
 
     name: str
     days: dict[int, Status]
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing became of any of its days."""
+        """Return True if all its partitions are missing."""
         return set(self.days.values()) == {"missing"}
 
 
 @dataclass(frozen=True)
 class PartitionRange:
-    """Partitions one after another of which the same is to be said."""
+    """Consecutive partitions with the same status, reasons and time."""
 
     entries: tuple[PartitionStatus, ...]
 
     @property
     def name(self) -> str:
-        """`2026-11-01 to 2026-11-09 (9)`, or the single partition."""
+        """Return text such as `2026-11-01 to 2026-11-09 (9)`, or the single partition."""
         first, last = self.entries[0].partition, self.entries[-1].partition
         return first if first == last else f"{first} to {last} ({len(self.entries):,})"
 
 
 def months(entries: Sequence[PartitionStatus]) -> list[list[Month]]:
-    """Oldest first, each alone but for several empty ones in a row."""
+    """Return the months, oldest first, one per list. More than `FEW_MONTHS` empty months in a row share one list."""
     found = [
         Month(name, {int(entry.partition[8:]): entry.status for entry in days})
         for name, days in groupby(entries, lambda entry: entry.partition[:7])
@@ -55,22 +55,22 @@ def months(entries: Sequence[PartitionStatus]) -> list[list[Month]]:
 
 
 def count(entries: Sequence[PartitionStatus]) -> dict[Status, int]:
-    """How many partitions there are of each status, all statuses in their order."""
+    """Return the number of partitions of each status, with all statuses in their order."""
     found = Counter(entry.status for entry in entries)
     return {status: found[status] for status in STATUSES}
 
 
 def unpublished(entries: Sequence[PartitionStatus]) -> list[PartitionRange]:
-    """What is not published, newest first."""
+    """Return the ranges of unpublished partitions, newest first."""
     grouped = groupby(reversed(entries), lambda entry: (entry.status, entry.why, entry.since))
     return [PartitionRange(tuple(group)[::-1]) for (status, *_), group in grouped if status != "published"]
 
 
 def published(entries: Sequence[PartitionStatus]) -> list[PartitionStatus]:
-    """What is published, newest partition first."""
+    """Return the published partitions, newest first."""
     return [entry for entry in reversed(entries) if entry.status == "published"]
 
 
 def minute(moment: str | None) -> str:
-    """A time of a receipt as people read it, still in UTC."""
+    """Return a receipt's time as `YYYY-MM-DD HH:MM` in UTC, or an empty string for None."""
     return moment[:16].replace("T", " ") if moment else ""

@@ -1,7 +1,7 @@
-"""`overnight clean`: removes what no run and no reader needs any more. It needs neither Prefect's server nor Ray.
+"""`overnight clean`: remove files that no run and no reader needs. It needs neither Prefect's server nor Ray.
 
-What is there is listed once for all partitions. A partition that is cleaned is held by a lease like a run's, so that no
-run begins meanwhile, and is looked at again under it; one that a run holds is left alone.
+The files of all partitions are listed once. Cleaning takes a partition's lease, as a run does, so that no run begins in
+the meantime, and lists its files again under the lease. It skips a partition that a run holds.
 """
 
 from collections import defaultdict
@@ -31,17 +31,20 @@ KEEP_RECEIPTS = 30
 def collect_garbage(
     job: Job, keep_receipts: int = KEEP_RECEIPTS, older_than: int | None = None, dry_run: bool = True
 ) -> dict[str, Any]:
-    """Remove what no run and no reader needs of all partitions of a job; return what that is, as JSON values.
+    """Remove the files of a job that no run and no reader needs. Return a report as JSON values.
 
-    older_than: also staging that a run could resume, if its last attempt began so many days ago. dry_run: nothing is
-    removed. Raise `JobError` if the job's settings cannot be read, because they decide what can be resumed.
+    Raise `JobError` if the job's settings cannot be read, because they decide which work a run can resume.
+
+    Args:
+        older_than: Also remove staged work that a run could resume, if its last attempt began this number of days ago.
+        dry_run: Only report; remove no file.
     """
     idle_since = f"{datetime.now(UTC) - timedelta(older_than):%Y%m%dT%H%M%S}" if older_than is not None else ""
     job_run = describe_run(job, "all")
     sink_names = job_run.sink.names()
 
     def find(run: Run, files: Sizes) -> tuple[list[GarbageItem], str]:
-        """What may go, or why nothing may."""
+        """Return the items that cleaning may remove, or the reason to keep all of them."""
         receipt = read_json(run.ledger / "receipt.json") if "receipt.json" in files else None
         if why := reason_to_keep(run, receipt, files):
             return [], why
@@ -51,11 +54,11 @@ def collect_garbage(
         return [*items, *removable_prepared(run, sink_names)], ""
 
     def handle(found: tuple[Run, Sizes]) -> tuple[str, list[GarbageItem], str]:
-        """Return the partition, what goes (without `dry_run`: what is gone), and why nothing does."""
+        """Return the partition, the items to remove (removed, without `dry_run`), and the reason to skip it."""
         run, files = found
         items, why = find(run, files)
         if items and dry_run and (holder := lease.holder(run.ledger)):
-            items, why = [], f"{holder} is at work on it, or died elsewhere: cleaning waits to see"
+            items, why = [], f"{holder} holds it, or died on another machine; clean again when its lease has ended"
         if dry_run or not items:
             return run.partition, items, why
         removed: list[GarbageItem] = []
@@ -84,7 +87,7 @@ def collect_garbage(
 
 
 def _ledgers(run: Run) -> Iterable[tuple[Run, Sizes]]:
-    """A run and the files of its ledger for each partition there is, and for each of which there are samples."""
+    """Yield a run and the files of its ledger for each partition, then for each partition with samples."""
     ledgers: dict[str, dict[str, int]] = defaultdict(dict)
     samples: dict[str, dict[str, int]] = defaultdict(dict)
     for path, size in list_sizes(run.state).items():
@@ -101,7 +104,7 @@ def _ledgers(run: Run) -> Iterable[tuple[Run, Sizes]]:
 
 
 def _partition(name: str, column: str) -> str:
-    """The partition whose ledger has this name; an empty string for what is no ledger."""
+    """Return the partition whose ledger has this name, or an empty string if the name is no ledger's."""
     return name if name == "all" else name.removeprefix(f"{column}=") if name.startswith(f"{column}=") else ""
 
 

@@ -1,13 +1,13 @@
-"""The ledger: what became of each partition, read from the receipts beside the data. Prefect's history has no say.
+"""The ledger: the status of each partition, read from the receipts beside the data. Prefect's history is not used.
 
     running    a run holds the partition
-    failed     its latest attempt failed, or died; an older publish may be there all the same
-    stale      published, but with other settings, model files, code or (looked at on request) inputs than there are
-               now; or a run that was to replace it was given up
-    published  by a receipt
-    missing    neither
+    failed     its latest attempt failed or died; an older publish may still be there
+    stale      published, but the settings, model files, code or (checked on request) inputs have changed since;
+               or a run that should replace it was abandoned
+    published  it has a receipt
+    missing    none of these
 
-The first that holds is its status. What is published and not stale is what `overnight run` leaves as it is.
+The first line that holds is the status. `overnight run` does not run a partition that is published and not stale.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,10 +30,10 @@ STATUSES: tuple[Status, ...] = ("published", "missing", "failed", "stale", "runn
 
 @dataclass(frozen=True)
 class PartitionStatus:
-    """A partition: its status, why in sentences, its newest receipt and the failure of its latest attempt, if any.
+    """A partition: its status, the reasons, its newest receipt and the failure of its latest attempt, if any.
 
-    `begun`: a generation is there that is newer than what is published, and was not. `since`: when the run that runs
-    began, or when the latest attempt failed or was last heard of; UTC, ISO 8601.
+    `begun`: a generation newer than the published one exists. `since`: the time at which the current run began, or at
+    which the latest attempt failed or last renewed its lease; UTC, ISO 8601.
     """
 
     partition: str
@@ -45,7 +45,7 @@ class PartitionStatus:
     since: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """As `--json` says it: the receipt's counts and times, null where there is none."""
+        """Return the entry as `--json` prints it: the receipt's counts and times are null without a receipt."""
         receipt, failure = self.receipt or {}, self.failure or {}
         counts = ("rows_in", "rows_out", "rows_filtered", "rows_quarantined", "seconds", "generation")
         return {
@@ -68,12 +68,15 @@ def read_ledger(
     now: datetime | None = None,
     newest: int | None = None,
 ) -> list[PartitionStatus]:
-    """The partitions from `start` to `end`, by date; without them from the first that was ever run to the last that is
-    due, and later ones that were run. `newest`: only so many of them.
+    """Return the partitions from `start` to `end`, by date.
 
-    Days that the job's schedule leaves out are there only if they were run. `inputs`: also lists the inputs of what is
-    published, and calls `tell` with how many are done and how many there are. Raises `JobError` where the job's own
-    settings cannot be told or `start` and `end` are no range, `LedgerBroken` and `StorageFailed`.
+    The defaults are the first partition that ever ran and the last that is due; later ones that ran are included. Days
+    that the job's schedule skips are included only if they ran. Raise `JobError` if the job's settings cannot be read
+    or the range is not valid, `LedgerBroken` and `StorageFailed`.
+
+    Args:
+        inputs: Also list the inputs of published partitions, and call `tell` with the number done and the total.
+        newest: Return only this number of partitions, the newest.
     """
     run = describe_run(job, "all")
     wanted = _partitions(job, run, start, end, now or datetime.now(UTC))[-newest if newest else None :]
@@ -84,11 +87,11 @@ def read_ledger(
 
 def _partitions(job: Job, run: Run, start: date | None, end: date | None, now: datetime) -> list[str]:
     if start and end and start > end:
-        raise JobError(f"expected a start that is not after the end, found {start} and {end}.")
+        raise JobError(f"expected an end that is not before the start, found {start} to {end}.")
     if not job.is_dated:
         if given := start or end:
             raise JobError(
-                f"the job {job.name} has no days, only the partition all: expected no start or end, found {given}."
+                f"expected no start or end, because the only partition of the job {job.name} is all; found {given}."
             )
         return ["all"]
     known = {day for name in run.state.names() if (day := _day(name, run.partition_column))}
@@ -99,7 +102,7 @@ def _partitions(job: Job, run: Run, start: date | None, end: date | None, now: d
 
 
 def _day(name: str, column: str) -> date | None:
-    """The day whose ledger has this name, if any has."""
+    """Return the day whose ledger has this name, or None."""
     try:
         return parse_day(name.removeprefix(f"{column}=")) if name.startswith(f"{column}=") else None
     except JobError:
@@ -122,35 +125,35 @@ def _entry(run: Run, ledgers: Mapping[str, PartitionLedger]) -> PartitionStatus:
         since = _moment(holder.owner) or holder.renewed_at
         return known("running", f"attempt {holder.owner} on {holder.host}", since=since)
     if holder and not (failure and failure["attempt"] >= holder.owner):
-        why = f"attempt {holder.owner} died with its process on {holder.host}; the next run goes on where it was"
+        why = f"the process of attempt {holder.owner} died on {holder.host}; the next run resumes its work"
         return replace(known("failed", why, since=holder.renewed_at), failure=None)
     if failure:
         return known("failed", f"{failure['stage']}: {failure['error_message']}", since=failure["failed_at"])
     if found.is_publishing:
-        return known("failed", "its publish was cut off; the next run completes it or takes it back")
+        return known("failed", "publishing was interrupted; the next run will complete it or roll it back")
     if receipt is None and stranger:
-        return known("missing", f"the place is taken by the job {stranger}")
+        return known("missing", f"the sink holds results of the job {stranger}; give each job a sink of its own")
     if receipt is None:
-        return known("missing", *(["begun and given up; what was staged is kept"] if begun else []))
+        return known("missing", *(["a run began and was abandoned; its staged parts are kept"] if begun else []))
     changed = changed_settings(receipt, run)
     if begun and _is_resumable(found, run):
-        changed = (*changed, "a run that was to replace it was begun and given up; the next completes it")
+        changed = (*changed, "a run that should replace it was abandoned; the next run completes it")
     return known("stale", *changed) if changed else entry
 
 
 def _own(run: Run, record: dict[str, Any] | None) -> tuple[dict[str, Any] | None, str]:
-    """The record if it is this job's; else the name of the job that it belongs to, if there is one."""
+    """Return the record if it belongs to this job, otherwise the name of the other job."""
     return (record, "") if not record or record["job"] == run.job else (None, record["job"])
 
 
 def _is_resumable(found: PartitionLedger, run: Run) -> bool:
-    """Whether the next run would take up a newer generation than the published one, as `unfinished_generation` says."""
+    """Return True if the next run would resume a newer generation than the published one (`unfinished_generation`)."""
     record = found.unpublished
     return record is not None and (record["fingerprint"], record["format_version"]) == (run.fingerprint, FORMAT_VERSION)
 
 
 def _moment(attempt: str) -> str | None:
-    """When an attempt began, which its name says."""
+    """Return the time at which an attempt began, from its name."""
     try:
         return f"{datetime.strptime(attempt[:15], '%Y%m%dT%H%M%S').isoformat()}Z"
     except ValueError:
@@ -160,7 +163,7 @@ def _moment(attempt: str) -> str | None:
 def _with_inputs(
     job: Job, run: Run, entries: list[PartitionStatus], tell: Callable[[int, int], None]
 ) -> list[PartitionStatus]:
-    """The entries, those whose inputs changed since they were published as stale."""
+    """Return the entries, with stale ones for partitions whose inputs changed since their publish."""
     looked_at = [entry for entry in entries if entry.status in ("published", "stale")]
     tell(0, len(looked_at))
     changed: dict[str, tuple[str, ...]] = {}

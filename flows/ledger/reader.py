@@ -1,6 +1,6 @@
-"""What there is of many partitions, told from a listing and a small file or two each, many at a time.
+"""Read the ledgers of many partitions in parallel, from a listing and one or two small files each.
 
-It knows what the files are and nothing of what they mean for a partition: that is `partition_status.py`.
+This file knows the ledger's files. `partition_status.py` derives the status of a partition from them.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,26 +13,26 @@ from overnight.tasks.state.run import parse_json
 from overnight.tasks.storage.location import Location
 
 AT_ONCE = 16
-FEW = 100  # partitions, up to which each is listed by itself; more are listed together, a thousand files a request
+FEW = 100  # up to this number, each partition is listed by itself; more are listed together, 1,000 files per request
 READ = ("receipt.json", "failure.json", "publishing.json")
 
 
 @dataclass(frozen=True)
 class PartitionLedger:
-    """A partition's ledger: its small files, and what is to be known of the rest."""
+    """A partition's ledger: its small files, and facts about the other files."""
 
     receipt: dict[str, Any] | None
     failure: dict[str, Any] | None
-    holder: lease.Holder | None  # who took it and did not give it back; not the publisher, whose work is done
-    is_publishing: bool  # a publish has begun to commit, and is under way or was cut off
-    newest_generation: str  # an empty string if none was ever begun
-    unpublished: dict[str, Any] | None  # the record of the newest generation that has one, if it was not published
+    holder: lease.Holder | None  # the run that took the lease and did not release it; not a publisher that is done
+    is_publishing: bool  # a publish has begun to commit, and is under way or was interrupted
+    newest_generation: str  # an empty string if no generation ever began
+    unpublished: dict[str, Any] | None  # the record of the newest generation with a record, if it is unpublished
 
 
 def read_files(state: Location, directories: Collection[str]) -> dict[str, PartitionLedger]:
-    """What there is of the ledgers of these names below `state`; those of which there is nothing are left out.
+    """Return the ledgers with these names below `state`, without ledgers that do not exist.
 
-    A file that goes while it is read counts as not there. Raises `LedgerBroken` and `StorageFailed`.
+    A file that disappears during the read counts as missing. Raise `LedgerBroken` and `StorageFailed`.
     """
     ledgers = _listed(state, directories)
     wanted = [f"{name}/{file}" for name, files in ledgers.items() for file in {*READ, _unpublished(files)} & files]
@@ -40,7 +40,7 @@ def read_files(state: Location, directories: Collection[str]) -> dict[str, Parti
     leases = {name: _newest_lease(files) for name, files in ledgers.items()}
 
     def is_clear(name: str) -> bool:
-        """Whether the newest lease is that of the publish: whoever had it is done, even if it was not given back."""
+        """Return True if the newest lease is that of the publish: its run is done, even if it released no lease."""
         token = records.get(f"{name}/receipt.json", {}).get("token")
         return token == _token(leases[name]) and f"{name}/publishing.json" not in records
 
@@ -59,7 +59,7 @@ def read_files(state: Location, directories: Collection[str]) -> dict[str, Parti
 
 
 def _listed(state: Location, directories: Collection[str]) -> dict[str, set[str]]:
-    """The paths of all files below each of these directories that has any."""
+    """Return the paths of all files below each of these directories, without empty directories."""
     filesystem, root = state.open_filesystem()
     root = root.rstrip("/")
     if len(directories) > FEW:
@@ -77,14 +77,14 @@ def _listed(state: Location, directories: Collection[str]) -> dict[str, set[str]
 
 
 def _unpublished(files: Collection[str]) -> str:
-    """The record of the newest generation that has one, or an empty string if it was published, or none was begun."""
+    """Return the path of the newest generation's record, or an empty string if it was published or none began."""
     records = [file for file in files if _generation(file) and file.endswith("/generation.json")]
     newest = max(records, default="")
     return newest if f"receipts/{_generation(newest)}.json" not in files else ""
 
 
 def _generation(file: str) -> str:
-    """The generation to which a file belongs, an empty string for others."""
+    """Return the generation of a file, or an empty string for a file outside of generations."""
     return file.split("/")[1] if file.startswith("generations/") else ""
 
 
@@ -98,7 +98,7 @@ def _token(name: str) -> int:
 
 
 def _holder(name: str, content: bytes | None, ledger: Location) -> lease.Holder | None:
-    """The run that holds a partition, or died holding it. Cleaning is no run."""
+    """Return the run that holds a partition, or died while holding it. Ignore a lease of `overnight clean`."""
     if content is None:
         return None
     parse_json(content, ledger / name)

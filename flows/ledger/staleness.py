@@ -1,6 +1,6 @@
-"""Why a published partition is stale: what changed since, of what decides results, in sentences.
+"""Explain why a published partition is stale: list the changed inputs, settings, model files and code as sentences.
 
-The commit is in the receipt's versions and is not compared: most commits change nothing of a job.
+The receipt also has the commit, but it is not compared, because most commits do not change a job's results.
 """
 
 import json
@@ -16,13 +16,13 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import File
 
 SHOWN = 3
-LONG, BEFORE = 60, 20  # characters of a value that are shown, and those of them before the first that changed
+LONG, BEFORE = 60, 20  # the characters of a value to show, and how many of them before the first change
 ABSENT = "not set"
 RENAMED = {f"sink.{recorded}": f"sink.{name}" for name, recorded in RECORDED_AS.items()}
 
 
 def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
-    """What changed since a receipt, of all but the inputs that decides results: settings, model files, code, format."""
+    """Return the changes since a receipt except those of inputs: settings, model files, code and format version."""
     if receipt["fingerprint"] == run.fingerprint:
         return ()
     then, now = receipt["ingredients"], run.ingredients
@@ -35,15 +35,15 @@ def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
                 why.append(f"files of {section}.{_name(leaf)} changed: {_some(names)}")
     if then["format_version"] != now["format_version"]:
         why.append(f"format version changed: {then['format_version']} -> {now['format_version']}")
-    return tuple(why) or ("settings changed: a part of a URL that is not shown",)
+    return tuple(why) or ("settings changed: a masked part of a URL",)
 
 
 def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any]) -> tuple[str, ...]:
-    """What changed of a partition's inputs since the receipt, by listing them. Raises `StorageFailed`."""
+    """List a partition's inputs, and return their changes since the receipt. Raise `StorageFailed`."""
     try:
         if digest(stream_inputs(job.source, partition)) == receipt["inputs"]:
             return ()
-        files = list_inputs(job.source, partition)  # held only where there is something to tell
+        files = list_inputs(job.source, partition)  # in memory only if there are changes to list
     except InputError as error:
         return (f"inputs: {error}",)
     manifest = replace(run, partition=partition, generation=receipt["generation"]).manifest
@@ -68,7 +68,7 @@ def _changes(then: Mapping[str, str], files: list[File]) -> Iterator[str]:
 
 
 def _differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
-    """`sink.table: a -> b` for every value that differs. A step or a model is called by its name or kind."""
+    """Yield `sink.table: a -> b` for every value that differs. The key of a step or a model is its name or kind."""
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         for name in {**then, **now}:
             yield from _differences(then.get(name, ABSENT), now.get(name, ABSENT), f"{key}.{name}" if key else name)
@@ -79,7 +79,7 @@ def _differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
             return
         for name, before, after in zip(names[0], then, now, strict=True):
             yield from _differences(before, after, f"{key}.{name}")
-    elif json.dumps(then) != json.dumps(now):  # as the fingerprint sees it, to which 1 is not 1.0
+    elif json.dumps(then) != json.dumps(now):  # as the fingerprint compares: 1 is not 1.0
         before, after = (value if isinstance(value, str) else json.dumps(value) for value in (then, now))
         shorter = min(len(before), len(after))
         same = next((number for number in range(shorter) if before[number] != after[number]), shorter)
@@ -95,7 +95,7 @@ def _name(leaf: Mapping[str, Any]) -> str:
 
 
 def _brief(text: str, same: int) -> str:
-    """A value; of a long one the part where it changed, after its first `same` characters."""
+    """Return a value, or the changed part of a long value, which follows its first `same` characters."""
     if len(text) <= LONG:
         return text
     first = max(0, min(same - BEFORE, len(text) - LONG))

@@ -1,1 +1,1 @@
-"""What holds one run together: attempts, crashes, cancellation, GPU slots, the task runner."""
+"""The parts of one run: attempts, crash recovery, cancellation, GPU slots and the task runner."""

@@ -1,4 +1,4 @@
-"""The beginning of an attempt: is there anything to do, and which generation does it belong to?"""
+"""Begin an attempt: decide if the partition needs a run, and which generation the attempt belongs to."""
 
 import contextlib
 from collections.abc import Iterator
@@ -27,14 +27,14 @@ from overnight.tasks.state.run import (
 from overnight.tasks.write.kinds import Sink
 from overnight.tasks.write.task import Repaired, is_under_way, repair
 
-JUDGED = ("CheckFailed", "TooManyQuarantined", "InputError")  # failures that tell of the inputs
+JUDGED = ("CheckFailed", "TooManyQuarantined", "InputError")  # failures that the inputs can cause
 
 
 def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
-    """The receipt if the partition is published and neither its inputs nor what decides results changed since.
+    """Return the receipt if the partition is published and its inputs, settings, models and code have not changed.
 
-    Not while its publish is under way, nor where a forced run began a newer generation: either may have been cut off,
-    and is the next run's to complete.
+    Return None while a publish is under way, or if a forced run began a newer generation. Either may have been
+    interrupted, and then the next run completes it.
     """
     receipt = read_json(run.ledger / "receipt.json")
     if (
@@ -49,24 +49,24 @@ def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
 
 
 def is_publisher_dead(run: Run, receipt: dict[str, Any]) -> bool:
-    """Return whether the process that published the partition died before it gave its lease back."""
+    """Return True if the process that published the partition died before it released its lease."""
     left = lease.left_by(run.ledger)
     return left is not None and left.token == receipt.get("token") and not left.is_alive
 
 
 def bury_publisher(run: Run) -> None:
-    """Ends the run whose process died when it had published, and gives its lease back."""
+    """End the run whose process died after it had published, and release its lease."""
     with contextlib.suppress(lease.PartitionBusy), lease.held(run.ledger, run.attempt, "", end_published_run):
         pass
 
 
 @contextlib.contextmanager
 def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
-    """The run while it holds its partition, in the unfinished generation of its settings or in a new one.
+    """Yield the run while it holds its partition, in the unfinished generation of its settings or in a new one.
 
-    A publish that an earlier run left half-done is put right first; where that completed one of the same settings, the
-    run belongs to its generation, and is `published_already`. Raises `PartitionBusy` while another run is at work and
-    `CheckFailed` for a target that holds the files of somebody else.
+    First repair a publish that an earlier run left unfinished. If that completed a publish of the same settings, the
+    run belongs to its generation, and is `published_already`. Raise `PartitionBusy` if another run holds the partition,
+    and `CheckFailed` if the target holds files that Overnight did not write.
     """
     flow_run = prefect.runtime.flow_run.id or ""
     with lease.held(run.ledger, run.attempt, flow_run, end_dead_run) as token:
@@ -75,7 +75,8 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
         receipt = read_json(run.ledger / "receipt.json")
         if receipt and receipt["job"] != run.job:
             raise CheckFailed(
-                f"{run.target}: published by the job {receipt['job']!r}, not by {run.job!r}. "
+                f"{run.target}: expected results of the job {run.job!r}, found results published by the job "
+                f"{receipt['job']!r}. "
                 "Give each job a sink of its own."
             )
         generation = None
@@ -85,7 +86,7 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
         refuse_foreign_files(run, sink_of(job, run))
         generation = generation or unfinished_generation(run.ledger, run.fingerprint)
         if generation and _is_outdated(job, replace(run, generation=generation)):
-            get_run_logger().info("the inputs changed since they were found wanting: they are listed anew")
+            get_run_logger().info("the inputs changed since the last attempt failed on them; listing them again")
             generation = None
         run = replace(run, generation=_new_generation(run) if force or run.limit_rows or not generation else generation)
         try:
@@ -96,10 +97,10 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
 
 
 def _is_outdated(job: Job, run: Run) -> bool:
-    """Whether the run's generation failed because of its inputs, and these are others by now.
+    """Return True if the run's generation failed because of its inputs, and the inputs have changed since.
 
-    Were it resumed, it could only fail again. One that was killed, or lost its storage, is resumed with the inputs that
-    it listed, whatever came since.
+    Such a generation would only fail again. A generation that was killed, or lost its storage, resumes with the inputs
+    that it listed, even if they have changed.
     """
     failure = read_json(run.ledger / "failure.json")
     if not failure or failure.get("generation") != run.generation or failure["error_type"] not in JUDGED:
@@ -112,7 +113,7 @@ def _is_outdated(job: Job, run: Run) -> bool:
 
 
 def _record_failure(run: Run, error: OvernightError) -> None:
-    """Leaves `failure.json`. Raises `LeaseLost` where the partition's record is another run's to write by now."""
+    """Write `failure.json`. Raise `LeaseLost` if another run holds the partition now."""
     try:
         lease.check(run.ledger, run.token)
         failure = describe_failure(run.job, run.partition, error)
@@ -123,7 +124,7 @@ def _record_failure(run: Run, error: OvernightError) -> None:
     except lease.LeaseLost:
         raise
     except Exception as unwritten:
-        get_run_logger().warning("the failure could not be recorded in %s: %s", run.ledger, unwritten)
+        get_run_logger().warning("cannot write failure.json in %s: %s", run.ledger, unwritten)
 
 
 def _put_right(run: Run, sink: Sink) -> Repaired | None:
@@ -144,20 +145,20 @@ def _new_generation(run: Run) -> str:
 
 
 def refuse_foreign_files(run: Run, sink: Sink) -> None:
-    """Raises `CheckFailed` if the target holds files that no receipt of this partition lists."""
+    """Raise `CheckFailed` if the target holds files that no receipt of this partition lists."""
     known: set[str] = set()
     receipts = run.ledger / "receipts"
     for name in receipts.names():
         known.update(published_files(read_json(receipts / name)))
     if foreign := sink.foreign(run, known):
         raise CheckFailed(
-            f"{run.target} holds {len(foreign)} files that Overnight did not publish, for example {foreign[0]}. "
-            "Nothing was changed: move them away, or choose another sink.path."
+            f"{run.target}: expected only files of Overnight, found {len(foreign)} that Overnight did not publish, for "
+            f"example {foreign[0]}. No file was changed. Move them away, or choose another sink.path."
         )
 
 
 def describe_failure(job: str, partition: str, error: OvernightError) -> dict[str, Any]:
-    """A failure or a cancellation as `failure.json` (only failures) and `--json` say it."""
+    """Return a failure or a cancellation as `--json` prints it, and as `failure.json` records a failure."""
     return {
         "job": job,
         "partition": partition,

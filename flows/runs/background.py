@@ -1,4 +1,4 @@
-"""Work in a thread beside a body, which it follows to its end."""
+"""Run a function in a thread while a body runs."""
 
 import contextlib
 import contextvars
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def in_background(follow: Callable[..., None], *arguments: Any) -> Iterator[None]:
-    """Run `follow(*arguments, stop)` while the body runs. It returns soon after `stop` is set, and is waited for."""
+    """Run `follow(*arguments, stop)` while the body runs, then set `stop` and wait for it."""
     stop = threading.Event()
     here = contextvars.copy_context()  # a thread has no context of its own, and with it another Prefect server
     thread = threading.Thread(target=here.run, args=(follow, *arguments, stop), name=follow.__name__, daemon=True)

@@ -1,8 +1,8 @@
-"""Cancelling a run: by a signal, or by Cancel in the Prefect UI.
+"""Cancel a run by a signal, or by Cancel in the Prefect UI.
 
-Prefect's runner (of `overnight serve`, of a worker) turns Cancel into SIGTERM by itself. At the terminal nobody does:
-`interruptible` turns Cancel, Ctrl-C and SIGTERM into one KeyboardInterrupt there. Either way the task that runs is
-stopped where it is waited for (`runner.py`), then the partition is given back, then the run ends as Cancelled.
+Prefect's runner (of `overnight serve`, of a worker) turns Cancel into SIGTERM. A run from the command line has no such
+runner, so `interruptible` turns Cancel, Ctrl-C and SIGTERM into one KeyboardInterrupt. In both cases the future of the
+running task stops it (`task_runner.py`), then the run releases the partition, then it ends as Cancelled.
 """
 
 import contextlib
@@ -29,18 +29,18 @@ SECONDS_BETWEEN = 2.0
 
 
 class RunCancelled(OvernightError):
-    """Somebody cancelled the run. What it staged is kept."""
+    """Raised when a user cancelled the run. Its staged parts are kept."""
 
     status = "cancelled"
 
     def __init__(self, message: str = "", stage: str | None = None) -> None:
-        super().__init__(message or "Staged parts are kept: the next run takes them up.", stage)
+        super().__init__(message or "Staged parts are kept, and the next run resumes from them.", stage)
 
 
 def cancellable(run: Callable[..., Any]) -> Callable[..., Any]:
-    """A flow's function that ends the run as Cancelled when it is interrupted at the terminal.
+    """Wrap a flow's function, so that an interruption at the terminal ends the run as Cancelled.
 
-    A deployment's run is left to Prefect, which knows whether it was cancelled or its machine only stops.
+    Prefect itself ends a deployment's run: it knows if the run was cancelled or if its machine stops.
     """
 
     @functools.wraps(run)
@@ -58,9 +58,9 @@ def cancellable(run: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[threading.Event]:
-    """An event for the runs that threads of the body begin, to each of which it is an interruption.
+    """Yield an event that interrupts every run that a thread of the body begins.
 
-    A signal reaches the main thread alone. Threads are given the body's context.
+    A signal reaches only the main thread. Each thread runs in the body's context, and finds the event there.
     """
     event = threading.Event()
     token = STOPPING.set(event)
@@ -71,13 +71,13 @@ def stoppable() -> Iterator[threading.Event]:
 
 
 def is_stopping() -> bool:
-    """Whether the backfill that this run belongs to was interrupted."""
+    """Return True if the backfill that this run belongs to was interrupted."""
     event = STOPPING.get()
     return event is not None and event.is_set()
 
 
 def pause(seconds: float) -> None:
-    """Sleeps. Raises KeyboardInterrupt where the run is to stop meanwhile."""
+    """Sleep. Raise KeyboardInterrupt if the run must stop before the end."""
     event = STOPPING.get()
     if event is None:
         time.sleep(seconds)
@@ -86,17 +86,17 @@ def pause(seconds: float) -> None:
 
 
 def _stage() -> str:
-    """The task that was started last, or "plan" before the first."""
+    """Return the name of the task that started last, or "plan" before the first."""
     context = FlowRunContext.get()
     return getattr(context and context.task_runner, "stage", "plan")
 
 
 @contextlib.contextmanager
 def interruptible(flow_run_id: UUID) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and Cancel in the UI each raise KeyboardInterrupt in the body, which runs in the main thread.
+    """Raise KeyboardInterrupt in the body, in the main thread, on Ctrl-C, SIGTERM or Cancel in the UI.
 
-    Once: a second Ctrl-C ends the process where it is. A run that was interrupted where its flow could not end it is
-    Cancelled in the server too, and `RunCancelled` is raised.
+    This happens once: a second Ctrl-C ends the process. If the flow could not end the run itself, set the run to
+    Cancelled on the server, and raise `RunCancelled`.
     """
     stop = threading.Event()
 
@@ -124,7 +124,7 @@ def interruptible(flow_run_id: UUID) -> Iterator[None]:
 def _watch(flow_run_id: UUID, stop: threading.Event) -> None:
     with get_client(sync_client=True) as client:
         while not stop.wait(SECONDS_BETWEEN):
-            with contextlib.suppress(Exception):  # a server that is away cancels nothing
+            with contextlib.suppress(Exception):  # a server that is away cannot cancel
                 state = client.read_flow_run(flow_run_id).state
                 if state and state.is_cancelling() and not stop.is_set():
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

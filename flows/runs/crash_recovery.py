@@ -1,6 +1,6 @@
-"""A deployment's flow run that starts again after its process died, or its machine.
+"""Recover a deployment's flow run after its process or its machine died.
 
-Prefect's runner reports a process that died; where the runner is gone too, heartbeats stop. Either way the server sets
+Prefect's runner reports a process that died. If the runner died too, the heartbeats stop. In both cases the server sets
 the run to Crashed, and an automation (`deployments/automations`) schedules the same run again.
 """
 
@@ -20,15 +20,15 @@ TOLD_TWICE_SECONDS = 10
 
 
 class TooManyCrashes(OvernightError):
-    """The flow's process died each time that the run was started."""
+    """Raised when the flow's process died at each start of the run."""
 
 
 def after_crashes(attempts: int) -> State | None:
-    """Where this start of the run follows a crash: ends the task runs that died with it.
+    """End the task runs that died with the process, if this start of the run follows a crash.
 
-    Returns the state in which the run is to end at once, where somebody had cancelled it: a process that is stopped
-    before it can end well crashes, and the automation starts it again all the same. Raises `TooManyCrashes` if the run
-    has crashed `attempts` times in a row; a person may then start it again.
+    Return the final state if a user had cancelled the run. A cancelled process that is killed before its end counts as
+    crashed, and the automation restarts it. Raise `TooManyCrashes` if the run has crashed `attempts` times in a row;
+    a user may then start it again.
     """
     if prefect.runtime.flow_run.run_count < 2:
         return None
@@ -39,43 +39,44 @@ def after_crashes(attempts: int) -> State | None:
         if crashes:
             _end_task_runs(client, run_id)
     if was_cancelled(states):
-        return Cancelled(message="It was cancelled, and its process died of that.")
+        return Cancelled(message="A user cancelled the run, and its process died before it could end.")
     if crashes >= attempts:
         raise TooManyCrashes(
-            f"the process of this run died {crashes} times, and retries.attempts of the job is {attempts}. See the "
-            "logs of the machine that ran it: most often its memory is too small. What was staged is kept: retry the "
-            "run, or run the partition anew, and it is taken up."
+            f"the process of this run died {crashes} times, and retries.attempts of the job is {attempts}. Read the "
+            "logs of the machine that ran it: the usual cause is too little memory. Staged parts are kept. Retry this "
+            "run, or run the partition again, to resume from them."
         )
     return None
 
 
 def end_dead_run(flow_run: str) -> None:
-    """Ends a run at the terminal as Crashed, whose process died while it held the partition; else it ran for ever.
+    """Set an interactive run to Crashed if its process died while it held the partition.
 
-    A deployment's run is left to the automations. That costs nobody a run: what fails here is not told.
+    The run would stay Running otherwise. Automations end a deployment's run. Errors are ignored, because this is only
+    bookkeeping.
     """
-    _end_run(flow_run, Crashed(message="Its process died; a later run took its partition over."))
+    _end_run(flow_run, Crashed(message="The process of this run died. A later run took over its partition."))
 
 
 def end_published_run(flow_run: str) -> None:
-    """Ends such a run as Completed: its process died when what it published was there, or had only to be tidied up."""
-    _end_run(flow_run, Completed(message="Its process died while it published; a later run saw to it that it is done."))
+    """Set an interactive run to Completed if its process died while it published and a later run completed it."""
+    _end_run(flow_run, Completed(message="The process of this run died while it published. A later run completed it."))
 
 
 def _end_run(flow_run: str, state: State) -> None:
     with contextlib.suppress(Exception), get_client(sync_client=True) as client:
         found = client.read_flow_run(UUID(flow_run))
         if found.deployment_id is None and found.state_type in (StateType.RUNNING, StateType.CRASHED):
-            _end_task_runs(client, found.id)  # Crashed: an automation noticed its silence, and knows of no tasks
+            _end_task_runs(client, found.id)  # Crashed: an automation ended the run, but not its tasks
             if found.state_type != state.type:
                 client.set_flow_run_state(found.id, state, force=True)
 
 
 def crashes_in_a_row(states: Sequence[State]) -> int:
-    """Crashes since the run last ended otherwise; `states` in order of time.
+    """Return the number of crashes since the run last ended in another way. `states` are in order of time.
 
-    One death may be told twice within seconds, by the runner of its process and by the worker. So a crash counts that
-    follows `TOLD_TWICE_SECONDS` after the one before, or a process that ran in between.
+    The runner and the worker may both report one death within seconds. So a crash counts if the process ran since the
+    crash before, or if more than `TOLD_TWICE_SECONDS` lie between them.
     """
     count, ran, told = 0, False, None
     for state in states:
@@ -91,9 +92,9 @@ def crashes_in_a_row(states: Sequence[State]) -> int:
 
 
 def was_cancelled(states: Sequence[State]) -> bool:
-    """Whether somebody cancelled the run and nobody asked for it again since; `states` in order of time.
+    """Return True if a user cancelled the run and did not schedule it again. `states` are in order of time.
 
-    Asked for again is what is scheduled after it ended as Cancelled. After a crash the automation schedules it.
+    A user schedules a run again after it ended as Cancelled. After a crash the automation schedules it.
     """
     cancelled, before = False, None
     for state in states:
@@ -109,5 +110,5 @@ def _end_task_runs(client: SyncPrefectClient, run_id: UUID) -> None:
     mine = FlowRunFilter(id=FlowRunFilterId(any_=[run_id]))
     for task_run in client.read_task_runs(flow_run_filter=mine):
         if task_run.state_type in (StateType.PENDING, StateType.RUNNING):
-            state: State = Crashed(message="The flow's process died.")
+            state: State = Crashed(message="The process of the flow run died.")
             client.set_task_run_state(task_run.id, state, force=True)

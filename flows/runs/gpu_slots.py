@@ -1,7 +1,7 @@
-"""The GPUs that all runs share: a run holds as many slots of Prefect's global limit `overnight-gpu` as it takes GPUs.
+"""Share GPUs between runs: a run holds one slot of Prefect's global limit `overnight-gpu` for each GPU of its plan.
 
-Where there is no such limit, nothing is limited. The slots of a process that died come back when Prefect's lease on
-them ends: within a minute, and the server's next look for such leases.
+Without that limit on the server, runs do not wait. If a process dies, its slots come back when Prefect's lease on them
+ends: within a minute, and at the server's next check for such leases.
 """
 
 import contextlib
@@ -21,9 +21,10 @@ SECONDS_BETWEEN_WARNINGS = 60.0
 
 @contextlib.contextmanager
 def gpus_held(gpus: int) -> Iterator[None]:
-    """Holds slots for so many GPUs while the body runs, and waits for them before, saying so.
+    """Wait for slots for this number of GPUs, and hold them while the body runs. Log a warning while waiting.
 
-    More than the limit has in all are the whole limit. A Prefect server that is away costs no run.
+    A plan with more GPUs than the limit has slots takes all slots. If the Prefect server is away, the run continues
+    without slots.
     """
     with contextlib.ExitStack() as held:
         try:
@@ -33,7 +34,7 @@ def gpus_held(gpus: int) -> Iterator[None]:
         try:
             yield
         finally:
-            with contextlib.suppress(Exception):  # what cannot be given back runs out
+            with contextlib.suppress(Exception):  # slots that cannot be released expire
                 held.close()
 
 
@@ -43,7 +44,7 @@ def _take(held: contextlib.ExitStack, gpus: int) -> None:
         try:
             if not size:
                 time.sleep(WAIT_SECONDS)
-                raise TimeoutError  # of no slots nobody may take one
+                raise TimeoutError  # a limit of 0 slots lets no run start
             slots = min(gpus, size)
             held.enter_context(concurrency(LIMIT, slots, timeout_seconds=WAIT_SECONDS, lease_duration=LEASE_SECONDS))
             return
@@ -54,7 +55,7 @@ def _take(held: contextlib.ExitStack, gpus: int) -> None:
 
 
 def _size() -> int | None:
-    """The slots that there are in all; None where the limit is not there, or is switched off."""
+    """Return the total number of slots, or None if the limit does not exist or is off."""
     with get_client(sync_client=True) as client:
         try:
             found = client.read_global_concurrency_limit_by_name(LIMIT)

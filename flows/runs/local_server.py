@@ -1,6 +1,6 @@
-"""The one local Prefect server of the embedded mode: reused if it answers, else started, and left running for its UI.
+"""The local Prefect server of the command line: reused if it answers, otherwise started, and left running for its UI.
 
-Its address is kept in `PREFECT_HOME/overnight-server.json`; `prefect server stop` ends it.
+Its address is in `PREFECT_HOME/overnight-server.json`; `prefect server stop` ends it.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ BUSY_SECONDS = 60.0
 
 @contextlib.contextmanager
 def prefect_server() -> Iterator[str]:
-    """The URL of the Prefect API, in the settings and the environment for as long as the body runs.
+    """Yield the URL of the Prefect API, which is in the settings and the environment while the body runs.
 
-    Raises `OvernightError` if a configured server does not answer, or none can be started.
+    Raise `OvernightError` if no server can be started.
     """
     home, url = Path(get_current_settings().home), get_current_settings().api.url
     ours: dict[Any, str] = {}
@@ -45,7 +45,7 @@ def prefect_server() -> Iterator[str]:
 
 @contextlib.contextmanager
 def _set(ours: dict[Any, str]) -> Iterator[None]:
-    """Prefect's settings, here and in the environment, which processes inherit."""
+    """Set these Prefect settings in this process, and in the environment, which child processes inherit."""
     names = [setting.name for setting in ours]
     before = {name: os.environ[name] for name in names if name in os.environ}
     os.environ.update(zip(names, ours.values(), strict=True))
@@ -59,7 +59,10 @@ def _set(ours: dict[Any, str]) -> Iterator[None]:
 
 
 def ui_address(api_url: str) -> str:
-    """Where a person looks: PREFECT_UI_URL, for an API with another name in its own network, else beside the API."""
+    """Return the address of the UI: PREFECT_UI_URL, or the API's host without it.
+
+    The variable is for an API that has another name in its own network.
+    """
     address = os.environ.get("PREFECT_UI_URL", api_url.removesuffix("/").removesuffix("/api")).removesuffix("/")
     return masked(address)
 
@@ -77,7 +80,7 @@ def _running(home: Path) -> str | None:
 
 
 def _is_alive(pid_file: Path) -> bool:
-    """Whether the process of a pid file runs; a busy server may take its time to answer."""
+    """Return True if the process of a pid file runs. A busy server may need a while to answer."""
     try:
         os.kill(int(pid_file.read_text()), 0)
     except (FileNotFoundError, ValueError, ProcessLookupError):
@@ -95,7 +98,7 @@ def _answers(url: str) -> bool:
 
 def _start(home: Path) -> str:
     click.echo("Starting a Prefect server, about 10 s", err=True)
-    (home / "server.pid").unlink(missing_ok=True)  # of a server that no longer answers
+    (home / "server.pid").unlink(missing_ok=True)  # a server that no longer answers left it
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -105,15 +108,15 @@ def _start(home: Path) -> str:
         "PREFECT_SERVER_UI_API_URL": url,
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
-        # Longer than the 25 s for which Prefect's client keeps a connection: one that closes as it is used costs 2 s.
+        # Prefect's client keeps a connection for 25 s. If the server closed it earlier, a request would lose 2 s.
         "PREFECT_SERVER_API_KEEPALIVE_TIMEOUT": "30",
-        # In memory, where Prefect keeps them by default, a restart loses them, and with them the slots they hold.
+        # Prefect keeps leases in memory by default. A restart would lose them, and the slots that they hold.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     }
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     log = home / "overnight-server.log"
     with open(log, "ab") as output:
-        # Not with --background: that server's output is a pipe which nobody reads, and its first warning ends it.
+        # Without --background: the output of that server is a pipe without a reader, and its first warning ends it.
         server = subprocess.Popen(
             command,
             env=environment,
@@ -122,11 +125,13 @@ def _start(home: Path) -> str:
             stderr=output,
             start_new_session=True,  # Ctrl-C in this terminal is not for the server
         )
-    (home / "server.pid").write_text(str(server.pid))  # where `prefect server stop` looks
+    (home / "server.pid").write_text(str(server.pid))  # `prefect server stop` reads it
     deadline = time.monotonic() + START_SECONDS
     while server.poll() is None and time.monotonic() < deadline:
         if _answers(url):
             (home / "overnight-server.json").write_text(json.dumps({"url": url}))
             return url
         time.sleep(0.2)
-    raise OvernightError(f"no Prefect server could be started on port {port}; its log is {log}.")
+    raise OvernightError(
+        f"expected a Prefect server on port {port} within {START_SECONDS:.0f} s, found none. Read its log: {log}."
+    )

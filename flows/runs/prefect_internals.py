@@ -1,7 +1,7 @@
-"""All that is used here of Prefect without being documented: Prefect 3.9's cron, its engine and its senders.
+"""All undocumented parts of Prefect that Overnight uses: Prefect 3.9's cron, its engine and its senders.
 
-`tests/flows/runs/test_prefect_internals.py` breaks where any of it moves. What prefect-ray keeps to itself is in
-`task_runner.py`.
+`tests/flows/runs/test_prefect_internals.py` fails if any of them moves. `task_runner.py` has the undocumented parts of
+prefect-ray.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ WRITTEN_FOR = "3.9."
 
 if not prefect.__version__.startswith(WRITTEN_FOR):
     raise OvernightError(
-        f"expected Prefect {WRITTEN_FOR}*, whose scheduler decides when a job fires; found {prefect.__version__}. "
+        f"expected Prefect {WRITTEN_FOR}*, whose scheduler computes the times of jobs; found {prefect.__version__}. "
         f"Install it: pip install 'prefect=={WRITTEN_FOR}*'."
     )
 
@@ -29,20 +29,20 @@ __all__ = ["NoSettings", "cron_dates", "run_flow", "send_logs_and_events"]
 
 
 class NoSettings(SettingsContext):
-    """Settings that serialize to nothing, which a worker takes as: use your own."""
+    """Settings that serialize to an empty object, so that a worker uses its own settings."""
 
     def serialize(self, include_secrets: bool = True) -> dict[str, Any]:
         return {}
 
 
 def cron_dates(cron: str, timezone: str, count: int, start: datetime, end: datetime) -> Sequence[datetime]:
-    """The first `count` times from `start` to `end` at which Prefect's server fires a cron schedule."""
-    from prefect.server.schemas.schedules import CronSchedule  # the server's code, of which imports take a second
+    """Return the first `count` times from `start` to `end` at which Prefect's server fires a cron schedule."""
+    from prefect.server.schemas.schedules import CronSchedule  # the server's code takes a second to import
 
     return asyncio.run(CronSchedule(cron=cron, timezone=timezone).get_dates(count, start, end))
 
 
 def send_logs_and_events(timeout_seconds: float) -> None:
-    """Send what this process has logged and told, before it may exit."""
+    """Send the logs and events of this process before it exits."""
     for worker in (EventsWorker, APILogWorker):
         worker.drain_all(timeout=timeout_seconds, at_exit=False)

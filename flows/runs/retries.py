@@ -1,6 +1,6 @@
-"""How a task is tried again: by Prefect where it failed, by the flow where its process died.
+"""Try a task again: Prefect does so if the task failed, and the flow does so if the task's process died.
 
-Prefect's own retries run in the task's process, so they cannot see that it died. What a try staged is kept either way.
+Prefect's own retries run in the task's process, so they cannot see its death. Staged parts are kept in both cases.
 """
 
 from typing import Any
@@ -14,14 +14,14 @@ from overnight.flows.runs.cancellation import pause
 from overnight.tasks.errors import StorageFailed, WorkerLost, explain
 from overnight.tasks.state.run import Run
 
-NAME_FILES = ("infer", "write")  # tasks whose files carry the attempt's name, and must not replace those of another try
-JITTER = 0.5  # of a delay: not all runs of a cluster come back at once
+NAME_FILES = ("infer", "write")  # their files carry the attempt's name, so that no try replaces the files of another
+JITTER = 0.5  # of a delay, so that the runs of a cluster do not all come back at the same time
 
 
 def run_task(task: Task[..., Any], retries: Retries, run: Run, *arguments: Any) -> PrefectFuture[Any]:
-    """Run a task, again where that may help; return its future once it has ended well.
+    """Run a task, and try it again if that may help. Return its future after its success.
 
-    Raises the error of the last try as an `OvernightError`, which names the stage.
+    Raise the error of the last try as an `OvernightError`, which names the stage.
     """
     delays = retries.delays()
     again: dict[str, Any] = {
@@ -47,6 +47,6 @@ def run_task(task: Task[..., Any], retries: Retries, run: Run, *arguments: Any) 
 
 
 def may_pass(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
-    """Whether another try may do better: storage did not answer, or a worker or a node was lost."""
+    """Return True if another try may succeed: storage did not answer, or a worker or a node was lost."""
     error = state.result(raise_on_failure=False)
     return isinstance(explain(error, task.name), WorkerLost | StorageFailed)

@@ -1,4 +1,4 @@
-"""What one run of a partition is: where its state lies, where it publishes, and what decides its results."""
+"""Describe one run of a partition: its state folder, its target, and the ingredients of its results."""
 
 import hashlib
 import json
@@ -13,10 +13,10 @@ from overnight.tasks.write.kinds import Sink
 
 
 def ingredients(job: Job) -> dict[str, Any]:
-    """All but the inputs that decides results, as JSON values.
+    """Return everything except the inputs that determines results, as JSON values.
 
-    The settings that change results, hashes of the files of models and predictors, and the format version. Raises
-    `JobError` for a model or predictor that is not there.
+    These are the settings that change results, hashes of the files of models and predictors, and the format version.
+    Raise `JobError` if a model or predictor does not exist.
     """
     return {
         "settings": job.result_settings(),
@@ -27,20 +27,20 @@ def ingredients(job: Job) -> dict[str, Any]:
 
 
 def state_of(job: Job) -> Location:
-    """`<state>`: where the job's ledgers are."""
+    """Return `<state>`, the folder of the job's ledgers."""
     return Location(job.state or f"{(job.sink.place or '').rstrip('/')}/_overnight")
 
 
 def place_of(job: Job, is_sample: bool) -> Location:
-    """Where the files lie that a receipt lists. A sample never touches real data."""
+    """Return the folder of the files that a receipt lists. A sample has a folder apart from real data."""
     state = state_of(job)
     if is_sample:
         return state / "samples/published"
-    return Location(job.sink.place) if job.sink.place else state / "published"  # nothing lies there but samples
+    return Location(job.sink.place) if job.sink.place else state / "published"  # only samples are there
 
 
 def sink_of(job: Job, run: Run) -> Sink:
-    """The job's sink, or where it publishes samples."""
+    """Return the job's sink, or the sink of its samples."""
     return job.sink.of_samples() if run.limit_rows else job.sink
 
 
@@ -52,9 +52,12 @@ def describe_run(
     backfill: str = "",
     scheduled_for: str | None = None,
 ) -> Run:
-    """A new attempt, which belongs to no generation yet. `limit_rows`: 0 for all. `backfill`: the id of one, if any.
+    """Return a new attempt, which belongs to no generation yet. Raise `JobError` for settings that cannot work.
 
-    Raises `JobError` for settings that cannot work.
+    Args:
+        limit_rows: The number of rows of a sample, or 0 for all rows.
+        backfill: The id of the backfill that this run belongs to, or an empty string.
+        scheduled_for: The scheduled time as receipts write it, or None.
     """
     if limit_rows < 0:
         raise JobError(f"limit_rows: expected a number of rows, or 0 for all, found {limit_rows}.")

@@ -1,15 +1,15 @@
-"""Prefect tasks on Ray: prefect-ray 0.6.0's runner, with what a night's run needs of it (Prefect 3.9, Ray 2.60).
+"""Run Prefect tasks on Ray, with prefect-ray 0.6.0's runner and these changes (Prefect 3.9, Ray 2.60).
 
-- Prefect's tasks reserve no CPU, so that the stream which they start has them all.
-- Ray never re-runs a Prefect task behind Prefect's back.
-- `RAY_ADDRESS` or the address given is honoured, `auto` included.
-- Prefect's handler of SIGTERM, on which Cancel depends, survives `ray.init`; and a flow that waits for a task waits in
-  Python, where the signal can reach it.
-- No setting travels in a Ray task's arguments: a worker has its own, from its environment.
-- Logs and events are sent before a worker may exit; how a task ended is told again by the flow, if the server has not
-  heard of it (it was away, or the worker died with the news).
-- The task run of a worker that died ends as Crashed, instead of Running for ever; that of a flow that is interrupted
-  while it waits is stopped, and ends as Cancelled.
+- Prefect's tasks reserve no CPU, so that the stream that they start has all of them.
+- Ray never retries a Prefect task by itself, so that Prefect counts every try.
+- The runner uses the given address or `RAY_ADDRESS`, also if it is `auto`.
+- `ray.init` keeps Prefect's handler of SIGTERM, because Cancel depends on it. A flow waits for a task in Python, so
+  that the signal can reach it.
+- The arguments of a Ray task hold no settings: a worker reads its own from its environment.
+- A worker sends its logs and events before it exits. If the server missed the end of a task, because the server was
+  away or the worker died, the flow reports it again.
+- If a worker dies, its task run ends as Crashed instead of staying Running. If a flow is interrupted while it waits,
+  its task is stopped and ends as Cancelled.
 """
 
 import contextlib
@@ -46,20 +46,22 @@ R = TypeVar("R")
 REMOTE_OPTIONS = {"num_cpus": 0, "max_retries": 0}
 FLUSH_SECONDS = 5.0
 LOOK_SECONDS = 1.0
-IDLE_WORKER_SECONDS = 120  # longer than until the next part is written
-STOP_SECONDS = 10.0  # of the 30 that Prefect's runner gives a flow that it cancels
+IDLE_WORKER_SECONDS = 120  # longer than the time between two parts
+STOP_SECONDS = 10.0  # Prefect's runner gives a cancelled flow 30 s
 NOT_SHIPPED = [".git", ".venv", ".demo", "__pycache__", "*.parquet", "*.safetensors"]
 
 
 class OvernightFuture(PrefectRayFuture[R]):
-    """Waits in Python, so that signals arrive; then it stops its task. A lost worker is an error."""
+    """A future that waits in Python, so that signals arrive, and then stops its task. A lost worker is an error."""
 
     def wait(self, timeout: float | None = None) -> None:
+        """Wait until the task has ended, at most `timeout` seconds."""
         with contextlib.suppress(FutureTimeoutError):
             self._wait_in_python(timeout)
             super().wait(0)
 
     def result(self, timeout: float | None = None, raise_on_failure: bool = True) -> R:
+        """Return the task's result. Set its task run to Crashed if its process died, and raise Ray's error."""
         if not self._final_state:
             with contextlib.suppress(FutureTimeoutError):
                 self._wait_in_python(timeout)
@@ -71,14 +73,14 @@ class OvernightFuture(PrefectRayFuture[R]):
             raise
 
     def _stop(self) -> None:
-        """Ends the task's process, and with it the stream that it drives; returns when it is gone."""
+        """End the task's process and the stream that it drives. Return when the process has ended."""
         ray.cancel(self.wrapped_future, force=True)
         with contextlib.suppress(Exception):
             self.wrapped_future.future().result(STOP_SECONDS)
         self._report(Cancelled(message="The flow run was interrupted."))
 
     def _report(self, state: State[Any]) -> None:
-        """Ends the task run in the server, where its own process cannot any more; that costs the flow nothing."""
+        """End the task run on the server, because its process no longer can. Errors are ignored."""
         self._final_state = state
         deadline = time.monotonic() + FLUSH_SECONDS
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:
@@ -87,7 +89,7 @@ class OvernightFuture(PrefectRayFuture[R]):
                     client.set_task_run_state(self.task_run_id, state, force=True)
                     return
                 except ObjectNotFound:
-                    time.sleep(0.5)  # its beginning is still on its way to the server
+                    time.sleep(0.5)  # the server has not received the task run's start yet
 
     def _wait_in_python(self, timeout: float | None) -> None:
         try:
@@ -98,10 +100,10 @@ class OvernightFuture(PrefectRayFuture[R]):
             self._stop()
             raise
         except Exception:
-            return  # super() reads it again and says what it was
+            return  # super() raises the error again
 
     def _watch(self, timeout: float | None) -> None:
-        """Waits for the future. Raises its error, `TimeoutError`, and KeyboardInterrupt where the run is to stop."""
+        """Wait for the future. Raise its error, `TimeoutError`, or KeyboardInterrupt if the run must stop."""
         future, deadline = self.wrapped_future.future(), time.monotonic() + (math.inf if timeout is None else timeout)
         while True:
             try:
@@ -115,11 +117,12 @@ class OvernightFuture(PrefectRayFuture[R]):
 
 
 class OvernightTaskRunner(RayTaskRunner[R]):
-    """The task runner of every flow here. `stage` is the task that was started last, or "plan"."""
+    """The task runner of every flow of Overnight. `stage` is the name of the task that started last, or "plan"."""
 
     stage = "plan"
 
     def submit(self, *args: Any, **kwargs: Any) -> OvernightFuture[R]:
+        """Submit a task to Ray without settings in its arguments, and return its future."""
         current = SettingsContext.get()
         with (
             RemoteOptionsContext(current_remote_options=REMOTE_OPTIONS),
@@ -147,11 +150,11 @@ class OvernightTaskRunner(RayTaskRunner[R]):
     def __exit__(self, *exc_info: Any) -> None:
         super().__exit__(*exc_info)
         self._fork_server.close()
-        with contextlib.suppress(Exception):  # the bookkeeping costs no run
+        with contextlib.suppress(Exception):  # failed bookkeeping must not fail the run
             self._tell_again()
 
     def _tell_again(self) -> None:
-        """Ends those task runs in the server of whose end it has not heard."""
+        """End the task runs on the server that have ended here, if the server missed their end."""
         ended = {future.task_run_id: future.state for future in self._submitted if future.state.is_final()}
         if not ended:
             return
@@ -167,8 +170,8 @@ class OvernightTaskRunner(RayTaskRunner[R]):
         api = get_current_settings().api.url
         if not api:
             raise OvernightError(
-                "PREFECT_API_URL is not set: without it every Ray worker would start a Prefect server of its own. "
-                "Set it to a running server, or use `overnight run`, which starts one."
+                "expected PREFECT_API_URL, found no such variable: every Ray worker would start a Prefect server of "
+                "its own. Set it to a running server, or use `overnight run`, which starts one."
             )
         address = self.address or os.environ.get("RAY_ADDRESS") or None
         arguments: dict[str, Any] = {
@@ -186,12 +189,12 @@ class OvernightTaskRunner(RayTaskRunner[R]):
             }
         else:
             os.environ["PREFECT_API_URL"] = api  # local workers inherit it
-            # Ray ends a worker a second after its task; to start another for the next takes up to 2.5 s of CPU.
+            # By default, Ray ends a worker one second after its task; starting the next one takes up to 2.5 s of CPU.
             os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", str(IDLE_WORKER_SECONDS * 1000))
             if "RAY_AUTH_MODE" not in os.environ:
-                os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else Ray keeps one in the home folder
+                os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray writes one to HOME
         logging.getLogger("ray").setLevel(logging.ERROR)
-        # "local", for None would join whatever cluster was started on this machine last.
+        # "local", because None would join the cluster that was started last on this machine.
         self._ray_context = ray.init(address or "local", **arguments)
 
     @staticmethod
@@ -205,12 +208,12 @@ class OvernightTaskRunner(RayTaskRunner[R]):
         finally:
             send_logs_and_events(FLUSH_SECONDS)
             if not is_well:
-                gc.collect()  # an idle worker would hold a failed stream's actors, and their CPUs, in a cycle
+                gc.collect()  # a reference cycle in an idle worker would keep a failed stream's actors and CPUs
 
 
-@functools.cache  # once a process: what a task leaves behind is to be found
+@functools.cache  # once per process, because the collector must find the garbage of later tasks
 def _leave_imports_alone() -> None:
-    """Garbage is not looked for in what was imported, which takes a third of the time of a listing."""
+    """Exclude imported objects from garbage collection, which takes a third of the time of a listing."""
     gc.freeze()
 
 

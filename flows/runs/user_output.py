@@ -1,6 +1,6 @@
-"""What user code prints and logs in Ray's workers: in the log of the Prefect run as it comes, and in the run's file.
+"""Copy the output of user code in Ray's workers to the log of the Prefect run, as it arrives, and to the run's file.
 
-What happened to workers or in a trial is a warning in that log.
+Incidents of workers and of trials become warnings in that log.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 
 SECONDS_BETWEEN, SECONDS_BETWEEN_WRITES = 1.0, 10.0
-LINES_AT_ONCE = 100  # that the Prefect run's log takes in `SECONDS_BETWEEN`
+LINES_AT_ONCE = 100  # the Prefect run's log takes this number of lines in `SECONDS_BETWEEN`
 
 
 @contextlib.contextmanager
 def printed_shown(run: Run) -> Iterator[None]:
-    """Show lines in the run's log, and keep them, while the body runs and once it has ended, however it ends."""
+    """Copy lines to the run's log and file while the body runs, and once more after its end, also after an error."""
     with in_background(_follow, run, get_run_logger()):
         yield
 
@@ -32,13 +32,13 @@ def _follow(run: Run, logger: "logging.Logger | logging.LoggerAdapter[Any]", sto
     warned: set[str] = set()
     while not is_last:
         is_last = stop.wait(SECONDS_BETWEEN)
-        with contextlib.suppress(Exception):  # what is shown must never cost the run
+        with contextlib.suppress(Exception):  # a failed display must not fail the run
             before = seen
             seen, lines = supervisor.lines_since(run, seen)
             for line in lines[:LINES_AT_ONCE]:
                 logger.info(line)
             if (left_out := seen - before - LINES_AT_ONCE) > 0:
-                logger.info(f"({left_out:,} lines left out here; see {run.log})")
+                logger.info(f"({left_out:,} lines omitted; read {run.log})")
             incidents = [f"{found['stage']}: {found['what']}" for found in supervisor.incidents(run)]
             for incident in dict.fromkeys(incidents):
                 if incident not in warned:

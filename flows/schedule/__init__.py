@@ -1,1 +1,1 @@
-"""Which partition a run is for, and when it is due."""
+"""The partition of each run, and the times at which it is due."""

@@ -1,16 +1,16 @@
-"""Catching up after downtime, as `schedule.catch_up` says: all, latest or none.
+"""Catch up after downtime, as `schedule.catch_up` sets it: all, latest or none.
 
-Prefect's scheduler makes only a few runs ahead (three, or an hour's), and none while the server is down. So after five
-days there are three late runs, which all start, and the later days have none. Each run that the scheduler made looks,
-before it begins, at what fell due until somebody picked it up:
+Prefect's scheduler creates only a few runs ahead (three, or those of an hour), and none while the server is down. So
+after five days there are three late runs, which all start, and no runs for the later days. Before it begins, each run
+from the scheduler checks the times that fell due until a worker took the run:
 
-    latest   the newest gets a run if it has none, and the others end as Completed, named Skipped
-    all      each gets a run if it has none, oldest first; the deployment's limit says how many run at a time
-    none     a run that is picked up more than an hour late is Skipped
+    latest   the newest time gets a run if it has none, and the other runs end as Completed, named Skipped
+    all      each time gets a run if it has none, oldest first; the deployment's limit bounds the runs at a time
+    none     a run that a worker takes more than an hour late is Skipped
 
-Runs are made by the scheduler's own route, with its key for that time: late runs that look at once make one, and its
-scheduled time is the missed one. A run by hand, a retry or a run that waited for its turn is never skipped: to run a
-skipped partition all the same, retry its run.
+This file creates runs by the scheduler's own route, with the scheduler's key for that time. So several late runs that
+check at the same time create one run, and its scheduled time is the missed one. A manual run, a retry, or a run that
+waited for its turn is never skipped. To run a skipped partition, retry its run.
 """
 
 from collections.abc import Collection, Sequence
@@ -41,7 +41,7 @@ PAGE = 200
 
 
 def skipped(job: Job, partition: str) -> Any:
-    """The state in which the flow run under way is to end at once, or None; gives runs to those that missed theirs.
+    """Schedule the missed runs, and return the final state of the current run if it is skipped, otherwise None.
 
     `partition` is the run's parameter.
     """
@@ -57,7 +57,7 @@ def skipped(job: Job, partition: str) -> Any:
         due = cron_times(job.schedule, scheduled, picked_up)
         taken = _scheduled_times(client, run, picked_up)
         for fire in missed_cron_times(job.schedule, due, taken):
-            get_run_logger().info("nothing ran at %s: a run for it is scheduled now", fire.isoformat())
+            get_run_logger().info("the run of %s is missing; scheduling it now", fire.isoformat())
             _schedule(client, run, fire)
             taken = _scheduled_times(client, run, picked_up)
     why = why_skipped(job, scheduled, picked_up, taken)
@@ -65,16 +65,22 @@ def skipped(job: Job, partition: str) -> Any:
 
 
 def missed_cron_times(schedule: Schedule, due: Sequence[datetime], taken: Collection[datetime]) -> list[datetime]:
-    """Which of the times that fell `due` are given a run; `taken` have one."""
+    """Return the `due` times that need a run. The times in `taken` have one."""
     wanted = {"all": due, "latest": due[-1:], "none": []}[schedule.catch_up]
     return [fire for fire in wanted if fire not in taken]
 
 
 def why_skipped(job: Job, scheduled: datetime, picked_up: datetime, taken: Collection[datetime]) -> str:
-    """Why a run that was `scheduled` then does not run, or an empty string; `taken`: the times that have runs."""
+    """Return the reason to skip a run, or an empty string.
+
+    Args:
+        scheduled: The time for which the run was scheduled.
+        picked_up: The time at which a worker took it.
+        taken: The times that have runs.
+    """
     schedule = job.schedule or Schedule(cron="0 0 * * *", catch_up="all")
     own = resolve_partition(job, None, scheduled, scheduled)
-    anyway = f"To run {own} all the same, retry this run."
+    anyway = f"To run {own}, retry this run."
     later = [time for time in taken if scheduled < time <= picked_up]
     if schedule.catch_up == "latest" and later:
         instead = resolve_partition(job, None, max(later), picked_up)
@@ -95,12 +101,12 @@ def _clock(job: Job, moment: datetime) -> str:
 
 
 def picked_up_at(states: Sequence[State]) -> datetime | None:
-    """When a worker first took the run, whether or not it then had to wait for its turn."""
+    """Return the time at which a worker first took the run, even if the run then had to wait for its turn."""
     return min((state.timestamp for state in states if state.name not in NOT_PICKED_UP), default=None)
 
 
 def _scheduled_times(client: SyncPrefectClient, run: FlowRun, until: datetime) -> set[datetime]:
-    """The times, from the run's own until `until`, for which the deployment has a run of its schedule."""
+    """Return the times from the run's own to `until` for which the deployment has a scheduled run."""
     wanted = FlowRunFilter(
         deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id] if run.deployment_id else []),
         expected_start_time=FlowRunFilterExpectedStartTime(
@@ -116,7 +122,7 @@ def _scheduled_times(client: SyncPrefectClient, run: FlowRun, until: datetime) -
 
 
 def _schedule(client: SyncPrefectClient, run: FlowRun, fire: datetime) -> None:
-    """Has the scheduler make the run of this time; nothing happens where it has, or its schedule is switched off."""
+    """Let the scheduler create the run of this time. It does nothing if the run exists or the schedule is off."""
     moment = fire.isoformat()
     body = {"start_time": moment, "end_time": moment, "min_time": 0.0, "min_runs": 1, "max_runs": 1}
     path = {"id": run.deployment_id}

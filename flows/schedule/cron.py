@@ -1,26 +1,26 @@
-"""Compute when a job's schedule fires, with the code of Prefect's own scheduler (3.9), so that the two agree.
+"""Compute the times at which a job's schedule fires, with the code of Prefect's own scheduler (3.9).
 
-When the clock springs over a fire's time, the job fires an hour later: 02:30 becomes 03:30. When an hour comes twice,
-the job fires in the first. Prefect 3.8 fired an hour earlier instead, so client and server must both run 3.9.
+If the clock skips a scheduled time, the job fires an hour later: 02:30 becomes 03:30. If an hour comes twice, the job
+fires in the first. Prefect 3.8 fired an hour earlier instead, so client and server must both run 3.9.
 """
 
 from datetime import UTC, datetime, timedelta
 
 from overnight.flows.job.schedule import Schedule
 
-AT_ONCE = 500  # the scheduler's own function gives no more than 1,000
+AT_ONCE = 500  # the scheduler's function returns at most 1,000
 LONGEST_GAP = timedelta(days=8 * 366)  # between two leap days, around a century without one
 
 
 def cron_times(schedule: Schedule, after: datetime, until: datetime) -> list[datetime]:
-    """Every time later than `after` and no later than `until` at which the schedule fires, in UTC, ascending."""
-    from overnight.flows.runs.prefect_internals import cron_dates  # imports Prefect, which not every command needs
+    """Return every time after `after` and up to `until` at which the schedule fires, in UTC, ascending."""
+    from overnight.flows.runs.prefect_internals import cron_dates  # imports Prefect, which some commands do not need
 
     start = after
     found: set[datetime] = set()
     while True:
         dates = cron_dates(schedule.cron, schedule.timezone, AT_ONCE, start, until)
-        plain = [datetime.fromtimestamp(date.timestamp(), UTC) for date in dates]  # Prefect's own type travels badly
+        plain = [datetime.fromtimestamp(date.timestamp(), UTC) for date in dates]  # Prefect's type has other methods
         found.update(date for date in plain if after < date <= until)
         if len(dates) < AT_ONCE:
             return sorted(found)
@@ -28,7 +28,7 @@ def cron_times(schedule: Schedule, after: datetime, until: datetime) -> list[dat
 
 
 def last_cron_time(schedule: Schedule, before: datetime) -> datetime | None:
-    """The newest time before `before` at which the schedule fires; None if there is none in years."""
+    """Return the newest time before `before` at which the schedule fires, or None if it did not fire for years."""
     gap = timedelta(days=1)
     while True:
         if found := cron_times(schedule, before - gap, before - timedelta(microseconds=1)):

@@ -1,4 +1,4 @@
-"""Deadlines: by when which partition is to be published, as `schedule.deadline` says."""
+"""Deadlines: the partition of each deadline, and the time by which it must be published (`schedule.deadline`)."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,14 +12,14 @@ from overnight.tasks.errors import JobError
 
 @dataclass(frozen=True)
 class Deadline:
-    """A partition and the moment by which it is to be published."""
+    """A partition and the time by which it must be published."""
 
     partition: str
     deadline: datetime
 
 
 def deadline_cron(schedule: Schedule) -> str:
-    """When the deployment of the check runs, in the schedule's time zone. Raises `JobError` without a deadline."""
+    """Return the cron expression of the check, in the schedule's time zone. Raise `JobError` without a deadline."""
     if not schedule.deadline:
         raise JobError('schedule.deadline: expected a time of day such as "06:00", found none; freshness needs it.')
     hour, minute = schedule.deadline.split(":")
@@ -27,18 +27,21 @@ def deadline_cron(schedule: Schedule) -> str:
 
 
 def latest_deadline(job: Job, moment: datetime) -> Deadline:
-    """The partition of the newest deadline that has passed. Raises `JobError` for a job without one."""
+    """Return the newest deadline that has passed, and its partition. Raise `JobError` for a job without a deadline."""
     schedule = scheduled(job)
     fire = last_cron_time(schedule, moment)
     while fire and (deadline := deadline_after(schedule, fire)) > moment:
         fire = last_cron_time(schedule, fire)
     if fire is None:
-        raise JobError(f"schedule.cron: nothing of the job {job.name} was due before {moment}.")
+        raise JobError(
+            f"schedule.cron: expected a partition of the job {job.name} that was due before {moment}, found none. "
+            "Name a partition, or correct the schedule."
+        )
     return Deadline(resolve_partition(job, None, fire, fire), deadline)
 
 
 def deadline_of(job: Job, partition: str) -> Deadline:
-    """The deadline of a partition that is named: after the last time that the schedule fires on its day."""
+    """Return the deadline of a partition: the first one after the last time that the schedule fires on its day."""
     schedule = scheduled(job)
     day = parse_day(partition) - job.offset
     midnight = datetime(day.year, day.month, day.day, tzinfo=job.timezone).astimezone(UTC)
@@ -49,7 +52,7 @@ def deadline_of(job: Job, partition: str) -> Deadline:
 
 
 def scheduled(job: Job) -> Schedule:
-    """The job's schedule. Raises `JobError` where there is none, or none with a deadline."""
+    """Return the job's schedule. Raise `JobError` if the job has no schedule, or the schedule has no deadline."""
     if job.schedule is None:
         raise JobError(f"schedule: expected one with a deadline, found none in the job {job.name}.")
     deadline_cron(job.schedule)
@@ -57,7 +60,9 @@ def scheduled(job: Job) -> Schedule:
 
 
 def deadline_after(schedule: Schedule, fire: datetime) -> datetime:
-    """The first deadline after a time at which the schedule fires. By Prefect's own clock, on which the check's
-    deployment runs: so no day is missed when the clock changes."""
+    """Return the first deadline after a time at which the schedule fires.
+
+    Prefect's scheduler runs the check's deployment, so its code computes the deadline. No clock change skips a day.
+    """
     daily = Schedule(cron=deadline_cron(schedule), timezone=schedule.timezone)
     return cron_times(daily, fire, fire + timedelta(days=2))[0]

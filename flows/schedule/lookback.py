@@ -1,7 +1,7 @@
-"""Late data: `schedule.lookback_days` days before a scheduled run's own are run again if their inputs changed.
+"""Late data: run the `schedule.lookback_days` days before a scheduled run's own again if their inputs changed.
 
-Each as a run of the same deployment, which waits for its turn like any other and has its own receipt. A start of the
-same scheduled run again, after a crash, asks for no day twice.
+Each day is a run of the same deployment, which waits for its turn like any other and has its own receipt. If the
+scheduled run restarts after a crash, it requests no day twice.
 """
 
 from dataclasses import replace
@@ -23,10 +23,10 @@ TAG = "lookback"
 
 
 def look_back(job: Job, run: Run, parameter: str) -> None:
-    """Asks for runs of the days before the run's own whose inputs changed since they were published.
+    """Request runs of the days before the run's own whose inputs changed since they were published.
 
-    Only where the run under way is one of the schedule (`parameter`, its own, names no partition). Costs no run: what
-    goes wrong here is a warning, and the next night looks again.
+    Do so only if the schedule made the current run, and its `parameter` names no partition. An error here becomes a
+    warning and does not fail the run, because the next night checks again.
     """
     days = job.schedule.lookback_days if job.schedule else 0
     if not days or not job.is_dated or parameter.strip() or run.limit_rows or not prefect.runtime.deployment.id:
@@ -38,7 +38,7 @@ def look_back(job: Job, run: Run, parameter: str) -> None:
                 return
             deployment = UUID(prefect.runtime.deployment.id)
             for earlier in changed_days(job, run, days):
-                log.info("the inputs of %s/%s changed since it was published: it is run again", job.name, earlier)
+                log.info("the inputs of %s/%s changed since it was published; it runs again", job.name, earlier)
                 client.create_flow_run_from_deployment(
                     deployment,
                     parameters={"partition": earlier, "reason": f"inputs changed, seen by the run of {run.partition}"},
@@ -46,13 +46,16 @@ def look_back(job: Job, run: Run, parameter: str) -> None:
                     idempotency_key=f"overnight lookback {deployment} {run.partition} {earlier}",
                 )
     except Exception as error:
-        log.warning("could not look back from %s/%s: %s: %s", job.name, run.partition, type(error).__name__, error)
+        log.warning(
+            "cannot check the days before %s/%s for late data: %s: %s",
+            *(job.name, run.partition, type(error).__name__, error),
+        )
 
 
 def changed_days(job: Job, run: Run, days: int) -> list[str]:
-    """Those of the `days` before the run's own, the newest first, that are published and have other inputs now.
+    """Return the published days, of the `days` before the run's own, whose inputs have changed, newest first.
 
-    A day whose inputs were removed keeps what it has, also with `allow_empty`. Raises `StorageFailed`.
+    A day whose inputs were removed stays as it is, also with `allow_empty`. Raise `StorageFailed`.
     """
     found = []
     for number in range(1, days + 1):

@@ -1,4 +1,4 @@
-"""Which partition a run takes: a day as `YYYY-MM-DD`, or `all` where the source has no `{partition}`."""
+"""Compute the partition of a run: a day as `YYYY-MM-DD`, or `all` if the source has no `{partition}`."""
 
 import re
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -10,17 +10,18 @@ from overnight.tasks.errors import JobError
 
 
 def resolve_partition(job: Job, partition: str | None, scheduled: datetime | None, now: datetime) -> str:
-    """The partition that is asked for; without one the day at the scheduled time (or now) in the schedule's time zone,
-    moved by its `offset_days`.
+    """Return the named partition, or without a name the day of the scheduled time (or now), moved by `offset_days`.
 
-    Naive times are UTC. Raises `JobError` for a partition that the job cannot have.
+    The day is that of the schedule's time zone. Naive times are UTC. Raise `JobError` for a partition that the job
+    cannot have.
     """
     partition = (partition or "").strip()
     if not job.is_dated:
         if partition in ("", "all"):
             return "all"
         raise JobError(
-            f"partition: expected all, since the source of the job {job.name} has no {{partition}}; found {partition}."
+            f"partition: expected all, because the source of the job {job.name} has no {{partition}}; "
+            f"found {partition}."
         )
     if partition:
         return parse_day(partition).isoformat()
@@ -30,13 +31,12 @@ def resolve_partition(job: Job, partition: str | None, scheduled: datetime | Non
 
 
 def day_of(job: Job, moment: datetime) -> date:
-    """Return the day of a moment in the job's time zone; of a fire the day that its cron expression means.
+    """Return the day of a moment in the job's time zone. For a scheduled time, return the day that its cron means.
 
-    Where the clock springs over a fire's time, Prefect fires an hour later, which may be on the next day: 23:59 becomes
-    00:59. So a moment that cron does not name is read by the clock of the day before, and that day counts if cron names
-    it.
+    If the clock skips a scheduled time, Prefect fires an hour later, which may be on the next day: 23:59 becomes 00:59.
+    So if cron does not name a moment, read it by the clock of the day before. That day counts if cron names it.
     """
-    local = datetime.fromtimestamp(moment.timestamp(), job.timezone)  # Prefect's own type has other methods
+    local = datetime.fromtimestamp(moment.timestamp(), job.timezone)  # Prefect's type has other methods
     if job.schedule and not _names(job.schedule.cron, local):
         meant = local.astimezone(timezone((local - timedelta(days=1)).utcoffset() or timedelta()))
         if _names(job.schedule.cron, meant):
@@ -45,25 +45,29 @@ def day_of(job: Job, moment: datetime) -> date:
 
 
 def _names(cron: str, local: datetime) -> bool:
-    """Return whether a cron expression names this moment of the clock."""
+    """Return True if a cron expression names this moment of the clock."""
     wall = local.replace(tzinfo=None)
     return next(CronSim(cron, wall - timedelta(minutes=1))) == wall
 
 
 def partitions_between(job: Job, start: date, end: date) -> list[str]:
-    """The partitions from `start` to `end`, both included: every day, or where the job has a schedule those days that
-    it ever takes.
+    """Return the partitions from `start` to `end`, both included. With a schedule, return only days that it can take.
 
-    Raises `JobError` for a job whose only partition is `all`.
+    Raise `JobError` for a job whose only partition is `all`.
     """
     if not job.is_dated:
-        raise JobError(f"the job {job.name} has no days, only the partition all: no {{partition}} in its source.")
+        raise JobError(
+            f"expected a job with {{partition}} in its source, found {job.name}, whose only partition is all."
+        )
     days = [start + timedelta(number) for number in range((end - start).days + 1)]
     return [day.isoformat() for day in days if not job.schedule or _is_scheduled(job, day)]
 
 
 def _is_scheduled(job: Job, partition: date) -> bool:
-    """Whether cron fires on the day that takes this partition. Months and weekdays decide, so no time zone does."""
+    """Return True if cron fires on the day that takes this partition.
+
+    Only months and weekdays decide this, so the time zone does not matter.
+    """
     cron = job.schedule.cron if job.schedule else "0 0 * * *"
     day = partition - job.offset
     before = datetime.combine(day, time()) - timedelta(minutes=1)
@@ -71,7 +75,7 @@ def _is_scheduled(job: Job, partition: date) -> bool:
 
 
 def parse_day(text: str) -> date:
-    """A day written `YYYY-MM-DD`. Raises `JobError`."""
+    """Return the day that is written as `YYYY-MM-DD`. Raise `JobError` for other text."""
     try:
         if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
             return date.fromisoformat(text)

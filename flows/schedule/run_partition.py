@@ -1,8 +1,8 @@
-"""The partition of the flow run that is under way: worked out at its first start, and kept with the flow run.
+"""The partition of the current flow run: computed at its first start, and stored with the flow run.
 
-It comes from the time that the run was first scheduled for (Prefect's `expected_start_time`, which stays when a run is
-retried, waits for a slot or is scheduled again after a crash). What is kept outlasts a change of the job's time zone or
-offset too. It is kept as a label of the flow run, which a copy of the run does not take along; its tags are for people.
+It comes from the time for which the run was first scheduled. That is Prefect's `expected_start_time`, which stays the
+same if a run is retried, waits for a slot or is scheduled again after a crash. The stored partition also outlasts a
+change of the job's time zone or offset. It is a label of the flow run, because a copy of a run has no labels.
 """
 
 from dataclasses import dataclass
@@ -20,16 +20,16 @@ LABEL = "overnight.partition"
 
 @dataclass(frozen=True)
 class ResolvedPartition:
-    """A partition, and the time it comes from as receipts write it: None where somebody named the partition."""
+    """A partition, and the scheduled time that it comes from, as receipts write it. None if a user named it."""
 
     partition: str
     scheduled_for: str | None = None
 
 
 def own_partition(job: Job, partition: str) -> ResolvedPartition:
-    """What the flow run under way takes; `partition` is its parameter. Raises `JobError`.
+    """Return the partition of the current flow run, and tag the run with its job and partition.
 
-    The flow run is tagged with its job and partition.
+    `partition` is the run's parameter. Raise `JobError` for a partition that the job cannot have.
     """
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(UUID(prefect.runtime.flow_run.id))

@@ -1,1 +1,1 @@
-"""The command line: `overnight`, one file a command."""
+"""The command line `overnight`, one file per command."""

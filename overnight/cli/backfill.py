@@ -1,4 +1,4 @@
-"""`overnight backfill`: the partitions of a range of dates, and what became of each."""
+"""`overnight backfill`: run the partitions of a range of dates, and print the status of each."""
 
 import contextlib
 import sys
@@ -10,6 +10,7 @@ import click
 from rich.table import Column, Table
 
 from overnight.cli.command import (
+    EXIT_STATUS,
     exit_on_error,
     job_argument,
     json_option,
@@ -29,29 +30,47 @@ if TYPE_CHECKING:
     from overnight.flows.ledger.partition_status import PartitionStatus
 
 
-@click.command()
+@click.command(epilog=EXIT_STATUS)
 @job_argument
 @click.option("--start", metavar="D", help="The first day, as YYYY-MM-DD.")
-@click.option("--end", metavar="D", help="The last day, included.")
+@click.option("--end", metavar="D", help="The last day, as YYYY-MM-DD; it runs too.")
 @click.option(
     "--select",
     type=click.Choice(["missing", "failed", "stale", "all"]),
     multiple=True,
     default=["missing", "failed"],
     show_default=True,
-    help="Which partitions run; may be given several times.",
+    help="The statuses of the partitions to run; you may repeat this option.",
 )
-@click.option("--order", type=click.Choice(["newest", "oldest"]), default="oldest", show_default=True)
-@click.option("--max-concurrent", metavar="N", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--stop-on-failure", is_flag=True, help="Begin no other partition once one has failed.")
-@click.option("--dry-run", is_flag=True, help="Say what would run, why, and how long it would take.")
+@click.option(
+    "--order",
+    type=click.Choice(["newest", "oldest"]),
+    default="oldest",
+    show_default=True,
+    help="The day to begin with.",
+)
+@click.option(
+    "--max-concurrent",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="The number of partitions that run at the same time.",
+)
+@click.option("--stop-on-failure", is_flag=True, help="Start no more partitions after one has failed.")
+@click.option(
+    "--dry-run", is_flag=True, help="Only print the plan: the partitions, the reasons and the estimated time."
+)
 @reason_option
 @settings_option
-@click.option("--resume", metavar="ID", default="", help="Run what an earlier backfill has not done.")
+@click.option("--resume", metavar="ID", default="", help="Run the unfinished partitions of an earlier backfill.")
 @verbose_option
 @json_option
 def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
-    """Run the partitions of a range of dates that are missing, failed or stale."""
+    """Run the partitions of a range of dates.
+
+    By default these are the missing and the failed ones. Each partition publishes separately.
+    """
     if not dry_run:
         start_fork_server()
     from overnight.flows.backfill_plan import entries_of, nothing_to_do, planned
@@ -74,7 +93,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
     fork_server.preload(imports(job.inference))
     from overnight.cli.local_run import backfill_locally
 
-    with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
+    with contextlib.redirect_stdout(sys.stderr):  # Ray prints the reports of its nodes to stdout
         try:
             backfill_locally(job_path, job, start=first, end=last, **options)
         except OvernightError as error:
@@ -87,7 +106,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
 
 
 def show_steps(job: "Job", steps: "Sequence[Step]") -> None:
-    """Print what a backfill would do as a table on stdout, and how long that would take."""
+    """Print the plan of a backfill and its estimated time as a table on stdout."""
     from overnight.flows.backfill_plan import summary
 
     console = VisibleConsole(highlight=False)
@@ -101,7 +120,7 @@ def show_steps(job: "Job", steps: "Sequence[Step]") -> None:
 
 
 def show_outcomes(job: "Job", entries: "Sequence[PartitionStatus]") -> None:
-    """Print what became of a backfill's partitions as a table on stdout."""
+    """Print the status of each partition of a backfill as a table on stdout."""
     console = VisibleConsole(highlight=False)
     table = Table("partition", "status", Column("rows out", justify="right"), Column("s", justify="right"), "why")
     for entry in entries:

@@ -1,4 +1,4 @@
-"""`overnight clean`: old generations, receipts and staged work, shown or removed."""
+"""`overnight clean`: show or remove old generations, receipts and staged work."""
 
 from pathlib import Path
 from typing import Any
@@ -6,24 +6,34 @@ from typing import Any
 import click
 from rich.table import Column, Table
 
-from overnight.cli.command import exit_on_error, job_argument, json_option, print_result
+from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json_option, print_result
 from overnight.cli.console import VisibleConsole
 
 
-@click.command()
+@click.command(epilog=EXIT_STATUS)
 @job_argument
-@click.option("--keep-receipts", metavar="N", type=click.IntRange(min=1), default=30, show_default=True)
+@click.option(
+    "--keep-receipts",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=30,
+    show_default=True,
+    help="The number of newest receipts to keep for each partition.",
+)
 @click.option(
     "--older-than",
     metavar="DAYS",
     type=click.IntRange(min=0),
     default=None,
-    help="Also staged work that a run could resume, if nothing was tried for so long.",
+    help="Also include resumable staged work whose last attempt is at least DAYS days old.",
 )
-@click.option("--yes", is_flag=True, help="Remove it. Without, only show what would be removed.")
+@click.option("--yes", is_flag=True, help="Remove the files. Without --yes, the command only lists them.")
 @json_option
 def clean(job_path: Path, keep_receipts: int, older_than: int | None, yes: bool, as_json: bool) -> None:
-    """Remove old generations and receipts, orphaned staging and samples; never what a run or a reader needs."""
+    """List or remove files that no run and no reader needs.
+
+    These are old generations and receipts, orphaned staged work, and samples of --limit-rows.
+    """
     from overnight.flows.job.loading import load_job
 
     with exit_on_error():
@@ -35,7 +45,7 @@ def clean(job_path: Path, keep_receipts: int, older_than: int | None, yes: bool,
 
 
 def show_cleaning(report: dict[str, Any]) -> None:
-    """Print what `overnight clean` removed or would remove as a table on stdout."""
+    """Print the files that `overnight clean` removed, or would remove, as a table on stdout."""
     console = VisibleConsole(highlight=False)
     rows = report["removable" if report["dry_run"] else "removed"]
     table = Table("partition", "what", "why", Column("files", justify="right"), Column("bytes", justify="right"))
@@ -44,6 +54,6 @@ def show_cleaning(report: dict[str, Any]) -> None:
     if rows:
         console.print(table)
     for skipped in report["skipped"]:
-        console.print(f"left alone: {skipped['partition']}: {skipped['why']}", markup=False)
-    done = "would be removed; --yes removes it" if report["dry_run"] else "removed"
+        console.print(f"skipped: {skipped['partition']}: {skipped['why']}", markup=False)
+    done = "would be removed; add --yes to remove them" if report["dry_run"] else "removed"
     console.print(f"{report['job']}: {report['files']:,} files, {report['bytes']:,} bytes {done}", markup=False)

@@ -1,4 +1,4 @@
-"""What the commands share: options, the end on an error, the fork server, and how a result is printed."""
+"""The parts that the commands share: options, exit status, the fork server, and how a result is printed."""
 
 import contextlib
 import json
@@ -11,20 +11,30 @@ import click
 
 from overnight.tasks.workers import fork_server
 
+EXIT_STATUS = "Exit status: 0 success, 1 failure, 2 bad usage or a bad job file."
+
 job_argument = click.argument("job_path", metavar="JOB.yaml", type=click.Path(path_type=Path))
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, all else on stderr.")
-verbose_option = click.option(
-    "-v", "--verbose", is_flag=True, help="Show the run's log too: what models and steps print, and whole tracebacks."
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document on stdout; all other output goes to stderr."
 )
-reason_option = click.option("--reason", metavar="T", default="", help="Why, for the receipt.")
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Show the run's log: the output of models and steps, and full tracebacks."
+)
+reason_option = click.option(
+    "--reason", metavar="T", default="", help="The reason for this run, recorded in the receipt."
+)
 settings_option = click.option(
-    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Override a setting of the job file."
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Override a setting of the job file, such as inference.0.batch_size=8; you may repeat this option.",
 )
 
 
 @contextlib.contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Print an error of ours and end the command: exit 2 for bad usage or a bad job file, 1 for all others."""
+    """Print an `OvernightError` and exit: with 2 for bad usage or a bad job file, otherwise with 1."""
     from overnight.tasks.errors import JobError, OvernightError
 
     try:
@@ -35,10 +45,10 @@ def exit_on_error() -> Iterator[None]:
 
 
 def start_fork_server() -> None:
-    """Start the process that imports what workers need, while this one imports; it ends with the command."""
+    """Start the process that imports the workers' libraries in parallel; it ends with the command."""
     click.get_current_context().with_resource(fork_server.for_local_ray())
 
 
 def print_result(found: Any, as_json: bool, in_words: Callable[[], None]) -> None:
-    """Print a result as one JSON document, or call `in_words`, which prints it for a person."""
+    """Print a result as one JSON document, or call `in_words`, which prints it as text."""
     click.echo(json.dumps(found, indent=2, default=str)) if as_json else in_words()

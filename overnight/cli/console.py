@@ -1,4 +1,4 @@
-"""A terminal's console on which names, reasons and rows cannot act: control characters in them are shown."""
+"""A console that prints control characters of names, reasons and rows visibly, so that they cannot act."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from overnight.tasks.config.masking import printable
 
 
 class VisibleConsole(Console):
-    """Rich's console. What it is given to print holds no escape sequence; styles are Rich's own."""
+    """Rich's console, but escape sequences in printed text become visible. Rich's own styles stay."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

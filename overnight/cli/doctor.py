@@ -1,4 +1,4 @@
-"""`overnight doctor`: what a run needs, examined, with advice for what is wrong."""
+"""`overnight doctor`: check everything that a run needs, and print advice for each problem."""
 
 import os
 import sys
@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING
 import click
 from rich.markup import escape
 
-from overnight.cli.command import exit_on_error, json_option, print_result
+from overnight.cli.command import EXIT_STATUS, exit_on_error, json_option, print_result
 from overnight.cli.console import VisibleConsole
 
 if TYPE_CHECKING:
     from overnight.flows.doctor.examine import Finding
 
 
-@click.command()
+@click.command(epilog=f"{EXIT_STATUS} A finding at the level wrong is a failure.")
 @click.argument("job_path", metavar="[JOB.yaml]", type=click.Path(path_type=Path), required=False)
 @json_option
 def doctor(job_path: Path | None, as_json: bool) -> None:
-    """Look at all that a run needs, and say what to do: server, worker, queues, Ray, GPU, versions, storage."""
+    """Check what a run needs, and print advice.
+
+    Doctor checks the Prefect server, the worker, the queues, Ray, the GPU, versions and the storage of the job.
+    """
     from overnight.flows.job.loading import load_job
 
-    os.environ.setdefault("OVERNIGHT_STORAGE_RETRY_SECONDS", "5")  # seconds: a person waits
+    os.environ.setdefault("OVERNIGHT_STORAGE_RETRY_SECONDS", "5")  # seconds, because the user waits
     with exit_on_error():
         job = load_job(job_path) if job_path else None
     from overnight.flows.doctor.examine import examine, failed
@@ -31,11 +34,11 @@ def doctor(job_path: Path | None, as_json: bool) -> None:
     findings = examine(job, job_path)
     print_result([finding.as_json() for finding in findings], as_json, lambda: show_findings(findings))
     sys.stdout.flush()
-    os._exit(1 if failed(findings) else 0)  # a look that still waits for an answer keeps nobody waiting
+    os._exit(1 if failed(findings) else 0)  # without waiting for the threads of checks that timed out
 
 
 def show_findings(findings: "Sequence[Finding]") -> None:
-    """Print one line per finding on stdout, and below it what to do."""
+    """Print one line per finding on stdout, and its advice below it."""
     from overnight.flows.doctor.examine import counts
 
     console = VisibleConsole(highlight=False, soft_wrap=True)

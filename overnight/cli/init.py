@@ -1,6 +1,6 @@
-"""`overnight init`: asks at a terminal for what is not given; `init_templates.py` writes the files.
+"""`overnight init`: prompt on a terminal for every answer that is no option; `init_templates.py` writes the files.
 
-Elsewhere what has no default must be an option.
+Without a terminal, every answer that has no default must be an option.
 """
 
 import sys
@@ -10,23 +10,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from overnight.cli.command import exit_on_error
+from overnight.cli.command import EXIT_STATUS, exit_on_error
 from overnight.tasks.errors import JobError
 
 if TYPE_CHECKING:
     from overnight.cli.init_templates import Answers
 
 
-@click.command()
+@click.command(epilog=EXIT_STATUS)
 @click.argument("folder", metavar="[DIR]", type=click.Path(path_type=Path, file_okay=False), default=Path())
-@click.option("--path", metavar="P", help="Where the inputs are: a folder or a URI; {partition} stands for the day.")
-@click.option("--source", metavar="KIND", help="What they are; default: what the first file there is.")
-@click.option("--work", metavar="KIND", help="What is done with each row: the kind of a model, python, or none.")
-@click.option("--model", metavar="M", help="A hub name or a folder; default: a usual one for the work.")
-@click.option("--text-column", metavar="C", help="The column with the text, where the work is on texts.")
-@click.option("--name", metavar="N", help="The job's name; default: the folder's.")
+@click.option("--path", metavar="P", help="The inputs: a folder or a URI, with {partition} for the day.")
+@click.option("--source", metavar="KIND", help="The kind of the inputs; default: the kind of the first file.")
+@click.option("--work", metavar="KIND", help="The work on each row: the kind of a model, python, or none.")
+@click.option("--model", metavar="M", help="A name on the Hugging Face Hub or a folder; default: a common model.")
+@click.option("--text-column", metavar="C", help="The column with the text, if the work reads texts.")
+@click.option("--name", metavar="N", help="The job's name; default: the name of the folder.")
 def init(folder: Path, **given: str | None) -> None:
-    """Begin a job: writes a job file, and a model to fill in where you bring your own. Asks for what is not given."""
+    """Write a job file, and a model to fill in if you bring your own.
+
+    On a terminal, init prompts for every answer that you do not give as an option. It overwrites no file.
+    """
     from overnight.cli import init_templates
 
     with exit_on_error():
@@ -38,7 +41,7 @@ def init(folder: Path, **given: str | None) -> None:
 
 
 def prompt_for_answers(folder: Path, given: Mapping[str, str | None]) -> "Answers":
-    """Return all answers: the options that were given, otherwise what a person types. Raise `JobError`."""
+    """Return all answers: from options, otherwise from prompts. Raise `JobError` for an answer that is not valid."""
     from overnight.cli.init_templates import (
         Answers,
         default_name,
@@ -49,14 +52,16 @@ def prompt_for_answers(folder: Path, given: Mapping[str, str | None]) -> "Answer
         task_choices,
     )
 
-    path = given["path"] or _asked("path", "Where are the inputs? A folder or a URI; {partition} stands for the day")
+    path = given["path"] or _asked(
+        "path", "Where are the inputs? A folder or a URI; {partition} is replaced by the day"
+    )
     kinds = list(source_kinds())
-    source = given["source"] or find_source(path) or _asked("source", "What are they?", kinds)
+    source = given["source"] or find_source(path) or _asked("source", "Of which kind are the inputs?", kinds)
     _one_of("source", source, kinds)
     works = task_choices(source)
     if not given["work"] and sys.stdin.isatty():
         click.echo("\n".join(f"  {work:<22}{words}" for work, words in works.items()))
-    work = given["work"] or _asked("work", "What is to be done with each row?", list(works))
+    work = given["work"] or _asked("work", "Which work does each row need?", list(works))
     _one_of("work", work, list(works))
     column = given["text_column"] or ""
     if not column and needs_column_name(source, work):
@@ -71,7 +76,7 @@ def _asked(option: str, question: str, choices: list[str] | None = None, default
         if default is not None:
             return default
         among = f", one of {', '.join(choices)}" if choices else ""
-        raise JobError(f"expected --{option}{among}: there is no terminal here to ask at. {question}")
+        raise JobError(f"expected --{option}{among}, found no such option and no terminal for a prompt. {question}")
     kind = click.Choice(choices) if choices else str
     return str(click.prompt(question, type=kind, default=default, err=True))
 

@@ -1,6 +1,7 @@
-"""`overnight init`: a job file, and where asked a predictor of one's own, from a few answers. Nothing is overwritten.
+"""`overnight init`: write a job file, and a skeleton of your own predictor, from a few answers. No file is overwritten.
 
-Knows which answers there are and what the files then say; `init.py` asks. The job file is valid, or nothing is written.
+This file knows the possible answers and the files that follow from them; `init.py` prompts. The job file is valid, or
+no file is written.
 """
 
 import os
@@ -18,14 +19,14 @@ from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.storage.location import Location
 
 MODULE = "my_models"
-MAX_FILES_INSPECTED = 1000  # files, of which one says what the inputs are
+MAX_FILES_INSPECTED = 1000  # the first known ending among these files decides the kind of the source
 
-# What may be done with rows besides the tasks of models.
+# The work on rows besides the tasks of models.
 OWN_MODEL, NO_MODEL = (
-    "a model of your own, with a skeleton to begin from",
-    "no model: rows are read, prepared and written",
+    "a model of your own: init writes a skeleton",
+    "no model: rows are read, preprocessed and written",
 )
-# The columns that a file's own column becomes, the usual one first, and the steps that make them.
+# For each source, the columns that a model can read, the usual one first, with the steps that make them.
 STEPS: dict[str, dict[str, list[str]]] = {
     "image": {"image": []},
     "video": {
@@ -37,7 +38,7 @@ STEPS: dict[str, dict[str, list[str]]] = {
     "text": {"text": []},
 }
 RESIZE = "{kind: resize_image, size: 224}"
-# What a skeleton calls the column it reads, what that is, and an example of what may be made of it.
+# For each column: its variable in the skeleton, its description, and an example of a result and its expression.
 EXAMPLES = {
     "image": ("images", "arrays of uint8, N x height x width x 3", "brightness", "images.mean(axis=(1, 2, 3))"),
     "audio": ("sounds", "N arrays of float32, 1 x samples", "loudness", "np.array([abs(one).max() for one in sounds])"),
@@ -47,7 +48,7 @@ EXAMPLE = ("values", "an array of N values", "length", "np.array([len(str(value)
 
 @dataclass(frozen=True)
 class Answers:
-    """What a person wants. `path` as in a job file; `model` where the work has one, `text_column` for tables."""
+    """The answers to init's prompts. `path` is as in a job file; `text_column` is for tables."""
 
     folder: Path
     name: str
@@ -59,7 +60,7 @@ class Answers:
 
 
 def source_kinds() -> dict[str, tuple[str, ...]]:
-    """Return the sources of files that need a path alone, and the endings of their files."""
+    """Return the file sources whose only required setting is the path, with the endings of their files."""
     return {kind: leaf.extensions for kind, leaf in _sources().items()}
 
 
@@ -73,13 +74,13 @@ def _sources() -> dict[str, Any]:
 
 
 def offered_models() -> dict[str, Offer]:
-    """Return the kinds of models that say what they are offered for."""
+    """Return the kinds of models that have an `offer`."""
     leaves = get_args(get_args(AnyPredictor)[0])
     return {leaf.model_fields["kind"].default: leaf.offer for leaf in leaves if getattr(leaf, "offer", None)}
 
 
 def find_source(path: str) -> str | None:
-    """The kind of source that reads the first known file below `path`, None where there is none to be seen."""
+    """Return the kind of source that reads the first known file below `path`, or None without such a file."""
     place = re.split(r"[^/]*\{partition\}", path)[0] or "."
     try:
         for count, file in enumerate(Location(place).files()):
@@ -88,30 +89,30 @@ def find_source(path: str) -> str | None:
                     return kind
             if count == MAX_FILES_INSPECTED:
                 break
-    except Exception:  # whatever it is, a person can say it
+    except Exception:  # of any kind: the user can answer instead
         return None
     return None
 
 
 def default_name(folder: Path) -> str:
-    """The folder's name as a job may be called."""
+    """Return the folder's name with only the characters of a job's name."""
     return re.sub(r"[^a-z0-9_-]+", "-", folder.resolve().name.lower()).strip("-_") or "job"
 
 
 def task_choices(source: str) -> dict[str, str]:
-    """Return the work that rows of a source can be given, with its explanation."""
+    """Return the kinds of work on a source's rows, each with its explanation."""
     columns = ["text"] if _sources()[source].holds_texts else [*_file_columns(source)]
     models = {kind: offer.words for kind, offer in offered_models().items() if offer.column in columns}
     return {**models, "python": OWN_MODEL, "none": NO_MODEL}
 
 
 def needs_column_name(source: str, work: str) -> bool:
-    """Return True if a person must name the column that the model reads."""
+    """Return True if the user must name the column that the model reads."""
     return _sources()[source].holds_texts and _column_of(work) == "text"
 
 
 def column_read(answers: Answers) -> str:
-    """Return the column that the work is on: its own of files, otherwise the one that was named."""
+    """Return the column that the work reads: a fixed one for files, otherwise the one that the user named."""
     columns = _file_columns(answers.source)
     if not columns:
         return answers.text_column or "row_id"
@@ -124,27 +125,27 @@ def _column_of(work: str) -> str | None:
 
 
 def _file_columns(source: str) -> dict[str, list[str]]:
-    """Return the columns that can be had of a file, each with its steps; none of a table."""
+    """Return the columns that a file can become, each with its steps. Return no columns for a table."""
     return STEPS.get(getattr(_sources()[source], "column", ""), {})
 
 
 def create(answers: Answers) -> list[Path]:
-    """Writes the files and returns them. Raises `JobError` where one is there or the job would not be valid."""
+    """Write the files and return them. Raise `JobError` if one exists or the job is not valid."""
     job_path = answers.folder / f"{answers.name}.yaml"
     files = {job_path: _job_file(answers)}
     if answers.work == "python":
         files[answers.folder / f"{MODULE}.py"] = skeleton(answers)
     for path in files:
         if path.exists():
-            raise JobError(f"{path}: is there already, and init overwrites nothing. Choose another --name or folder.")
+            raise JobError(f"{path}: exists already, and init overwrites no file. Choose another --name or folder.")
     if answers.work not in task_choices(answers.source):
         raise JobError(
             f"--work {answers.work}: expected one of {', '.join(task_choices(answers.source))} for {answers.source}."
         )
     if _file_columns(answers.source) and answers.text_column not in ("", column_read(answers)):
         raise JobError(
-            f"--text-column {answers.text_column}: of {answers.source} the work is on the column "
-            f"{column_read(answers)}. Leave it out."
+            f"--text-column {answers.text_column}: for {answers.source} the work reads the column "
+            f"{column_read(answers)}. Leave this option out."
         )
     answers.folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
@@ -163,7 +164,7 @@ def create(answers: Answers) -> list[Path]:
 
 def _job_file(answers: Answers) -> str:
     path, sink = answers.path, (answers.folder / "predictions" / answers.name).absolute()
-    if is_relative(path):  # a deployment takes full paths alone
+    if is_relative(path):  # a deployment refuses relative paths
         path = os.path.abspath(path) + ("/" if path.endswith("/") else "")
     label = {"label_from": "parent"} if answers.source == "images" else {}
     lines = [
@@ -180,7 +181,7 @@ def _job_file(answers: Answers) -> str:
         f"sink: {yaml_line({'kind': 'parquet', 'path': os.path.normpath(sink)})}",
     ]
     if "{partition}" in path:
-        lines.append('schedule: {cron: "0 2 * * *", timezone: UTC, offset_days: -1} # every night the day before')
+        lines.append('schedule: {cron: "0 2 * * *", timezone: UTC, offset_days: -1} # each night runs the day before')
     return "\n".join(lines) + "\n"
 
 
@@ -199,28 +200,28 @@ def _model(answers: Answers) -> dict[str, Any]:
 
 
 def skeleton(answers: Answers) -> str:
-    """A predictor that runs on the rows as it is, to be replaced line by line."""
+    """Return a predictor's source text that runs as it is; the user replaces it line by line."""
     column = column_read(answers)
     variable, about, result, value = EXAMPLES.get(column, EXAMPLE) if _file_columns(answers.source) else EXAMPLE
-    return f'''"""A model of your own: loaded once a worker, called once a batch. What stands here only shows how."""
+    return f'''"""A model of your own. Each worker loads it once and calls it for each batch. Replace the example."""
 
 import numpy as np
 
 
 class Model:
     def __init__(self, column: str = "{column}") -> None:
-        """Once a worker, with the job file's `kwargs`: load weights here."""
+        """Load the weights here. Each worker calls this once, with the `kwargs` of the job file."""
         self.column = column
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Once a batch: every column as an array of N rows in, columns of N values out, which are added to the rows."""
+        """Return new columns for a batch: arrays of N values, from the arrays of N rows in `batch`."""
         {variable} = batch[self.column]  # {about}
         return {{"{result}": {value}}}
 '''
 
 
 def next_commands(answers: Answers, files: Sequence[Path]) -> list[str]:
-    """What a person may type now."""
+    """Return the commands that the user can type next."""
     here = answers.folder.resolve() == Path.cwd()
     job = files[0].name
     return [*([] if here else [f"cd {answers.folder}"]), f"overnight run {job} --limit-rows 20", f"overnight run {job}"]

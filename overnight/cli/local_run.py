@@ -1,4 +1,4 @@
-"""A run or a backfill in this process: a local Prefect server, Ray inside, progress in the terminal."""
+"""Run a flow in this process, with a local Prefect server, Ray, and progress in the terminal."""
 
 import os
 from collections.abc import Sequence
@@ -34,14 +34,14 @@ def run_locally(
     settings: Sequence[str],
     verbose: bool = False,
 ) -> dict[str, Any]:
-    """The receipt of one partition, run now. Raises `OvernightError`, also where the run is cancelled."""
+    """Run one partition now, and return its receipt. Raise `OvernightError`, also if the run is cancelled."""
     try:
         described = describe_run(job, partition, reason, limit_rows)
         if not force and (published := fresh_receipt(job, described)):
             if is_publisher_dead(described, published):
                 with prefect_server():
                     bury_publisher(described)
-            return published  # at once, without a server or Ray
+            return published  # without a server or Ray
     except KeyboardInterrupt:
         raise RunCancelled() from None
     except Exception as error:
@@ -57,13 +57,13 @@ def run_locally(
 def backfill_locally(job_path: Path, job: Job, verbose: bool = False, **options: Any) -> None:
     """Run a backfill now; `options` are its flow's parameters.
 
-    Raises `BackfillFailed` where partitions failed, and `OvernightError` where it could not begin or was cancelled.
+    Raise `BackfillFailed` if partitions failed, and `OvernightError` if it could not begin or was cancelled.
     """
     _run(backfill, {**options, "job": str(job_path)}, job, [], verbose)
 
 
 def search_locally(job_path: Path, **question: Any) -> dict[str, Any]:
-    """What a search finds, now; `question`: its flow's parameters. Raises `OvernightError`. It needs no Ray."""
+    """Search without Ray, and return the result. `question` holds the flow's parameters. Raise `OvernightError`."""
     try:
         with prefect_server() as url:
             click.echo(f"Prefect UI: {ui_address(url)}", err=True)
@@ -77,13 +77,13 @@ def search_locally(job_path: Path, **question: Any) -> dict[str, Any]:
 def _run(
     flow: Flow[..., Any], parameters: dict[str, Any], job: Job, labels: Sequence[str], verbose: bool = False
 ) -> Any:
-    """Run the flow in this process, and return what it returns."""
+    """Run the flow in this process, and return its result."""
     try:
         labels = [f"job:{job.name}", *labels]
         with prefect_server() as url:
             click.echo(f"Prefect UI: {ui_address(url)}", err=True)
             with get_client(sync_client=True) as client:
-                # Made here, not by calling the flow: so that its id is known before anybody can cancel it.
+                # Calling the flow would make the run too; made here, its id is known before a user can cancel it.
                 flow_run = client.create_flow_run(flow, parameters=parameters, state=Pending(), tags=labels)
             if flow is backfill:
                 click.echo(f"backfill {parameters['resume'] or backfill_id(flow_run.id)}", err=True)
@@ -94,6 +94,6 @@ def _run(
             with interruptible(flow_run.id), progress(job.name, flow_run.id, stages, verbose):
                 return run_flow(flow, flow_run=flow_run)
     except KeyboardInterrupt:
-        raise RunCancelled() from None  # before the run was there
+        raise RunCancelled() from None  # before the flow run existed
     except Exception as error:
         raise explain(error, "plan") from None

@@ -1,4 +1,4 @@
-"""The command line, a file a command. Exit 0: what was asked is published; 1: it failed; 2: bad usage or job file.
+"""The command line, one file per command. Exit status: 0 success, 1 failure, 2 bad usage or a bad job file.
 
 The files of the commands import flows and Prefect when a command runs, so that `overnight --help` is quick.
 """
@@ -10,6 +10,7 @@ import click
 
 from overnight.cli.backfill import backfill
 from overnight.cli.clean import clean
+from overnight.cli.command import EXIT_STATUS
 from overnight.cli.deploy import deploy, serve
 from overnight.cli.doctor import doctor
 from overnight.cli.init import init
@@ -18,14 +19,33 @@ from overnight.cli.search import search
 from overnight.cli.status import status
 from overnight.cli.validate import validate
 
-# Before Prefect is imported: the terminal shows what a person asked for, the log is in the Prefect UI.
+# Before Prefect is imported: the terminal shows the command's output, and the Prefect UI has the log.
 for handler in ("CONSOLE", "CONSOLE_FLOW_RUNS", "CONSOLE_TASK_RUNS"):
     os.environ.setdefault(f"PREFECT_LOGGING_HANDLERS_{handler}_LEVEL", "CRITICAL")
 
 OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's own is 700
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+FIRST = (init, run, status, backfill, deploy)  # in the order in which a new user needs them
+OTHERS = (validate, search, serve, doctor, clean)
+
+
+class Commands(click.Group):
+    """A group whose help lists the commands that a new user needs first, in their order."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write both lists of commands, each with its short help."""
+        for title, commands in (("First commands, in this order", FIRST), ("Other commands", OTHERS)):
+            with formatter.section(title):
+                limit = formatter.width - 6 - max(len(str(command.name)) for command in commands)
+                formatter.write_dl([(str(command.name), command.get_short_help_str(limit)) for command in commands])
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=f"{EXIT_STATUS} `overnight COMMAND --help` lists the options of a command.",
+)
 @click.version_option(package_name="overnight")
 def main() -> None:
     """Offline batch inference that people trust to run while they sleep."""
@@ -34,5 +54,5 @@ def main() -> None:
     click.get_current_context().call_on_close(gc.freeze)
 
 
-for command in (run, backfill, search, status, validate, init, serve, deploy, doctor, clean):
+for command in FIRST + OTHERS:
     main.add_command(command)

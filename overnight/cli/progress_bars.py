@@ -1,4 +1,4 @@
-"""How far a run is, as bars on a terminal and as lines elsewhere, with the warnings of its log."""
+"""Progress of a run: bars on a terminal, lines otherwise, and the warnings of its log."""
 
 import contextlib
 import logging
@@ -20,12 +20,12 @@ from overnight.tasks.errors import STREAM_STAGES
 from overnight.tasks.state.run import now
 
 SECONDS_BETWEEN = 1.0
-SECONDS_BETWEEN_LOOKS = 2.0  # without a terminal: each look costs the server and this process some 10 ms
+SECONDS_BETWEEN_LOOKS = 2.0  # without a terminal: each look costs the server and this process about 10 ms
 SECONDS_BETWEEN_LINES = 10.0
-# What each task does, for the person who waits.
+# The work of each task, printed when the task begins.
 TASKS = {
     "ingest": "listing the source",
-    "shuffle": "ordering what was listed",
+    "shuffle": "ordering the listed files",
     "preprocess": "trying the steps on a few rows",
     "infer": "loading the models and running them",
     "write": "checking the rows and publishing them",
@@ -38,10 +38,10 @@ Show = Callable[[str, float, str], None]  # of a stage, its percent and its text
 def progress(
     job_name: str, flow_run_id: UUID, stages: Sequence[str] = STREAM_STAGES, verbose: bool = False
 ) -> Iterator[None]:
-    """Show on stderr how far a flow run is: a line when a task begins, and the progress artifacts.
+    """Show the progress of a flow run on stderr: a line when a task begins, and the progress artifacts.
 
-    The artifacts are bars on a terminal. Elsewhere they are a line every ten seconds, and no line repeats the last one
-    without its seconds. Warnings of the run are shown. verbose: so is the rest of its log, with what user code prints.
+    On a terminal the artifacts are bars. Otherwise they are a line every ten seconds with the seconds since the start.
+    Warnings of the run are shown. verbose: the rest of its log is shown too, with the output of user code.
     """
     console = VisibleConsole(stderr=True, soft_wrap=True, highlight=False)
     with (
@@ -54,12 +54,12 @@ def progress(
 
 @contextlib.contextmanager
 def _log_shown(console: Console, verbose: bool) -> Iterator[None]:
-    """Show what flow runs of this process log, above the bars: warnings, or all of it."""
+    """Show the log of this process's flow runs above the bars: the warnings, or all records."""
     began = time.monotonic()
 
     class Shown(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if verbose or record.levelno == logging.WARNING:  # an error ends the run, and is shown then
+            if verbose or record.levelno == logging.WARNING:  # an error ends the run, and the command prints it
                 style = "yellow" if record.levelno == logging.WARNING else None
                 line = f"{time.monotonic() - began:4.0f} s  {self.format(record)}"
                 console.print(line, markup=False, style=style)
@@ -74,7 +74,7 @@ def _log_shown(console: Console, verbose: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _bars(console: Console, stages: Sequence[str]) -> Iterator[Show | None]:
-    """Return what draws a stage's bar. It is None where there is no terminal."""
+    """Yield a function that draws a stage's bar, or None without a terminal."""
     if not console.is_terminal:
         yield None
         return
@@ -102,7 +102,7 @@ def _follow(
     keys = {artifact_key(job_name, f"progress-{stage}"): stage for stage in stages}
     with get_client(sync_client=True) as client:
         while not stop.wait(SECONDS_BETWEEN if show else SECONDS_BETWEEN_LOOKS):
-            with contextlib.suppress(Exception):  # what is shown must never cost the run
+            with contextlib.suppress(Exception):  # a failed display must not fail the run
                 found = _progress(client, keys, since)
                 if show:
                     for stage, (percent, text) in found.items():
@@ -120,7 +120,7 @@ def _follow(
 
 
 def _progress(client: SyncPrefectClient, keys: Mapping[str, str], since: str) -> dict[str, tuple[float, str]]:
-    """Return the percent and the text of each stage that the run has an artifact of."""
+    """Return the percent and the text of each stage with a progress artifact of this run."""
     asked = ArtifactCollectionFilter(key=ArtifactCollectionFilterKey(any_=list(keys)))
     found = {one.key: one for one in client.read_latest_artifacts(artifact_filter=asked, limit=len(keys))}
     begun = datetime.fromisoformat(since)

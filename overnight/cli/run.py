@@ -1,4 +1,4 @@
-"""`overnight run`: one partition of a job, run on this machine or on a Ray cluster."""
+"""`overnight run`: run one partition of a job on this machine or on a Ray cluster."""
 
 import contextlib
 import json
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from overnight.cli.command import (
+    EXIT_STATUS,
     exit_on_error,
     job_argument,
     json_option,
@@ -27,17 +28,19 @@ if TYPE_CHECKING:
     from overnight.flows.job.model import Job
 
 
-@click.command()
+@click.command(epilog=EXIT_STATUS)
 @job_argument
-@click.option("--partition", metavar="D", help="YYYY-MM-DD; default: yesterday in the job's time zone.")
-@click.option("--force", is_flag=True, help="Run again although the partition is published.")
+@click.option(
+    "--partition", metavar="D", help="The day to run, as YYYY-MM-DD; default: yesterday in the job's time zone."
+)
+@click.option("--force", is_flag=True, help="Run the partition again even if it is published and not stale.")
 @reason_option
 @click.option(
     "--limit-rows",
     metavar="N",
     type=click.IntRange(min=1),
     default=None,
-    help="A sample, published to a scratch place.",
+    help="Run only the first N rows, and publish them to a scratch folder as a sample.",
 )
 @settings_option
 @verbose_option
@@ -52,7 +55,10 @@ def run(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Run one partition of a job and publish it."""
+    """Run one partition of a job, and publish it.
+
+    A partition that is published and not stale does not run again: run prints its receipt.
+    """
     start_fork_server()
     from overnight.flows.job.loading import load_job
     from overnight.flows.schedule.partitions import resolve_partition
@@ -67,7 +73,7 @@ def run(
     from overnight.flows.runs.attempt import describe_failure
 
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
+        with contextlib.redirect_stdout(sys.stderr):  # Ray prints the reports of its nodes to stdout
             receipt = run_locally(job_path, job, day, force, masked(reason), limit_rows or 0, settings, verbose)
     except OvernightError as error:
         failure = describe_failure(job.name, day, error)

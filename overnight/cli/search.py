@@ -1,4 +1,4 @@
-"""`overnight search`: published rows like an image or a text, as a table."""
+"""`overnight search`: print the published rows that are most similar to an image or a text."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,22 +11,33 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from overnight.cli.command import exit_on_error, job_argument, json_option, print_result
+from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json_option, print_result
 from overnight.cli.console import VisibleConsole
 
 
-@click.command()
+@click.command(epilog=EXIT_STATUS)
 @job_argument
-@click.option("--image", metavar="F", help="An image file to search with: a path or a URI.")
-@click.option("--text", metavar="T", help="A text to search with.")
-@click.option("-n", "count", metavar="N", type=click.IntRange(min=1), default=5, show_default=True)
-@click.option("--model", metavar="NAME", help="Which embedding model, where the job has several.")
-@click.option("--partition", metavar="D", help="One partition; default: all that are published.")
-@click.option("--sheet", metavar="FILE.png", help="Write a picture of the query and the matches there.")
-@click.option("--exact", is_flag=True, help="Compare with every row, although the table has an index.")
+@click.option("--image", metavar="F", help="The image to search with: a path or a URI.")
+@click.option("--text", metavar="T", help="The text to search with.")
+@click.option(
+    "-n",
+    "count",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="The number of rows to print.",
+)
+@click.option("--model", metavar="NAME", help="The name of the embedding model, if the job has several.")
+@click.option("--partition", metavar="D", help="Search one partition; default: all published partitions.")
+@click.option("--sheet", metavar="FILE.png", help="Write a picture of the query and the matches to this file.")
+@click.option("--exact", is_flag=True, help="Compare with every row instead of using the table's index.")
 @json_option
 def search(job_path: Path, as_json: bool, **question: Any) -> None:
-    """Find published rows whose embedding is most like that of an image or a text."""
+    """Find published rows that are most similar to an image or a text.
+
+    Search compares embeddings by cosine similarity. The job needs an embedding model and published partitions.
+    """
     from overnight.flows.job.loading import load_job
 
     with exit_on_error():
@@ -40,7 +51,7 @@ def search(job_path: Path, as_json: bool, **question: Any) -> None:
 
 
 def show_matches(found: dict[str, Any]) -> None:
-    """Print what a search found as a table on stdout: scores, names, and the other columns of each row."""
+    """Print the matches of a search as a table on stdout: scores, row ids, and the other columns of each row."""
     console = VisibleConsole(highlight=False, soft_wrap=False)
     known = list(dict.fromkeys(name for match in found["matches"] for name in match))
     hidden = {"score", "row_id"} | ({"partition"} if found["partitions"] == ["all"] else set())
@@ -61,7 +72,7 @@ def show_matches(found: dict[str, Any]) -> None:
         console.print(f"{found['job']}: compared with {rows} in {time}; {without}", markup=False, soft_wrap=True)
     else:
         console.print(
-            f"{found['job']}: asked the index of {rows}, {time}; --exact compares with all",
+            f"{found['job']}: searched the index of {rows} in {time}; --exact compares with all rows",
             markup=False,
             soft_wrap=True,
         )
@@ -70,7 +81,7 @@ def show_matches(found: dict[str, Any]) -> None:
 
 
 def _show_apart(console: Console, matches: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
-    """Print each match in lines of its own, because a table would fold texts into columns of some characters."""
+    """Print each match on lines of its own, because a table would fold texts into columns of a few characters."""
     for match in matches:
         console.print(f"{match['score']:.4f}  {match['row_id']}", markup=False, soft_wrap=True)
         for name in names:

@@ -1,21 +1,34 @@
-"""`overnight status`: every partition of a job; `status_view.py` draws them."""
+"""`overnight status`: show every partition of a job; `status_view.py` draws them."""
 
 from datetime import datetime
 from pathlib import Path
 
 import click
 
-from overnight.cli.command import exit_on_error, job_argument, json_option, print_result
+from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json_option, print_result
 
 
-@click.command()
+@click.command(epilog=f"{EXIT_STATUS} Failed partitions are no failure of status.")
 @job_argument
-@click.option("--start", metavar="D", type=click.DateTime(["%Y-%m-%d"]), help="Default: the first that was ever run.")
-@click.option("--end", metavar="D", type=click.DateTime(["%Y-%m-%d"]), help="Default: the last that is due.")
-@click.option("--inputs", is_flag=True, help="Also look whether the inputs changed, which lists them all.")
+@click.option(
+    "--start",
+    metavar="D",
+    type=click.DateTime(["%Y-%m-%d"]),
+    help="The first day, as YYYY-MM-DD; default: the first partition that ever ran.",
+)
+@click.option(
+    "--end",
+    metavar="D",
+    type=click.DateTime(["%Y-%m-%d"]),
+    help="The last day, as YYYY-MM-DD; default: the last partition that is due.",
+)
+@click.option("--inputs", is_flag=True, help="Also check if the inputs changed; this lists all of them.")
 @json_option
 def status(job_path: Path, start: datetime | None, end: datetime | None, inputs: bool, as_json: bool) -> None:
-    """Show every partition: published, missing, failed, stale or running."""
+    """Show the status of every partition of a job.
+
+    A partition is published, missing, failed, stale or running.
+    """
     from overnight.cli.status_view import input_progress, show_status
     from overnight.flows.job.loading import load_job
     from overnight.flows.ledger.partition_status import read_ledger

@@ -1,6 +1,6 @@
-"""What `overnight status` prints: the calendar, a legend with counts, then the partitions that a person should know of.
+"""Print the output of `overnight status`: a calendar, a legend with counts, then the partitions that need attention.
 
-Every status has a character and a colour of its own, so that it reads without colour too. Times are UTC.
+Every status has a character and a colour of its own, so that the calendar is readable without colour. Times are UTC.
 """
 
 import time
@@ -24,13 +24,13 @@ MARKS: dict[Status, tuple[str, str]] = {
     "stale": ("S", "yellow"),
     "running": ("R", "bold cyan"),
 }
-PLAIN = str.maketrans({"■": "#", "·": "."})  # where the terminal has no more than ASCII
-WIDE = 100  # columns, from which the months are summed up beside the calendar
+PLAIN = str.maketrans({"■": "#", "·": "."})  # for a terminal with ASCII only
+WIDE = 100  # columns: a terminal of this width shows the counts of each month beside the calendar
 SECONDS_BETWEEN = 5.0
 
 
 def show_status(job_name: str, entries: Sequence[PartitionStatus]) -> None:
-    """The partitions of a job, on stdout."""
+    """Print the partitions of a job on stdout."""
     console = VisibleConsole(highlight=False)
     counts = calendar_view.count(entries)
     if not entries:
@@ -54,7 +54,7 @@ def _calendar(entries: Sequence[PartitionStatus], with_sums: bool) -> Iterator[T
     yield Text(f"{'':9}{''.join(numbers)}".rstrip(), "dim")
     for line in calendar_view.months(entries):
         if len(line) > 1:
-            yield Text(f"{line[0].name}  to {line[-1].name}: nothing in {len(line):,} months", "dim")
+            yield Text(f"{line[0].name}  to {line[-1].name}: all days missing in {len(line):,} months", "dim")
             continue
         [month] = line
         text = Text(f"{month.name}  ")
@@ -112,11 +112,11 @@ def _show_published(console: Console, entries: Sequence[PartitionStatus]) -> Non
 
 @contextmanager
 def input_progress() -> Iterator[Callable[[int, int], None]]:
-    """What `read_ledger` tells of the inputs that it has looked at: a bar on stderr, or a line now and then."""
+    """Yield the progress callback of `read_ledger`: it draws a bar on stderr, or prints a line every 5 s."""
     console = VisibleConsole(stderr=True, highlight=False)
     if console.is_terminal:
         with Progress(console=console, transient=True) as progress:
-            bar = progress.add_task("looking at inputs")
+            bar = progress.add_task("checking inputs")
             yield lambda done, total: progress.update(bar, completed=done, total=total)
         return
     told = time.monotonic()
@@ -125,6 +125,6 @@ def input_progress() -> Iterator[Callable[[int, int], None]]:
         nonlocal told
         if done in (0, total) or time.monotonic() - told > SECONDS_BETWEEN:
             told = time.monotonic()
-            console.print(f"looked at the inputs of {done:,} of {total:,} partitions")
+            console.print(f"checked the inputs of {done:,} of {total:,} partitions")
 
     yield tell

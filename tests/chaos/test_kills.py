@@ -161,7 +161,7 @@ def kill_again_and_again(start: Start, folder: Path, api: str, moments: Moments)
         assert repeated <= (len(VICTIMS[placement]) + 1) * (UNDER_WAY + TRIED)
         entry = status(folder)
         assert (entry["status"], entry["published_at"]) == ("failed", None)
-        assert "died with its process" in entry["why"][0]
+        assert "the process of attempt" in entry["why"][0]
     return flow_runs
 
 

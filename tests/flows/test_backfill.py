@@ -209,7 +209,7 @@ def test_the_flow_says_in_its_log_and_its_artifact_why_it_has_nothing_to_do(
 
     asked: dict[str, Any] = {"start": FIRST, "end": LAST, "select": ["failed"], "dry_run": True}
     assert backfill(**asked, job=str(folder / "job.yaml")) == []
-    words = f"tiny: of the partitions from {DAYS[0]} to {DAYS[-1]} none is failed: 4 missing."
+    words = f"tiny: no partition from {DAYS[0]} to {DAYS[-1]} is failed; found 4 missing."
     assert words in caplog.messages
     artifact: Any = Artifact.get("tiny-backfill-plan")
     assert str(artifact.description).endswith(words)
@@ -227,9 +227,9 @@ def test_a_dry_run_runs_nothing_and_keeps_nothing(run: Backfill, folder: Path) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"start": LAST, "end": FIRST}, "expected a last day not before the first, found 2026-03-02 to 2026-02-27"),
+        ({"start": LAST, "end": FIRST}, "expected an end that is not before the start, found 2026-03-02 to 2026-02-27"),
         ({"start": None, "end": LAST}, "expected the first and the last day"),
-        ({"resume": "0f3c9d21"}, "expected the id of a backfill of tiny, found 0f3c9d21, which never began"),
+        ({"resume": "0f3c9d21"}, "expected the id of a backfill of tiny, found 0f3c9d21, which has no record"),
         ({"resume": "../../etc"}, "expected an id such as"),
     ],
 )
@@ -244,7 +244,7 @@ def test_a_job_without_dates_has_no_backfill(run: Backfill, folder: Path) -> Non
     job = yaml.safe_load((folder / "job.yaml").read_text())
     job["source"]["path"] = str(folder / "in")
     (folder / "job.yaml").write_text(yaml.safe_dump(job))
-    with pytest.raises(JobError, match="has only the partition all"):
+    with pytest.raises(JobError, match="whose only partition is all"):
         run()
 
 
@@ -264,10 +264,10 @@ def test_the_command_prints_the_partitions_of_its_range_and_exits_1_where_one_fa
     nothing = overnight("backfill", "job.yaml", "--start", DAYS[0], "--end", DAYS[0], "--json")
     assert (nothing.returncode, json.loads(nothing.stdout)) == (0, [])
     in_words = overnight("backfill", "job.yaml", "--start", DAYS[0], "--end", DAYS[0]).stdout
-    assert in_words == f"tiny: of the partitions from {DAYS[0]} to {DAYS[0]} none is missing or failed: 1 published.\n"
+    assert in_words == f"tiny: no partition from {DAYS[0]} to {DAYS[0]} is missing or failed; found 1 published.\n"
     pq.write_table(pa.table({"x": [7]}), folder / f"in/date={DAYS[0]}/later.parquet")
     in_words = overnight("backfill", "job.yaml", "--start", DAYS[0], "--end", DAYS[0]).stdout
-    assert in_words.endswith("1 stale. --select stale runs those whose inputs changed.\n")
+    assert in_words.endswith("1 stale. To run the stale ones, add --select stale.\n")
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_a_late_partition_is_told_once_over_three_checks(prefect_api: str, webho
     assert webhook.posts == [
         {
             "title": "late/2025-11-18 is late",
-            "text": "It was to be published by 2025-11-19 06:00 CET and is failed.\ningest: found none",
+            "text": "Its deadline was 2025-11-19 06:00 CET. It is failed.\ningest: found none",
         }
     ]
     [event] = events(prefect_api, "late")
@@ -159,7 +159,7 @@ def test_a_notification_that_fails_fails_the_check_and_is_sent_by_the_next(
     webhook.refuses = True
     refused = check(job)
     assert refused.name == "Failed"
-    assert "custom-webhook/on-call did not take the notification: HTTPStatusError 503" in str(refused.message)
+    assert "custom-webhook/on-call did not send the notification: HTTPStatusError 503" in str(refused.message)
     mine = {"logs": {"flow_run_id": {"any_": [str(refused.state_details.flow_run_id)]}}}
     logs = wait_for("its log", lambda: ask(prefect_api, "/logs/filter", mine), 30)
     assert SECRET not in f"{refused.message}{logs}"

@@ -135,7 +135,7 @@ def test_rows_of_postgresql_go_to_postgresql_once(run_job: RunJob, postgres: str
 
 
 def test_a_sink_without_a_directory_needs_a_state(pictures: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match=r"state: expected a directory, for a sink of kind sql has none"):
+    with pytest.raises(ValidationError, match=r"state: expected a directory, found none\. A sink of kind sql"):
         Job.model_validate(job(pictures, {"kind": "sql", "url": "sqlite:////tmp/x.db", "table": "pictures"}))
 
 

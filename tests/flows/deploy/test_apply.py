@@ -202,14 +202,14 @@ def test_a_person_reads_one_line_a_thing_and_of_prefect_deploy_only_its_failure(
     write(project, content)
     said = overnight("deploy", "--json")
     assert (said.returncode, said.stdout) == (1, "")
-    assert "`prefect deploy` failed with 1" in said.stderr
+    assert "`prefect deploy` failed with exit status 1" in said.stderr
     assert "-1 is less than the minimum of 0" in said.stderr
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c["deployments"][0]["schedules"][0].update(cron="0 3 * * *"), "Make them agree"),
+        (lambda c: c["deployments"][0]["schedules"][0].update(cron="0 3 * * *"), "Write the same in both files"),
         (lambda c: c["deployments"][0]["work_pool"].update(work_queue_name="dialy"), "queue dialy of pool overnight"),
         (lambda c: c["definitions"]["work_pools"][0]["work_queues"][0].update(priority=0), "greater than or equal"),
         (lambda c: c["definitions"]["concurrency_limits"][0].update(limitt=1), "limitt"),

@@ -229,7 +229,7 @@ def test_variables_are_named_and_their_values_are_not(tmp_path: Path, monkeypatc
     monkeypatch.setenv("DOCTOR_TEST_SOURCE", str(tmp_path / "hunter2"))
     found = [*check_environment(path), *check_storage(load_job(path))]
     assert levels(found) == {"environment": "wrong", "source": "warning"}
-    assert "DOCTOR_TEST_SINK not set" in of(found, "environment")
+    assert "DOCTOR_TEST_SINK, not set here" in of(found, "environment")
     assert "hunter2" not in str(found)
     monkeypatch.setenv("DOCTOR_TEST_SINK", "x")
     assert levels(list(check_environment(path))) == {"environment": "ok"}
@@ -260,9 +260,9 @@ def test_a_ray_that_nobody_answers_for_is_wrong(monkeypatch: pytest.MonkeyPatch)
         ({}, "Ray nodes", None, ""),
         ({"versions": {"ray": "2.60.0", "torch": "2.0"}}, "Ray nodes", "wrong", "torch 2.0, here 2.13.0"),
         ({"versions": None}, "Ray nodes", "warning", "no answer in 20 s from far"),
-        ({"gpus": 2.0, "seen": 0}, "GPU", "wrong", "declares GPUs on far, and torch sees none"),
-        ({"gpus": 2.0, "seen": 1}, "GPU", "ok", "2 in all"),
-        ({"gpus": 2.0, "seen": None}, "GPU", "ok", "2 in all"),
+        ({"gpus": 2.0, "seen": 0}, "GPU", "wrong", "declares GPUs on far, but PyTorch finds none"),
+        ({"gpus": 2.0, "seen": 1}, "GPU", "ok", "2 in total"),
+        ({"gpus": 2.0, "seen": None}, "GPU", "ok", "2 in total"),
     ],
 )
 def test_nodes_that_differ_from_here_are_told(node: dict[str, Any], what: str, level: str | None, told: str) -> None:

@@ -15,8 +15,8 @@ from tests.flows.job.jobs import SMALL, WHOLE, complaint
         ("", "found an empty file"),
         ("- name", "found a list"),
         ("a: [", r"job.yaml:1: not valid YAML"),
-        ("name: a\nname: b", r"job.yaml:2: not valid YAML: name is there twice"),
-        ("name: a\nsource: {path: x, path: y}", r"job.yaml:2: not valid YAML: path is there twice"),
+        ("name: a\nname: b", r"job.yaml:2: not valid YAML: name is written twice"),
+        ("name: a\nsource: {path: x, path: y}", r"job.yaml:2: not valid YAML: path is written twice"),
         ("name: !!python/object:os.system {}", "not valid YAML"),
         ("name: \x00", "not valid YAML"),
     ],
@@ -26,7 +26,7 @@ def test_what_is_no_mapping_is_refused_with_its_line(write, text, expected):
 
 
 def test_a_missing_file_says_so(tmp_path):
-    assert "found nothing there" in complaint(tmp_path / "none.yaml")
+    assert "expected a job file, found no file" in complaint(tmp_path / "none.yaml")
     assert "cannot read" in complaint(tmp_path)
 
 

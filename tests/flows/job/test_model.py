@@ -96,7 +96,10 @@ def test_the_schema_refuses_what_the_loader_refuses(write):
         ),
         ("schedule: {timezone: UTC}", r"schedule.cron: is missing; expected text like 0 2"),
         ("schedule: {cron: '0 2 * * *', deadline: '26:00'}", "schedule.deadline: expected text like 06:00"),
-        ("schedule: {cron: '0 2 * * *', notify: slack-webhook/a}", "there is no deadline; set one"),
+        (
+            "schedule: {cron: '0 2 * * *', notify: slack-webhook/a}",
+            "deadline: expected a time of day, because notify is slack-webhook/a, found none; set one",
+        ),
         ("schedule: {cron: '0 2 * * *', deadline: '06:00', notify: a}", "expected text like slack-webhook/team"),
         (
             "schedule: {cron: '0 2 * * *', catch_up: some}",
@@ -142,7 +145,9 @@ def test_a_placeholder_that_would_never_be_filled_is_refused(write, override, ex
 
 @pytest.mark.parametrize("key", ["sink.path", "state"])
 def test_nothing_is_published_to_the_hub(write, key):
-    assert f"{key}: hf:// can be read, not published to" in complaint(write(SMALL), f"{key}=hf://datasets/me/things")
+    assert f"{key}: expected a place to publish to, found hf://" in complaint(
+        write(SMALL), f"{key}=hf://datasets/me/things"
+    )
 
 
 def test_several_models_need_names_of_their_own(write):

@@ -193,9 +193,9 @@ def test_a_first_attempt_that_was_cancelled_leaves_it_missing_and_a_cancelled_re
             raise KeyboardInterrupt
     entries = place.entries()
     assert (entries[SAMPLED].status, entries[SAMPLED].begun) == ("missing", True)
-    assert "given up" in entries[SAMPLED].why[0]
+    assert "abandoned" in entries[SAMPLED].why[0]
     assert (entries[PUBLISHED].status, entries[PUBLISHED].begun) == ("stale", True)
-    assert "given up" in entries[PUBLISHED].why[0]
+    assert "abandoned" in entries[PUBLISHED].why[0]
 
 
 def test_what_a_run_holds_is_running_whatever_it_was_before(place: Place) -> None:
@@ -260,7 +260,7 @@ def test_a_publish_that_was_cut_off_is_failed_and_the_next_run_completes_it(plac
     (place.ledger() / "publishing.json").write_text(json.dumps(publishing))
     entry = place.entry()
     assert (entry.status, entry.receipt) == ("failed", receipt)
-    assert "cut off" in entry.why[0]
+    assert "publishing was interrupted" in entry.why[0]
     place.run(PUBLISHED)
     assert place.entry().status == "published"
 
@@ -410,7 +410,7 @@ def test_a_range_has_its_days_and_a_leap_day_among_them(place: Place) -> None:
     assert [entry.status for entry in read_ledger(place.job(), end=date(2026, 1, 2), now=NOW)] == ["published"]
     assert [entry.status for entry in read_ledger(place.job(), date(2026, 1, 3), now=NOW)] == ["failed", "missing"]
     assert [entry.partition for entry in read_ledger(place.job(), newest=2, now=NOW)] == [FAILED, SAMPLED]
-    with pytest.raises(JobError, match="not after the end, found 2026-01-03 and 2026-01-02"):
+    with pytest.raises(JobError, match="not before the start, found 2026-01-03 to 2026-01-02"):
         read_ledger(place.job(), date(2026, 1, 3), date(2026, 1, 2))
 
 
@@ -439,7 +439,7 @@ def test_a_ledger_that_is_kept_elsewhere_is_found_there(place: Place) -> None:
 def test_another_job_in_the_place_is_named_and_its_record_is_not_this_one_s(place: Place) -> None:
     entries = place.entries(name="other")
     assert (entries[PUBLISHED].status, entries[PUBLISHED].receipt) == ("missing", None)
-    assert "taken by the job numbers" in entries[PUBLISHED].why[0]
+    assert "the sink holds results of the job numbers" in entries[PUBLISHED].why[0]
     assert (entries[FAILED].status, entries[FAILED].failure) == ("missing", None)
     with pytest.raises(OvernightError, match="published by the job 'numbers'"):
         place.run(PUBLISHED, {"name": "other"})

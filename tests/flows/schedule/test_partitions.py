@@ -173,6 +173,6 @@ def test_an_undated_job_has_one_partition():
     for given in (None, "", "all"):
         assert resolve_partition(undated, given, None, datetime.max) == "all"
     with pytest.raises(
-        JobError, match=r"expected all, since the source of the job a has no {partition}; found 2026-11-19"
+        JobError, match=r"expected all, because the source of the job a has no {partition}; found 2026-11-19"
     ):
         resolve_partition(undated, "2026-11-19", None, datetime.max)

@@ -107,9 +107,11 @@ def test_what_is_offered_is_what_can_be_done_with_such_rows() -> None:
 def test_nothing_is_overwritten_and_what_would_not_be_valid_is_not_written(tmp_path: Path) -> None:
     (tmp_path / "my_models.py").write_text("precious")
     answers = Answers(tmp_path, "mine", "data", "csv", "python")
-    with pytest.raises(JobError, match=r"my_models\.py: is there already, and init overwrites nothing"):
+    with pytest.raises(JobError, match=r"my_models\.py: exists already, and init overwrites no file"):
         create(answers)
-    with pytest.raises(JobError, match=r"--text-column pdf: of pdf the work is on the column text\. Leave it out"):
+    with pytest.raises(
+        JobError, match=r"--text-column pdf: for pdf the work reads the column text\. Leave this option out"
+    ):
         create(Answers(tmp_path, "mine", "data", "pdf", "text_embedding", "a/b", "pdf"))
     with pytest.raises(JobError, match=r"name: expected text like"):
         create(Answers(tmp_path, "Not A Name", "data", "csv", "none"))
@@ -137,7 +139,7 @@ def test_without_a_terminal_what_is_missing_is_named(
 def test_init_without_answers_is_bad_usage(overnight: Overnight, tmp_path: Path) -> None:
     done = overnight("init")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "expected --path: there is no terminal here to ask at" in done.stderr
+    assert "expected --path, found no such option and no terminal for a prompt" in done.stderr
     assert not list(tmp_path.iterdir())
 
 

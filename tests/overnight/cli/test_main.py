@@ -120,7 +120,7 @@ def test_the_shipped_schema_is_the_current_one(overnight: Overnight) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["deploy"], "expected deployments/prefect.yaml, found nothing. Run in the project"),
+        (["deploy"], "expected deployments/prefect.yaml, found no file. Call this in the project"),
         (["deploy", "job.yaml"], "expected full paths or URIs in a deployment, found sink.path: out"),
         (["serve", "job.yaml"], "expected full paths or URIs in a deployment, found sink.path: out"),
     ],

@@ -65,7 +65,7 @@ def test_two_years_take_a_line_a_month_and_years_of_nothing_take_one(shown: Any)
     assert sum(line.startswith("202") and "■" in line for line in shown(many)) == 24
     old = [entry("1970-01-05", "published"), *days("1970-01-06", ["missing"] * 18000), *days("2026-01-01", ["failed"])]
     lines = shown(old)
-    assert any("nothing in 591 months" in line for line in lines)
+    assert any("all days missing in 591 months" in line for line in lines)
     assert len(lines) < 30
 
 
