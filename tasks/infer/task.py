@@ -44,6 +44,7 @@ __all__ = [
 
 WAIT_SECONDS = 0.5  # Ray keeps a reservation for about a second after its task has ended
 SECONDS_BETWEEN_WARNINGS = 60.0
+ADVICE = "Correct the model; where it refuses a row on purpose, let it raise overnight.extend.RowError."
 SAMPLE_ROWS = 8  # of a document's chunks or a video's frames there are many more than a trial needs
 
 
@@ -106,7 +107,7 @@ def _laid_out(
         return dataset, Sampled(columns_made(sample, [], [], keep, stream.bytes_stay), bytes_per_row=size)
     read_by_workers = operators.is_read_by_workers(run, plan)
     work = _work(run, sample, rows_per_part, read_by_workers)
-    choices, failed = _chosen(run, models, plan, sample, begun, work)
+    choices, failed, error = _chosen(run, models, plan, sample, begun, work)
     in_workers = plan.is_beside and choices[0].pool.maximum == plan.pools[0].maximum  # enough for the CPUs there are
     read_by_workers = read_by_workers and in_workers
     prepare = operators.worker_preparation(run, stream, read_by_workers) if in_workers else None
@@ -139,13 +140,14 @@ def _laid_out(
         seconds_per_row=stream_seconds_a_row(choices, work, prepare is not None),
         bytes_per_row=size,
         failed=failed,
+        error=error,
     )
 
 
 def _chosen(
     run: Run, models: list[AnyPredictor], plan: Plan, sample: pa.Table, begun: list[Any], work: Work
-) -> tuple[list[Choice], tuple[str, pa.Table] | None]:
-    """What each model runs with, after its trial; and what there is to say of a first one that failed for every row."""
+) -> tuple[list[Choice], tuple[str, pa.Table] | None, str | None]:
+    """What each model runs with, after its trial; and `failed` and `error` of `Sampled` for the first."""
     few = rebatch.first_rows(sample, SAMPLE_ROWS)
     found = [
         tried(run, model, pool, few, work.rows * work.each, trying)
@@ -157,8 +159,9 @@ def _chosen(
     ]
     # Other models are tried on rows that lack the columns of those before, or that `where` would pass over.
     if isinstance(first := found[0], Failed) and not models[0].where:
-        return choices, (_warned(run, models[0], first), first.block)
-    return choices, None
+        told = _warned(run, models[0], first)
+        return choices, (told, first.block), f"{told} {ADVICE}" if first.is_the_models else None
+    return choices, None, None
 
 
 def _warned(run: Run, model: AnyPredictor, failed: Failed) -> str:

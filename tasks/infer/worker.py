@@ -75,6 +75,7 @@ class Worker:
         self._columns = columns or pa.schema([])
         self._rows_at_once: int | None = None
         self.made: set[str] = set()  # names of the columns that the model added
+        self.errors: list[Exception] | None = [] if is_trial else None  # what rows failed with, in a trial
         with self.collected():
             self._predict = predictor.load_with(run.answers / (predictor.name or predictor.kind))
 
@@ -107,7 +108,7 @@ class Worker:
         return user_output.collected(self._run, self._source)
 
     def _apply(self, piece: pa.Table) -> pa.Table:
-        return apply.apply(piece, "infer", patiently(self._work, "infer"), self._clock)
+        return apply.apply(piece, "infer", patiently(self._work, "infer"), self._clock, self.errors)
 
     def _work(self, live: pa.Table) -> result.Outcome:
         """Return the model's columns for `live`, null where a row is none of the model's."""

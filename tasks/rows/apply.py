@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from overnight.tasks.errors import OvernightError, RowError
+from overnight.tasks.errors import InvalidValues, OvernightError, RowError
 from overnight.tasks.rows import nested_rows
 from overnight.tasks.rows.blocks import (
     IDENTITY,
@@ -33,12 +33,18 @@ from overnight.tasks.rows.tensors import TENSOR, Column, to_arrow
 MADE = re.compile(r"#[0-9.]+$")  # ends the names of a table's rows and of rows made of others, and of no file's
 
 
-def apply(block: pa.Table, stage: str, work: Work, clock: Callable[[], float] = time.perf_counter) -> pa.Table:
+def apply(
+    block: pa.Table,
+    stage: str,
+    work: Work,
+    clock: Callable[[], float] = time.perf_counter,
+    errors: list[Exception] | None = None,
+) -> pa.Table:
     """`block` after `work` was done on its live rows, with what failed or was filtered marked.
 
     `work` sees a table of live rows without hidden columns. When it raises, the rows are split in halves, each tried
     afresh, until the culprits stand alone; those are quarantined. `OvernightError` is not a row's fault and propagates.
-    clock: by which the work's seconds are measured.
+    clock: by which the work's seconds are measured. errors: gets what the rows failed with, one for each.
     """
     started = clock()
     block = block.combine_chunks()
@@ -46,6 +52,8 @@ def apply(block: pa.Table, stage: str, work: Work, clock: Callable[[], float] = 
     if not len(rows):
         return drop_live_columns(block)
     done = _isolated(rows, work, stage)
+    if errors is not None:
+        errors.extend(done.failed.values())
     for name in IDENTITY:
         done.columns.pop(name, None)
     size = sum(column.nbytes for column in done.columns.values())
@@ -161,7 +169,7 @@ def _converted(name: str, values: Column) -> pa.Array:
     try:
         return to_arrow(values)
     except (pa.ArrowException, OverflowError) as error:
-        raise RowError(
+        raise InvalidValues(
             f"column {name!r}: expected values of one type, found others ({error}). Return one type, or JSON text."
         ) from error
 

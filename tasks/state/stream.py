@@ -42,13 +42,14 @@ class Sampled:
 
     columns: None where the rows do not show them. seconds_per_row: the workers' time; None where it was not measured.
     bytes_per_row: of a source row, in memory; 0 without rows. failed: what is said of a model that failed for every row
-    that it was tried on, and these rows, settled.
+    that it was tried on, and these rows, settled. error: why no row is read where that is the model's fault.
     """
 
     columns: pa.Schema | None = None
     seconds_per_row: float | None = None
     bytes_per_row: float = 0.0
     failed: tuple[str, pa.Table] | None = None
+    error: str | None = None
 
 
 @dataclass

@@ -22,7 +22,15 @@ from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
-from overnight.tasks.errors import STREAM_STAGES, CheckFailed, OvernightError, detached, explain
+from overnight.tasks.errors import (
+    STREAM_STAGES,
+    CheckFailed,
+    ContractError,
+    OvernightError,
+    TooManyQuarantined,
+    detached,
+    explain,
+)
 from overnight.tasks.resources.plan import WRITES_AT_ONCE, Plan
 from overnight.tasks.state import lease, read_plan, row_ranges, staged_parts
 from overnight.tasks.state.manifest import COUNTS, read_manifest, read_passed_over, read_schema, read_warnings
@@ -64,7 +72,10 @@ def stage(sink: Sink, checks: Checks, run: Run, dataset: ray.data.Dataset, sampl
         counts, _ = read_manifest(run.manifest, COUNTS)
         supervisor.tell(run, "allow", quarantine_limit(run, checks, counts), read_plan.read_quarantined(run.order))
         if sampled.failed:
-            supervisor.report_quarantined(sampled.failed[1], None, run)
+            with contextlib.suppress(*([TooManyQuarantined] if sampled.error else [])):  # the error says more
+                supervisor.report_quarantined(sampled.failed[1], None, run)
+        if sampled.error:
+            raise ContractError(sampled.error, "infer")
         if sampled.columns:
             sink.refuse_columns(run, sampled.columns)
         datasink = StagingDatasink(run, sink.staged_compression, sink.rows_per_part or rows_per_part(sampled), sink)
