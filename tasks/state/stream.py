@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from overnight.tasks.rows.part_size import ROWS_A_PART
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 
@@ -40,14 +41,13 @@ class Stream:
 class Sampled:
     """What a few rows show of those behind the models.
 
-    columns: None where the rows do not show them. seconds_per_row: the workers' time; None where it was not measured.
-    bytes_per_row: of a source row, in memory; 0 without rows. failed: what is said of a model that failed for every row
-    that it was tried on, and these rows, settled. error: why no row is read where that is the model's fault.
+    columns: None where the rows do not show them. rows_per_part: as the job asks, or as follows from the rows. failed:
+    what is said of a model that failed for every row that it was tried on, and these rows, settled. error: why no row
+    is read where that is the model's fault.
     """
 
     columns: pa.Schema | None = None
-    seconds_per_row: float | None = None
-    bytes_per_row: float = 0.0
+    rows_per_part: int = ROWS_A_PART
     failed: tuple[str, pa.Table] | None = None
     error: str | None = None
 
