@@ -27,6 +27,7 @@ from overnight.tasks.rows.blocks import (
     with_errors,
     with_outputs,
 )
+from overnight.tasks.rows.file_columns import holds_files
 from overnight.tasks.rows.result import SUFFIX, Work, concatenated
 from overnight.tasks.rows.tensors import TENSOR, Column, to_arrow
 
@@ -120,7 +121,7 @@ def _appended(row_id: str, suffix: str) -> str:
 
 
 def _is_heavy(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or kind == TENSOR
+    return holds_files(kind) or kind == TENSOR
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The text of PDF files, by PDFium: a file in, a row out for each page that has text.
 
-Column in: `column` (binary). Columns out: `text` (string, as PDFium gives it; what is filled into a form follows, a
+Column in: `column` (files). Columns out: `text` (string, as PDFium gives it; what is filled into a form follows, a
 field a line), `page` (int64, from 1 as viewers count) and `pages` (int64, how many the file has); the bytes end here.
 `row_id` gets the page: `report.pdf#3`. A file without any text, of scanned pages perhaps, is quarantined, as is one
 that needs a password or has a page that cannot be read.

@@ -1,6 +1,6 @@
 """Video files to pictures: a file in, a row out for each frame that is taken, by time.
 
-Column in: `column` (binary). Columns out: `image`, uint8 H x W x 3, RGB and upright; `frame` (int64, its number in the
+Column in: `column` (files). Columns out: `image`, uint8 H x W x 3, RGB and upright; `frame` (int64, its number in the
 file, from 0) and `seconds` (float64, from the first frame on); the bytes end here. `row_id` gets the frame's number:
 `clip.mp4#312`. Of every `every_seconds` the first frame is taken. All frames of a file are held at once, 0.9 MB each at
 640 x 480: `longest_side` makes them smaller as they are decoded, and a file with more than `max_frames` is quarantined.
