@@ -121,6 +121,10 @@ class RowError(Exception):
     """One row failed. The reason is recorded unchanged."""
 
 
+class InvalidValues(RowError):
+    """A step or model returned values that no column holds: it is to blame, and not the row."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ` (did you mean x?)` if one of `known` is close to `name`, otherwise an empty string."""
     close = difflib.get_close_matches(name, list(known), 1)

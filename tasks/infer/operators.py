@@ -10,15 +10,16 @@ import ray.data
 from overnight.tasks.infer.autotune.trial_runner import is_forked
 from overnight.tasks.infer.autotune.worker_sizing import Choice
 from overnight.tasks.infer.forked_worker import ForkedPreparingWorker, ForkedWorker
+from overnight.tasks.infer.handing_on import handed_on
 from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.worker import Prepare, PreparingWorker, Worker
 from overnight.tasks.resources.plan import TASK_RETRIES, Plan, Pool
+from overnight.tasks.rows.padding import LARGEST_BLOCK_BYTES, Share
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import Read, Steps, Stream
 
 MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four in a large batch
-LARGEST_BLOCK_BYTES = 32 * 2**20  # keeps memory small and lets the model start early; Ray Data's is four times as much
 
 
 def is_read_by_workers(run: Run, plan: Plan) -> bool:
@@ -89,17 +90,40 @@ def _read_and_prepare(
             yield from steps(block, careful=careful) if steps else (block,)
 
 
-def without_heavy(dataset: ray.data.Dataset, plan: Plan, keep: list[str], bytes_stay: bool) -> ray.data.Dataset:
-    """The rows of a job without a model, without their heavy columns but those that `keep` names."""
+def without_heavy(
+    dataset: ray.data.Dataset, run: Run, plan: Plan, keep: list[str], bytes_stay: bool, share: Share
+) -> ray.data.Dataset:
+    """The rows of a job without a model, without their heavy columns but those that `keep` names; for a writer."""
     return dataset.map_batches(
-        drop_heavy,
-        fn_kwargs={"keep": keep, "bytes_stay": bytes_stay},
+        _light,
+        fn_kwargs={"run": run, "keep": keep, "bytes_stay": bytes_stay, "share": share},
         batch_size=None,
         batch_format="pyarrow",
         num_cpus=plan.task_cpus,
         concurrency=plan.task_concurrency,
         max_retries=TASK_RETRIES,  # as reading and preprocessing, which it is then fused with
     )
+
+
+def padded_rows(dataset: ray.data.Dataset, run: Run, plan: Plan, share: Share, is_prepared: bool) -> ray.data.Dataset:
+    """The rows for the first model's workers; done by the Ray tasks that read them, or that prepared them."""
+    is_beside = is_prepared and plan.is_beside
+    return dataset.map_batches(
+        partial(_padded, run=run, share=share),
+        batch_size=None,
+        batch_format="pyarrow",
+        num_cpus=1 if is_beside else plan.task_cpus,
+        concurrency=None if is_beside else plan.task_concurrency,
+        max_retries=TASK_RETRIES,
+    )
+
+
+def _padded(block: pa.Table, run: Run, share: Share) -> Iterator[pa.Table]:
+    return handed_on([block], share, "infer", run)
+
+
+def _light(block: pa.Table, run: Run, keep: list[str], bytes_stay: bool, share: Share) -> Iterator[pa.Table]:
+    return handed_on([drop_heavy(block, keep, bytes_stay)], share, "write", run)
 
 
 def infer_rows(dataset: ray.data.Dataset, run: Run, choice: Choice, settings: dict[str, Any]) -> ray.data.Dataset:

@@ -12,6 +12,7 @@ import ray.data
 from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
+from pyarrow import types
 
 from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
 from overnight.tasks.errors import explain
@@ -26,7 +27,8 @@ from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
 from overnight.tasks.resources.cluster import missing_now
 from overnight.tasks.resources.plan import Plan
-from overnight.tasks.rows import blocks, rebatch
+from overnight.tasks.rows import blocks, part_size, rebatch
+from overnight.tasks.rows.padding import LARGEST_BLOCK_BYTES, Share
 from overnight.tasks.state.read_plan import read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import Sampled, Stream, Streamed
@@ -42,8 +44,10 @@ __all__ = [
     "infer",
 ]
 
+BYTES_HANDED = 128 * 2**20  # to a model's worker at once, unless one block has more
 WAIT_SECONDS = 0.5  # Ray keeps a reservation for about a second after its task has ended
 SECONDS_BETWEEN_WARNINGS = 60.0
+ADVICE = "Correct the model; where it refuses a row on purpose, let it raise overnight.extend.RowError."
 SAMPLE_ROWS = 8  # of a document's chunks or a video's frames there are many more than a trial needs
 
 
@@ -98,27 +102,37 @@ def _laid_out(
     sample = _sample(stream.sample)
     size = _bytes_a_row(sample, keep, stream.bytes_stay)
     if not models:
+        count = rows_per_part or part_size.rows_per_part(None, size)
         with ray.data.DataContext.current(operators.context()):
             dataset = operators.read_rows(run, stream, plan)
             if stream.steps:
                 dataset = operators.prepare_rows(dataset, run, stream.steps, plan)
-            dataset = operators.without_heavy(dataset, plan, keep, stream.bytes_stay)
-        return dataset, Sampled(columns_made(sample, [], [], keep, stream.bytes_stay), bytes_per_row=size)
+            dataset = operators.without_heavy(
+                dataset, run, plan, keep, stream.bytes_stay, Share(count, part_size.BYTES_A_PART)
+            )
+        return dataset, Sampled(columns_made(sample, [], [], keep, stream.bytes_stay), count)
     read_by_workers = operators.is_read_by_workers(run, plan)
     work = _work(run, sample, rows_per_part, read_by_workers)
-    choices, failed = _chosen(run, models, plan, sample, begun, work)
+    choices, failed, error = _chosen(run, models, plan, sample, begun, work)
     in_workers = plan.is_beside and choices[0].pool.maximum == plan.pools[0].maximum  # enough for the CPUs there are
     read_by_workers = read_by_workers and in_workers
     prepare = operators.worker_preparation(run, stream, read_by_workers) if in_workers else None
     slow = [choice.rows_a_block for choice in choices if choice.rows_a_block]
-    largest = float(operators.LARGEST_BLOCK_BYTES)
+    largest = float(LARGEST_BLOCK_BYTES)
     if slow and len(sample):  # where workers read, only what they hand on are blocks of rows
         largest = float(np.clip(min(slow) * (size if read_by_workers else sample.nbytes / len(sample)), 1, largest))
+    trials = [choice.trial for choice in choices]
+    seconds = stream_seconds_a_row(choices, work, prepare is not None)
+    count = rows_per_part or part_size.rows_per_part(seconds, size + sum(map(_bytes_made, trials)))
+    takers = [Share(choice.at_once, BYTES_HANDED) for choice in choices[1:]] + [Share(count, part_size.BYTES_A_PART)]
     prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
     with ray.data.DataContext.current(operators.context(largest)):
         dataset = operators.read_numbers(run) if read_by_workers else operators.read_rows(run, stream, plan)
         if stream.steps and not in_workers:
             dataset = operators.prepare_rows(dataset, run, stream.steps, plan)
+        if not read_by_workers:
+            first = Share(choices[0].at_once, BYTES_HANDED)
+            dataset = operators.padded_rows(dataset, run, plan, first, bool(stream.steps) and not in_workers)
         for place, choice in enumerate(choices):
             read = columns_read(models[place + 1 :])
             settings: dict[str, Any] = {
@@ -128,24 +142,25 @@ def _laid_out(
                 "keep": [*keep, *(read or [])],
                 "bytes_stay": stream.bytes_stay,
                 "is_slow": bool(slow),
+                "share": takers[place],
+                "to": "write" if place == len(choices) - 1 else "infer",
             }
             is_first = place == 0 and prepare
             dataset = operators.infer_rows(dataset, run, choice, settings | ({"prepare": prepare} if is_first else {}))
-    trials = [choice.trial for choice in choices]
     _describe(run, explanation(plan, choices, sample, prepare is not None, read_by_workers))
     wait_until_free(plan)
     return dataset, Sampled(
         columns=columns_made(sample, trials, prefixes, keep, stream.bytes_stay),
-        seconds_per_row=stream_seconds_a_row(choices, work, prepare is not None),
-        bytes_per_row=size,
+        rows_per_part=count,
         failed=failed,
+        error=error,
     )
 
 
 def _chosen(
     run: Run, models: list[AnyPredictor], plan: Plan, sample: pa.Table, begun: list[Any], work: Work
-) -> tuple[list[Choice], tuple[str, pa.Table] | None]:
-    """What each model runs with, after its trial; and what there is to say of a first one that failed for every row."""
+) -> tuple[list[Choice], tuple[str, pa.Table] | None, str | None]:
+    """What each model runs with, after its trial; and `failed` and `error` of `Sampled` for the first."""
     few = rebatch.first_rows(sample, SAMPLE_ROWS)
     found = [
         tried(run, model, pool, few, work.rows * work.each, trying)
@@ -157,8 +172,9 @@ def _chosen(
     ]
     # Other models are tried on rows that lack the columns of those before, or that `where` would pass over.
     if isinstance(first := found[0], Failed) and not models[0].where:
-        return choices, (_warned(run, models[0], first), first.block)
-    return choices, None
+        told = _warned(run, models[0], first)
+        return choices, (told, first.block), f"{told} {ADVICE}" if first.is_the_models else None
+    return choices, None, None
 
 
 def _warned(run: Run, model: AnyPredictor, failed: Failed) -> str:
@@ -201,6 +217,12 @@ def _bytes_a_row(sample: pa.Table, keep: Sequence[str], bytes_stay: bool) -> flo
     """Bytes that a source row of the sample takes behind the models, without their columns, which are not known yet."""
     light = blocks.without(sample, sorted(heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)))
     return blocks.live_rows(light)[0].nbytes / len(sample) if len(sample) else 0.0
+
+
+def _bytes_made(trial: Trial | None) -> float:
+    """Bytes that a model adds to a row in columns of a fixed width, such as embeddings."""
+    lists = [field.type for field in trial.columns if types.is_fixed_size_list(field.type)] if trial else []
+    return sum(kind.list_size * kind.value_type.bit_width / 8 for kind in lists if types.is_primitive(kind.value_type))
 
 
 @dispensable()

@@ -16,10 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.errors import ContractError
+from overnight.tasks.infer.handing_on import handed_on
 from overnight.tasks.infer.heavy_columns import heavy_columns
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.rows import apply, blocks, rebatch, result, user_function
 from overnight.tasks.rows.expressions.parser import Expression
+from overnight.tasks.rows.padding import Share, without_padding
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor, user_output
 from overnight.tasks.workers.device_errors import is_device_failure, is_out_of_memory
@@ -27,6 +29,7 @@ from overnight.tasks.workers.retry import patiently
 from overnight.tasks.workers.watchdog import Watchdog
 
 CAREFUL_CALLS = 8  # of a worker started again: more than Ray Data has under way with one, and sends to it again
+MOST_BYTES_AT_ONCE = 512 * 2**20  # of rows that a model is given, unless one row has more
 BYTES_AT_ONCE = 2**20  # of results that a worker hands on, unless one piece has more
 
 Prepare = Callable[..., Iterator[pa.Table]]  # a block in, and `careful`; its rows out
@@ -37,7 +40,8 @@ class Worker:
 
     drop_heavy: inputs such as images are dropped behind this worker, unless a prefix in `earlier` shows that a model
     made them, or `keep` names them. bytes_stay: bytes are no such inputs. columns: what the model adds, without prefix,
-    if known. is_slow: what is done is handed on at once. Calls may come from several threads. is_restarted: another
+    if known. is_slow: what is done is handed on at once. share: of the next
+    operator, which is of the stage `to`. Calls may come from several threads. is_restarted: another
     died before it; it makes one call at a time, so that it is known whose rows did that.
     """
 
@@ -54,6 +58,8 @@ class Worker:
         is_trial: bool = False,
         columns: pa.Schema | None = None,
         is_slow: bool = False,
+        share: Share | None = None,
+        to: str = "write",
         is_restarted: bool | None = None,
     ):
         self._predictor, self._run, self._prefix = predictor, run, prefix
@@ -70,28 +76,34 @@ class Worker:
         self._one_by_one = threading.Lock() if self._careful_calls else contextlib.nullcontext()
         self._clock = ConcurrentTimer()
         self._bytes_at_once = 0 if is_slow else BYTES_AT_ONCE
+        self._share, self._to = share, to
         # A trial has only the source's columns, and is to run the model whatever they hold.
         self._where = Expression(predictor.where) if predictor.where and not is_trial else None
         self._columns = columns or pa.schema([])
         self._rows_at_once: int | None = None
         self.made: set[str] = set()  # names of the columns that the model added
+        self.errors: list[Exception] | None = [] if is_trial else None  # what rows failed with, in a trial
         with self.collected():
             self._predict = predictor.load_with(run.answers / (predictor.name or predictor.kind))
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         careful = self._careful_calls > 0
         self._careful_calls -= careful
-        yield from rebatch.rebatch_bytes(self._done(block, careful), self._bytes_at_once)
+        done = rebatch.rebatch_bytes(self._done(block, careful), self._bytes_at_once)
+        yield from handed_on(done, self._share, self._to, self._run) if self._share else done
 
     def _done(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
         for piece in rebatch.rebatch_rows(self.pieces(block, careful), self._predictor.rows_at_once()):
-            with self._one_by_one:
-                done = self.run(piece, careful)
-            yield done
+            for batch in rebatch.cut(piece, MOST_BYTES_AT_ONCE):
+                with self._one_by_one:
+                    done = self.run(batch, careful)
+                yield done
 
     def pieces(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
         """The rows to work on. careful: they may have killed a worker before."""
-        yield block
+        rows = without_padding(block)
+        if len(rows) or not len(block):
+            yield rows
 
     def run(self, block: pa.Table, careful: bool) -> pa.Table:
         """`block` with the model's columns. careful: its rows may have killed a worker before."""
@@ -107,7 +119,7 @@ class Worker:
         return user_output.collected(self._run, self._source)
 
     def _apply(self, piece: pa.Table) -> pa.Table:
-        return apply.apply(piece, "infer", patiently(self._work, "infer"), self._clock)
+        return apply.apply(piece, "infer", patiently(self._work, "infer"), self._clock, self.errors)
 
     def _work(self, live: pa.Table) -> result.Outcome:
         """Return the model's columns for `live`, null where a row is none of the model's."""
@@ -171,7 +183,8 @@ class PreparingWorker(Worker):
         self._prepare = prepare
 
     def pieces(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
-        return self._prepare(block, careful=careful)
+        block = without_padding(block) if "__state" in block.column_names else block  # else of `read_numbers`
+        return self._prepare(block, careful=careful) if len(block) else iter(())
 
 
 class ConcurrentTimer:

@@ -9,6 +9,7 @@ from pyarrow import types
 
 from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.rows import result
+from overnight.tasks.rows.file_columns import EXPECTED, files_in, holds_files
 from overnight.tasks.rows.tensors import Column
 
 
@@ -33,13 +34,13 @@ def expand_files(
             f"{what} in column {column!r}, found columns {', '.join(table.column_names)}.", "preprocess"
         )
     kind = table[column].type
-    if not types.is_binary(kind) and not types.is_large_binary(kind):
-        raise ContractError(f"{what} (binary) in column {column!r}, found {kind}.", "preprocess")
+    if not holds_files(kind):
+        raise ContractError(f"{what} ({EXPECTED}) in column {column!r}, found {kind}.", "preprocess")
     made_of: list[int] = []
     suffixes: list[object] = []
     values: dict[str, list[Any]] = {name: [] for name in kinds.names}
     failed: dict[int, Exception] = {}
-    for row, value in enumerate(table[column]):
+    for row, value in enumerate(files_in(table[column])):
         content = value.as_py()
         try:
             if not content:

@@ -7,10 +7,10 @@ from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types
 
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.rows import apply, rebatch, result
+from overnight.tasks.rows.file_columns import files_in, holds_files
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import Read
@@ -43,7 +43,7 @@ def run_steps(
 
 def _rows_at_once(block: pa.Table, steps: tuple[Step, ...]) -> int:
     """Return how many rows of the block the steps get together: all of them if none contains a file."""
-    files = [column for column in block.columns if types.is_binary(column.type) or types.is_large_binary(column.type)]
+    files = [files_in(column) for column in block.columns if holds_files(column.type)]
     if not files:
         return max(len(block), 1)
     at_once = min(step.rows_at_once for step in steps)

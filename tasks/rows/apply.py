@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from overnight.tasks.errors import OvernightError, RowError
+from overnight.tasks.errors import InvalidValues, OvernightError, RowError
 from overnight.tasks.rows import nested_rows
 from overnight.tasks.rows.blocks import (
     IDENTITY,
@@ -28,18 +28,25 @@ from overnight.tasks.rows.blocks import (
     with_errors,
     with_outputs,
 )
+from overnight.tasks.rows.file_columns import holds_files
 from overnight.tasks.rows.result import SUFFIX, Work, concatenated
 from overnight.tasks.rows.tensors import TENSOR, Column, to_arrow
 
 MADE = re.compile(r"#[0-9.]+$")  # the end of `row_id`s of tables' rows and of rows made of others; never of files' rows
 
 
-def apply(block: pa.Table, stage: str, work: Work, clock: Callable[[], float] = time.perf_counter) -> pa.Table:
+def apply(
+    block: pa.Table,
+    stage: str,
+    work: Work,
+    clock: Callable[[], float] = time.perf_counter,
+    errors: list[Exception] | None = None,
+) -> pa.Table:
     """Return `block` after `work` on its live rows, with failed and filtered rows marked.
 
     `work` gets a table of live rows without hidden columns. When it raises, the rows are split in halves, and each half
     runs again, until the failing rows are alone; they are quarantined. `OvernightError` is not a row's fault and
-    propagates. `clock` measures the work's seconds.
+    propagates. `clock` measures the work's seconds. `errors` gets the error of each row that failed.
     """
     started = clock()
     block = block.combine_chunks()
@@ -48,6 +55,8 @@ def apply(block: pa.Table, stage: str, work: Work, clock: Callable[[], float] = 
         return drop_live_columns(block)
     done = _isolated(rows, work, stage)
     order = done.order
+    if errors is not None:
+        errors.extend(done.failed.values())
     for name in IDENTITY:
         done.columns.pop(name, None)
     size = sum(column.nbytes for column in done.columns.values())
@@ -116,7 +125,7 @@ def _appended(row_id: str, suffix: str) -> str:
 
 
 def _is_heavy(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or kind == TENSOR
+    return holds_files(kind) or kind == TENSOR
 
 
 @dataclass
@@ -167,7 +176,7 @@ def _converted(name: str, values: Column) -> pa.Array:
     try:
         return to_arrow(values)
     except (pa.ArrowException, OverflowError) as error:
-        raise RowError(
+        raise InvalidValues(
             f"column {name!r}: expected values of one type, found others ({error}). Return one type, or JSON text."
         ) from error
 

@@ -2,15 +2,15 @@
 
 A block is a `pyarrow.Table`. Besides the columns that users see it has the hidden columns of `HIDDEN`:
 
-__unit, __row    int64   the manifest's unit and the 0-based row of its file; together they identify a source row
-    __state          int8    LIVE, FILTERED, QUARANTINED, or END
+    __unit, __row    int64   the manifest's unit and the 0-based row of its file; together they identify a source row
+    __state          int8    LIVE, FILTERED, QUARANTINED, END, or PADDING
     __stage, __error_type, __error_message   string, of quarantined rows
     __<stage>_seconds, __<stage>_bytes       float64: this row's share of the stage's work and output; null: not reached
     __left_out_<name>                        null: the block had a column `name` that is not published
 
 Filtered and quarantined rows stay in the block until the write, so that every source row is counted. Their other
 columns are null, and a block without live rows has only its identity and hidden columns. An END row closes a unit whose
-number of rows was unknown before: `__row` is that number.
+number of rows was unknown before: `__row` is that number. PADDING rows stand for bytes, see `padding.py`.
 
 A step may make several output rows of a source row. The block keeps one row for it, and the output rows are in the
 hidden column of `nested_rows.py`; such a block has no data columns of its own. Work always gets output rows. They share
@@ -32,7 +32,7 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.rows import nested_rows
 from overnight.tasks.rows.tensors import Column, to_arrow
 
-LIVE, FILTERED, QUARANTINED, END = range(4)
+LIVE, FILTERED, QUARANTINED, END, PADDING = range(5)
 MEASURED_STAGES = ("ingest", "preprocess", "infer")
 HIDDEN = pa.schema(
     [

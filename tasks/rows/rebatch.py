@@ -46,6 +46,16 @@ def rebatch_bytes(blocks: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
         yield joined(held).combine_chunks()
 
 
+def cut(block: pa.Table, most: int) -> Iterator[pa.Table]:
+    """Yield the block in pieces of at most `most` bytes, or of one row."""
+    if block.nbytes <= most or len(block) < 2:
+        yield block
+        return
+    half = len(block) // 2
+    yield from cut(block[:half], most)
+    yield from cut(block[half:], most)
+
+
 def first_rows(block: pa.Table, most: int) -> pa.Table:
     """Return a block of the first `most` rows to process."""
     if nested_rows.COLUMN not in block.column_names:

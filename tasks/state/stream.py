@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from overnight.tasks.rows.part_size import ROWS_A_PART
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 
@@ -40,15 +41,15 @@ class Stream:
 class Sampled:
     """Facts that a few sample rows show about the output of the models.
 
-    `columns` is None if the rows do not show them. `seconds_per_row` is the workers' time; None if it was not measured.
-    `bytes_per_row` is the size of a source row in memory; 0 without rows. `failed` has the message of a model that
-    failed for each of its sample rows, and these rows, settled.
+    `columns` is None if the rows do not show them. `rows_per_part` is the job's setting, or follows from the rows.
+    `failed` has the message of a model that failed for each of its sample rows, and these rows, settled. `error` says
+    why no row is read, if that is the model's fault.
     """
 
     columns: pa.Schema | None = None
-    seconds_per_row: float | None = None
-    bytes_per_row: float = 0.0
+    rows_per_part: int = ROWS_A_PART
     failed: tuple[str, pa.Table] | None = None
+    error: str | None = None
 
 
 @dataclass

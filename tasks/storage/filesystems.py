@@ -13,6 +13,7 @@ from fsspec.core import split_protocol, strip_protocol, url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from overnight.tasks.config.extras import missing
+from overnight.tasks.storage.credentials import GOOGLE, require_credentials
 from overnight.tasks.storage.file_info import Entry, entry_of
 from overnight.tasks.storage.list_local import local_entries
 from overnight.tasks.storage.list_s3 import s3_entries
@@ -22,15 +23,21 @@ def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractF
     """Return the filesystem of an expanded URI, and the path in it.
 
     Listings are not cached, because directories change during a run. Raise `JobError` if the protocol's driver is not
-    installed, `ValueError` if fsspec does not know the protocol.
+    installed, `ValueError` if fsspec does not know the protocol,
+    `StorageRefused` if there are no credentials.
     """
-    options: dict[str, Any] = {"use_listings_cache": False} | ({"anon": True} if anonymous else {})
     protocol = protocol_of(uri)
+    options: dict[str, Any] = {"use_listings_cache": False}
+    if anonymous:
+        options |= {"token": "anon"} if protocol in GOOGLE else {"anon": True}
     if protocol in ("s3", "s3a"):
         from overnight.tasks.storage.s3 import PatientS3
 
         return PatientS3(**options, **({"version_aware": True} if "?versionId=" in uri else {})), strip_protocol(uri)
     try:
+        fsspec.get_filesystem_class(protocol)
+        if not anonymous:
+            require_credentials(protocol)
         # Up to the first ::, because fsspec parses a file name that contains :: as a chain of filesystems.
         filesystem, _ = url_to_fs(uri.partition("::")[0], **options)
     except ImportError as error:

@@ -72,6 +72,7 @@ class Supervisor(PoisonRowTracker):
         self._limit: QuarantineLimit | None = None
         self._incidents: Counter[tuple[str, str]] = Counter()
         self._ends: dict[tuple[str, int], int] = {}
+        self._padding: dict[tuple[str, str, tuple[int, int]], int] = {}
         self._log = RunLog()
 
     def allow(self, limit: int, already: int) -> None:
@@ -94,6 +95,17 @@ class Supervisor(PoisonRowTracker):
 
     def ends(self, attempt: str) -> int:
         return sum(ends for (of, _), ends in self._ends.items() if of == attempt)
+
+    def padded(self, attempt: str, stage: str, first: tuple[int, int], count: int) -> None:
+        """The block for `stage` that begins with the row `first` has so many rows of padding, maybe once more."""
+        self._padding[attempt, stage, first] = count
+
+    def padding(self, attempt: str) -> dict[str, int]:
+        """Rows of padding so far by the stage that they are for."""
+        found: Counter[str] = Counter()
+        for (of, stage, _), count in self._padding.items():
+            found[stage] += count if of == attempt else 0
+        return dict(found)
 
     def happened(self, stage: str, what: str) -> None:
         self._incidents[stage, what] += 1

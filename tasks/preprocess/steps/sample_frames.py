@@ -1,6 +1,6 @@
 """Video files to pictures: a file in, one row out for each selected frame, by time.
 
-Column in: `column` (binary). Columns out: `image`, uint8 H x W x 3, RGB and upright; `frame` (int64, its number in the
+Column in: `column` (files). Columns out: `image`, uint8 H x W x 3, RGB and upright; `frame` (int64, its number in the
 file, from 0) and `seconds` (float64, from the first frame on). The bytes are dropped. `row_id` gets the frame's number:
 `clip.mp4#312`. The first frame of every `every_seconds` is selected. Memory holds all selected frames of a file, 0.9 MB
 each at 640 x 480. `longest_side` shrinks them after decoding. A file with more than `max_frames` is quarantined.

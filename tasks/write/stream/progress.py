@@ -7,12 +7,12 @@ import contextlib
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ray.data
 
-from overnight.tasks.errors import StageFailed
+from overnight.tasks.errors import STREAM_STAGES, StageFailed
 from overnight.tasks.resources.ray_internals import ExecutionCallback, OperatorState, end_workers, operators
 from overnight.tasks.state.stream import Streamed
 
@@ -41,6 +41,16 @@ def without_ends(rows: dict[str, int], ends: int) -> dict[str, int]:
     """Rows finished by stage, without their share of END rows: `ends` of those were read so far."""
     read = max([*rows.values(), ends, 1])
     return {stage: round(count * (1 - ends / read)) for stage, count in rows.items()}
+
+
+def without_padding(rows: dict[str, int], padding: Mapping[str, int]) -> dict[str, int]:
+    """Rows finished by stage, without the padding for the operators of `infer` and `write`."""
+    before_models = "infer" if rows.get("infer") is not None else "write"
+    takers = {"ingest": before_models, "preprocess": before_models, "infer": "write", "write": "write"}
+    left, behind = dict(rows), 0
+    for stage in reversed([stage for stage in STREAM_STAGES if stage in rows]):
+        behind = left[stage] = max(rows[stage] - padding.get(takers[stage], 0), behind)
+    return left
 
 
 def described(stage: str, done: int, total: int | None, finished: bool) -> str:

@@ -27,6 +27,7 @@ from overnight.tasks.rows.blocks import (
     live_rows,
     with_errors,
 )
+from overnight.tasks.rows.padding import without_padding
 from overnight.tasks.rows.rebatch import joined
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.run import Run
@@ -71,7 +72,7 @@ class StagingDatasink(Datasink[Staged]):
     def _write(self, blocks: Iterable[Block], part: str) -> dict[str, int]:
         """Source rows by the stage that they reached."""
         try:
-            block = joined(blocks).combine_chunks()
+            block = without_padding(joined(blocks)).combine_chunks()
         except pa.ArrowException as error:
             raise ContractError(f"rows of one column differ in type: {error}. Return one type.", "write") from error
         if not len(block):

@@ -13,6 +13,7 @@ import ray
 from pydantic import ValidationError
 
 from overnight.tasks.errors import ContractError
+from overnight.tasks.infer import worker as worker_module
 from overnight.tasks.infer.autotune.trial import ModelTrial
 from overnight.tasks.infer.columns import columns_read
 from overnight.tasks.infer.forked_worker import ForkedPreparingWorker
@@ -25,6 +26,7 @@ from overnight.tasks.preprocess.run_steps import run_steps
 from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
 from overnight.tasks.resources.plan import Pool
 from overnight.tasks.rows import blocks, rebatch, result
+from overnight.tasks.rows.padding import Share, without_padding
 from overnight.tasks.workers import fork_server
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
@@ -53,6 +55,18 @@ def block(count: int) -> pa.Table:
 
 def counts(tables: list[pa.Table]) -> list[int]:
     return [found for table in tables for found in table["count"].to_pylist()]
+
+
+def test_padding_reaches_no_model_and_what_is_large_goes_to_it_in_smaller_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [padded] = Share(40, 10).padded([block(10)])
+    assert len(padded) == 40
+    worker = Worker(Counting(batch_size=8), make_run(tmp_path), "", True, [], [], share=Share(10, 2**20))
+    assert counts(list(worker(padded))) == [8] * 8 + [2] * 2
+    assert list(worker(padded[20:])) == []
+    monkeypatch.setattr(worker_module, "MOST_BYTES_AT_ONCE", without_padding(padded)[:6].nbytes)
+    assert counts(list(worker(padded))) == [4] * 8 + [2] * 2
 
 
 def test_a_task_of_many_rows_goes_to_the_model_in_batches(tmp_path: Path) -> None:

@@ -238,10 +238,24 @@ def test_decoded_rows_pass_untouched():
     assert again["image"].equals(block["image"])
 
 
+FILES = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+@pytest.mark.parametrize("step", [DecodeImage(), ResizeImage(size=16), ResizeImage(size=16, decode="fast")])
+def test_structs_of_bytes_and_path_are_files(step: DecodeImage | ResizeImage) -> None:
+    files = [encode(smooth(20, 30)), None, b"", encode(smooth(16, 16), "JPEG")]
+    structs = [{"bytes": file, "path": "a.png"} for file in files] + [None]
+    found = apply.apply(block_of(structs, FILES), "preprocess", step.build())
+    expected = apply.apply(block_of([*files, None]), "preprocess", step.build())
+    for name in ("image", "__state", "__error_message"):
+        assert found[name].to_pylist() == expected[name].to_pylist()
+    assert found["__state"].to_pylist().count(blocks.LIVE) == 2
+
+
 def test_a_missing_or_unfit_column_is_the_settings_fault_not_the_rows():
     with pytest.raises(ContractError, match=r"expected a column 'photo', found row_id, image"):
         decode(b"", column="photo")
-    with pytest.raises(ContractError, match=r"found string"):
+    with pytest.raises(ContractError, match=r"\(binary, or a struct with bytes\) in column 'image', found string"):
         apply.apply(block_of(["a"], pa.string()), "preprocess", DecodeImage().build())
     with pytest.raises(ContractError, match=r"decoded or as files, in column 'image', found string"):
         apply.apply(block_of(["a"], pa.string()), "preprocess", ResizeImage(size=4).build())

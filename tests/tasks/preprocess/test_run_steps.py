@@ -59,6 +59,12 @@ def test_small_files_go_to_the_steps_together_large_ones_some_at_a_time(
     assert given(made_of([b"x" * size] * 40, tmp_path, step)) == expected
 
 
+def test_files_in_structs_go_to_the_steps_some_at_a_time_too(tmp_path: Path) -> None:
+    structs = pa.array([{"bytes": b"x" * 100_000, "path": "a"}] * 40)
+    block = source_block(0, 0, pa.table({"row_id": [f"t#{i}" for i in range(40)], "file": structs}))
+    assert given(list(run_steps(block, make_run(tmp_path), (Noting(),), 0, careful=False))) == [16] * 32 + [8] * 8
+
+
 def test_small_pieces_are_handed_on_as_one_and_large_ones_as_they_are(tmp_path: Path) -> None:
     [joined] = made_of([b"x" * 100] * 40, tmp_path, OneAtATime())
     assert all(column.num_chunks == 1 for column in joined.columns)

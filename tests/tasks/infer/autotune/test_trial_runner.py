@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import ray
 
-from overnight.tasks.errors import ContractError, JobError, StageFailed
+from overnight.tasks.errors import ContractError, JobError, RowError, StageFailed
 from overnight.tasks.infer.autotune import trial_runner
 from overnight.tasks.infer.autotune.trial import Failed, ModelTrial, Trial, loaded
 from overnight.tasks.infer.autotune.trial_runner import begin_trials, tried
@@ -52,6 +52,16 @@ class Fragile(Predictor):
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.fault == "rows":
                 raise ValueError(f"expected no {batch['x'][0]}")
+            if self.fault == "refuses":
+                raise RowError("expected a face, found none")
+            if self.fault == "refuses some" and batch["x"][0] < 2:
+                raise RowError("expected a face, found none") from ValueError("no contour")
+            if self.fault == "refuses some":
+                raise ValueError("expected a light")
+            if self.fault == "column":
+                return {"y": batch["z"]}
+            if self.fault == "values":
+                return {"y": [object()] * len(batch["x"])}
             if self.fault == "predict":
                 raise ContractError("needs a column 'y'")
             return {"y": batch["x"] + 1}
@@ -71,8 +81,8 @@ def marks(tmp_path: Path) -> Path:
     return tmp_path / "marks"
 
 
-def try_it(folder: Path, model: Fragile, begun: Any = None) -> Trial | Failed | None:
-    return tried(make_run(folder), model, POOL, SAMPLE, 8, begun)
+def try_it(folder: Path, model: Fragile, begun: Any = None, sample: pa.Table = SAMPLE) -> Trial | Failed | None:
+    return tried(make_run(folder), model, POOL, sample, 8, begun)
 
 
 def test_a_model_that_was_begun_early_is_loaded_once(tmp_path: Path, marks: Path) -> None:
@@ -131,6 +141,30 @@ def test_a_model_that_fails_for_every_row_says_so(tmp_path: Path, marks: Path) -
     assert found.block["row_id"].to_pylist() == [f"a#{i}" for i in range(8)]
     said = "all 8 rows of the trial failed, the first, a#0, with ValueError: expected no 0 (test_trial_runner.py:"
     assert str(found).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_the_models"),
+    [("rows", True), ("values", True), ("column", True), ("refuses", False), ("refuses some", False)],
+)
+def test_a_model_is_to_blame_unless_it_refused_a_row_on_purpose(
+    tmp_path: Path, marks: Path, fault: str, is_the_models: bool
+) -> None:
+    found = try_it(tmp_path, Fragile(marks=str(marks), fault=fault))
+    assert isinstance(found, Failed)
+    assert found.is_the_models == is_the_models, found
+
+
+def test_one_row_alone_does_not_show_who_is_to_blame(tmp_path: Path, marks: Path) -> None:
+    found = try_it(tmp_path, Fragile(marks=str(marks), fault="rows"), sample=SAMPLE[:1])
+    assert isinstance(found, Failed)
+    assert not found.is_the_models
+
+
+def test_a_model_that_asks_for_a_column_that_is_not_there_is_told_which_there_are(tmp_path: Path, marks: Path) -> None:
+    found = str(try_it(tmp_path, Fragile(marks=str(marks), fault="column")))
+    assert "with KeyError: 'z' (test_trial_runner.py:" in found
+    assert found.endswith(", in predict); the columns are row_id, x"), found
 
 
 def test_what_a_model_prints_in_a_trial_that_was_begun_early_stays_out_of_the_terminal(

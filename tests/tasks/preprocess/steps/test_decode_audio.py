@@ -29,6 +29,15 @@ def decoded(contents: dict[str, bytes], **settings) -> list[dict]:
     return made(apply.apply(files(contents), "preprocess", DecodeAudio(**settings).build()))
 
 
+def test_structs_of_bytes_and_path_are_files_that_are_not_repeated_for_their_chunks() -> None:
+    structs = pa.array([{"bytes": wav(tone(1.0)), "path": "a.wav"}, {"bytes": None, "path": "b.wav"}])
+    block = source_block(0, 0, pa.table({"row_id": ["t#0", "t#1"], "sound": structs}))
+    done = apply.apply(block, "preprocess", DecodeAudio(column="sound", chunk_seconds=0.5).build())
+    assert [row["row_id"] for row in made(done)] == ["t#0.0", "t#0.1"]
+    assert "sound" not in made(done)[0]
+    assert "found null" in done["__error_message"][1].as_py()
+
+
 def test_samples_come_out_as_they_went_in() -> None:
     samples = tone(1.0)
     (row,) = decoded({"a.wav": wav(samples)})

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import ray.data
 from ray.data import Datasink
 
-from overnight.tasks.write.stream.progress import described, follow, without_ends
+from overnight.tasks.write.stream.progress import described, follow, without_ends, without_padding
 
 
 class Ingest(Datasink[None]):
@@ -32,6 +32,13 @@ def test_marks_of_files_ends_are_no_rows_of_a_stage() -> None:
     assert without_ends({"ingest": 404, "infer": 101}, 4) == {"ingest": 400, "infer": 100}
     assert without_ends({"ingest": 3}, 3) == {"ingest": 0}
     assert without_ends({}, 4) == {}
+
+
+def test_padding_is_no_row_of_a_stage() -> None:
+    rows = {"ingest": 150, "infer": 140, "write": 140}
+    assert without_padding(rows, {"infer": 50, "write": 40}) == {"ingest": 100, "infer": 100, "write": 100}
+    assert without_padding({"ingest": 140, "write": 130}, {"write": 40}) == {"ingest": 100, "write": 90}
+    assert without_padding({"ingest": 100, "infer": 90}, {"infer": 50}) == {"ingest": 90, "infer": 90}
 
 
 def test_words_count_what_reached_a_stage_and_name_the_rest_in_the_end() -> None:

@@ -18,9 +18,7 @@ from overnight.tasks.rows import apply, result, tensors
 from overnight.tasks.rows import blocks as rows
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.read_plan import PENDING, read_block
-from overnight.tasks.state.stream import Sampled
 from overnight.tasks.write.sinks.parquet import ParquetSink
-from overnight.tasks.write.stream.part_size import rows_per_part
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 from tests.tasks.blocks import source_block
 from tests.tasks.manifests import write_order
@@ -150,16 +148,3 @@ def test_a_stream_through_ray_settles_every_row_of_real_files(tmp_path: Path, ra
     assert (totals.rows, totals.written, totals.quarantined) == (400, 392, 8)
     assert not len(totals.unsettled_units)
     assert not len(totals.doubled_units)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "size", "expected"),
-    [
-        *((None, 0.0, 5_000), (0.001, 100.0, 50_000), (0.5, 100.0, 120), (100.0, 100.0, 1)),
-        *((None, 300_000.0, 447), (0.001, 300_000.0, 447), (0.001, 2.0**30, 1)),
-    ],
-)
-def test_a_part_is_a_minutes_rows_and_fits_what_ray_holds_back_for_a_writer(
-    seconds: float | None, size: float, expected: int
-) -> None:
-    assert rows_per_part(Sampled(seconds_per_row=seconds, bytes_per_row=size)) == expected

@@ -1,0 +1,85 @@
+"""Credentials of Google's and Azure's stores: looked for before the first request, and for seconds only.
+
+Their libraries ask a server that only machines in their clouds have, and elsewhere wait for it again and again. This
+file asks the same libraries once a process. It reads no secret.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+
+from fsspec.config import conf
+
+from overnight.tasks.errors import StorageRefused
+
+WAIT_SECONDS = 12.0
+GOOGLE, AZURE = ("gs", "gcs"), ("abfs", "abfss", "az")
+AZURE_KEYS = ("connection_string", "account_key", "sas_token", "client_secret", "credential", "anon")
+
+_found: set[str] = set()  # protocols
+
+
+def require_credentials(protocol: str) -> None:
+    """Raise `StorageRefused` if there are no credentials for a store of Google's or Azure's. Other stores pass."""
+    if protocol in _found:
+        return
+    if protocol in GOOGLE:
+        if not os.environ.get("STORAGE_EMULATOR_HOST") and not _is_configured(GOOGLE, ("token",)):
+            _look(protocol, _google, GOOGLE_ADVICE)
+    elif protocol in AZURE:
+        is_named = any(os.environ.get(f"AZURE_STORAGE_{key.upper()}") for key in AZURE_KEYS)
+        if not is_named and not _is_configured(AZURE, AZURE_KEYS):
+            _look(protocol, _azure, AZURE_ADVICE)
+    _found.add(protocol)
+
+
+GOOGLE_ADVICE = (
+    "Set GOOGLE_APPLICATION_CREDENTIALS to the path of a key file, run `gcloud auth application-default login`, which "
+    "writes application_default_credentials.json, or run the job on a machine of Google's with a service account. For "
+    "a public bucket set anonymous: true."
+)
+AZURE_ADVICE = (
+    "Set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or "
+    "AZURE_STORAGE_SAS_TOKEN, or AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, or run the job on a machine "
+    "of Azure's with an identity. For a public container set anonymous: true."
+)
+
+
+def _is_configured(protocols: tuple[str, ...], keys: tuple[str, ...]) -> bool:
+    """Whether fsspec's own configuration, which FSSPEC_GS_TOKEN for example belongs to, says how to log in."""
+    return any(conf.get(protocol, {}).get(key) for protocol in protocols for key in keys)
+
+
+def _look(protocol: str, look: Callable[[], object], advice: str) -> None:
+    errors: list[str] = []
+
+    def looked() -> None:
+        try:
+            look()
+            errors.append("")
+        except Exception as error:
+            errors.append(f": {str(error).splitlines()[0]}" if str(error) else f": {type(error).__name__}")
+
+    thread = threading.Thread(
+        target=looked, name="credentials", daemon=True
+    )  # it may hang, and must not hold up the end
+    thread.start()
+    thread.join(WAIT_SECONDS)
+    why = errors[0] if errors else f" in {WAIT_SECONDS:g} s"
+    if why:
+        raise StorageRefused(f"{protocol}://: expected credentials, found none{why.rstrip('.')}. {advice}")
+
+
+def _google() -> object:
+    import google.auth
+
+    return google.auth.default(scopes=["https://www.googleapis.com/auth/devstorage.read_write"])
+
+
+def _azure() -> object:
+    from azure.identity import DefaultAzureCredential
+
+    logger = logging.getLogger("azure.identity")  # it would list in 15 lines where it looked
+    logger.setLevel(logger.level or logging.ERROR)
+    return DefaultAzureCredential().get_token("https://storage.azure.com/.default")
