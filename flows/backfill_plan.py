@@ -7,14 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from overnight.flows.job.loading import load_job
+from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
-from overnight.flows.runs.run import state_of
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import JobError
 from overnight.tasks.state.run import now, read_json, write_json
@@ -107,7 +105,7 @@ def remaining_partitions(job: Job, request: Request, record: dict[str, Any]) -> 
 
 
 def planned(
-    job_path: Path,
+    file: JobFile,
     backfill_id: str,
     start: date | None,
     end: date | None,
@@ -122,12 +120,12 @@ def planned(
 
     Where there is a record of `backfill_id` the request is that one's. Raises `JobError` and `StorageFailed`.
     """
-    job = load_job(job_path, settings)
+    job = file.job(settings)
     if not job.is_dated:
         raise JobError(f"the job {job.name} has only the partition all, for its source has no {{partition}}: run it.")
     if record := read_record(job, backfill_id):
         request = request_of(record)
-        job = load_job(job_path, request.settings)
+        job = file.job(request.settings)
         return job, request, remaining_partitions(job, request, record)
     if is_resumed:
         raise JobError(f"resume: expected the id of a backfill of {job.name}, found {backfill_id}, which never began.")
@@ -178,7 +176,7 @@ def read_record(job: Job, backfill: str) -> dict[str, Any] | None:
 
 
 def _record(job: Job, backfill: str) -> Location:
-    return state_of(job) / "backfills" / f"{backfill}.json"
+    return job.state_location / "backfills" / f"{backfill}.json"
 
 
 def _ordered(entries: list[PartitionStatus], chosen: list[PartitionStatus], request: Request) -> list[Step]:
