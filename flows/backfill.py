@@ -35,12 +35,13 @@ from overnight.flows.backfill_plan import (
     summary,
     write_record,
 )
-from overnight.flows.job.loading import load_job
+from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Setting
 from overnight.flows.ledger.artifacts import show_partitions
 from overnight.flows.runs.cancellation import cancellable, stoppable
 from overnight.flows.runs.crash_recovery import after_crashes
+from overnight.flows.runs.flow_run_name import named_if_invalid, rename_flow_run
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.tasks.artifacts import artifact_key, dispensable
 from overnight.tasks.errors import OvernightError
@@ -58,19 +59,12 @@ def backfill_id(flow_run_id: UUID | str) -> str:
     return str(flow_run_id)[-8:]
 
 
-def run_name() -> str:
+def _run_name(job: str, start: date | None, end: date | None, resume: str) -> str:
     """Return the name of the flow run, such as `job/2026-11-01..2026-11-07`."""
-    parameters = prefect.runtime.flow_run.parameters
-    path = Path(str(parameters.get("job")))
-    try:
-        job = load_job(path).name
-    except OvernightError:
-        job = path.stem
-    resumed = parameters.get("resume")
-    return f"{job}/resume {resumed}" if resumed else f"{job}/{parameters.get('start')}..{parameters.get('end')}"
+    return f"{job}/resume {resume}" if resume else f"{job}/{start}..{end}"
 
 
-@flow(name="backfill", flow_run_name=run_name, persist_result=False)
+@flow(name="backfill", persist_result=False)
 @cancellable
 def backfill(
     start: date | None = None,
@@ -101,11 +95,15 @@ def backfill(
         resume: The id of an earlier backfill. Its unfinished partitions run, with its own range and settings.
         job: The job file, as a path where the flow runs. The deployment sets it.
     """
-    if state := after_crashes(load_job(Path(job)).retries.attempts):
+    with named_if_invalid(_run_name(Path(job).stem, start, end, resume)):
+        file = JobFile(job)
+        as_written = file.job()
+    rename_flow_run(_run_name(as_written.name, start, end, resume))
+    if state := after_crashes(as_written.retries.attempts):
         return state
     own_id = backfill_id(prefect.runtime.flow_run.id)
     loaded, request, steps = planned(
-        Path(job), resume or own_id, start, end, select, order, settings, reason, is_resumed=bool(resume)
+        file, resume or own_id, start, end, select, order, settings, reason, is_resumed=bool(resume)
     )
     why_none = "" if steps else nothing_to_do(loaded, request)
     if why_none:
@@ -122,7 +120,7 @@ def backfill(
         _run_all(loaded, job, request, steps, max_concurrent, stop_on_failure, tell)
     finally:
         _show_outcomes(loaded, request, steps, outcomes, why_none)
-        show_partitions(load_job(Path(job)), request.start, request.end)
+        show_partitions(as_written, request.start, request.end)
     if failed := [outcome for outcome in outcomes if outcome.status != "published"]:
         raise BackfillFailed(
             f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {failed[0].error}. "

@@ -9,14 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from overnight.flows.job.loading import load_job
+from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
-from overnight.flows.runs.run import state_of
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import JobError
 from overnight.tasks.state.run import now, read_json, write_json
@@ -113,7 +111,7 @@ def remaining_partitions(job: Job, request: Request, record: dict[str, Any]) -> 
 
 
 def planned(
-    job_path: Path,
+    file: JobFile,
     backfill_id: str,
     start: date | None,
     end: date | None,
@@ -128,7 +126,7 @@ def planned(
 
     If `backfill_id` has a record, the request comes from the record. Raise `JobError` and `StorageFailed`.
     """
-    job = load_job(job_path, settings)
+    job = file.job(settings)
     if not job.is_dated:
         raise JobError(
             f"expected a job with {{partition}} in its source, found {job.name}, whose only partition is all. "
@@ -136,7 +134,7 @@ def planned(
         )
     if record := read_record(job, backfill_id):
         request = request_of(record)
-        job = load_job(job_path, request.settings)
+        job = file.job(request.settings)
         return job, request, remaining_partitions(job, request, record)
     if is_resumed:
         raise JobError(
@@ -192,7 +190,7 @@ def read_record(job: Job, backfill: str) -> dict[str, Any] | None:
 
 
 def _record(job: Job, backfill: str) -> Location:
-    return state_of(job) / "backfills" / f"{backfill}.json"
+    return job.state_location / "backfills" / f"{backfill}.json"
 
 
 def _ordered(entries: list[PartitionStatus], chosen: list[PartitionStatus], request: Request) -> list[Step]:

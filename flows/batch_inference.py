@@ -1,14 +1,13 @@
 """The flow: ingest -> shuffle -> preprocess -> infer -> write, for one partition of one job."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import prefect.runtime
 from prefect import Task, flow, get_run_logger
 from prefect.futures import PrefectFuture
 
-from overnight.flows.job.loading import load_job
+from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Day, RowLimit, Setting
 from overnight.flows.ledger.artifacts import partitions_shown
@@ -20,15 +19,15 @@ from overnight.flows.runs.attempt import (
 )
 from overnight.flows.runs.cancellation import cancellable
 from overnight.flows.runs.crash_recovery import after_crashes
+from overnight.flows.runs.flow_run_name import invalid, named_if_invalid
 from overnight.flows.runs.gpu_slots import gpus_held
 from overnight.flows.runs.retries import run_task
-from overnight.flows.runs.run import describe_run, sink_of
+from overnight.flows.runs.run import describe_run
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.flows.runs.user_output import printed_shown
 from overnight.flows.schedule.catch_up import skipped
 from overnight.flows.schedule.lookback import look_back
 from overnight.flows.schedule.run_partition import own_partition
-from overnight.tasks.errors import OvernightError
 from overnight.tasks.infer.task import begin_trials, infer
 from overnight.tasks.ingest.task import ingest
 from overnight.tasks.preprocess.task import begin_steps, preprocess
@@ -41,23 +40,13 @@ from overnight.tasks.workers.supervisor import supervised
 from overnight.tasks.write.task import begin_writer, published_already, stage, write
 
 
-def run_name() -> str:
-    """Return the name of the flow run, `job/partition`."""
-    parameters = prefect.runtime.flow_run.parameters
-    try:
-        job = load_job(Path(parameters["job"]), parameters.get("settings", []))
-        return f"{job.name}/{own_partition(job, parameters.get('partition', '')).partition}"
-    except OvernightError:
-        return f"{Path(str(parameters.get('job'))).stem}/invalid"
-
-
 def _backfill() -> str:
     """Return the id of the backfill that this run belongs to, or an empty string."""
     tags = prefect.runtime.flow_run.tags
     return next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
 
 
-@flow(name="batch-inference", flow_run_name=run_name, task_runner=OvernightTaskRunner(), persist_result=False)
+@flow(name="batch-inference", task_runner=OvernightTaskRunner(), persist_result=False)
 @cancellable
 def batch_inference(
     partition: Day = "",
@@ -78,10 +67,12 @@ def batch_inference(
         settings: Settings of the job file to override for this run, each written as KEY=VALUE.
         job: The job file, as a path where the flow runs. The deployment sets it.
     """
-    loaded = load_job(Path(job), settings)
+    with named_if_invalid(invalid(job)):
+        file = JobFile(job)
+        loaded = file.job(settings)
+        taken = own_partition(loaded, partition)
     if state := after_crashes(loaded.retries.attempts) or skipped(loaded, partition):
         return state
-    taken = own_partition(loaded, partition)
     day = taken.partition
     run = describe_run(loaded, day, reason, limit_rows, _backfill(), taken.scheduled_for)
     if not force and (published := fresh_receipt(loaded, run)):
@@ -90,7 +81,7 @@ def batch_inference(
             bury_publisher(run)
         look_back(loaded, run, partition)
         return published
-    with partitions_shown(Path(job), run.backfill), opened(loaded, run, force) as run:
+    with partitions_shown(file, run.backfill), opened(loaded, run, force) as run:
         plan = make_plan(loaded.inference, *read_cluster())
         with supervised(run), printed_shown(run):
             receipt = run_tasks(loaded, plan, run)
@@ -106,7 +97,7 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     begin_writer()
     waits = getattr(job.source, "wait_for", None)
     trials = begin_trials(run, job.inference, plan) if not waits else [None] * len(job.inference)
-    sink = sink_of(job, run)
+    sink = job.sink_for(run)
     staging = partial(stage, sink, job.checks)
 
     def done(task: Task[..., Any], *arguments: Any) -> PrefectFuture[Any]:

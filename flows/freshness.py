@@ -11,7 +11,6 @@ killed or a notification fails, the next check sends what is missing.
 import uuid
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import prefect.runtime
 from prefect import flow, get_run_logger
@@ -22,8 +21,8 @@ from prefect.events import emit_event
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
+from overnight.flows.runs.flow_run_name import invalid, named_if_invalid, rename_flow_run
 from overnight.flows.runs.prefect_internals import send_logs_and_events
-from overnight.flows.runs.run import state_of
 from overnight.flows.schedule.cron import cron_times
 from overnight.flows.schedule.deadlines import Deadline, deadline_after, deadline_of, latest_deadline, scheduled
 from overnight.flows.schedule.partitions import parse_day, resolve_partition
@@ -41,17 +40,7 @@ class NotificationFailed(OvernightError):
     """Raised when a Prefect block could not send a notification."""
 
 
-def run_name() -> str:
-    """Return the name of the flow run, `job/partition`."""
-    parameters = prefect.runtime.flow_run.parameters
-    try:
-        job = load_job(Path(parameters["job"]))
-        return f"{job.name}/{_asked(job, parameters.get('partition', '')).partition}"
-    except OvernightError:
-        return f"{Path(str(parameters.get('job'))).stem}/invalid"
-
-
-@flow(name="freshness", flow_run_name=run_name, persist_result=False, retries=3, retry_delay_seconds=300)
+@flow(name="freshness", persist_result=False, retries=3, retry_delay_seconds=300)
 def freshness(partition: str = "", *, job: str) -> None:
     """Notify if the due partition is not published, and send earlier notifications that failed.
 
@@ -59,8 +48,10 @@ def freshness(partition: str = "", *, job: str) -> None:
         partition: The day to check, as YYYY-MM-DD. Empty: the day of the latest deadline at the scheduled time.
         job: The job file, as a path where the flow runs. The deployment sets it.
     """
-    loaded = load_job(Path(job))
-    asked = _asked(loaded, partition)
+    with named_if_invalid(invalid(job)):
+        loaded = load_job(job)
+        asked = _asked(loaded, partition)
+    rename_flow_run(f"{loaded.name}/{asked.partition}")
     moment = prefect.runtime.flow_run.scheduled_start_time
     if asked.deadline > moment:
         get_run_logger().info("%s/%s is not due before %s", loaded.name, asked.partition, asked.deadline)
@@ -78,7 +69,7 @@ def _asked(job: Job, partition: str) -> Deadline:
 
 
 def _ledger(job: Job, partition: str) -> Location:
-    return state_of(job) / ("all" if partition == "all" else f"{job.sink.partition_column}={partition}")
+    return job.state_location / ("all" if partition == "all" else f"{job.sink.partition_column}={partition}")
 
 
 def _unnotified_deadlines(job: Job, last: Deadline) -> Iterator[Deadline]:

@@ -6,6 +6,7 @@ This file expands nothing: `{partition}` and `${ENV_VAR}` stay as they are until
 import os
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,37 @@ from overnight.tasks.errors import JobError
 PATHS = (("source", "path"), ("sink", "path"), ("state",))
 
 
-def load_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
-    """Return the job of a file, with `KEY=VALUE` overrides, and with absolute paths for relative ones.
+class JobFile:
+    """A job file that is read once: a flow passes it on to all that need the job.
 
-    Raise `JobError` with a line for each problem: the key, the expected value and the found value.
+    Raise `JobError` if the file holds no mapping.
     """
-    data = read_job(path, overrides)
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._data = read_job(path)
+        self._jobs: dict[tuple[str, ...], Job] = {}
+
+    def job(self, overrides: Sequence[str] = ()) -> Job:
+        """Return the job with `KEY=VALUE` overrides, the same value each time. Raise `JobError` as `load_job` does."""
+        key = tuple(overrides)
+        if key not in self._jobs:
+            data = deepcopy(self._data)
+            for override in overrides:
+                _override(data, override)
+            self._jobs[key] = _validated(self.path, data)
+        return self._jobs[key]
+
+
+def load_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
+    """Return the job of a file, with `KEY=VALUE` overrides, its relative paths made absolute.
+
+    Raise `JobError` with a line for each problem: the key, what is allowed and what was found.
+    """
+    return _validated(path, read_job(path, overrides))
+
+
+def _validated(path: Path | str, data: dict[str, Any]) -> Job:
     for keys, found in _relative(data):
         section: Any = data
         for key in keys[:-1]:

@@ -15,7 +15,9 @@ from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.shuffle.kinds import Shuffle
-from overnight.tasks.write.kinds import AnySink, Checks
+from overnight.tasks.state.run import FORMAT_VERSION, Run
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.kinds import AnySink, Checks, Sink
 
 # Fingerprints and receipts keep the old names, so that a renamed setting makes no partition stale.
 RECORDED_AS = {"keep_columns": "keep"}
@@ -139,6 +141,35 @@ class Job(Settings):
     @property
     def timezone(self) -> ZoneInfo:
         return ZoneInfo(self.schedule.timezone if self.schedule else "UTC")
+
+    @property
+    def state_location(self) -> Location:
+        """`<state>`: the directory of the job's ledgers."""
+        return Location(self.state or f"{(self.sink.place or '').rstrip('/')}/_overnight")
+
+    def output_location(self, is_sample: bool) -> Location:
+        """Return the directory of the files that a receipt lists. A sample never touches real data."""
+        if is_sample:
+            return self.state_location / "samples/published"
+        # A sink without a directory of its own publishes elsewhere: only samples are written here.
+        return Location(self.sink.place) if self.sink.place else self.state_location / "published"
+
+    def sink_for(self, run: Run) -> Sink:
+        """Return the job's sink, or the sink that publishes samples if the run is limited."""
+        return self.sink.of_samples() if run.limit_rows else self.sink
+
+    def ingredients(self) -> dict[str, Any]:
+        """Return all that decides results except the inputs, as JSON values.
+
+        These are the settings that change results, hashes of the files of models and predictors, and the format
+        version. Raise `JobError` if a model or predictor is missing.
+        """
+        return {
+            "settings": self.result_settings(),
+            "models": [model.fingerprint() for model in self.inference],
+            "steps": [step.fingerprint() for step in self.steps],
+            "format_version": FORMAT_VERSION,
+        }
 
     def settings(self) -> dict[str, Any]:
         """Return all settings as they were written, as JSON values for readers, with the secrets of URLs masked."""

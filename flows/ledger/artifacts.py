@@ -7,11 +7,10 @@ import contextlib
 from calendar import monthcalendar as weeks_of
 from collections.abc import Iterator, Sequence
 from datetime import date
-from pathlib import Path
 
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
-from overnight.flows.job.loading import load_job
+from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
@@ -23,7 +22,7 @@ SYMBOLS: dict[Status, str] = {"published": "✅", "missing": "⬜", "failed": "�
 
 
 @contextlib.contextmanager
-def partitions_shown(job_path: Path, backfill: str = "") -> Iterator[None]:
+def partitions_shown(file: JobFile, backfill: str = "") -> Iterator[None]:
     """Show the job's partitions after the body, also if it failed. A backfill shows them itself, once.
 
     The settings are those of the job file, because with one run's `--set` all other partitions would be stale. Skip
@@ -33,15 +32,15 @@ def partitions_shown(job_path: Path, backfill: str = "") -> Iterator[None]:
         yield
     except Exception as error:
         if not isinstance(error, StorageFailed):
-            _show(job_path, backfill)
+            _show(file, backfill)
         raise
-    _show(job_path, backfill)
+    _show(file, backfill)
 
 
 @dispensable()
-def _show(job_path: Path, backfill: str) -> None:
+def _show(file: JobFile, backfill: str) -> None:
     if not backfill:
-        show_partitions(load_job(job_path))
+        show_partitions(file.job())
 
 
 @dispensable()

@@ -10,7 +10,6 @@ from prefect import get_run_logger
 
 from overnight.flows.job.model import Job
 from overnight.flows.runs.crash_recovery import end_dead_run, end_published_run
-from overnight.flows.runs.run import sink_of
 from overnight.tasks.errors import CheckFailed, OvernightError, explain
 from overnight.tasks.ingest.task import stream_inputs
 from overnight.tasks.state import lease
@@ -80,10 +79,10 @@ def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
                 "Give each job a sink of its own."
             )
         generation = None
-        repaired = _put_right(run, sink_of(job, run))
+        repaired = _put_right(run, job.sink_for(run))
         if repaired and repaired.receipt and repaired.receipt["fingerprint"] == run.fingerprint:
             generation = repaired.generation
-        refuse_foreign_files(run, sink_of(job, run))
+        refuse_foreign_files(run, job.sink_for(run))
         generation = generation or unfinished_generation(run.ledger, run.fingerprint)
         if generation and _is_outdated(job, replace(run, generation=generation)):
             get_run_logger().info("the inputs changed since the last attempt failed on them; listing them again")

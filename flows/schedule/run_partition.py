@@ -13,6 +13,7 @@ import prefect.runtime
 from prefect.client.orchestration import get_client
 
 from overnight.flows.job.model import Job
+from overnight.flows.runs.flow_run_name import note_name
 from overnight.flows.schedule.partitions import resolve_partition
 
 LABEL = "overnight.partition"
@@ -27,7 +28,7 @@ class ResolvedPartition:
 
 
 def own_partition(job: Job, partition: str) -> ResolvedPartition:
-    """Return the partition of the current flow run, and tag the run with its job and partition.
+    """Return the partition of the current flow run; name and tag the run with its job and partition.
 
     `partition` is the run's parameter. Raise `JobError` for a partition that the job cannot have.
     """
@@ -38,8 +39,10 @@ def own_partition(job: Job, partition: str) -> ResolvedPartition:
         if not partition.strip() and not kept:
             client.update_flow_run_labels(run.id, {LABEL: day})
         tags = {*run.tags, f"job:{job.name}", f"partition:{day}"}
-        if tags != set(run.tags):
-            client.update_flow_run(run.id, tags=sorted(tags)).raise_for_status()
+        name = f"{job.name}/{day}"
+        if tags != set(run.tags) or name != run.name:
+            client.update_flow_run(run.id, name=name, tags=sorted(tags)).raise_for_status()
+    note_name(name)
     if partition.strip() or run.expected_start_time is None:
         return ResolvedPartition(day)
     moment = run.expected_start_time.astimezone(UTC)

@@ -74,6 +74,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
     if not dry_run:
         start_fork_server()
     from overnight.flows.backfill_plan import entries_of, nothing_to_do, planned
+    from overnight.flows.job.loading import JobFile
     from overnight.flows.schedule.partitions import parse_day
     from overnight.tasks.errors import OvernightError
     from overnight.tasks.infer.kinds import imports
@@ -82,7 +83,9 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
     chosen = {name: options[name] for name in ("select", "order", "settings")} | {"reason": masked(options["reason"])}
     with exit_on_error():
         first, last = (parse_day(day) if day else None for day in (start, end))
-        job, request, steps = planned(job_path, resume or "new", first, last, **chosen, is_resumed=bool(resume))
+        job, request, steps = planned(
+            JobFile(job_path), resume or "new", first, last, **chosen, is_resumed=bool(resume)
+        )
     if not steps:
         print_result([], as_json, lambda: click.echo(nothing_to_do(job, request)))
         return

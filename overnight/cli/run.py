@@ -86,11 +86,10 @@ def run(
 
 def show_receipt(receipt: dict[str, Any], job: "Job") -> None:
     """Print a receipt in a few lines on stdout."""
-    from overnight.flows.runs.run import place_of
     from overnight.tasks.storage import skipped_files
 
     console = VisibleConsole(highlight=False, soft_wrap=True)
-    place = place_of(job, bool(receipt.get("limit_rows")))
+    place = job.output_location(bool(receipt.get("limit_rows")))
     console.print(
         f"[bold]{receipt['job']}/{receipt['partition']}[/bold] {receipt['status']} at {receipt['finished_at']}"
     )

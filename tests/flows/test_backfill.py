@@ -17,7 +17,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 
 from overnight.flows.backfill_plan import planned
-from overnight.flows.job.loading import load_job
+from overnight.flows.job.loading import JobFile, load_job
 from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
 from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.state import lease
@@ -84,7 +84,7 @@ def generations(folder: Path) -> dict[str, list[str]]:
 
 def steps(folder: Path, **options: Any) -> list[tuple[str, str, bool]]:
     """A plan in short: partition, status, whether it is forced."""
-    plan = planned(folder / "job.yaml", "new", FIRST, LAST, **options)[2]
+    plan = planned(JobFile(folder / "job.yaml"), "new", FIRST, LAST, **options)[2]
     return [(step.partition, step.entry.status, step.force) for step in plan]
 
 
@@ -186,7 +186,7 @@ def test_the_plan_follows_the_ledger(run: Backfill, folder: Path) -> None:
     assert steps(folder, select=["missing"]) == [missing]
     assert steps(folder, select=["stale"]) == [stale]
     assert steps(folder, select=["all"]) == [published, failed, stale, missing]
-    plan = planned(folder / "job.yaml", "new", FIRST, LAST)[2]
+    plan = planned(JobFile(folder / "job.yaml"), "new", FIRST, LAST)[2]
     assert [step.rows for step in plan] == [10, 10]
     assert all(step.seconds and step.seconds > 0 for step in plan)
     assert record_of(folder)["partitions"][0] == {"partition": DAYS[0], "status": "missing", "force": False}

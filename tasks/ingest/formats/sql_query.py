@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import InputError, OvernightError, StorageFailed
-from overnight.tasks.state.database import engine
+from overnight.tasks.storage.database import engine
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

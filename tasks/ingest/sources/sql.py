@@ -26,7 +26,7 @@ from overnight.tasks.ingest.reading.table_blocks import table_block
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
 from overnight.tasks.rows import blocks
-from overnight.tasks.state.database import DatabaseUrl
+from overnight.tasks.storage.database import DatabaseUrl
 from overnight.tasks.storage.location import File
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from overnight.tasks.state.database import DatabaseUrl
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
+from overnight.tasks.storage.database import DatabaseUrl
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
 from overnight.tasks.write.sink import DirectorySink, ParquetCompression, Sink, file_prefix
 from overnight.tasks.write.sinks.parquet import ParquetSink

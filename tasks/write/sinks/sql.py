@@ -21,9 +21,9 @@ import pyarrow as pa
 from pydantic import Field
 
 from overnight.tasks.config.masking import masked
-from overnight.tasks.state.database import DatabaseUrl
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, Record
+from overnight.tasks.storage.database import DatabaseUrl
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, merged_rows, published_schema
 from overnight.tasks.write.sink import Sink, file_prefix
 from overnight.tasks.write.sinks.parquet import ParquetSink

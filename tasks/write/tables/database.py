@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from overnight.tasks.errors import ContractError, OvernightError, StorageFailed
-from overnight.tasks.state import database
+from overnight.tasks.storage import database
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

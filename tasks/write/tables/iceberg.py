@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import CheckFailed
-from overnight.tasks.state.database import expanded
 from overnight.tasks.state.run import Run
+from overnight.tasks.storage.database import expanded
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.write.merge.merge_parts import MergedFile
 from overnight.tasks.write.sink import as_paths

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from overnight.flows.job.loading import load_job, read_job, relative_paths
+from overnight.flows.job.loading import JobFile, load_job, read_job, relative_paths
 from overnight.flows.job.yaml_loader import parse_yaml
 from tests.flows.job.jobs import SMALL, WHOLE, complaint
 
@@ -132,3 +132,15 @@ def test_other_paths_stay_as_they_are_written(write, path):
     found = write(f'name: a\nsource: {{kind: csv, path: "{path}"}}\nsink: {{kind: parquet, path: /out}}')
     assert load_job(found).source.path == path
     assert relative_paths(read_job(found)) == []
+
+
+def test_a_job_file_is_read_once_and_no_override_stays_in_it(write):
+    path = write(SMALL)
+    file = JobFile(path)
+    path.write_text("name: another")
+    changed = file.job(["name=changed", "retries.attempts=7"])
+    assert (changed.name, changed.retries.attempts) == ("changed", 7)
+    assert file.job().name == "doggos"
+    assert file.job().retries.attempts != 7
+    assert file.job() is file.job([])
+    assert file.job().sink.path == "s3://bucket/predictions"

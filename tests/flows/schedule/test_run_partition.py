@@ -87,3 +87,31 @@ def test_a_setting_of_the_run_decides_its_name_too(client: SyncPrefectClient, tm
     parameters = {**write_job(tmp_path), "settings": ["schedule.offset_days=0"]}
     run = client.create_flow_run(batch_inference, parameters=parameters, state=Scheduled(scheduled_time=SCHEDULED))
     assert start(client, run.id).name == "steady/2025-11-20"
+
+
+def test_a_run_reads_its_job_file_once(
+    client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters = {**write_job(tmp_path), "partition": "2024-02-29", "settings": ["state=" + str(tmp_path / "state")]}
+    add_input(tmp_path, "2024-02-29")
+    read, times = Path.read_text, list[Path]()
+
+    def counted(path: Path, *arguments: Any, **named: Any) -> str:
+        times.extend([path] if path.name == "job.yaml" else [])
+        return read(path, *arguments, **named)
+
+    run = client.create_flow_run(batch_inference, parameters=parameters, state=Pending())
+    monkeypatch.setattr(Path, "read_text", counted)
+    assert outcome(start(client, run.id))[0] == "COMPLETED"
+    assert len(times) == 1
+
+
+@pytest.mark.parametrize("partition", ["", "yesterday"])
+def test_a_run_without_a_valid_job_and_partition_is_named_invalid(
+    client: SyncPrefectClient, tmp_path: Path, partition: str
+) -> None:
+    parameters = {**write_job(tmp_path), "partition": partition}
+    if not partition:
+        (tmp_path / "job.yaml").write_text("name: steady")
+    run = client.create_flow_run(batch_inference, parameters=parameters, state=Pending())
+    assert outcome(start(client, run.id))[:2] == ("FAILED", "job/invalid")

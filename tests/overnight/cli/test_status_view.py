@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from overnight.cli.status_view import show_status
+from overnight.flows.job.loading import JobFile
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.artifacts import calendar_markdown, partitions_shown
 from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, Status
@@ -157,9 +158,9 @@ def test_one_partition_of_a_backfill_shows_nothing(prefect_api: str, tmp_path: P
         "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
     }
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
-    with partitions_shown(tmp_path / "job.yaml", backfill="b1"):
+    with partitions_shown(JobFile(tmp_path / "job.yaml"), backfill="b1"):
         pass
     assert artifact(prefect_api, "silent-partitions") is None
-    with partitions_shown(tmp_path / "job.yaml"):
+    with partitions_shown(JobFile(tmp_path / "job.yaml")):
         pass
     assert artifact(prefect_api, "silent-partitions") is not None
