@@ -7,6 +7,7 @@ import prefect.runtime
 from prefect import Task, flow, get_run_logger
 from prefect.futures import PrefectFuture
 
+from overnight.flows.job.chain import links
 from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Day, RowLimit, Setting
@@ -82,7 +83,7 @@ def batch_inference(
         look_back(loaded, run, partition)
         return published
     with partitions_shown(file, run.backfill), opened(loaded, run, force) as run:
-        plan = make_plan(loaded.inference, *read_cluster())
+        plan = make_plan(loaded.models, *read_cluster())
         with supervised(run), printed_shown(run):
             receipt = run_tasks(loaded, plan, run)
     look_back(loaded, run, partition)
@@ -96,7 +97,8 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     begin_steps()
     begin_writer()
     waits = getattr(job.source, "wait_for", None)
-    trials = begin_trials(run, job.inference, plan) if not waits else [None] * len(job.inference)
+    chain = links(job)
+    trials = begin_trials(run, chain, plan) if not waits else [None] * len(chain)
     sink = job.sink_for(run)
     staging = partial(stage, sink, job.checks)
 
@@ -107,6 +109,6 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     with gpus_held(plan.gpus):  # after ingest, because ingest may wait for inputs
         rows = done(shuffle, job.shuffle, rows)
         rows = done(preprocess, job.steps, plan, rows)
-        streamed = done(infer, job.inference, sink.keep_columns, sink.rows_per_part, plan, trials, staging, rows)
+        streamed = done(infer, chain, sink.keep_columns, sink.rows_per_part, plan, trials, staging, rows)
     receipt = done(write, sink, job.checks, job.source.allow_empty, plan, job.settings(), streamed)
     return dict(receipt.result())

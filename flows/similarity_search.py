@@ -91,7 +91,7 @@ def validate_query(
     """Return the model that embeds the query, and its column. Raise `JobError` if the job cannot embed the query."""
     if (image is None) == (text is None):
         raise JobError(f"expected an image or a text to search with, found {'neither' if image is None else 'both'}.")
-    chosen, column = embedder(job.inference, model)
+    chosen, column = embedder(job.models, model)
     if chosen.kind == "text_embedding" and (image or sheet):
         option, what = ("--image", "Search with --text") if image else ("--sheet", "Leave this option out")
         raise JobError(f"{option}: the model {chosen.name or chosen.model} embeds texts, not images. {what}.")

@@ -2,16 +2,18 @@
 
 import re
 from datetime import timedelta
+from itertools import takewhile
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
+from overnight.flows.job.inference_kinds import ModelOrStep
 from overnight.flows.job.retries import Retries
 from overnight.flows.job.schedule import Schedule
 from overnight.tasks.config.masking import masked_in
 from overnight.tasks.config.settings import Settings
-from overnight.tasks.infer.kinds import AnyPredictor
+from overnight.tasks.infer.kinds import Predictor
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.shuffle.kinds import Shuffle
@@ -38,7 +40,10 @@ class Job(Settings):
     source: Source
     shuffle: Annotated[Shuffle, Field(validate_default=True)] = {"kind": "none"}  # type: ignore[assignment]
     preprocess: Annotated[list[Step], Field(description="Steps on the CPU, in order.")] = []
-    inference: Annotated[list[AnyPredictor], Field(description="Models; each sees the same rows.")] = []
+    inference: Annotated[
+        list[ModelOrStep],
+        Field(description="Models and steps, in order; each sees the columns that those before it made."),
+    ] = []
     checks: Checks = Checks()
     sink: AnySink
     schedule: Schedule | None = None
@@ -64,17 +69,18 @@ class Job(Settings):
 
     @field_validator("inference")
     @classmethod
-    def _distinct_names(cls, models: list[AnyPredictor]) -> list[AnyPredictor]:
-        names = [model.name for model in models]
-        for number, name in enumerate(names):
-            if len(names) > 1 and name is None:
+    def _distinct_names(cls, chain: list[ModelOrStep]) -> list[ModelOrStep]:
+        models = {place: entry for place, entry in enumerate(chain) if isinstance(entry, Predictor)}
+        places: dict[str, int] = {}
+        for place, model in models.items() if len(models) > 1 else ():
+            if model.name is None:
                 raise ValueError(
-                    f"several models: inference.{number} ({models[number].kind}) needs a name, "
-                    "which prefixes its columns"
+                    f"several models: inference.{place} ({model.kind}) needs a name, which prefixes its columns"
                 )
-            if len(names) > 1 and names.index(name) < number:
-                raise ValueError(f"inference.{names.index(name)} and inference.{number} are both named {name}")
-        return models
+            if model.name in places:
+                raise ValueError(f"inference.{places[model.name]} and inference.{place} are both named {model.name}")
+            places[model.name] = place
+        return chain
 
     @model_validator(mode="after")
     def _known_placeholders(self) -> "Job":
@@ -123,16 +129,38 @@ class Job(Settings):
         return self.source.is_dated
 
     @property
-    def steps(self) -> list[Step]:
-        """Return `preprocess`, with `decode_image` first if images come from files and the job has no such step.
+    def models(self) -> list[Predictor]:
+        """The models of `inference`, in order."""
+        return [entry for entry in self.inference if isinstance(entry, Predictor)]
 
-        `resize_image` on the column `image` decodes images itself.
+    @property
+    def steps(self) -> list[Step]:
+        """The steps before the first model, begun by decoding if images come from files and the job leaves that out.
+
+        A step that resizes images decodes them itself.
         """
-        first = self.preprocess[0] if self.preprocess else None
+        steps = [*self.preprocess, *self._steps_ahead]
+        first = steps[0] if steps else None
         decodes = first is not None and first.kind == "resize_image" and first.column == "image"
-        if not self.source.holds_images or decodes or any(step.kind == "decode_image" for step in self.preprocess):
-            return self.preprocess
-        return [TypeAdapter(Step).validate_python({"kind": "decode_image"}), *self.preprocess]
+        if not self.source.holds_images or decodes or any(step.kind == "decode_image" for step in steps):
+            return steps
+        return [TypeAdapter(Step).validate_python({"kind": "decode_image"}), *steps]
+
+    @property
+    def _steps_ahead(self) -> list[Step]:
+        """The steps of `inference` before its first model."""
+        return list(takewhile(lambda entry: not isinstance(entry, Predictor), self.inference))
+
+    @property
+    def steps_behind(self) -> list[list[Step]]:
+        """For each model the steps of `inference` between it and the next one."""
+        behind: list[list[Step]] = []
+        for entry in self.inference[len(self._steps_ahead) :]:
+            if isinstance(entry, Predictor):
+                behind.append([])
+            else:
+                behind[-1].append(entry)
+        return behind
 
     @property
     def offset(self) -> timedelta:
@@ -166,7 +194,7 @@ class Job(Settings):
         """
         return {
             "settings": self.result_settings(),
-            "models": [model.fingerprint() for model in self.inference],
+            "models": [entry.fingerprint() for entry in self.inference],
             "steps": [step.fingerprint() for step in self.steps],
             "format_version": FORMAT_VERSION,
         }
@@ -178,12 +206,15 @@ class Job(Settings):
 
     def result_settings(self) -> dict[str, Any]:
         """Return the settings that change results, as JSON values, without defaults. The others are operational."""
-        nameless = ("name",) if len(self.inference) == 1 else ()
+        nameless = ("name",) if len(self.models) == 1 else ()
+        ahead = len(self.steps) - len(self._steps_ahead)
         sink = self.sink.content_settings()
         return {
             "source": self.source.content_settings(),
             "shuffle": self.shuffle.content_settings(),
-            "preprocess": [step.content_settings() for step in self.steps],
-            "inference": [model.content_settings(*nameless) for model in self.inference],
+            "preprocess": [step.content_settings() for step in self.steps[:ahead]],
+            "inference": [
+                entry.content_settings(*(nameless if isinstance(entry, Predictor) else ())) for entry in self.inference
+            ],
             "sink": {RECORDED_AS.get(name, name): value for name, value in sink.items()},
         }

@@ -93,7 +93,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
         print_result([step.as_json() for step in steps], as_json, lambda: show_steps(job, steps))
         return
     failure = None
-    fork_server.preload(imports(job.inference))
+    fork_server.preload(imports(job.models))
     from overnight.cli.local_run import backfill_locally
 
     with contextlib.redirect_stdout(sys.stderr):  # Ray prints the reports of its nodes to stdout

@@ -68,7 +68,7 @@ def run(
     with exit_on_error():
         job = load_job(job_path, settings)
         day = resolve_partition(job, partition, None, datetime.now(UTC))
-    fork_server.preload(imports(job.inference))
+    fork_server.preload(imports(job.models))
     from overnight.cli.local_run import run_locally
     from overnight.flows.runs.attempt import describe_failure
 

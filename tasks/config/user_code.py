@@ -112,6 +112,22 @@ def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
     return dict(sorted(files.items()))
 
 
+def is_function(target: str) -> bool:
+    """Return whether the source of `target` defines a function of that name; nothing is run.
+
+    False for what is a class, is imported from elsewhere or is not found.
+    """
+    module_name, _, name = target.partition(":")
+    _put_working_directory_last()
+    importlib.invalidate_caches()
+    path = _source(module_name)
+    try:
+        tree = ast.parse(path.read_bytes()) if path else None
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in (tree.body if tree else ()))
+
+
 def described(error: BaseException, module_name: str) -> str:
     """Return an error's type, message, and the line of `module_name` in its traceback."""
     source = str(_source(module_name))

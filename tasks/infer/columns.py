@@ -1,36 +1,37 @@
-"""Which columns the models read, and which the rows have behind them."""
+"""Which columns the rows have behind all models, and a model or step that reads one that is not there."""
 
 from collections.abc import Sequence
 
 import pyarrow as pa
 
+from overnight.tasks.errors import ContractError, did_you_mean
 from overnight.tasks.infer.autotune.trial import Trial
 from overnight.tasks.infer.heavy_columns import heavy_columns
-from overnight.tasks.infer.kinds import AnyPredictor
+from overnight.tasks.infer.link import Link
 from overnight.tasks.rows import blocks
-from overnight.tasks.rows.expressions.parser import Expression
 
 
 def columns_made(
-    sample: pa.Table, trials: Sequence[Trial | None], prefixes: Sequence[str], keep: list[str], bytes_stay: bool = False
+    sample: pa.Table, trials: Sequence[Trial | None], keep: Sequence[str], bytes_stay: bool = False
 ) -> pa.Schema | None:
-    """The columns that rows have behind all models; None where the sample does not show them."""
+    """Return the columns that rows have behind all models; None if the sample does not show them."""
     if not len(sample) or None in trials:
         return None
-    seen = blocks.live_rows(sample)[0]
+    if trials and trials[-1]:
+        behind = trials[-1].behind
+        return blocks.live_rows(behind)[0].schema if len(behind) else None
+    seen = blocks.live_rows(sample)[0].schema
     heavy = heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)
-    fields = {field.name: field.type for field in seen.schema if field.name not in heavy}
-    for trial, prefix in zip(trials, prefixes, strict=True):
-        fields |= {prefix + field.name: field.type for field in trial.columns} if trial else {}
-    return pa.schema(list(fields.items()))
+    return pa.schema([field for field in seen if field.name not in heavy])
 
 
-def columns_read(models: Sequence[AnyPredictor]) -> list[str] | None:
-    """What the models read, or choose their rows by; None where one of them reads all that there is."""
-    names: list[str] = []
-    for model in models:
-        inputs = model.inputs()
-        if inputs is None:
-            return None
-        names += [*inputs, *(Expression(model.where).columns if model.where else [])]
-    return names
+def require_inputs(link: Link, sample: pa.Table) -> None:
+    """Raise `ContractError` if the model reads a column that the rows in front of it lack; name one that is near."""
+    found = blocks.live_rows(sample)[0].column_names
+    for name in link.model.inputs() or ():
+        if name not in found:
+            raise ContractError(
+                f"inference {link.model.name or link.model.kind}: expected column {name!r}, found {', '.join(found)}"
+                f"{did_you_mean(name, found)}. Name the column in the model's settings, or make it before the model.",
+                "infer",
+            )

@@ -1,5 +1,7 @@
 """Columns that are too heavy to publish unasked: bytes, and arrays of two or more dimensions."""
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 
 from overnight.tasks.rows import blocks, nested_rows, tensors
@@ -21,9 +23,12 @@ def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bo
     return heavy
 
 
-def drop_heavy(block: pa.Table, keep: list[str], bytes_stay: bool = False) -> pa.Table:
-    """Return the block without its heavy columns, for jobs without a model."""
-    return blocks.leaving_out(block, sorted(heavy_columns(block, bytes_stay=bytes_stay) - set(keep)))
+def drop_heavy(
+    block: pa.Table, keep: Iterable[str], bytes_stay: bool = False, earlier: tuple[str, ...] = ()
+) -> pa.Table:
+    """Return the block without its heavy columns; `keep` names some that stay."""
+    heavy = heavy_columns(block, earlier, bytes_stay)
+    return blocks.leaving_out(block, sorted(heavy - set(keep)))
 
 
 def _rank(column: pa.ChunkedArray) -> int:

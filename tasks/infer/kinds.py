@@ -23,7 +23,7 @@ from overnight.tasks.infer.models.transcription import Transcription
 from overnight.tasks.infer.models.vllm import VLLM
 from overnight.tasks.infer.predictor import Offer, Predictor, imports
 
-__all__ = ["AnyPredictor", "Offer", "imports"]
+__all__ = ["AnyPredictor", "Offer", "Predictor", "imports"]
 
 AnyPredictor = Annotated[
     ImageClassification

@@ -1,6 +1,7 @@
 """The stream as operators of Ray Data: read, shuffle, preprocess, infer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from overnight.tasks.infer.autotune.worker_sizing import Choice
 from overnight.tasks.infer.forked_worker import ForkedPreparingWorker, ForkedWorker
 from overnight.tasks.infer.handing_on import handed_on
 from overnight.tasks.infer.heavy_columns import drop_heavy
+from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.worker import Prepare, PreparingWorker, Worker
 from overnight.tasks.resources.plan import TASK_RETRIES, Plan, Pool
 from overnight.tasks.rows.padding import LARGEST_BLOCK_BYTES, Share
@@ -91,18 +93,10 @@ def _read_and_prepare(
 
 
 def without_heavy(
-    dataset: ray.data.Dataset, run: Run, plan: Plan, keep: list[str], bytes_stay: bool, share: Share
+    dataset: ray.data.Dataset, run: Run, plan: Plan, keep: Sequence[str], bytes_stay: bool, share: Share
 ) -> ray.data.Dataset:
-    """The rows of a job without a model, without their heavy columns but those that `keep` names; for a writer."""
-    return dataset.map_batches(
-        _light,
-        fn_kwargs={"run": run, "keep": keep, "bytes_stay": bytes_stay, "share": share},
-        batch_size=None,
-        batch_format="pyarrow",
-        num_cpus=plan.task_cpus,
-        concurrency=plan.task_concurrency,
-        max_retries=TASK_RETRIES,  # as reading and preprocessing, which it is then fused with
-    )
+    """Return the rows of a job without a model, for a writer, without heavy columns that `keep` does not name."""
+    return _by_tasks(dataset, partial(_light, run=run, keep=keep, bytes_stay=bytes_stay, share=share), plan)
 
 
 def padded_rows(dataset: ray.data.Dataset, run: Run, plan: Plan, share: Share, is_prepared: bool) -> ray.data.Dataset:
@@ -122,20 +116,39 @@ def _padded(block: pa.Table, run: Run, share: Share) -> Iterator[pa.Table]:
     return handed_on([block], share, "infer", run)
 
 
-def _light(block: pa.Table, run: Run, keep: list[str], bytes_stay: bool, share: Share) -> Iterator[pa.Table]:
+def _light(block: pa.Table, run: Run, keep: Sequence[str], bytes_stay: bool, share: Share) -> Iterator[pa.Table]:
     return handed_on([drop_heavy(block, keep, bytes_stay)], share, "write", run)
 
 
-def infer_rows(dataset: ray.data.Dataset, run: Run, choice: Choice, settings: dict[str, Any]) -> ray.data.Dataset:
-    """The rows with one model's columns; `settings` are the rest of what its workers are made with."""
-    trial, pool = choice.trial, choice.pool
-    return dataset.map_batches(
-        _worker(is_forked(choice.used, pool), "prepare" in settings),
+def infer_rows(
+    dataset: ray.data.Dataset,
+    run: Run,
+    choice: Choice,
+    plan: Plan,
+    is_slow: bool,
+    share: Share,
+    to: str,
+    prepare: Prepare | None,
+) -> ray.data.Dataset:
+    """Return the rows behind one link: with its model's columns, and after its steps.
+
+    The steps run in the model's workers, so that no row crosses from one process to another. Behind a model on a device
+    they are Ray tasks, so that the device does not wait for them. `share` is that of the next operator, of the stage
+    `to`. `prepare` is what the workers do before the model.
+    """
+    trial, pool, link = choice.trial, choice.pool, choice.used_link
+    apart = link.steps if choice.used.accelerators() else None
+    settings: dict[str, Any] = {"prepare": prepare} if prepare else {}
+    dataset = dataset.map_batches(
+        _worker(is_forked(choice.used, pool), prepare is not None),
         fn_constructor_kwargs={
-            "predictor": choice.used,
+            "link": replace(link, steps=None, read=None) if apart else link,
             "run": run,
             "pace": trial.seconds_a_row if trial else 0.0,
             "columns": trial.columns if trial else None,
+            "is_slow": is_slow,
+            "share": None if apart else share,
+            "to": to,
             **settings,
         },
         batch_size=choice.at_once,
@@ -144,6 +157,38 @@ def infer_rows(dataset: ray.data.Dataset, run: Run, choice: Choice, settings: di
         max_restarts=MAX_RESTARTS,
         max_task_retries=MAX_RESTARTS,
         **pool.remote_arguments(),
+    )
+    if apart:
+        made = [link.prefix + name for name in trial.columns.names] if trial else []
+        dataset = _by_tasks(
+            dataset, partial(steps_behind_model, steps=apart, link=link, run=run, made=made, share=share, to=to), plan
+        )
+    return dataset
+
+
+def steps_behind_model(
+    block: pa.Table, steps: Steps, link: Link, run: Run, made: Sequence[str], share: Share, to: str
+) -> Iterator[pa.Table]:
+    """Return the rows after the link's steps, without heavy columns that nothing reads; the model made those of `made`.
+
+    A model without a prefix whose sample showed no columns may have made some; only a prefix tells them then.
+    """
+    earlier = (*link.earlier, *([link.prefix] if link.prefix else []))
+    pieces = steps(block, run=run)
+    if link.read is not None:
+        read = [*link.read, *made]
+        pieces = (drop_heavy(piece, read, link.bytes_stay, earlier) for piece in pieces)
+    return handed_on(pieces, share, to, run)
+
+
+def _by_tasks(dataset: ray.data.Dataset, work: Callable[..., Any], plan: Plan) -> ray.data.Dataset:
+    return dataset.map_batches(
+        work,
+        batch_size=None,
+        batch_format="pyarrow",
+        num_cpus=plan.task_cpus,
+        concurrency=plan.task_concurrency,
+        max_retries=TASK_RETRIES,  # as reading and preprocessing, with which Ray Data may fuse it
     )
 
 

@@ -119,6 +119,13 @@ class Predictor(Leaf):
         """The columns that `predict` reads; None for all. They must be there, and only they are converted."""
         return None
 
+    def reads(self) -> list[str] | None:
+        """Return what the model reads, or chooses its rows by; None for all columns."""
+        inputs = self.inputs()
+        if inputs is None:
+            return None
+        return [*inputs, *(Expression(self.where).columns if self.where else [])]
+
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         """What `predict` is given of a column, one value a row."""
         return to_numpy(column, writable=True)

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,10 @@ from overnight.tasks.infer.autotune.plan_summary import explanation
 from overnight.tasks.infer.autotune.trial import Failed, Trial
 from overnight.tasks.infer.autotune.trial_runner import begin_trials, tried
 from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose, stream_seconds_a_row
-from overnight.tasks.infer.columns import columns_made, columns_read
+from overnight.tasks.infer.columns import columns_made, require_inputs
 from overnight.tasks.infer.heavy_columns import heavy_columns
-from overnight.tasks.infer.kinds import AnyPredictor
+from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
 from overnight.tasks.resources.cluster import missing_now
 from overnight.tasks.resources.plan import Plan
@@ -37,6 +39,7 @@ from overnight.tasks.workers import supervisor
 
 __all__ = [
     "Embedder",
+    "Link",
     "begin_trials",
     "embed_image",
     "embed_text",
@@ -59,7 +62,7 @@ SAMPLE_ROWS = 8  # of a document's chunks or a video's frames there are many mor
 )
 def infer(
     run: Run,
-    models: list[AnyPredictor],
+    links: list[Link],
     keep: list[str],
     rows_per_part: int | None,
     plan: Plan,
@@ -67,7 +70,7 @@ def infer(
     stage: Callable[[Run, ray.data.Dataset, Sampled], Streamed],
     stream: Stream,
 ) -> Streamed:
-    """Run the stream: its rows are read, prepared, given to every model and staged in parts.
+    """Run the stream: its rows are read, prepared, given to every model and its steps, and staged in parts.
 
     Each try takes what no staged part settles. `keep` names heavy inputs that are published. rows_per_part: as the job
     asks, if it does: a worker is handed no more at once. begun: of `begin_trials`. stage: runs a dataset.
@@ -80,10 +83,10 @@ def infer(
             run = run.as_new_attempt()
         if not run.order.exists():  # a later try, to which no trial belongs that was begun early
             stream.plan_read(run)
-            begun = [None] * len(models)
+            begun = [None] * len(links)
         if not begun or not all(begun):
             wait_until_free(plan)
-        dataset, sampled = _laid_out(run, models, keep, rows_per_part, plan, begun, stream)
+        dataset, sampled = _laid_out(run, links, keep, rows_per_part, plan, begun, stream)
         return stage(run, dataset, sampled) if read_summaries(run.order) else Streamed(columns=sampled.columns)
     except Exception as error:
         raise explain(error, "infer") from None
@@ -91,7 +94,7 @@ def infer(
 
 def _laid_out(
     run: Run,
-    models: list[AnyPredictor],
+    links: list[Link],
     keep: list[str],
     rows_per_part: int | None,
     plan: Plan,
@@ -101,7 +104,7 @@ def _laid_out(
     """The lazy dataset of the rows behind all models, which are tried first."""
     sample = _sample(stream.sample)
     size = _bytes_a_row(sample, keep, stream.bytes_stay)
-    if not models:
+    if not links:
         count = rows_per_part or part_size.rows_per_part(None, size)
         with ray.data.DataContext.current(operators.context()):
             dataset = operators.read_rows(run, stream, plan)
@@ -110,10 +113,10 @@ def _laid_out(
             dataset = operators.without_heavy(
                 dataset, run, plan, keep, stream.bytes_stay, Share(count, part_size.BYTES_A_PART)
             )
-        return dataset, Sampled(columns_made(sample, [], [], keep, stream.bytes_stay), count)
+        return dataset, Sampled(columns_made(sample, [], keep, stream.bytes_stay), count)
     read_by_workers = operators.is_read_by_workers(run, plan)
     work = _work(run, sample, rows_per_part, read_by_workers)
-    choices, failed, error = _chosen(run, models, plan, sample, begun, work)
+    choices, failed, error = _chosen(run, links, plan, sample, begun, work)
     in_workers = plan.is_beside and choices[0].pool.maximum == plan.pools[0].maximum  # enough for the CPUs there are
     read_by_workers = read_by_workers and in_workers
     prepare = operators.worker_preparation(run, stream, read_by_workers) if in_workers else None
@@ -125,7 +128,6 @@ def _laid_out(
     seconds = stream_seconds_a_row(choices, work, prepare is not None)
     count = rows_per_part or part_size.rows_per_part(seconds, size + sum(map(_bytes_made, trials)))
     takers = [Share(choice.at_once, BYTES_HANDED) for choice in choices[1:]] + [Share(count, part_size.BYTES_A_PART)]
-    prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
     with ray.data.DataContext.current(operators.context(largest)):
         dataset = operators.read_numbers(run) if read_by_workers else operators.read_rows(run, stream, plan)
         if stream.steps and not in_workers:
@@ -134,23 +136,13 @@ def _laid_out(
             first = Share(choices[0].at_once, BYTES_HANDED)
             dataset = operators.padded_rows(dataset, run, plan, first, bool(stream.steps) and not in_workers)
         for place, choice in enumerate(choices):
-            read = columns_read(models[place + 1 :])
-            settings: dict[str, Any] = {
-                "prefix": prefixes[place],
-                "drop_heavy": read is not None,
-                "earlier": prefixes[:place],
-                "keep": [*keep, *(read or [])],
-                "bytes_stay": stream.bytes_stay,
-                "is_slow": bool(slow),
-                "share": takers[place],
-                "to": "write" if place == len(choices) - 1 else "infer",
-            }
-            is_first = place == 0 and prepare
-            dataset = operators.infer_rows(dataset, run, choice, settings | ({"prepare": prepare} if is_first else {}))
+            infer_rows = partial(operators.infer_rows, share=takers[place], prepare=prepare if place == 0 else None)
+            to = "write" if place == len(choices) - 1 else "infer"
+            dataset = infer_rows(dataset, run, choice, plan, is_slow=bool(slow), to=to)
     _describe(run, explanation(plan, choices, sample, prepare is not None, read_by_workers))
     wait_until_free(plan)
     return dataset, Sampled(
-        columns=columns_made(sample, trials, prefixes, keep, stream.bytes_stay),
+        columns=columns_made(sample, trials, keep, stream.bytes_stay),
         rows_per_part=count,
         failed=failed,
         error=error,
@@ -158,26 +150,30 @@ def _laid_out(
 
 
 def _chosen(
-    run: Run, models: list[AnyPredictor], plan: Plan, sample: pa.Table, begun: list[Any], work: Work
+    run: Run, links: list[Link], plan: Plan, sample: pa.Table, begun: list[Any], work: Work
 ) -> tuple[list[Choice], tuple[str, pa.Table] | None, str | None]:
-    """What each model runs with, after its trial; and `failed` and `error` of `Sampled` for the first."""
-    few = rebatch.first_rows(sample, SAMPLE_ROWS)
-    found = [
-        tried(run, model, pool, few, work.rows * work.each, trying)
-        for model, pool, trying in zip(models, plan.pools, begun, strict=True)
-    ]
-    choices = [
-        choose(model, pool, trial if isinstance(trial, Trial) else None, plan, work)
-        for model, pool, trial in zip(models, plan.pools, found, strict=True)
-    ]
-    # Other models are tried on rows that lack the columns of those before, or that `where` would pass over.
-    if isinstance(first := found[0], Failed) and not models[0].where:
-        told = _warned(run, models[0], first)
-        return choices, (told, first.block), f"{told} {ADVICE}" if first.is_the_models else None
-    return choices, None, None
+    """Return what each model runs with after its trial, and `failed` and `error` of `Sampled`.
+
+    A model is tried on what those before it made of the sample.
+    """
+    choices: list[Choice] = []
+    failed, error = None, None
+    rows, is_whole = sample, True  # is_whole: the rows have the columns of all models so far
+    for link, pool, trying in zip(links, plan.pools, begun, strict=True):
+        if is_whole and len(rows):
+            require_inputs(link, rows)
+        each = blocks.rows_each(rows)
+        found = tried(run, link, pool, rebatch.first_rows(rows, SAMPLE_ROWS), work.rows * each, trying)
+        trial = found if isinstance(found, Trial) else None
+        choices.append(choose(link, pool, trial, plan, work, each))
+        if isinstance(found, Failed) and is_whole and not link.model.where:
+            told = _warned(run, link.model, found)
+            failed, error = (told, found.block), f"{told} {ADVICE}" if found.is_the_models else None
+        rows, is_whole = (trial.behind, is_whole) if trial else (rows, False)
+    return choices, failed, error
 
 
-def _warned(run: Run, model: AnyPredictor, failed: Failed) -> str:
+def _warned(run: Run, model: Predictor, failed: Failed) -> str:
     """Tell of a model that failed for every row that it was tried on; return the sentence, for the receipt."""
     told = f"{model.shown_name()}: {failed}."
     supervisor.report(run, "infer", told)
@@ -189,7 +185,6 @@ def _work(run: Run, sample: pa.Table, rows_per_part: int | None, read_by_workers
     summaries = read_summaries(run.order)
     return Work(
         rows=sum(math.inf if count is None else count for count, _ in summaries),
-        each=blocks.rows_each(sample),
         prepare_seconds=blocks.seconds_a_row(sample, "preprocess"),
         blocks=len(summaries) if read_by_workers else None,
         rows_per_part=rows_per_part,

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer.handing_on import handed_on
-from overnight.tasks.infer.heavy_columns import heavy_columns
+from overnight.tasks.infer.heavy_columns import drop_heavy
+from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.rows import apply, blocks, rebatch, result, user_function
 from overnight.tasks.rows.expressions.parser import Expression
@@ -36,24 +37,19 @@ Prepare = Callable[..., Iterator[pa.Table]]  # a block in, and `careful`; its ro
 
 
 class Worker:
-    """Columns in: those that `predictor.inputs()` names. Columns out: what it returns, prefixed with `prefix`.
+    """Columns in: those that the model's `inputs()` names. Columns out: what it returns, prefixed with `link.prefix`.
 
-    drop_heavy: inputs such as images are dropped behind this worker, unless a prefix in `earlier` shows that a model
-    made them, or `keep` names them. bytes_stay: bytes are no such inputs. columns: what the model adds, without prefix,
-    if known. is_slow: what is done is handed on at once. share: of the next
-    operator, which is of the stage `to`. Calls may come from several threads. is_restarted: another
-    died before it; it makes one call at a time, so that it is known whose rows did that.
+    Inputs such as images are dropped behind the link's steps, unless `link.read` names them, or a prefix in
+    `link.earlier` shows that a model made them. `columns` are those that the model adds, without prefix, if known. With
+    `is_slow` each result goes on immediately. `share` is that of the next operator, of the stage `to`. Several threads
+    may call a worker. With `is_restarted` another worker died before it: it makes one call at a time, so that a death
+    identifies its rows.
     """
 
     def __init__(
         self,
-        predictor: Predictor,
+        link: Link,
         run: Run,
-        prefix: str,
-        drop_heavy: bool,
-        earlier: list[str],
-        keep: list[str],
-        bytes_stay: bool = False,
         pace: float = 0.0,
         is_trial: bool = False,
         columns: pa.Schema | None = None,
@@ -62,9 +58,8 @@ class Worker:
         to: str = "write",
         is_restarted: bool | None = None,
     ):
-        self._predictor, self._run, self._prefix = predictor, run, prefix
-        self._drop_heavy, self._earlier, self._keep = drop_heavy, tuple(earlier), set(keep)
-        self._bytes_stay = bytes_stay
+        predictor: Predictor = link.model
+        self._predictor, self._run, self._link, self._prefix = predictor, run, link, link.prefix
         self._label = f"inference {predictor.name or predictor.kind}"
         self._source = f"infer {predictor.shown_name()}{' (trial)' if is_trial else ''}"
         self._is_trial = is_trial
@@ -77,11 +72,11 @@ class Worker:
         self._clock = ConcurrentTimer()
         self._bytes_at_once = 0 if is_slow else BYTES_AT_ONCE
         self._share, self._to = share, to
-        # A trial has only the source's columns, and is to run the model whatever they hold.
-        self._where = Expression(predictor.where) if predictor.where and not is_trial else None
+        self._where = Expression(predictor.where) if predictor.where else None
         self._columns = columns or pa.schema([])
         self._rows_at_once: int | None = None
         self.made: set[str] = set()  # names of the columns that the model added
+        self.rows_seen = 0  # by the model, which `where` keeps some from
         self.errors: list[Exception] | None = [] if is_trial else None  # what rows failed with, in a trial
         with self.collected():
             self._predict = predictor.load_with(run.answers / (predictor.name or predictor.kind))
@@ -96,8 +91,8 @@ class Worker:
         for piece in rebatch.rebatch_rows(self.pieces(block, careful), self._predictor.rows_at_once()):
             for batch in rebatch.cut(piece, MOST_BYTES_AT_ONCE):
                 with self._one_by_one:
-                    done = self.run(batch, careful)
-                yield done
+                    done = list(self.behind(self.run(batch, careful), careful))
+                yield from done
 
     def pieces(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
         """The rows to work on. careful: they may have killed a worker before."""
@@ -107,12 +102,20 @@ class Worker:
 
     def run(self, block: pa.Table, careful: bool) -> pa.Table:
         """`block` with the model's columns. careful: its rows may have killed a worker before."""
-        heavy = heavy_columns(block, self._earlier, self._bytes_stay) - self._keep if self._drop_heavy else set()
         with self._clock.call(), self.collected():
             done = self.guard.run(block, self._apply, careful)
-        if not self._is_trial:  # its rows come again, and with the columns of the models before
+        if not self._is_trial:  # its rows come again
             supervisor.report_quarantined(done, block, self._run)
-        return blocks.leaving_out(done, sorted(heavy - self.made))
+        return done
+
+    def behind(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
+        """Yield what goes on: `block` after the steps behind the model, without heavy columns that nothing reads."""
+        steps, read = self._link.steps, self._link.read
+        for piece in steps(block, run=self._run, careful=careful) if steps else (block,):
+            if read is None:
+                yield piece
+            else:
+                yield drop_heavy(piece, {*read, *self.made}, self._link.bytes_stay, self._link.earlier)
 
     def collected(self) -> contextlib.AbstractContextManager[None]:
         """While the model works: what it prints and logs goes to the run's log."""
@@ -123,10 +126,12 @@ class Worker:
 
     def _work(self, live: pa.Table) -> result.Outcome:
         """Return the model's columns for `live`, null where a row is none of the model's."""
-        if not self._where:
+        if not self._where or (self._is_trial and not self._where.fits(live)):  # those before it failed in their trial
             return self._in_calls(live, self._predictor.rows_per_call())
         holds, failed = self._where.holds(live, f"{self._label}: where", "infer")
         chosen = np.flatnonzero(holds)
+        if self._is_trial and not len(chosen):  # the model is to be tried, whatever these few rows hold
+            return self._in_calls(live, self._predictor.rows_per_call())
         if not len(chosen):
             none = {self._prefix + column.name: pa.nulls(len(live), column.type) for column in self._columns}
             return result.Outcome(none, failed=failed)
@@ -139,6 +144,7 @@ class Worker:
 
         Only a row alone is to blame.
         """
+        self.rows_seen += len(live)
         while True:
             size = min(self._rows_at_once or at_once, len(live))
             try:

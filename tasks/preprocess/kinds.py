@@ -19,6 +19,8 @@ from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from overnight.tasks.preprocess.steps.sample_frames import SampleFrames
 from overnight.tasks.preprocess.steps.split_text import SplitText
 
+__all__ = ["PreprocessStep", "PythonStep", "Step"]
+
 Step = Annotated[
     DecodeImage
     | ResizeImage

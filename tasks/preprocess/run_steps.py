@@ -26,18 +26,25 @@ BYTES_AT_ONCE = 2**20  # of rows per piece: many small pieces cost Ray more than
 
 
 def run_steps(
-    block: pa.Table, run: Run, steps: tuple[Step, ...], pace: float, careful: bool | None = None
+    block: pa.Table,
+    run: Run,
+    steps: tuple[Step, ...],
+    pace: float,
+    careful: bool | None = None,
+    stage: str = "preprocess",
+    label: str = "preprocess",
 ) -> Iterator[pa.Table]:
     """Yield `block` after every step, in pieces if it contains files.
 
     Each worker process builds a step once. `pace` is seconds per row, measured on a sample; 0 if unknown. `careful` is
     True if the block may have killed a worker before. None means unknown, as in a Ray task; then the supervisor knows.
+    `stage` is the stage that the work counts for. `label` identifies these steps among others of the job.
     """
-    guard = Watchdog(run, "preprocess", "preprocess", pace)
+    guard = Watchdog(run, stage, label, pace)
     size = _rows_at_once(block, steps)
     pieces = (block[start : start + size] for start in range(0, len(block), size))
     with guard.at(block) if careful is None else contextlib.nullcontext(careful) as is_careful:
-        done = (guard.run(piece, lambda files: _apply(files, steps, run), is_careful) for piece in pieces)
+        done = (guard.run(piece, lambda files: _apply(files, steps, run, stage), is_careful) for piece in pieces)
         yield from rebatch.rebatch_bytes(done, BYTES_AT_ONCE)
 
 
@@ -51,12 +58,12 @@ def _rows_at_once(block: pa.Table, steps: tuple[Step, ...]) -> int:
     return at_once if at_once == 1 else max(at_once, SMALL_BYTES // largest)
 
 
-def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
+def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run, stage: str = "preprocess") -> pa.Table:
     for step in steps:
         before = piece
-        with user_output.collected(run, f"preprocess {getattr(step, 'target', None) or step.kind}"):
+        with user_output.collected(run, f"{stage} {getattr(step, 'target', None) or step.kind}"):
             work = _built(type(step), step.model_dump_json(exclude_unset=True))
-            piece = apply.apply(piece, "preprocess", patiently(work, "preprocess"))
+            piece = apply.apply(piece, stage, patiently(work, stage))
         report_quarantined(piece, before, run)
     return piece
 

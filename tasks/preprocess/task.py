@@ -24,7 +24,7 @@ from overnight.tasks.state.stream import Read, Stream
 from overnight.tasks.workers import fork_server, supervisor
 from overnight.tasks.workers.forked_process import ProcessDied, in_process_of_its_own
 
-__all__ = ["begin_steps", "preprocess", "query_image", "readable_image"]
+__all__ = ["begin_steps", "preprocess", "query_image", "readable_image", "run_steps"]
 
 SAMPLE_ROWS = 8
 

@@ -74,6 +74,11 @@ def live_rows(block: pa.Table) -> tuple[pa.Table, np.ndarray]:
     return (rows.take(live) if len(live) < len(block) else rows), live
 
 
+def live_block(block: pa.Table) -> pa.Table:
+    """Return the block without the rows that are settled."""
+    return block.filter(pa.array(block["__state"].to_numpy() == LIVE))
+
+
 def counts(block: pa.Table) -> np.ndarray:
     """Return how many rows each row of the block represents (int64): its number of output rows, otherwise 1."""
     if nested_rows.COLUMN not in block.column_names:

@@ -36,7 +36,7 @@ def explanation(
 def _of_model(choice: Choice, is_unread: bool) -> dict[str, Any]:
     pool, trial = choice.pool, choice.trial
     chosen = "found on the sample" if trial and trial.batch_size else "by default"
-    is_pinned = choice.written.batch_size != "auto"
+    is_pinned = choice.link.model.batch_size != "auto"
     reserved = ", ".join(f"{amount:g} {name}" for name, amount in pool.needs().items()) or "nothing"
     return {
         "model": getattr(choice.used, "model", None) or getattr(choice.used, "target", choice.used.name),

@@ -2,15 +2,15 @@
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import psutil
 import pyarrow as pa
 
 from overnight.tasks.errors import InvalidValues, RowError
-from overnight.tasks.infer.predictor import Predictor
+from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.worker import Worker, release_memory
-from overnight.tasks.rows import blocks
+from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.forked_process import Begun, Forked
@@ -27,13 +27,15 @@ SIZES_BEYOND = 2  # which are tried although the one before was not worth it: wh
 class Trial:
     """What a model took on a sample: seconds a row that it saw, once warm, and bytes of memory of its process alone.
 
-    batch_size: rows at once with the best throughput; None where that was not looked for. columns: what it added.
+    batch_size: rows at once with the best throughput; None where that was not looked for. columns: what it added,
+    without its prefix. behind: the rows behind the model and its steps.
     """
 
     seconds_a_row: float
     memory: int
     batch_size: int | None
     columns: pa.Schema
+    behind: pa.Table = field(default_factory=blocks.HIDDEN.empty_table, repr=False)
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ class Failed:
 class ModelTrial:
     """Loads a model and then tries it, as a Ray actor or in a forked process. It may be started again at any time."""
 
-    def __init__(self, predictor: Predictor, run: Run) -> None:
-        self._predictor, self._run = predictor, run
+    def __init__(self, link: Link, run: Run) -> None:
+        self._link, self._run = link, run
         self._worker: Worker | None = None
         self._failure: Exception | None = None
 
@@ -67,7 +69,7 @@ class ModelTrial:
         """Raises `JobError` for a model that cannot be loaded."""
         if self._failure:
             raise self._failure
-        self._worker = self._worker or Worker(self._predictor, self._run, "", False, [], [], is_trial=True)
+        self._worker = self._worker or Worker(self._link, self._run, is_trial=True)
         return self._worker
 
     def loaded(self) -> None:
@@ -81,7 +83,7 @@ class ModelTrial:
             self._failure = error
 
     def on(self, sample: pa.Table, rows_to_do: float = math.inf) -> Trial | Failed | None:
-        """Runs `sample` through the model, as the stage's worker would; then finds its best batch size.
+        """Runs `sample` through the model and its steps, as a worker would; then finds the model's best batch size.
 
         rows_to_do: of the run, as the model will see them; the fewer, the less time is taken to find that size.
 
@@ -93,25 +95,27 @@ class ModelTrial:
         if not len(sample):
             return None
         with worker.guard.at(sample) as careful:
-            for _ in range(2 if self._predictor.needs_warm_up() else 1):
+            for _ in range(2 if self._link.model.needs_warm_up() else 1):
                 worker.errors = []
-                started = time.perf_counter()
+                started, seen = time.perf_counter(), worker.rows_seen
                 done = worker.run(sample, careful)
                 seconds = time.perf_counter() - started
             good, _ = blocks.live_rows(sample.filter(pa.array(done["__state"].to_numpy() == blocks.LIVE)))
             if not len(good):
                 return _failed(done, blocks.live_rows(sample)[0], worker.errors or [])
-            size, seconds = None, seconds / len(good)
+            size, seconds = None, seconds / max(worker.rows_seen - seen, 1)
             # Not where a process died at this before: it may have been of a batch too large.
-            if self._predictor.tunes_batch_size() and not careful and not worker.is_short_of_memory:
+            if self._link.model.tunes_batch_size() and not careful and not worker.is_short_of_memory:
                 size, seconds = _best_batch(worker, good, seconds, rows_to_do)
-        columns = pa.schema([field for field in blocks.live_rows(done)[0].schema if field.name in worker.made])
-        return Trial(seconds, _own_memory(), size, columns)
+            behind = rebatch.joined(worker.behind(done, careful))
+        fields = [field for field in blocks.live_rows(done)[0].schema if field.name in worker.made]
+        columns = pa.schema([field.with_name(field.name.removeprefix(self._link.prefix)) for field in fields])
+        return Trial(seconds, _own_memory(), size, columns, blocks.live_block(behind))
 
 
-def loaded(predictor: Predictor, run: Run) -> ModelTrial:
+def loaded(link: Link, run: Run) -> ModelTrial:
     """For a forked process: a model that is loaded there. Raises as `ModelTrial.load`."""
-    trying = ModelTrial(predictor, run)
+    trying = ModelTrial(link, run)
     trying.load()
     return trying
 

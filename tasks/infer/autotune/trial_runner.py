@@ -11,6 +11,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from overnight.tasks.errors import JobError, StageFailed, find_cause
 from overnight.tasks.infer.autotune.trial import Failed, ModelTrial, Trial, loaded, on_forked
+from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predictor, imports
 from overnight.tasks.resources.plan import Plan, Pool
 from overnight.tasks.state.run import Run
@@ -23,18 +24,18 @@ _begun: set[tuple[str, str]] = set()  # what was begun early by this process, a 
 _passed: dict[tuple[str, str, pa.Schema], Trial] = {}  # what was tried by this process, an infer task's
 
 
-def begin_trials(run: Run, models: Sequence[Predictor], plan: Plan) -> list[Any]:
+def begin_trials(run: Run, links: Sequence[Link], plan: Plan) -> list[Any]:
     """A process for each model that loads it while inputs are listed and preprocessing is tried; None for some.
 
     Not where a model takes more than a CPU's time: a device may be another run's until this one's turn comes. Nor where
     it was tried before in this process: the next partition of a backfill does without. Each ends with its last handle.
     """
-    fork_server.preload(imports(models))
+    fork_server.preload(imports([link.model for link in links]))
     begun = []
-    for model, pool in zip(models, plan.pools, strict=True):
+    for link, pool in zip(links, plan.pools, strict=True):
         is_free = not (pool.num_gpus or pool.memory or pool.accelerator_type or pool.resources)
-        key = (run.fingerprint, model.model_dump_json())
-        begun.append(_begin(model, run, pool, True) if is_free and key not in _begun else None)
+        key = (run.fingerprint, link.model.model_dump_json())
+        begun.append(_begin(link, run, pool, True) if is_free and key not in _begun else None)
         _begun.add(key)
     return begun
 
@@ -51,32 +52,30 @@ def is_forked(model: Predictor, pool: Pool) -> bool:
     return model.imports() is not None and not has_device and fork_server.is_there()
 
 
-def _begin(model: Predictor, run: Run, pool: Pool, is_early: bool) -> Any:
+def _begin(link: Link, run: Run, pool: Pool, is_early: bool) -> Any:
     """A forked process; or an actor of Ray's with the reservation of a worker, without one where it `is_early`."""
-    if is_forked(model, pool):
-        return Begun(partial(loaded, model, run), is_quiet=is_early)  # early: by the process with the terminal
+    if is_forked(link.model, pool):
+        return Begun(partial(loaded, link, run), is_quiet=is_early)  # early: by the process with the terminal
     reserves = {"num_cpus": 0, **_beside_cpus()} if is_early else pool.remote_arguments()
     again = {"max_restarts": MAX_TRIES - 1, "max_task_retries": MAX_TRIES - 1}
-    actor = ray.remote(ModelTrial).options(**reserves, **again).remote(model, run)
+    actor = ray.remote(ModelTrial).options(**reserves, **again).remote(link, run)
     actor.loaded.remote()
     return actor
 
 
-def tried(
-    run: Run, model: Predictor, pool: Pool, sample: pa.Table, rows_to_do: float, begun: Any
-) -> Trial | Failed | None:
+def tried(run: Run, link: Link, pool: Pool, sample: pa.Table, rows_to_do: float, begun: Any) -> Trial | Failed | None:
     """`ModelTrial.on` in a process that ends with it and frees its device; with a worker's reservation if not `begun`.
 
     Once: a model that took rows of these columns in an earlier partition of a backfill takes them again.
     """
-    key = (run.fingerprint, model.model_dump_json(), sample.schema)
+    key = (run.fingerprint, link.model.model_dump_json(), sample.schema)
     if key in _passed:
         return _passed[key]
-    trying = begun or _begin(model, run, pool, False)
+    trying = begun or _begin(link, run, pool, False)
     label = f"inference {pool.label}"
     try:
         if isinstance(trying, Begun):
-            found = _tried_forked(trying, model, run, sample, rows_to_do)
+            found = _tried_forked(trying, link, run, sample, rows_to_do)
         else:
             found = _tried_by_ray(trying, sample, rows_to_do)
     except (ray.exceptions.RayActorError, ProcessDied) as error:
@@ -95,13 +94,11 @@ def tried(
     return found
 
 
-def _tried_forked(
-    begun: Begun, model: Predictor, run: Run, sample: pa.Table, rows_to_do: float
-) -> Trial | Failed | None:
+def _tried_forked(begun: Begun, link: Link, run: Run, sample: pa.Table, rows_to_do: float) -> Trial | Failed | None:
     for _ in range(MAX_TRIES - 1):
         with contextlib.suppress(ProcessDied):
             return on_forked(begun, sample, rows_to_do)
-        begun = Begun(partial(loaded, model, run))
+        begun = Begun(partial(loaded, link, run))
     return on_forked(begun, sample, rows_to_do)
 
 

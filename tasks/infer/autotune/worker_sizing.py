@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from overnight.tasks.infer.autotune.trial import Trial
+from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.resources.cluster import read_cluster
 from overnight.tasks.resources.plan import Plan, Pool
@@ -24,12 +25,11 @@ LONGEST_BLOCK_SECONDS = 20.0  # which a worker may take for one before it hands 
 class Work:
     """What is to do, as far as the manifest and the sample tell.
 
-    rows: infinite where nobody knows. each: how many of what a model sees a row stands for. prepare_seconds: a row's.
-    blocks: of the reading order, where workers read them themselves. rows_per_part: as the job asks, if it does.
+    rows: infinite if the number is not known. prepare_seconds: a row's. blocks: of the reading order, if workers read
+    them themselves. rows_per_part: as the job asks, if it does.
     """
 
     rows: float
-    each: float
     prepare_seconds: float
     blocks: int | None
     rows_per_part: int | None
@@ -37,28 +37,35 @@ class Work:
 
 @dataclass(frozen=True)
 class Choice:
-    """A model as the job file has it, as it is used, its workers, what was measured, and rows or blocks a Ray task.
+    """A link's model as the job file has it and as it is used, its workers, its trial, and rows or blocks a Ray task.
 
-    rows_a_block: of a slow model, whose blocks are to be small. None: they may be as they come.
+    each: how many of what the model sees a row of the source stands for. rows_a_block: of a slow model, whose blocks
+    are to be small. None: they may be as they come.
     """
 
-    written: Predictor
+    link: Link
     used: Predictor
     pool: Pool
     trial: Trial | None
     at_once: int
     rows_a_block: int | None = None
+    each: float = 1.0
+
+    @property
+    def used_link(self) -> Link:
+        """The link with the model as it is used."""
+        return replace(self.link, model=self.used)
 
 
-def choose(written: Predictor, planned: Pool, trial: Trial | None, plan: Plan, work: Work) -> Choice:
+def choose(link: Link, planned: Pool, trial: Trial | None, plan: Plan, work: Work, each: float) -> Choice:
     """What a model runs with. Where rows are prepared beside it, memory may hold fewer workers than planned."""
     found = {"batch_size": trial.batch_size} if trial and trial.batch_size else {}
-    used = written.model_copy(update=found)
-    per_call = max(round(used.rows_at_once() / work.each), 1)
-    own = trial.seconds_a_row * work.each if trial and trial.seconds_a_row else None
+    used = link.model.model_copy(update=found)
+    per_call = max(round(used.rows_at_once() / each), 1)
+    own = trial.seconds_a_row * each if trial and trial.seconds_a_row else None
     small = rows_a_block(per_call, own)
     if not plan.is_beside:
-        return Choice(written, used, planned, trial, per_call, small)
+        return Choice(link, used, planned, trial, per_call, small, each)
     seconds = own + work.prepare_seconds if own else None
     to_do = work.rows * seconds if seconds else math.inf
     most = max(min(planned.maximum, workers_in_memory(trial.memory if trial else 0, read_cluster()[0])), 1)
@@ -69,7 +76,7 @@ def choose(written: Predictor, planned: Pool, trial: Trial | None, plan: Plan, w
     at_once = rows_a_task(per_call, seconds, to_do / pool.initial, most_rows)
     if blocks is not None:
         at_once = max(round(at_once * blocks / max(work.rows, 1)), 1)
-    return Choice(written, used, pool, trial, at_once, small)
+    return Choice(link, used, pool, trial, at_once, small, each)
 
 
 def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worker: float, most: int) -> int:
@@ -91,6 +98,6 @@ def rows_a_block(rows_per_call: int, seconds_a_row: float | None) -> int | None:
 
 def stream_seconds_a_row(choices: Sequence[Choice], work: Work, is_prepared_beside: bool) -> float | None:
     """Seconds that the workers take for a row of the source, all of them together; None if nothing was measured."""
-    models = [choice.trial.seconds_a_row * work.each / choice.pool.initial for choice in choices if choice.trial]
+    models = [choice.trial.seconds_a_row * choice.each / choice.pool.initial for choice in choices if choice.trial]
     preparing = work.prepare_seconds / choices[0].pool.initial if is_prepared_beside else 0.0
     return sum(models) + preparing if any(models) else None

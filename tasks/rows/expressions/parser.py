@@ -104,6 +104,13 @@ class Expression:
         except (TypeError, pa.ArrowNotImplementedError, duckdb.Error) as error:
             raise ContractError(f"{said}: {_told(error)}", stage) from error
 
+    def fits(self, table: pa.Table) -> bool:
+        """Return whether the table has the columns that the expression names."""
+        try:
+            return bool(list(self._found(table.column_names, "", "infer")) or True)
+        except ContractError:
+            return False
+
     def _found(self, known: list[str], said: str, stage: str) -> Iterator[str]:
         """Yield the table's columns that the expression names; case is ignored."""
         for name in self.columns:

@@ -19,7 +19,7 @@ from overnight.tasks.state.stream import Streamed
 OPERATORS = {
     "ingest": ("Ingest", "PreparingWorker"),
     "preprocess": ("run_steps", "PreparingWorker"),
-    "infer": ("Worker",),
+    "infer": ("Worker", "steps_behind_model"),
     "write": ("Write",),
 }
 SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, and after three minutes

@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer import worker as worker_module
 from overnight.tasks.infer.autotune.trial import ModelTrial
-from overnight.tasks.infer.columns import columns_read
 from overnight.tasks.infer.forked_worker import ForkedPreparingWorker
 from overnight.tasks.infer.heavy_columns import drop_heavy
+from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
 from overnight.tasks.infer.operators import strategy
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
@@ -62,7 +62,7 @@ def test_padding_reaches_no_model_and_what_is_large_goes_to_it_in_smaller_batche
 ) -> None:
     [padded] = Share(40, 10).padded([block(10)])
     assert len(padded) == 40
-    worker = Worker(Counting(batch_size=8), make_run(tmp_path), "", True, [], [], share=Share(10, 2**20))
+    worker = Worker(Link(Counting(batch_size=8)), make_run(tmp_path), share=Share(10, 2**20))
     assert counts(list(worker(padded))) == [8] * 8 + [2] * 2
     assert list(worker(padded[20:])) == []
     monkeypatch.setattr(worker_module, "MOST_BYTES_AT_ONCE", without_padding(padded)[:6].nbytes)
@@ -70,7 +70,7 @@ def test_padding_reaches_no_model_and_what_is_large_goes_to_it_in_smaller_batche
 
 
 def test_a_task_of_many_rows_goes_to_the_model_in_batches(tmp_path: Path) -> None:
-    worker = Worker(Counting(batch_size=4), make_run(tmp_path), "", True, [], [])
+    worker = Worker(Link(Counting(batch_size=4)), make_run(tmp_path))
     assert counts(list(worker(block(10)))) == [4] * 8 + [2] * 2
 
 
@@ -82,8 +82,7 @@ def test_rows_that_a_worker_prepares_come_in_batches_all_the_same(tmp_path: Path
         for start in range(0, len(table), 3):
             yield from run_steps(table[start : start + 3], run, steps, 0, careful)
 
-    settings = {"prefix": "", "drop_heavy": True, "earlier": [], "keep": []}
-    worker = PreparingWorker(prepare, predictor=Counting(batch_size=4), run=run, **settings)
+    worker = PreparingWorker(prepare, link=Link(Counting(batch_size=4)), run=run)
     made = list(worker(block(10)))
     assert counts(made) == [4] * 8 + [2] * 2
     assert rebatch.joined(made)["sum"].to_pylist() == [10 * x + 1 for x in range(10)]
@@ -95,7 +94,7 @@ def test_results_are_handed_on_together_while_they_are_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, pieces: int
 ) -> None:
     monkeypatch.setattr("overnight.tasks.infer.worker.BYTES_AT_ONCE", most)
-    made = list(Worker(Counting(batch_size=4), make_run(tmp_path), "", True, [], [])(block(10)))
+    made = list(Worker(Link(Counting(batch_size=4)), make_run(tmp_path))(block(10)))
     assert len(made) == pieces
     assert rebatch.joined(made)["__row"].to_pylist() == list(range(10))
 
@@ -106,11 +105,11 @@ def test_a_forked_worker_gives_what_one_gives_that_is_not(tmp_path: Path, monkey
     def prepare(table: pa.Table, careful: bool):
         yield from run_steps(table, run, steps, 0, careful)
 
-    settings = {"predictor": Counting(batch_size=4), "run": run, "prefix": "", "drop_heavy": True, "earlier": []}
+    settings = {"link": Link(Counting(batch_size=4)), "run": run}
     monkeypatch.delenv(fork_server.ADDRESS, raising=False)
     with fork_server.started():
-        forked = ForkedPreparingWorker(prepare=prepare, keep=[], **settings)
-        here = PreparingWorker(prepare, keep=[], **settings)
+        forked = ForkedPreparingWorker(prepare=prepare, **settings)
+        here = PreparingWorker(prepare, **settings)
         for count in (10, 3):
             [there], [expected] = forked(block(count)), here(block(count))
             assert blocks.visible(there).equals(blocks.visible(expected))
@@ -120,14 +119,14 @@ def test_a_forked_worker_gives_what_one_gives_that_is_not(tmp_path: Path, monkey
 
 def test_the_trial_takes_the_largest_batch_that_pays_and_fits(tmp_path: Path) -> None:
     run, sample = make_run(tmp_path), block(8)
-    assert ModelTrial(Counting(), run).on(sample).batch_size >= 32
-    assert ModelTrial(Counting(most=20), run).on(sample).batch_size == 16
-    assert ModelTrial(Counting(batch_size=4), run).on(sample).batch_size is None
-    assert ModelTrial(Counting(), run).on(block(0)) is None
+    assert ModelTrial(Link(Counting()), run).on(sample).batch_size >= 32
+    assert ModelTrial(Link(Counting(most=20)), run).on(sample).batch_size == 16
+    assert ModelTrial(Link(Counting(batch_size=4)), run).on(sample).batch_size is None
+    assert ModelTrial(Link(Counting()), run).on(block(0)) is None
 
 
 def test_the_trial_measures_memory_of_its_own_process(tmp_path: Path) -> None:
-    assert 50 * 2**20 < ModelTrial(Counting(batch_size=4), make_run(tmp_path)).on(block(8)).memory < 8 * 2**30
+    assert 50 * 2**20 < ModelTrial(Link(Counting(batch_size=4)), make_run(tmp_path)).on(block(8)).memory < 8 * 2**30
 
 
 @pytest.mark.parametrize("asked", [{"workers": 2}, {"num_gpus": 1}, {"num_cpus": 1}, {"resources": {"NPU": 1}}])
@@ -138,11 +137,11 @@ def test_a_worker_a_cpu_leaves_nothing_to_ask_for(asked: dict) -> None:
 
 def test_what_models_behind_do_not_read_goes_as_soon_as_a_model_is_done_with_it(tmp_path: Path) -> None:
     texts = TextEmbedding(model="minilm", text_column="text", where="label == 'long'")
-    assert (columns_read([]), columns_read([texts]), columns_read([texts, Counting()])) == ([], ["text", "label"], None)
+    assert (texts.reads(), Counting().reads()) == (["text", "label"], None)
     table = block(2)
     for name in ("image", "sound"):
         table = blocks.with_column(table, name, pa.array([b"a", b"b"]))
-    worker = Worker(Counting(batch_size=4), make_run(tmp_path), "first_", True, [], ["sound"])
+    worker = Worker(Link(Counting(batch_size=4), "first_", read=("sound",)), make_run(tmp_path))
     assert list(blocks.visible(next(worker(table))).column_names) == [
         "row_id",
         "x",
@@ -159,7 +158,7 @@ def test_bytes_of_a_table_are_published_and_those_that_are_files_are_left_out_by
         def done(without_a_model: bool = without_a_model, **settings: bool) -> pa.Table:
             if without_a_model:
                 return drop_heavy(table, [], **settings)
-            return next(Worker(Counting(batch_size=4), make_run(tmp_path), "", True, [], [], **settings)(table))
+            return next(Worker(Link(Counting(batch_size=4), **settings), make_run(tmp_path))(table))
 
         assert "photo" not in blocks.visible(done()).column_names
         assert blocks.left_out(done()) == ["photo"]
@@ -193,12 +192,12 @@ class Meeting(Predictor):
 
 
 def test_a_worker_with_a_device_has_two_calls_under_way(ray_session: None, tmp_path: Path) -> None:
-    settings = {"predictor": Meeting(), "run": make_run(tmp_path), "prefix": "", "drop_heavy": True}
+    settings = {"link": Link(Meeting()), "run": make_run(tmp_path)}
     found = (
         ray.data.from_arrow([block(4)] * 6)
         .map_batches(
             Worker,
-            fn_constructor_kwargs={**settings, "earlier": [], "keep": []},
+            fn_constructor_kwargs=settings,
             batch_size=4,
             batch_format="pyarrow",
             compute=strategy(Pool("model", 1, 1, 0.5, 0), Meeting().calls_at_once()),
@@ -219,20 +218,20 @@ def test_a_worker_with_a_device_has_two_calls_under_way(ray_session: None, tmp_p
 def test_a_worker_that_was_started_again_makes_one_call_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, settings = make_run(tmp_path), {"prefix": "", "drop_heavy": True, "earlier": [], "keep": []}
+    link, run = Link(Meeting()), make_run(tmp_path)
 
     def met(worker: Worker) -> list[bool]:
         with ThreadPoolExecutor(2) as threads:
             made = threads.map(lambda _: list(worker(block(4))), range(2))
         return [found for tables in made for table in tables for found in table["met"].to_pylist()]
 
-    assert all(met(Worker(predictor=Meeting(), run=run, **settings)))
+    assert all(met(Worker(link, run)))
     monkeypatch.setattr("overnight.tasks.infer.worker.was_restarted", lambda: True)
-    assert not any(met(Worker(predictor=Meeting(), run=run, **settings)))
+    assert not any(met(Worker(link, run)))
 
 
 def test_where_a_condition_holds_the_model_runs_elsewhere_is_null(tmp_path: Path) -> None:
-    worker = Worker(Counting(batch_size=4, where="x % 3 == 0"), make_run(tmp_path), "heavy_", True, [], [])
+    worker = Worker(Link(Counting(batch_size=4, where="x % 3 == 0"), "heavy_"), make_run(tmp_path))
     made = rebatch.joined(worker(block(40)))
     assert made["__row"].to_pylist() == list(range(40))
     assert made["heavy_sum"].to_pylist() == [x + 1 if x % 3 == 0 else None for x in range(40)]
@@ -243,7 +242,7 @@ def test_where_a_condition_holds_the_model_runs_elsewhere_is_null(tmp_path: Path
 
 def test_a_condition_that_fails_for_a_row_quarantines_it_and_calls_the_model_once(tmp_path: Path) -> None:
     for where, sums in (("10 // (x - 3) > 0", [None] * 4 + [5, 6, 7, 8]), ("10 // (x - 3) > 99", [None] * 8)):
-        worker = Worker(Counting(batch_size=8, where=where), make_run(tmp_path), "", True, [], [])
+        worker = Worker(Link(Counting(batch_size=8, where=where)), make_run(tmp_path))
         made = rebatch.joined(worker(block(8)))
         states = made["__state"].to_pylist()
         assert [row for row, state in enumerate(states) if state == blocks.QUARANTINED] == [3]
@@ -255,20 +254,20 @@ def test_a_condition_that_fails_for_a_row_quarantines_it_and_calls_the_model_onc
 
 def test_where_no_row_is_the_models_its_columns_are_null_in_the_types_of_the_trial(tmp_path: Path) -> None:
     model, run = Counting(batch_size=4, where="x > 100"), make_run(tmp_path)
-    columns = ModelTrial(model, run).on(block(8)).columns
+    columns = ModelTrial(Link(model), run).on(block(8)).columns
     assert columns == pa.schema({"count": pa.int64(), "sum": pa.int64()})
-    (made,) = Worker(model, run, "heavy_", True, [], [], columns=columns)(block(10))
+    (made,) = Worker(Link(model, "heavy_"), run, columns=columns)(block(10))
     assert made["heavy_sum"].to_pylist() == [None] * 10
     assert made["heavy_sum"].type == pa.int64()
     assert made["x"].to_pylist() == list(range(10))
-    (unknown,) = Worker(model, run, "", True, [], [])(block(10))
+    (unknown,) = Worker(Link(model), run)(block(10))
     assert "sum" not in unknown.column_names
 
 
 def test_a_condition_over_a_column_that_is_not_there_or_no_condition_says_so(tmp_path: Path) -> None:
     wrong = {"y > 1": "where: 'y > 1' needs a column 'y'", "x + 1": "expected true or false, found int64"}
     for where, says in wrong.items():
-        worker = Worker(Counting(where=where), make_run(tmp_path), "", True, [], [])
+        worker = Worker(Link(Counting(where=where)), make_run(tmp_path))
         with pytest.raises(ContractError, match=re.escape(says)) as raised:
             list(worker(block(4)))
         assert raised.value.stage == "infer"
@@ -277,7 +276,7 @@ def test_a_condition_over_a_column_that_is_not_there_or_no_condition_says_so(tmp
 
 
 def test_the_trial_runs_a_model_whatever_its_condition_says(tmp_path: Path) -> None:
-    found = ModelTrial(Counting(batch_size=4, where="light_confidence < 0.5"), make_run(tmp_path)).on(block(8))
+    found = ModelTrial(Link(Counting(batch_size=4, where="light_confidence < 0.5")), make_run(tmp_path)).on(block(8))
     assert found.seconds_a_row > 0
 
 
@@ -301,7 +300,7 @@ class Knowing(Predictor):
 def test_rows_that_a_model_knows_to_have_failed_cost_no_other_row_a_second_call(
     tmp_path: Path, where: str | None
 ) -> None:
-    worker = Worker(Knowing(batch_size=4, where=where), make_run(tmp_path), "", True, [], [])
+    worker = Worker(Link(Knowing(batch_size=4, where=where)), make_run(tmp_path))
     done = rebatch.joined(worker(block(12)))
     failed = [x for x in range(12) if x % 2 and (where is None or x >= 5)]
     states = done["__state"].to_pylist()

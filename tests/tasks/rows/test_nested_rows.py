@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.heavy_columns import drop_heavy
+from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.worker import Worker
 from overnight.tasks.preprocess.steps.filter_rows import FilterRows
 from overnight.tasks.rows import apply, blocks, nested_rows, rebatch, result, tensors
@@ -160,7 +161,7 @@ def test_bytes_and_arrays_are_not_repeated_and_heavy_ones_that_a_step_made_are_d
 
 def test_a_model_sees_made_rows_in_batches_of_its_size(tmp_path: Path) -> None:
     block = apply.apply(files([5, 1, 1, 9]), "preprocess", paged)
-    worker = Worker(Counting(batch_size=4), make_run(tmp_path), "", True, [], [])
+    worker = Worker(Link(Counting(batch_size=4)), make_run(tmp_path))
     made = [row for piece in worker(block) for row in table_of(piece)]
     assert [row["sum"] for row in made] == [row["x"] + 1 for row in table_of(block)]
     assert [row["count"] for row in made] == [4] * 4 + [1] + [4] * 8 + [3] * 3

@@ -10,6 +10,7 @@ import pytest
 from overnight.tasks.infer.autotune.plan_summary import explanation
 from overnight.tasks.infer.autotune.trial import Trial
 from overnight.tasks.infer.autotune.worker_sizing import Choice
+from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
 from overnight.tasks.resources.planner import make_plan
@@ -25,7 +26,7 @@ def test_it_says_what_a_row_costs_where_it_is_prepared_and_what_a_worker_gets() 
     [pool] = plan.pools
     used = written.model_copy(update={"batch_size": 64})
     trial = Trial(0.001, 2**30, 64, pa.schema([]))
-    found = explanation(plan, [Choice(written, used, pool, trial, 320)], sample, True, False)
+    found = explanation(plan, [Choice(Link(written), used, pool, trial, 320)], sample, True, False)
     assert found["a row costs, measured on a sample"] == "0.00 ms to read, 2.00 ms to prepare, 1.00 ms python"
     assert found["rows are prepared"] == "in the model's workers (placement: colocated)"
     assert found["rows are read"].startswith("in Ray tasks of 0.1 CPU")
@@ -33,13 +34,13 @@ def test_it_says_what_a_row_costs_where_it_is_prepared_and_what_a_worker_gets() 
     assert found["memory of a worker"] == "1.00 GiB, measured"
     assert found["batch size"] == "64, found on the sample"
     assert found["handed to a worker at once"] == "320 rows"
-    assert "one a CPU" in found["note 1"]
+    assert "one per CPU" in found["note 1"]
 
 
 def test_it_says_when_memory_holds_fewer_workers_than_there_are_cpus() -> None:
     model = PythonPredictor(target="m:A")
     plan = make_plan([model], [{"CPU": 4}], {})
-    fewer = Choice(model, model, replace(plan.pools[0], maximum=2), None, 8)
+    fewer = Choice(Link(model), model, replace(plan.pools[0], maximum=2), None, 8)
     found = explanation(plan, [fewer], source_block(0, 0, pa.table({"row_id": ["a"]})), False, False)
     assert "memory holds fewer workers" in found["rows are prepared"]
 
@@ -47,7 +48,7 @@ def test_it_says_when_memory_holds_fewer_workers_than_there_are_cpus() -> None:
 def test_two_models_are_told_apart_and_what_the_job_pins_is_said_to_be_so() -> None:
     models = [PythonPredictor(target="m:A", name="a", batch_size=8), PythonPredictor(target="m:B", name="b")]
     plan = make_plan(models, [{"CPU": 4}], {})
-    choices = [Choice(model, model, pool, None, 8) for model, pool in zip(models, plan.pools, strict=True)]
+    choices = [Choice(Link(model), model, pool, None, 8) for model, pool in zip(models, plan.pools, strict=True)]
     found = explanation(plan, choices, source_block(0, 0, pa.table({"row_id": ["a"]})), False, False)
     assert found["a: batch size"] == "8, as the job says"
     assert found["b: batch size"] == "16, by default"
@@ -68,7 +69,7 @@ def test_texts_come_in_batches_of_as_many_tokens(settings: dict[str, Any], expec
     plan = make_plan([model], [{"CPU": 4, "GPU": 1}], {})
     found = explanation(
         plan,
-        [Choice(model, model, plan.pools[0], None, 8)],
+        [Choice(Link(model), model, plan.pools[0], None, 8)],
         source_block(0, 0, pa.table({"row_id": ["a"]})),
         False,
         False,

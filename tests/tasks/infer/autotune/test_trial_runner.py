@@ -16,6 +16,7 @@ from overnight.tasks.errors import ContractError, JobError, RowError, StageFaile
 from overnight.tasks.infer.autotune import trial_runner
 from overnight.tasks.infer.autotune.trial import Failed, ModelTrial, Trial, loaded
 from overnight.tasks.infer.autotune.trial_runner import begin_trials, tried
+from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 from overnight.tasks.resources.plan import Plan, Pool
 from overnight.tasks.workers import fork_server
@@ -82,12 +83,12 @@ def marks(tmp_path: Path) -> Path:
 
 
 def try_it(folder: Path, model: Fragile, begun: Any = None, sample: pa.Table = SAMPLE) -> Trial | Failed | None:
-    return tried(make_run(folder), model, POOL, sample, 8, begun)
+    return tried(make_run(folder), Link(model), POOL, sample, 8, begun)
 
 
 def test_a_model_that_was_begun_early_is_loaded_once(tmp_path: Path, marks: Path) -> None:
     plan = Plan(1, None, (POOL,), ())
-    [begun] = begin_trials(make_run(tmp_path), [Fragile(marks=str(marks))], plan)
+    [begun] = begin_trials(make_run(tmp_path), [Link(Fragile(marks=str(marks)))], plan)
     wait_for("the model to be loaded", marks.exists, 20)
     found = try_it(tmp_path, Fragile(marks=str(marks)), begun)
     assert isinstance(found, Trial)
@@ -97,7 +98,7 @@ def test_a_model_that_was_begun_early_is_loaded_once(tmp_path: Path, marks: Path
 
 def test_a_process_that_ends_is_followed_by_another(tmp_path: Path, marks: Path) -> None:
     model = Fragile(marks=str(marks), deaths=2)
-    assert isinstance(try_it(tmp_path, model, Begun(partial(loaded, model, make_run(tmp_path)))), Trial)
+    assert isinstance(try_it(tmp_path, model, Begun(partial(loaded, Link(model), make_run(tmp_path)))), Trial)
     assert len(set(marks.read_text().split())) == 3
 
 
@@ -129,7 +130,7 @@ def test_trouble_of_the_cluster_is_not_the_models(tmp_path: Path, marks: Path, m
 
 
 def test_what_fails_while_nothing_waits_for_it_is_raised_by_the_call_that_is_waited_for(tmp_path: Path) -> None:
-    trying = ModelTrial(Fragile(marks=str(tmp_path / "marks"), fault="load"), make_run(tmp_path))
+    trying = ModelTrial(Link(Fragile(marks=str(tmp_path / "marks"), fault="load")), make_run(tmp_path))
     trying.loaded()
     with pytest.raises(JobError, match="expected a model, found none"):
         trying.on(SAMPLE)
@@ -171,6 +172,6 @@ def test_what_a_model_prints_in_a_trial_that_was_begun_early_stays_out_of_the_te
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     model = Fragile(marks=str(tmp_path / "marks"), fault="print")
-    [begun] = begin_trials(make_run(tmp_path), [model], Plan(1, None, (POOL,), ()))
+    [begun] = begin_trials(make_run(tmp_path), [Link(model)], Plan(1, None, (POOL,), ()))
     assert isinstance(try_it(tmp_path, model, begun), Trial)
     assert "raw" not in capfd.readouterr().out

@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from overnight.tasks.errors import JobError
+from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.models.sklearn import SklearnModel
 from overnight.tasks.infer.worker import Worker
 from overnight.tasks.rows import blocks, rebatch
@@ -69,7 +70,7 @@ def test_a_row_that_it_cannot_take_costs_that_row(pipeline: tuple[Any, str], tmp
     table["city"] = ["Rome", "Oslo", "Rome", "Atlantis", "Rome"]
     block = source_block(0, 0, pa.table({"row_id": list("abcde"), **pa.Table.from_pandas(table).to_pydict()}))
     model = SklearnModel(file=pipeline[1], columns=["age", "income", "city"])
-    done = rebatch.joined(Worker(model, make_run(tmp_path), "", True, [], [])(block))
+    done = rebatch.joined(Worker(Link(model), make_run(tmp_path))(block))
     states = [blocks.LIVE, blocks.LIVE, blocks.QUARANTINED, blocks.QUARANTINED, blocks.LIVE]
     assert done["__state"].to_pylist() == states
     assert "NaN" in done["__error_message"][2].as_py()

@@ -16,6 +16,7 @@ from transformers import (
 )
 
 from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.models.text_classification import TextClassification
 from overnight.tasks.infer.worker import Worker
 from overnight.tasks.rows import blocks, rebatch
@@ -107,7 +108,7 @@ def test_rows_without_text_are_quarantined_and_the_others_labelled(model: Path, 
     values = ["the cat sat", None, "two old dogs run", ""]
     table = source_block(0, 0, pa.table({"row_id": list("abcd"), "body": values}))
     predictor = TextClassification(model=str(model), text_column="body", top_k=2)
-    done = rebatch.joined(Worker(predictor, make_run(tmp_path), "", True, [], [])(table))
+    done = rebatch.joined(Worker(Link(predictor), make_run(tmp_path))(table))
     states = dict(zip(done["row_id"].to_pylist(), done["__state"].to_pylist(), strict=True))
     assert states["a"] == states["c"] == blocks.LIVE
     assert states["b"] == blocks.QUARANTINED

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 
 from overnight.tasks.errors import ContractError, JobError
+from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.models.torch import TorchModel
 from overnight.tasks.infer.worker import Worker
 from overnight.tasks.rows import blocks, rebatch
@@ -141,7 +142,7 @@ def test_arrays_of_unlike_shapes_go_in_calls_of_their_own_and_keep_their_order(h
 def test_rows_without_numbers_are_quarantined_and_the_others_run(here: Path) -> None:
     table = pa.table({"row_id": list("abcd"), "x": pa.array([[1.0, 2.0], None, [3.0, 4.0], [5.0]])})
     model = TorchModel(module=target(here, "Wide"), columns=["x"])
-    done = rebatch.joined(Worker(model, make_run(here), "", True, [], [])(source_block(0, 0, table)))
+    done = rebatch.joined(Worker(Link(model), make_run(here))(source_block(0, 0, table)))
     assert done["__state"].to_pylist() == [blocks.LIVE, blocks.QUARANTINED, blocks.LIVE, blocks.LIVE]
     assert "x: expected a number or an array of numbers, found no value" in done["__error_message"][1].as_py()
 

@@ -1,0 +1,43 @@
+"""The chain that a job's `inference` is: each model with its prefix, its steps, and what those behind it read."""
+
+from functools import partial
+
+from overnight.flows.job.model import Job
+from overnight.tasks.infer.kinds import Predictor
+from overnight.tasks.infer.task import Link
+from overnight.tasks.preprocess.kinds import Step
+from overnight.tasks.preprocess.task import run_steps
+
+Reads = tuple[str, ...] | None  # the columns that are read; None: all
+
+
+def links(job: Job) -> list[Link]:
+    """Return a link for each model of the job, in order. Steps before the first model are none of a link's."""
+    models = job.models
+    prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
+    made: list[Link] = []
+    read: Reads = tuple(job.sink.keep_columns)
+    for place in reversed(range(len(models))):
+        model, steps = models[place], job.steps_behind[place]
+        link = Link(
+            model=model,
+            prefix=prefixes[place],
+            earlier=tuple(prefixes[:place]),
+            steps=_steps(steps, model) if steps else None,
+            read=_with(read, *(step.inputs() for step in steps)),
+            bytes_stay=not job.source.rows_are_files,
+        )
+        made.insert(0, link)
+        read = _with(link.read, model.reads())
+    return made
+
+
+def _steps(steps: list[Step], model: Predictor) -> partial:
+    label = f"steps behind {model.shown_name()}"
+    return partial(run_steps, steps=tuple(steps), pace=0.0, stage="infer", label=label)
+
+
+def _with(read: Reads, *more: list[str] | None) -> Reads:
+    for names in more:
+        read = None if read is None or names is None else (*read, *names)
+    return read

@@ -1,0 +1,66 @@
+"""What a job's `inference` may hold: models and steps, told apart by their kind; one union for both.
+
+`kind: python` is both. A class is a model, which each worker makes once; so is a function with a setting of models, a
+`name` or a reservation. Any other function is a step.
+"""
+
+from typing import Annotated, Any, Union, get_args
+
+from pydantic import Discriminator, GetJsonSchemaHandler, Tag
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from overnight.tasks.config.settings import Leaf
+from overnight.tasks.config.user_code import is_function
+from overnight.tasks.infer.kinds import AnyPredictor
+from overnight.tasks.preprocess.kinds import PreprocessStep, PythonStep, Step
+
+STEP = "step "  # before the tag of a step: a kind may be a model's too
+
+
+def _leaves(union: Any) -> tuple[type[Leaf], ...]:
+    return get_args(get_args(union)[0])
+
+
+def _kind(leaf: type[Leaf]) -> str:
+    return str(leaf.model_fields["kind"].default)
+
+
+MODELS = {_kind(leaf): leaf for leaf in _leaves(AnyPredictor)}
+STEPS = {_kind(leaf): leaf for leaf in _leaves(Step)}
+
+
+def _tag(entry: Any) -> str | None:
+    """Return the tag of the leaf that an entry of `inference` is meant for."""
+    if isinstance(entry, Leaf):
+        return f"{STEP}{entry.kind}" if isinstance(entry, PreprocessStep) else entry.kind
+    kind = entry.get("kind") if isinstance(entry, dict) else None
+    if kind == "python" and _is_step(entry):
+        return f"{STEP}{kind}"
+    return kind if kind in MODELS or not isinstance(kind, str) else f"{STEP}{kind}"
+
+
+def _is_step(entry: dict[str, Any]) -> bool:
+    target = entry.get("target")
+    if not isinstance(target, str) or ":" not in target or not entry.keys() <= PythonStep.model_fields.keys():
+        return False
+    return "explode" in entry or is_function(target)
+
+
+class _ByKind:
+    """Names the kinds in the JSON schema as pydantic does for a union that a setting tells apart."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler(core)
+        mapping: dict[str, str] = {}
+        for one in schema["oneOf"]:
+            kind = handler.resolve_ref_schema(one)["properties"]["kind"]["const"]
+            mapping.setdefault(kind, one["$ref"])
+        return {**schema, "discriminator": {"propertyName": "kind", "mapping": mapping}}
+
+
+_tagged = [
+    *(Annotated[leaf, Tag(kind)] for kind, leaf in MODELS.items()),
+    *(Annotated[leaf, Tag(f"{STEP}{kind}")] for kind, leaf in STEPS.items()),
+]
+ModelOrStep: Any = Annotated[Union[tuple(_tagged)], Discriminator(_tag), _ByKind()]  # noqa: UP007

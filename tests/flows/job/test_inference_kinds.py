@@ -1,0 +1,110 @@
+"""`inference` holds models and steps; a class of `kind: python` is a model, a function without a name is a step."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overnight.flows.job.chain import links
+from overnight.flows.job.loading import job_schema, load_job
+from overnight.flows.job.model import Job
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.models.python import PythonPredictor
+from overnight.tasks.preprocess.kinds import PreprocessStep, PythonStep
+
+CODE = "class Model:\n    def __call__(self, batch): return batch\n\n\ndef step(batch): return batch\n\n\nmade = step\n"
+FILTER: dict[str, Any] = {"kind": "filter_rows", "expression": "x > 1"}
+
+
+@pytest.fixture(autouse=True)
+def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "leaves_of_a_job.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+
+
+def job(*inference: dict[str, Any], **sink: Any) -> Job:
+    return Job.model_validate(
+        {
+            "name": "a",
+            "source": {"kind": "images", "path": "/in"},
+            "inference": list(inference),
+            "sink": {"kind": "parquet", "path": "/out", **sink},
+        }
+    )
+
+
+def python(target: str, **settings: Any) -> dict[str, Any]:
+    return {"kind": "python", "target": f"leaves_of_a_job:{target}", **settings}
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind"),
+    [
+        (python("Model"), PythonPredictor),
+        (python("step"), PythonStep),
+        (python("step", explode=["x"]), PythonStep),
+        (python("step", kwargs={"by": 2}), PythonStep),
+        (python("step", name="a"), PythonPredictor),
+        (python("step", num_gpus=1), PythonPredictor),
+        (python("made"), PythonPredictor),
+        (python("not_there"), PythonPredictor),
+    ],
+)
+def test_python_is_a_model_or_a_step_by_what_the_source_defines(entry: dict[str, Any], kind: type) -> None:
+    assert type(job(entry).inference[0]) is kind
+
+
+def test_steps_ahead_of_the_first_model_prepare_and_the_others_belong_to_the_model_before_them() -> None:
+    found = job(FILTER, python("Model", name="a"), python("step"), FILTER, python("Model", name="b"))
+    assert [step.kind for step in found.steps] == ["decode_image", "filter_rows"]
+    assert [model.name for model in found.models] == ["a", "b"]
+    assert [[step.kind for step in steps] for steps in found.steps_behind] == [["python", "filter_rows"], []]
+    assert job(FILTER).steps_behind == []
+
+
+def test_a_link_knows_what_is_read_behind_it() -> None:
+    text = {"kind": "text_embedding", "model": "m", "text_column": "caption", "name": "b"}
+    chain = links(job(python("Model", name="a"), FILTER, text, {"kind": "drop_columns", "columns": ["z"]}))
+    assert [link.prefix for link in chain] == ["a_", "b_"]
+    assert [link.earlier for link in chain] == [(), ("a_",)]
+    assert [set(link.read or ()) for link in chain] == [{"z", "caption", "x"}, {"z"}]
+    assert links(job(python("Model", name="a"), python("step"), text))[0].read is None  # a function may read anything
+    assert links(job(text, keep_columns=["image"]))[0].read == ("image",)
+
+
+def test_a_step_of_inference_is_part_of_what_decides_results() -> None:
+    one, other = job(python("Model"), FILTER).ingredients(), job(python("Model")).ingredients()
+    assert one["settings"]["inference"][1] == FILTER
+    assert one["settings"]["preprocess"] == other["settings"]["preprocess"] == [{"kind": "decode_image"}]
+    assert len(one["models"]) == 2
+    assert "leaves_of_a_job.py" in job(python("step")).ingredients()["models"][0]
+
+
+@pytest.mark.parametrize(
+    ("inference", "told"),
+    [
+        ("[{kind: filter_row, expression: x}]", r"inference.0.kind: expected one of .*chat.*filter_rows.*did you mean"),
+        ("[{kind: filter_rows, expresion: x}]", r"inference.0.expresion: unknown key \(did you mean expression\?\)"),
+        ("[{kind: drop_columns, columns: 3}]", "inference.0.columns: expected a list, found 3"),
+        ("[{expression: x}]", "inference.0.kind: is missing"),
+        ("[{kind: chat, model: 3}]", "inference.0.model: expected text that is not empty, found 3"),
+    ],
+)
+def test_what_is_wrong_with_an_entry_is_told_by_its_own_key(tmp_path: Path, inference: str, told: str) -> None:
+    path = tmp_path / "job.yaml"
+    head = "name: a\nsource: {kind: jsonl, path: /in}\nsink: {kind: parquet, path: /out}\n"
+    path.write_text(f"{head}inference: {inference}\n")
+    with pytest.raises(JobError, match=told):
+        load_job(path)
+
+
+def test_the_schema_names_every_kind_that_inference_takes() -> None:
+    mapping = job_schema()["properties"]["inference"]["items"]["discriminator"]["mapping"]
+    assert {"chat", "python", "crop_boxes", "filter_rows"} <= mapping.keys()
+
+
+def test_every_step_says_which_columns_it_reads() -> None:
+    steps = [FILTER, {"kind": "derive_columns", "columns": {"y": "x + z"}}, {"kind": "explode", "columns": ["l"]}]
+    found = [step for step in job(*steps).steps if step.kind != "decode_image"]
+    assert all(isinstance(step, PreprocessStep) for step in found)
+    assert [step.inputs() for step in found] == [["x"], ["x", "z"], ["l"]]
