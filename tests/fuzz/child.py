@@ -44,13 +44,13 @@ def drawn(order: dict[str, Any]) -> Iterator[tuple[int, Sample]]:
         yield number, damaged(samples, f"{order['seed']} {name}", number, target.keeps_length)
 
 
-def _peak_bytes() -> int:
-    """The most memory that this process held since `_forget_peak`."""
+def peak_bytes() -> int:
+    """The most memory that this process held since `forget_peak`."""
     found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
     return int(found.group(1)) * 1024 if found else 0
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")  # https://man7.org/linux/man-pages/man5/proc.5.html
 
 
@@ -65,14 +65,14 @@ def main() -> None:
             order = json.loads(line)
             target = _made(order["target"])
             for number, sample in drawn(order):
-                _forget_peak()
-                before = _peak_bytes()
+                forget_peak()
+                before = peak_bytes()
                 answers.write(f'{{"at": {number}, "held": {before}}}\n')
                 try:
                     outcome: dict[str, Any] = {"outcome": target.run(sample)}
                 except BaseException:  # a panic in Rust is no Exception
                     outcome = {"fault": traceback.format_exc()}
-                answers.write(json.dumps({"done": number, "bytes": _peak_bytes() - before, **outcome}) + "\n")
+                answers.write(json.dumps({"done": number, "bytes": peak_bytes() - before, **outcome}) + "\n")
             answers.write('{"end": true}\n')
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +42,22 @@ def refusal(found: list[str], known: list[str]) -> RowError | None:
     if len(found) == len(known):
         reason += "; if the file has no header line, keep it apart and set source.column_names"
     return RowError(reason)
+
+
+def alike(files: list[tuple[str, pa.Table]]) -> list[tuple[str, pa.Table]]:
+    """Return the files of the largest group whose members share columns with one another, in their order.
+
+    One file of another table thus costs itself, even if it comes first. Of groups of one size the first counts.
+    """
+    columns = [text.column_names for _, text in files]
+    groups: list[list[int]] = []  # of places
+    for place, (_, text) in enumerate(files):
+        if refusal(text.column_names, []):
+            continue
+        mine = [group for group in groups if any(not refusal(text.column_names, columns[of]) for of in group)]
+        groups = [group for group in groups if group not in mine] + [[*chain(*mine), place]]
+    largest = max(groups, key=lambda group: (len(group), -min(group)), default=[])
+    return [files[place] for place in sorted(largest)]
 
 
 def other_delimiter(found: list[str]) -> str:

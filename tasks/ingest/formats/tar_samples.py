@@ -40,6 +40,20 @@ class _Member(tarfile.TarInfo):
             raise RowError(f"expected the header of a file in a tar archive: {error}") from None
 
 
+class _Ending:
+    """A stream that ends once; tarfile would read on, a mebibyte at a time, as far as a header says."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._has_ended = stream, False
+
+    def read(self, size: int) -> bytes:
+        found: bytes = self._stream.read(size)
+        if not found and self._has_ended:
+            raise tarfile.ReadError("unexpected end of data")
+        self._has_ended = not found
+        return found
+
+
 def samples(stream: Any, most: int) -> Iterator[Sample]:
     """The samples of a stream of bytes; one of more than `most` is damaged.
 
@@ -47,7 +61,8 @@ def samples(stream: Any, most: int) -> Iterator[Sample]:
     """
     current: Sample | None = None
     try:
-        with tarfile.open(fileobj=stream, mode="r|", bufsize=BUFFER_BYTES, tarinfo=_Member) as archive:
+        ending: Any = _Ending(stream)  # a type that tarfile's own stubs do not know
+        with tarfile.open(fileobj=ending, mode="r|", bufsize=BUFFER_BYTES, tarinfo=_Member) as archive:
             for member in archive:
                 archive.members = []  # type: ignore[attr-defined]  # it would hold the headers of all files
                 named = _key_and_extension(member.name) if member.isfile() else None

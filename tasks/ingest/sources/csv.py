@@ -15,7 +15,7 @@ import pyarrow as pa
 from pydantic import AfterValidator, Field
 
 from overnight.tasks.errors import InputError, RowError
-from overnight.tasks.ingest.formats.csv_header import doubts, other_delimiter, refusal
+from overnight.tasks.ingest.formats.csv_header import alike, doubts, other_delimiter, refusal
 from overnight.tasks.ingest.formats.csv_rows import CsvFile
 from overnight.tasks.ingest.formats.csv_types import changes, convert, inferred_type, known_types
 from overnight.tasks.ingest.listing.list_files import file_units
@@ -55,9 +55,7 @@ class Csv(FileSource):
         kinds: dict[str, pa.DataType] = {}
         warnings: list[str] = []
         samples = self._samples(units)
-        for path, text in islice(samples, SAMPLE_FILES):
-            if refusal(text.column_names, list(kinds)):
-                continue
+        for path, text in alike(list(islice(samples, SAMPLE_FILES))):
             warnings += [] if kinds else doubts(path, text, self.column_names)
             for name in text.column_names:
                 if name not in kinds:

@@ -4,6 +4,7 @@ Columns out: the dataset's, `row_id` (`path#n`) and `uri`; images and audio as t
 numbers. The folder may hold one dataset, or one a split. The library `datasets` is not needed.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
@@ -21,6 +22,7 @@ from overnight.tasks.storage.skipped_files import pass_over
 
 ROWS_AT_ONCE, SAMPLE_FILES = 8192, 8
 END = b"\xff\xff\xff\xff\0\0\0\0"  # https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format
+OFFSET_BYTES, PADDING_BYTES = 4, 64  # a writer pads each buffer to 64 bytes at most
 NO_DATA = ("cache-", "indices")  # what the library leaves beside the data
 
 
@@ -44,13 +46,15 @@ class HuggingFace(FileSource):
         return file_units(files, rows=None)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
+        """The columns and types that most of the first files have; of several such, the first."""
+        found: Counter[pa.Schema] = Counter()
         for unit in units.slice(0, SAMPLE_FILES).to_pylist():
             try:
-                return next(self._batches(unit)).schema
+                found[next(self._batches(unit)).schema] += 1
             except Exception as error:
                 if not isinstance(error, StopIteration) and not is_corrupt_file(error):
                     raise
-        return None
+        return found.most_common(1)[0][0] if found else None
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():
@@ -61,6 +65,9 @@ class HuggingFace(FileSource):
             missing = sorted(set(schema.names if schema else ()) - set(table.column_names))
             if missing:
                 raise RowError(f"expected column {missing[0]}, found {', '.join(table.column_names)}")
+            if schema and (more := [name for name in table.column_names if name not in schema.names]):
+                expected = f"expected the columns {', '.join(schema.names)}, found {more[0]} too"
+                raise RowError(f"{expected}. Name the columns to read in source.columns")
             for start in range(0, len(table), ROWS_AT_ONCE):
                 some = table[start : start + ROWS_AT_ONCE]
                 yield as_schema(some, schema) if schema else some
@@ -78,10 +85,26 @@ class HuggingFace(FileSource):
                     raise RowError(f"expected column {missing[0]}, found {', '.join(stream.schema.names)}")
                 for batch in stream:
                     batch.validate(full=True)
+                    _refuse_hidden_rows(batch)
                     table = pa.Table.from_batches([batch])
                     yield _plain(table.select(self.columns) if self.columns else table)
         if not ends_well:
             raise RowError("expected the mark that ends an Arrow stream, found the end of the file")
+
+
+def _refuse_hidden_rows(batch: pa.RecordBatch) -> None:
+    """Raise `RowError` if a buffer holds more values than the batch declares rows, beyond what pads a buffer."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        kind = column.type
+        if pa.types.is_primitive(kind):
+            needed = -(-len(column) * kind.bit_width // 8)
+        elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+            needed = (len(column) + 1) * OFFSET_BYTES
+        else:
+            continue
+        if (values := column.buffers()[1]) and values.size >= needed + PADDING_BYTES:
+            expected = f"expected {len(column):,} rows in a batch, as it declares"
+            raise RowError(f"{expected}, found {values.size:,} bytes in column {name}, where {needed:,} hold so many")
 
 
 def _plain(table: pa.Table) -> pa.Table:

@@ -8,6 +8,7 @@ run, and that its rows do not know their place in a file, by which they are resu
 """
 
 import contextlib
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
@@ -51,17 +52,20 @@ class TfRecord(FileSource):
         return file_units(files, rows=None)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
-        kinds: dict[str, pa.DataType] = {}
+        found: dict[str, list[pa.DataType]] = defaultdict(list)  # the type in each file that has the feature
         for unit in units.slice(0, SAMPLE_FILES).to_pylist():
+            kinds: dict[str, pa.DataType] = {}
             try:
                 for record in islice(self._records(unit), SAMPLE_ROWS):
                     with contextlib.suppress(RowError):  # of one record, which is told of when it is read
-                        for name, found in _features(record).items():
-                            kinds[name] = _wider(kinds.get(name), self._type(name, *found))
+                        for name, values in _features(record).items():
+                            kinds[name] = _wider(kinds.get(name), self._type(name, *values))
             except Exception as error:
                 if not is_corrupt_file(error):
                     raise
-        return pa.schema(sorted(kinds.items()))
+            for name, kind in kinds.items():
+                found[name].append(kind)
+        return pa.schema([(name, _of_most(kinds)) for name, kinds in sorted(found.items())])
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():
@@ -121,6 +125,13 @@ def _features(record: bytes | RowError) -> Features:
     if isinstance(record, RowError):
         raise record
     return features_of(record)
+
+
+def _of_most(kinds: list[pa.DataType]) -> pa.DataType:
+    """The kind of value that most files have, the first of several; a list as soon as one of these has one."""
+    values = [kind.value_type if pa.types.is_list(kind) else kind for kind in kinds]
+    [(most, _)] = Counter(values).most_common(1)
+    return pa.list_(most) if pa.list_(most) in kinds else most
 
 
 def _wider(known: pa.DataType | None, found: pa.DataType) -> pa.DataType:
