@@ -4,7 +4,7 @@ Each file holds what the files before it lack. So you install a set by naming it
 
     constraints.txt          what Overnight and the demo need
     constraints-extras.txt   what the extras need besides
-    constraints-dev.txt      what the tests need besides these two
+    constraints-dev.txt      what the tests and the site need besides these two
     constraints-bench.txt    what the benchmarks need besides the first two
     constraints-torch.txt    PyTorch, written by hand and without a hash: its CPU build has another than its CUDA build
 

@@ -1,4 +1,4 @@
-"""Small data and models for the pages in docs/, made on the spot: `python demo/workload.py photos clip ...`.
+"""Small data and models for the pages in docs/how-to/, made on the spot: `python demo/workload.py photos clip ...`.
 
 Everything comes to lie below .demo/ in the working directory; what is there stays. The models have the real
 architectures and, but for chat, random weights: they load and run as their large relatives do, and what they say means

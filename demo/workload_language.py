@@ -1,4 +1,4 @@
-"""Small data sets and models of language for the pages in docs/.
+"""Small data sets and models of language for the pages in docs/how-to/.
 
 reviews/<number>.jsonl     product, text, mood (the true one); one text is a question, and has no mood
 articles/<number>.jsonl    module, text: what Python's own modules say of themselves; one is long

@@ -1,4 +1,4 @@
-"""Small models with random weights for the pages in docs/, each as its library saves it.
+"""Small models with random weights for the pages in docs/how-to/, each as its library saves it.
 
 clip/ resnet/ vit/ sentiment/ writer/ whisper/ yolos/
                                          folders as `save_pretrained` writes them

@@ -1,7 +1,7 @@
 """What people import who write sources, steps, models and sinks of their own. These names stay.
 
-A package brings such a class by an entry point: see docs/extension.md. The class is a frozen pydantic model. Its fields
-are the settings that a job file gives, `kind` is its tag, and its methods do the work.
+A package brings such a class by an entry point: see docs/how-to/extension.md. The class is a frozen pydantic model. Its
+fields are the settings that a job file gives, `kind` is its tag, and its methods do the work.
 """
 
 from overnight.tasks.errors import JobError, RowError

@@ -32,7 +32,9 @@ class Sink(Leaf):
     `run.sink` is where the table lies, rather than `place`: a sample goes elsewhere.
     """
 
-    partition_column: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "date"
+    partition_column: Annotated[
+        str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="The column that holds the partition's date.")
+    ] = "date"
     rows_per_part: Annotated[
         PositiveInt | None, Field(description="Rows of a staged part; default: about a minute's work.")
     ] = None

@@ -41,7 +41,10 @@ class OpenAI(RemoteChat):
             examples=["OPENAI_API_KEY"],
         ),
     ] = None
-    workers: PositiveInt | tuple[PositiveInt, PositiveInt] = 1
+    workers: Annotated[
+        PositiveInt | tuple[PositiveInt, PositiveInt],
+        Field(description="Processes that send requests: a number, or [min, max]. One is enough: it mostly waits."),
+    ] = 1
     requests_per_minute: Annotated[PositiveInt | None, Field(description="For the whole run, tries included.")] = None
     tokens_per_minute: Annotated[PositiveInt | None, Field(description="For the whole run, both ways.")] = None
     price_per_million_input_tokens: Price = None

@@ -33,10 +33,14 @@ class TorchModel(Predictor):
     """Runs an exported program, a TorchScript one, or a module."""
 
     kind: Literal["torch"] = "torch"
-    program: ModelFile | None = None
-    module: Target | None = None
+    program: Annotated[ModelFile | None, Field(description="A .pt2 file, or a TorchScript file.")] = None
+    module: Annotated[Target | None, Field(description="module:Class of a torch.nn.Module, in place of program.")] = (
+        None
+    )
     kwargs: Annotated[dict[str, Any], Field(description="For the module's __init__.")] = {}
-    weights: ModelFile | None = None
+    weights: Annotated[
+        ModelFile | None, Field(description="The module's state dict: a .safetensors file, or one of torch.save.")
+    ] = None
     columns: Columns
     outputs: Outputs = None
     dtype: Annotated[

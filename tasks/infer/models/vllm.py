@@ -47,7 +47,9 @@ class VLLM(RemoteChat):
     ] = 128
     tensor_parallel_size: Annotated[PositiveInt, Field(description="GPUs that share each layer.")] = 1
     pipeline_parallel_size: Annotated[PositiveInt, Field(description="Groups of GPUs that share out the layers.")] = 1
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"], Field(description="Of the weights; auto: as vLLM chooses.")
+    ] = "auto"
     top_k: Annotated[PositiveInt | None, Field(description="Draws only from so many of the likeliest tokens.")] = None
     chat_template_kwargs: Annotated[
         dict[str, Any], Field(description="What else the model's template takes, for example enable_thinking.")

@@ -38,7 +38,7 @@ class IcebergSink(DirectorySink):
     catalog: DatabaseUrl
     table: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$", description="namespace.table")]
     catalog_name: Annotated[str, Field(description="How the catalogue is named in its database.")] = "default"
-    compression: ParquetCompression = "zstd"
+    compression: Annotated[ParquetCompression, Field(description="Of the Parquet files.")] = "zstd"
 
     operational: ClassVar[tuple[str, ...]] = ("catalog", "catalog_name", "compression")
 

@@ -44,7 +44,7 @@ class ImagesSink(HiveFiles):
 
     kind: Literal["images"] = "images"
     column: Annotated[str, Field(description="The column of images; it needs no mention under keep_columns.")] = "image"
-    format: Literal["png", "jpeg"] = "png"
+    format: Annotated[Literal["png", "jpeg"], Field(description="Of the image files.")] = "png"
     quality: Annotated[int, Field(ge=1, le=100, description="Of JPEG.")] = 95
     compression: Annotated[ParquetCompression, Field(description="Of the Parquet files.")] = "zstd"
 
