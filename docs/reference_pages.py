@@ -6,6 +6,7 @@ description stops the build.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -23,6 +24,7 @@ from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.shuffle.kinds import Shuffle
 from overnight.tasks.write.kinds import AnySink, Checks
 
+GIB = 2**30
 ROOT = Path(__file__).resolve().parents[1]
 SECTIONS = {
     "source": ("Sources", Source, "What `source` takes: where the rows come from."),
@@ -36,8 +38,14 @@ SINGLE = {
     "schedule": ("Schedule", Schedule, "What `schedule` takes: when the job runs, and for which day."),
     "retries": ("Retries", Retries, "What `retries` takes: how often lost work is started again."),
 }
-RANGES = {"exclusiveMinimum": "> {}", "minimum": "≥ {}", "exclusiveMaximum": "< {}", "maximum": "≤ {}"}
-HEADER = ["| key | type | default | description |", "| --- | --- | --- | --- |"]
+# A space that does not break keeps the number on its line.
+RANGES = {
+    "exclusiveMinimum": ">\N{NO-BREAK SPACE}{}",
+    "minimum": "≥\N{NO-BREAK SPACE}{}",
+    "exclusiveMaximum": "<\N{NO-BREAK SPACE}{}",
+    "maximum": "≤\N{NO-BREAK SPACE}{}",
+}
+HEADER = ["| key | type; default | description |", "| --- | --- | --- |"]
 
 
 def write(folder: Path) -> None:
@@ -78,9 +86,8 @@ def _top_page() -> Iterator[str]:
         schema = Job.model_json_schema()["properties"][name]
         if name in sections:
             plural = "list" if name in ("preprocess", "inference") else "mapping"
-            needed = "**required**" if field.is_required() else "none" if name == "schedule" else "see there"
-            needed = "empty" if plural == "list" else needed
-            yield f"| [`{name}`]({name}.md) | {plural} | {needed} | {sections[name][2]} |"
+            needed = "**required**" if field.is_required() else "empty" if plural == "list" else "optional"
+            yield f"| [`{name}`]({name}.md) | {plural}; {needed} | {sections[name][2]} |"
         else:
             yield _row(name, schema, field.is_required(), {})
     yield ""
@@ -89,17 +96,25 @@ def _top_page() -> Iterator[str]:
 def _union_page(title: str, union: Any, words: str) -> Iterator[str]:
     leaves = _leaves(union)
     schemas = {leaf: leaf.model_json_schema() for leaf in leaves}
-    shared = set.intersection(*({json.dumps(item, sort_keys=True) for item in _own(s)} for s in schemas.values()))
+    shared = _shared(list(schemas.values()))
     yield from [f"# {title}", "", words, ""]
     nested: dict[str, Any] = {}
     if shared:
-        yield from [f"## All {title.lower()}", "", "Every kind takes these keys.", ""]
+        yield from [f"## All {title.lower()}", "", "A kind with another default lists the key again.", ""]
         yield from _table(schemas[leaves[0]], only=shared)
     for leaf, schema in schemas.items():
         nested |= _nested(schema)
         yield from [f"## {leaf.model_fields['kind'].default}", "", _first_paragraph(leaf), ""]
         yield from _table(schema, but=shared)
     yield from _nested_tables(nested)
+
+
+def _shared(schemas: list[Mapping[str, Any]]) -> set[str]:
+    """Return the keys that every kind has, in the form that the first kind has and most others too."""
+    names = set.intersection(*(set(schema["properties"]) for schema in schemas))
+    forms = Counter(json.dumps(item, sort_keys=True) for schema in schemas for item in _own(schema))
+    first = [item for item in _own(schemas[0]) if item[0] in names]
+    return {form for item in first if forms[form := json.dumps(item, sort_keys=True)] > len(schemas) / 2}
 
 
 def _tables(model: type[BaseModel]) -> Iterator[str]:
@@ -141,14 +156,16 @@ def _row(name: str, schema: Mapping[str, Any], is_required: bool, defs: Mapping[
     if schema.get("examples"):
         words += " Example: " + ", ".join(f"`{example}`" for example in schema["examples"])
     default = "**required**" if is_required else _value(schema.get("default"))
-    return f"| `{name}` | {_type(schema, defs)} | {default} | {_one_line(words)} |"
+    return f"| `{name}` | {_type(schema, defs)}; {default} | {_one_line(words)} |"
 
 
 def _value(default: Any) -> str:
     if default is None:
-        return "none"
+        return "optional"
     if default in ([], {}, ""):
         return "empty"
+    if type(default) is int and default and default % GIB == 0:
+        return f"`{default}` ({default // GIB} GiB)"
     return f"`{json.dumps(default, ensure_ascii=False)}`" if not isinstance(default, str) else f"`{default}`"
 
 
@@ -200,7 +217,7 @@ def _command_page(group: click.Group) -> Iterator[str]:
     yield from [
         "# Command line",
         "",
-        "What each command prints for `--help`. See also [exit codes](exit-codes.md).",
+        "Each command prints this for `--help`. See also [exit codes](exit-codes.md).",
         "",
     ]
     context = click.Context(group, info_name="overnight", max_content_width=92, terminal_width=92)
