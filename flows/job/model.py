@@ -35,19 +35,19 @@ class Job(Settings):
     source: Source
     shuffle: Annotated[Shuffle, Field(validate_default=True)] = {"kind": "none"}  # type: ignore[assignment]
     preprocess: Annotated[list[Step], Field(description="Steps on the CPU, in order.")] = []
-    inference: Annotated[list[AnyPredictor], Field(description="Models; each sees the same rows.")] = []
+    inference: Annotated[list[AnyPredictor], Field(description="Models, in order; each sees the same rows.")] = []
     checks: Checks = Checks()
     sink: AnySink
     schedule: Schedule | None = None
     retries: Annotated[
         Retries,
         Field(
-            description="Of what failed because a worker, a node, a process or storage did.",
+            description="How often work is started again that a lost worker, node, process or storage ended.",
             json_schema_extra={"formerly": "max_attempts"},
         ),
     ] = Retries()
     state: Annotated[
-        str | None, Field(min_length=1, description="Where the ledger is kept; default: _overnight in sink.path.")
+        str | None, Field(min_length=1, description="The place of the ledger; default: _overnight in sink.path.")
     ] = None
 
     row_timeout_seconds: Annotated[
@@ -56,7 +56,7 @@ class Job(Settings):
     ] = 300.0
     stall_timeout_seconds: Annotated[
         float | None,
-        Field(gt=0, description="The run fails when no row moved in any stage for so long; null: no limit."),
+        Field(gt=0, description="The run fails if no row moves in any stage for this long; null: no limit."),
     ] = 1800.0
 
     @field_validator("inference")

@@ -26,7 +26,7 @@ class PythonPredictor(Predictor):
 
     kind: Literal["python"] = "python"
     target: Target
-    kwargs: Annotated[dict[str, Any], Field(description="For the class's __init__.")] = {}
+    kwargs: Annotated[dict[str, Any], Field(description="Arguments of the class's __init__.")] = {}
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         return user_values.given(column)

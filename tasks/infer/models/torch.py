@@ -37,7 +37,7 @@ class TorchModel(Predictor):
     module: Annotated[Target | None, Field(description="module:Class of a torch.nn.Module, in place of program.")] = (
         None
     )
-    kwargs: Annotated[dict[str, Any], Field(description="For the module's __init__.")] = {}
+    kwargs: Annotated[dict[str, Any], Field(description="Arguments of the module's __init__.")] = {}
     weights: Annotated[
         ModelFile | None, Field(description="The module's state dict: a .safetensors file, or one of torch.save.")
     ] = None
@@ -45,7 +45,7 @@ class TorchModel(Predictor):
     outputs: Outputs = None
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"] | None,
-        Field(description="Of weights and of inputs that are not whole numbers; default: as they are."),
+        Field(description="The number type of weights and of inputs that are not whole numbers; default: unchanged."),
     ] = None
 
     @model_validator(mode="after")

@@ -38,7 +38,10 @@ class Csv(FileSource):
 
     kind: Literal["csv"] = "csv"
     delimiter: Annotated[
-        str, Field(min_length=1, max_length=1, description="Between fields. Files that end in .tsv take tabs.")
+        str,
+        Field(
+            min_length=1, max_length=1, description="The character between fields. Files that end in .tsv take tabs."
+        ),
     ] = ","
     column_names: Annotated[list[str] | None, Field(description="For files without a header line.")] = None
     types: Annotated[

@@ -36,7 +36,7 @@ class DeltaSink(DirectorySink):
     """A Delta Lake table, with one commit a publish and time travel."""
 
     kind: Literal["delta"] = "delta"
-    compression: Annotated[ParquetCompression, Field(description="Of the Parquet files.")] = "zstd"
+    compression: Annotated[ParquetCompression, Field(description="The compression of the Parquet files.")] = "zstd"
 
     operational: ClassVar[tuple[str, ...]] = ("compression",)
 

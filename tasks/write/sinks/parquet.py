@@ -17,7 +17,7 @@ class ParquetSink(HiveFiles):
     """Hive-partitioned Parquet files on any filesystem."""
 
     kind: Literal["parquet"] = "parquet"
-    compression: Annotated[ParquetCompression, Field(description="Of the Parquet files.")] = "zstd"
+    compression: Annotated[ParquetCompression, Field(description="The compression of the Parquet files.")] = "zstd"
 
     operational: ClassVar[tuple[str, ...]] = ("compression",)
 
