@@ -1,14 +1,21 @@
 """The links of README.md, of the other texts at the top and of docs/ lead to files and headings that are there.
 
-Headings become anchors as GitHub makes them, and MyST makes the same ones for the site.
+What is written by hand in the reference names every kind and every field. Headings become anchors as GitHub makes them,
+and MyST makes the same ones for the site.
 """
 
+import inspect
 import re
 from importlib import util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from overnight.flows.runs.attempt import describe_failure
+from overnight.tasks.errors import CheckFailed
+from overnight.tasks.write.publish.receipt import make_receipt
+from overnight.tasks.write.stream.performance import Capacity, bottleneck
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(<?([^)\s>]+)>?\)")
@@ -77,3 +84,16 @@ def test_every_kind_is_on_the_page_of_columns_and_in_the_list_of_the_job_file(re
     assert [kind for kind in makers + reference.kinds("sink") if f"`{kind}`" not in front] == []
     others = [kind for section in ("source", "shuffle", "sink") for kind in reference.kinds(section)]
     assert [kind for kind in others if not re.search(rf"\b{kind}\b", listed)] == []
+
+
+def test_every_field_of_a_receipt_and_of_a_failure_is_described() -> None:
+    page = (ROOT / "docs/reference/receipt.md").read_text(encoding="utf-8")
+    fields = set(re.findall(r'^        "(\w+)":', inspect.getsource(make_receipt), re.MULTILINE))
+    assert {"rows_in", "files", "limit_rows"} <= fields
+    stages = {stage: {"seconds": 1.0, "rows": 1.0, "bytes": 1.0} for stage in STAGES}
+    fields |= set(bottleneck(stages, Capacity(2, 0), 1.0, 0.0))
+    fields |= set(describe_failure("job", "all", CheckFailed("too few")))
+    # The task `write` adds these; test_pages.py looks at the receipts of whole runs.
+    fields |= {"settings", "inputs", "passed_over", "unreadable", "columns", "incidents", "left_out"}
+    fields |= {"performance", "checks", "warnings", "logs", "table_version"}
+    assert sorted(field for field in fields if f"`{field}`" not in page) == []

@@ -117,6 +117,8 @@ def test_the_commands_of_every_page_do_what_it_says(
     def compare(program: str, arguments: Sequence[str], code: int) -> None:
         for name in run_in_full(" ".join([program, *arguments])) if code == 0 else ():
             receipt = json.loads((ledger_of(name) / "receipt.json").read_text())
+            described = (ROOT / "docs/reference/receipt.md").read_text(encoding="utf-8")
+            assert [field for field in receipt if f"`{field}`" not in described] == []
             folder = tmp_path / str(len(compared))
             assert_each_row_is_as_by_hand(name, project / ".demo", receipt, folder)
             compared.append(name)
