@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from overnight.flows.runs.attempt import describe_failure
-from overnight.tasks.errors import CheckFailed
+from overnight.tasks.errors import STAGES, CheckFailed
 from overnight.tasks.write.publish.receipt import make_receipt
 from overnight.tasks.write.stream.performance import Capacity, bottleneck
 
