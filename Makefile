@@ -14,7 +14,7 @@ PYTEST = PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest $(
 IN_TWO = --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-without-torch slow chaos nightly lint bench lock stop clean
+.PHONY: help install demo docs test test-without-torch slow chaos nightly lint bench lock stop clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -23,6 +23,10 @@ install: .venv/installed ## make .venv and install Overnight with what the demo 
 
 demo: .venv/installed ## make real data, train a model, run the jobs, say where everything is; again: show, then force
 	@$(BIN)/python demo/run.py
+
+docs: .venv/installed-dev ## build the documentation site into build/docs; a warning is an error
+	@$(BIN)/sphinx-build --fail-on-warning --keep-going --nitpicky --fresh-env --quiet -b html docs build/docs
+	@$(BIN)/python docs/check_site.py build/docs
 
 test: lint ## lint, then the tests, without the slow ones and the faults; PYTEST_ARGS="-k resume" narrows them
 	@echo "Running the tests in two processes; each starts a Ray, a Prefect server and an S3 server of its own"

@@ -4,7 +4,7 @@ Each file holds only packages that the files before it lack. So you install a se
 
     constraints.txt          the packages of Overnight and the demo
     constraints-extras.txt   the further packages of the extras
-    constraints-dev.txt      the further packages of the tests
+    constraints-dev.txt      the further packages of the tests and the site
     constraints-bench.txt    the further packages of the benchmarks, after the first two files
     constraints-torch.txt    PyTorch, written by hand and without a hash, because its CPU and CUDA builds differ
 

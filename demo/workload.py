@@ -1,4 +1,4 @@
-"""Make small data and models for the pages in docs/: `python demo/workload.py photos clip ...`.
+"""Make small data and models for the pages in docs/how-to/: `python demo/workload.py photos clip ...`.
 
 The files are below .demo/ in the working directory; existing ones stay. The models have the real architectures and,
 except chat, random weights. They load and run as the large models do, and their answers have no meaning.

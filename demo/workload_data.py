@@ -1,4 +1,4 @@
-"""Make small data sets for the pages in docs/.
+"""Make small data sets for the pages in docs/how-to/.
 
 photos/<shape>/<number>.png   24 pictures of a circle, a square or a triangle; the folder's name is the label
 posts/<number>.parquet        image (a PNG file's bytes), caption

@@ -1,4 +1,4 @@
-"""Make small data sets and language models for the pages in docs/.
+"""Make small data sets and language models for the pages in docs/how-to/.
 
 reviews/<number>.jsonl     product, text, mood (the true one); one text is a question without a mood
 articles/<number>.jsonl    module, text: the docstrings of Python's own modules; one is long

@@ -1,4 +1,4 @@
-"""Make small documents, recordings and videos for the pages in docs/, each kind with one unusable file.
+"""Make small documents, recordings and videos for the pages in docs/how-to/, each kind with one unusable file.
 
 documents/<module>.pdf     the docstrings of 23 modules of Python's standard library, two pages of each at most
 documents/scan.pdf         two pages that are pictures of text, without readable text

@@ -1,4 +1,4 @@
-"""Make small models with random weights for the pages in docs/, each in its library's format.
+"""Make small models with random weights for the pages in docs/how-to/, each in its library's format.
 
 clip/ resnet/ vit/ sentiment/ writer/ whisper/ yolos/
                                          folders as `save_pretrained` writes them

@@ -1,7 +1,7 @@
 """The names that your own sources, steps, models and sinks import. These names stay.
 
-A package registers such a class with an entry point: see docs/extension.md. The class is a frozen pydantic model. Its
-fields are the settings of the job file, `kind` is its tag, and its methods do the work.
+A package registers such a class with an entry point: see docs/how-to/extension.md. The class is a frozen pydantic
+model. Its fields are the settings of the job file, `kind` is its tag, and its methods do the work.
 """
 
 from overnight.tasks.errors import JobError, RowError

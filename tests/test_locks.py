@@ -20,7 +20,7 @@ GROUPS = PROJECT["dependency-groups"]
 SETS = {
     "demo": (FILES[:1], [*PROJECT["project"]["dependencies"], *GROUPS["demo"]]),
     "extras": (FILES[:2], [text for texts in EXTRAS.values() for text in texts]),
-    "dev": (FILES[:3], GROUPS["dev"]),
+    "dev": (FILES[:3], [*GROUPS["docs"], *(text for text in GROUPS["dev"] if isinstance(text, str))]),
     "bench": ((*FILES[:2], FILES[3]), GROUPS["bench"]),
 }
 LOCKED = re.compile(r"^([\w.-]+)==([^\s;]+)(?: ; ([^\\\n]*))?", re.MULTILINE)

@@ -50,12 +50,12 @@ class Job(Settings):
     retries: Annotated[
         Retries,
         Field(
-            description="Retries of work that failed because a worker, a node, a process or storage failed.",
+            description="How often work is started again that a lost worker, node, process or storage ended.",
             json_schema_extra={"formerly": "max_attempts"},
         ),
     ] = Retries()
     state: Annotated[
-        str | None, Field(min_length=1, description="The folder of the ledger; default: _overnight in sink.path.")
+        str | None, Field(min_length=1, description="The place of the ledger; default: _overnight in sink.path.")
     ] = None
 
     row_timeout_seconds: Annotated[
@@ -64,7 +64,7 @@ class Job(Settings):
     ] = 300.0
     stall_timeout_seconds: Annotated[
         float | None,
-        Field(gt=0, description="The run fails if no row moves in any stage for this time; null: no limit."),
+        Field(gt=0, description="The run fails if no row moves in any stage for this long; null: no limit."),
     ] = 1800.0
 
     @field_validator("inference")

@@ -10,9 +10,9 @@ from overnight.tasks.config.settings import Settings
 class Retries(Settings):
     """Retries of a task that failed because a worker, a node or storage failed, and of a run whose process died."""
 
-    attempts: Annotated[int, Field(ge=1, le=50, description="The number of tries, including the first.")] = 3
-    delay_seconds: Annotated[float, Field(ge=0, description="The approximate delay before the second try.")] = 5.0
-    backoff: Annotated[float, Field(ge=1, description="The factor by which each later delay grows.")] = 2.0
+    attempts: Annotated[int, Field(ge=1, le=50, description="The number of tries, the first included.")] = 3
+    delay_seconds: Annotated[float, Field(ge=0, description="The wait before the second try, about.")] = 5.0
+    backoff: Annotated[float, Field(ge=1, description="The factor from one wait to the next.")] = 2.0
 
     def delays(self) -> list[float]:
         """Return the delay in seconds before each try after the first."""

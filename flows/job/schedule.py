@@ -15,12 +15,12 @@ class Schedule(Settings):
     """The times at which the job runs by itself, and the partition that it then takes."""
 
     cron: Annotated[str, Field(description="Five cron fields.", examples=["0 2 * * *"])]
-    timezone: Annotated[str, Field(description="IANA name; cron, partitions and deadline use it.")] = "UTC"
+    timezone: Annotated[str, Field(description="The IANA name of the clock of cron, partitions and deadline.")] = "UTC"
     offset_days: Annotated[
-        int, Field(ge=-3660, le=3660, description="The partition's day relative to the scheduled one.")
+        int, Field(ge=-3660, le=3660, description="The partition's day relative to the scheduled day.")
     ] = -1
     catch_up: Annotated[
-        Literal["all", "latest", "none"], Field(description="The partitions to run after a downtime.")
+        Literal["all", "latest", "none"], Field(description="Which partitions run that a downtime skipped.")
     ] = "latest"
     lookback_days: Annotated[int, Field(ge=0, description="Earlier days that run again if their inputs changed.")] = 0
     deadline: Annotated[
@@ -28,7 +28,7 @@ class Schedule(Settings):
         Field(
             pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$",
             examples=["06:00"],
-            description="The time of day by which the partition must be published.",
+            description="The time of day by which the partition should be published.",
         ),
     ] = None
     notify: Annotated[
@@ -36,7 +36,7 @@ class Schedule(Settings):
         Field(
             pattern=r"^[a-z0-9-]+/[a-z0-9-]+$",
             examples=["slack-webhook/team"],
-            description="The Prefect notification block for partitions that miss their deadline.",
+            description="The Prefect notification block that reports a partition that is late.",
         ),
     ] = None
 

@@ -22,9 +22,10 @@ Columns = Annotated[
     Field(min_length=1, description="The columns that the model takes, in the order of its inputs."),
 ]
 Outputs = Annotated[
-    list[str] | None, Field(min_length=1, description="Names of the model's outputs, in their order; default: its own.")
+    list[str] | None,
+    Field(min_length=1, description="Names of the model's outputs, in their order; default: its own names."),
 ]
-ModelFile = Annotated[str, Field(min_length=1, description="A file, as a path where the workers run.")]
+ModelFile = Annotated[str, Field(min_length=1, description="The model's file: a path where the workers run.")]
 
 Call = Callable[[list[np.ndarray]], Mapping[str, np.ndarray]]
 

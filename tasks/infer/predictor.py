@@ -53,7 +53,9 @@ class Predictor(Leaf):
             pattern=r"^[A-Za-z][A-Za-z0-9_]*$", description="Prefixes the output columns; needed with several models."
         ),
     ] = None
-    batch_size: Annotated[Literal["auto"] | PositiveInt, Field(description="Rows the model sees at once.")] = "auto"
+    batch_size: Annotated[Literal["auto"] | PositiveInt, Field(description="The rows of one call of the model.")] = (
+        "auto"
+    )
     workers: Annotated[
         PositiveInt | tuple[PositiveInt, PositiveInt] | None,
         Field(description="Copies of the model: a number, or [min, max] to scale between; default: what fits."),

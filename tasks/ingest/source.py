@@ -19,8 +19,11 @@ from overnight.tasks.storage.location import File, Location
 
 GIB = 2**30
 SEEN = "columns seen"  # in the metadata of units
-MaxFileBytes = Annotated[PositiveInt, Field(description="Larger files are quarantined, and not read where listed so.")]
-MaxRowBytes = Annotated[PositiveInt, Field(description="Larger rows, as they are stored, are quarantined.")]
+MaxFileBytes = Annotated[
+    PositiveInt,
+    Field(description="Files of more bytes are quarantined; if the listing has the size, they are not read."),
+]
+MaxRowBytes = Annotated[PositiveInt, Field(description="Rows of more stored bytes are quarantined.")]
 
 
 class Source(Leaf):
@@ -29,7 +32,7 @@ class Source(Leaf):
     allow_empty: Annotated[bool, Field(description="Publish an empty partition instead of failing.")] = False
     on_changed: Annotated[
         Literal["quarantine", "fail"],
-        Field(description="What a file costs that changed or vanished since it was listed: its rows, or the run."),
+        Field(description="If a file changed or vanished after the listing: quarantine its rows, or fail the run."),
     ] = "quarantine"
 
     operational: ClassVar[tuple[str, ...]] = ("allow_empty", "on_changed")
@@ -121,12 +124,17 @@ class WaitFor(Settings):
 
     file: Annotated[
         str | None,
-        Field(min_length=1, pattern="^[^/]", examples=["_SUCCESS"], description="A marker below source.path."),
+        Field(
+            min_length=1,
+            pattern="^[^/]",
+            examples=["_SUCCESS"],
+            description="The name of a marker file below source.path.",
+        ),
     ] = None
     quiet_minutes: Annotated[
-        float | None, Field(gt=0, description="No input was added, changed or removed for so long.")
+        float | None, Field(gt=0, description="Waits until no input was added, changed or removed for this long.")
     ] = None
-    timeout_minutes: Annotated[float, Field(gt=0, description="Then the run fails.")] = 60.0
+    timeout_minutes: Annotated[float, Field(gt=0, description="After this time the run fails.")] = 60.0
 
     @model_validator(mode="after")
     def _for_something(self) -> "WaitFor":
@@ -141,7 +149,7 @@ class FileSource(Source):
     path: Annotated[str, Field(min_length=1, description="Directory or file; {partition} and ${ENV_VAR} expand.")]
     anonymous: Annotated[bool, Field(description="Read a public bucket without credentials.")] = False
     wait_for: Annotated[
-        WaitFor | None, Field(description="What has to be there before the inputs are listed; null: nothing.")
+        WaitFor | None, Field(description="What must exist before the inputs are listed; null: nothing.")
     ] = None
 
     operational: ClassVar[tuple[str, ...]] = ("anonymous", "wait_for")

@@ -40,7 +40,7 @@ DatabaseUrl = Annotated[
     str,
     AfterValidator(_without_secrets),
     Field(
-        description="SQLAlchemy URL; ${ENV_VAR} expands, and a password must be written as one.",
+        description="The SQLAlchemy URL; ${ENV_VAR} expands. A password is allowed only as ${ENV_VAR}.",
         examples=["postgresql+psycopg://me:${PGPASSWORD}@host/database"],
     ),
 ]

@@ -32,14 +32,16 @@ class Sink(Leaf):
     `run.sink` is where the table lies, rather than `place`: a sample goes elsewhere.
     """
 
-    partition_column: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "date"
+    partition_column: Annotated[
+        str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="The column that holds the partition's date.")
+    ] = "date"
     rows_per_part: Annotated[
-        PositiveInt | None, Field(description="Rows of a staged part; default: about a minute's work.")
+        PositiveInt | None, Field(description="The rows of a staged part; default: about a minute's work.")
     ] = None
     keep_columns: Annotated[
         list[str],
         Field(
-            description="Heavy inputs to publish all the same, for example [image].",
+            description="Heavy columns to publish although they are inputs, for example [image].",
             json_schema_extra={"formerly": "keep"},
         ),
     ] = []
@@ -128,7 +130,7 @@ class DirectorySink(Sink):
     """Settings of sinks whose table lies in a directory of its own."""
 
     path: Annotated[str, Field(min_length=1, description="Directory of the table; ${ENV_VAR} expands.")]
-    target_file_size: Annotated[PositiveInt, Field(description="Bytes of a published file.")] = 128 * 2**20
+    target_file_size: Annotated[PositiveInt, Field(description="The size of a published file, in bytes.")] = 128 * 2**20
 
     operational: ClassVar[tuple[str, ...]] = ("path", "target_file_size")
 

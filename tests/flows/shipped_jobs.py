@@ -39,7 +39,7 @@ COMPARED = {
 # What needs an environment of its own: the file of tests/ that has its comparison.
 ELSEWHERE = {"reviews-vllm.yaml": "flows/test_language_models.py"}
 RUN = re.compile(r"overnight run deployments/jobs/([\w-]+\.yaml)\b(?!.*--limit-rows)")
-PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "README.md")
+PAGES = sorted(page for page in (ROOT / "docs/how-to").glob("*.md") if page.name != "index.md")
 
 
 def commands(page: Path) -> str:

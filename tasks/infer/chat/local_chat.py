@@ -27,9 +27,10 @@ class LocalChat(ChatSettings):
     """Answers chat messages with a model that the worker loads."""
 
     model: Model
-    top_k: Annotated[PositiveInt | None, Field(description="Draws only from so many of the likeliest tokens.")] = None
+    top_k: Annotated[PositiveInt | None, Field(description="Draws only from this number of likeliest tokens.")] = None
     chat_template_kwargs: Annotated[
-        dict[str, Any], Field(description="What else the model's template takes, for example enable_thinking.")
+        dict[str, Any],
+        Field(description="Further arguments of the model's chat template, for example enable_thinking."),
     ] = {}
     dtype: Dtype = "float32"
     device_map: DeviceMap = None

@@ -27,22 +27,28 @@ class RemoteChat(ChatSettings):
 
     max_concurrent_requests: Annotated[
         PositiveInt,
-        Field(description="Requests that a worker has under way.", json_schema_extra={"formerly": "requests_at_once"}),
+        Field(
+            description="The requests that a worker has under way at the same time.",
+            json_schema_extra={"formerly": "requests_at_once"},
+        ),
     ] = 32
-    timeout_seconds: Annotated[float, Field(gt=0, description="For one answer.")] = 60
+    timeout_seconds: Annotated[
+        float, Field(gt=0, description="The time in which the endpoint has to answer a request.")
+    ] = 60
     retry_timeout_seconds: Annotated[
         float,
         Field(
             gt=0,
-            description="For all tries of a row; less than the job's row_timeout_seconds.",
+            description="The time for all tries of a row; less than the job's row_timeout_seconds.",
             json_schema_extra={"formerly": "patience_seconds"},
         ),
     ] = 240
     max_tries: Annotated[
-        PositiveInt, Field(description="Of a row, before it is blamed for what others do not meet.")
+        PositiveInt,
+        Field(description="The tries of a request before its row is quarantined, if other requests succeed."),
     ] = 8
     extra_body: Annotated[
-        dict[str, Any], Field(description="What else a request holds; null takes out what it would hold.")
+        dict[str, Any], Field(description="Further fields of each request; null removes a field.")
     ] = {}
 
     operational: ClassVar[tuple[str, ...]] = (

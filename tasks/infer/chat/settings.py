@@ -41,12 +41,13 @@ class ChatSettings(Predictor):
 
     user: Annotated[str, Field(min_length=1, description="The user's message, with {column} for values.")]
     system: Annotated[str | None, Field(description="The system's message, with {column} for values.")] = None
-    max_new_tokens: PositiveInt = 256
+    max_new_tokens: Annotated[PositiveInt, Field(description="The longest answer, in tokens.")] = 256
     temperature: Annotated[float, Field(ge=0, description="0 takes the likeliest token.")] = 0
     top_p: Annotated[
-        float, Field(gt=0, le=1, description="Draws only from the likeliest tokens that have so much together.")
+        float,
+        Field(gt=0, le=1, description="Draws only from the likeliest tokens that together have this probability."),
     ] = 1
-    seed: int = 0
+    seed: Annotated[int, Field(description="The seed of the random numbers, if temperature is above 0.")] = 0
     output_schema: Annotated[
         Schema | None,
         Field(description="A JSON schema that the answer has to fit; it is parsed into structured_output."),

@@ -18,7 +18,7 @@ Model = Annotated[
 ]
 Dtype = Annotated[
     Literal["float32", "bfloat16", "float16"],
-    Field(description="Number type of weights and forward pass; what is written is float32 all the same."),
+    Field(description="The number type of weights and forward pass; outputs are float32 in any case."),
 ]
 
 

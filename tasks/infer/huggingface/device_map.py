@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DeviceMap = Annotated[
     Literal["auto", "balanced", "balanced_low_0", "sequential"] | dict[str, int | str] | None,
-    Field(description="Spreads a model that no single device holds over those of a worker, as accelerate does."),
+    Field(description="Spreads a model that no single device holds over a worker's devices, as accelerate does."),
 ]
 MaxMemory = Annotated[
     dict[int | str, int | str] | None,

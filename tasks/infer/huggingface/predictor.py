@@ -1,5 +1,9 @@
 """What predictors share whose model is one that transformers saved."""
 
+from typing import Annotated
+
+from pydantic import Field
+
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Dtype, Model
 from overnight.tasks.infer.huggingface.length_bucketing import BATCHES_PER_WINDOW, CPU_TOKENS, DEVICE_TOKENS
@@ -22,7 +26,7 @@ class PretrainedPredictor(Predictor):
 class TextPredictor(PretrainedPredictor):
     """One whose texts go to the model by length; see length_bucketing.py."""
 
-    text_column: str
+    text_column: Annotated[str, Field(description="The column that holds the texts.")]
 
     def inputs(self) -> list[str]:
         return [self.text_column]

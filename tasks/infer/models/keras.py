@@ -26,7 +26,7 @@ class KerasModel(Predictor):
     file: ModelFile
     columns: Columns
     outputs: Outputs = None
-    backend: Annotated[Literal["torch", "jax"], Field(description="What Keras computes with.")] = "torch"
+    backend: Annotated[Literal["torch", "jax"], Field(description="The library that Keras computes with.")] = "torch"
 
     def inputs(self) -> list[str]:
         return self.columns

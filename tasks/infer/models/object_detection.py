@@ -38,7 +38,7 @@ class ObjectDetection(PretrainedPredictor):
     offer: ClassVar[Offer] = Offer(
         "objects in images, with boxes (YOLOS, DETR, ...)", "image", "hustvl/yolos-tiny", whole_images=True
     )
-    threshold: Annotated[float, Field(ge=0, le=1, description="Objects less certain than this are left out.")] = 0.5
+    threshold: Annotated[float, Field(ge=0, le=1, description="Objects with a lower score are left out.")] = 0.5
 
     def inputs(self) -> list[str]:
         return ["image"]

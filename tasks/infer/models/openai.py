@@ -22,16 +22,16 @@ from overnight.tasks.storage.location import Location, expand
 
 MILLION = 1_000_000
 
-Price = Annotated[float | None, Field(ge=0, description="With both prices each row has its cost.")]
+Price = Annotated[float | None, Field(ge=0, description="The price. With both prices each row has its cost.")]
 
 
 class OpenAI(RemoteChat):
     """Asks an OpenAI-compatible endpoint."""
 
     kind: Literal["openai"] = "openai"
-    model: Annotated[str, Field(min_length=1, description="As the endpoint names it.")]
+    model: Annotated[str, Field(min_length=1, description="The model's name at the endpoint.")]
     base_url: Annotated[
-        str, Field(pattern=r"^(https?://|\$\{)", description="To which /chat/completions is added.")
+        str, Field(pattern=r"^(https?://|\$\{)", description="The endpoint's URL, without /chat/completions.")
     ] = "https://api.openai.com/v1"
     api_key_env: Annotated[
         str | None,
@@ -41,9 +41,16 @@ class OpenAI(RemoteChat):
             examples=["OPENAI_API_KEY"],
         ),
     ] = None
-    workers: PositiveInt | tuple[PositiveInt, PositiveInt] = 1
-    requests_per_minute: Annotated[PositiveInt | None, Field(description="For the whole run, tries included.")] = None
-    tokens_per_minute: Annotated[PositiveInt | None, Field(description="For the whole run, both ways.")] = None
+    workers: Annotated[
+        PositiveInt | tuple[PositiveInt, PositiveInt],
+        Field(description="Processes that send requests: a number, or [min, max]. One is enough: it mostly waits."),
+    ] = 1
+    requests_per_minute: Annotated[
+        PositiveInt | None, Field(description="The limit for the whole run, repeated tries included.")
+    ] = None
+    tokens_per_minute: Annotated[
+        PositiveInt | None, Field(description="The limit for the whole run, prompts and answers together.")
+    ] = None
     price_per_million_input_tokens: Price = None
     price_per_million_output_tokens: Price = None
 

@@ -9,10 +9,11 @@ of the returned dict, added or replaced. A function of a batch will do where the
 not look at what comes back.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
 from overnight.tasks.config.user_code import Target, fingerprint, import_target, made
 from overnight.tasks.errors import JobError
@@ -25,7 +26,7 @@ class PythonPredictor(Predictor):
 
     kind: Literal["python"] = "python"
     target: Target
-    kwargs: dict[str, Any] = {}
+    kwargs: Annotated[dict[str, Any], Field(description="Arguments of the class's __init__.")] = {}
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         return user_values.given(column)

@@ -24,7 +24,9 @@ class SklearnModel(Predictor):
     kind: Literal["sklearn"] = "sklearn"
     file: ModelFile
     columns: Columns
-    probabilities: Annotated[bool, Field(description="Also each class's, of a classifier that says them.")] = False
+    probabilities: Annotated[
+        bool, Field(description="Adds the probability of each class, if the classifier has them.")
+    ] = False
 
     def inputs(self) -> list[str]:
         return self.columns

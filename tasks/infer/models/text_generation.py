@@ -43,14 +43,14 @@ class TextGeneration(PretrainedPredictor):
     offer: ClassVar[Offer] = Offer(
         "texts made of texts: summaries, answers", "text", "Qwen/Qwen2.5-0.5B-Instruct", _summary
     )
-    text_column: str
+    text_column: Annotated[str, Field(description="The column that holds the texts.")]
     prompt: Annotated[
-        str | None, Field(description="What the model continues, with {column} for values; default: the text alone.")
+        str | None, Field(description="The prompt, with {column} for values; default: the text alone.")
     ] = None
-    max_new_tokens: PositiveInt = 128
+    max_new_tokens: Annotated[PositiveInt, Field(description="The longest new text, in tokens.")] = 128
     temperature: Annotated[float, Field(ge=0, description="0 takes the likeliest token.")] = 0
-    num_beams: Annotated[PositiveInt, Field(description="Texts that a search keeps; 1: no search.")] = 1
-    seed: int = 0
+    num_beams: Annotated[PositiveInt, Field(description="The texts that a beam search keeps; 1: no search.")] = 1
+    seed: Annotated[int, Field(description="The seed of the random numbers, if temperature is above 0.")] = 0
     device_map: DeviceMap = None
     max_memory: MaxMemory = None
 

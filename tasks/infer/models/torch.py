@@ -33,15 +33,19 @@ class TorchModel(Predictor):
     """Runs an exported program, a TorchScript one, or a module."""
 
     kind: Literal["torch"] = "torch"
-    program: ModelFile | None = None
-    module: Target | None = None
-    kwargs: Annotated[dict[str, Any], Field(description="For the module's __init__.")] = {}
-    weights: ModelFile | None = None
+    program: Annotated[ModelFile | None, Field(description="A .pt2 file, or a TorchScript file.")] = None
+    module: Annotated[Target | None, Field(description="module:Class of a torch.nn.Module, in place of program.")] = (
+        None
+    )
+    kwargs: Annotated[dict[str, Any], Field(description="Arguments of the module's __init__.")] = {}
+    weights: Annotated[
+        ModelFile | None, Field(description="The module's state dict: a .safetensors file, or one of torch.save.")
+    ] = None
     columns: Columns
     outputs: Outputs = None
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"] | None,
-        Field(description="Of weights and of inputs that are not whole numbers; default: as they are."),
+        Field(description="The number type of weights and of inputs that are not whole numbers; default: unchanged."),
     ] = None
 
     @model_validator(mode="after")

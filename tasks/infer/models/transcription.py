@@ -24,11 +24,14 @@ class Transcription(PretrainedPredictor):
     kind: Literal["transcription"] = "transcription"
     offer: ClassVar[Offer] = Offer("what is said in sound (Whisper)", "audio", "openai/whisper-small")
     language: Annotated[
-        str | None, Field(description="Of the speech, for example en; default: the model finds it for each row.")
+        str | None,
+        Field(description="The language of the speech, for example en; default: the model finds it for each row."),
     ] = None
-    task: Annotated[Literal["transcribe", "translate"], Field(description="translate: into English.")] = "transcribe"
+    task: Annotated[Literal["transcribe", "translate"], Field(description="translate: translates into English.")] = (
+        "transcribe"
+    )
     max_new_tokens: Annotated[
-        PositiveInt | None, Field(description="Tokens of a row's text at most; default: the model's own limit.")
+        PositiveInt | None, Field(description="The longest text of a row, in tokens; default: the model's own limit.")
     ] = None
 
     def inputs(self) -> list[str]:

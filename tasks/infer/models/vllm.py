@@ -43,19 +43,30 @@ class VLLM(RemoteChat):
     num_cpus: Annotated[float | None, Field(ge=0, description="CPUs that a worker reserves.")] = 1
     max_concurrent_requests: Annotated[
         PositiveInt,
-        Field(description="Requests that a worker has under way.", json_schema_extra={"formerly": "requests_at_once"}),
+        Field(
+            description="The requests that a worker has under way at the same time.",
+            json_schema_extra={"formerly": "requests_at_once"},
+        ),
     ] = 128
-    tensor_parallel_size: Annotated[PositiveInt, Field(description="GPUs that share each layer.")] = 1
-    pipeline_parallel_size: Annotated[PositiveInt, Field(description="Groups of GPUs that share out the layers.")] = 1
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    top_k: Annotated[PositiveInt | None, Field(description="Draws only from so many of the likeliest tokens.")] = None
+    tensor_parallel_size: Annotated[PositiveInt, Field(description="The number of GPUs that share each layer.")] = 1
+    pipeline_parallel_size: Annotated[
+        PositiveInt, Field(description="The number of groups of GPUs that share the layers.")
+    ] = 1
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        Field(description="The number type of the weights; auto: vLLM chooses."),
+    ] = "auto"
+    top_k: Annotated[PositiveInt | None, Field(description="Draws only from this number of likeliest tokens.")] = None
     chat_template_kwargs: Annotated[
-        dict[str, Any], Field(description="What else the model's template takes, for example enable_thinking.")
+        dict[str, Any],
+        Field(description="Further arguments of the model's chat template, for example enable_thinking."),
     ] = {}
     engine_settings: Annotated[
-        dict[str, Any], Field(description="What else vLLM's engine takes, by the names of its command line.")
+        dict[str, Any], Field(description="Further settings of vLLM's engine, by the names of its command line.")
     ] = {}
-    start_timeout_seconds: Annotated[float, Field(gt=0, description="For loading the model.")] = 1800
+    start_timeout_seconds: Annotated[
+        float, Field(gt=0, description="The time in which vLLM has to load the model.")
+    ] = 1800
 
     operational: ClassVar[tuple[str, ...]] = (
         *("python", "tensor_parallel_size", "pipeline_parallel_size", "start_timeout_seconds"),

@@ -37,7 +37,12 @@ class Csv(FileSource):
     """Every file below the directory that ends in .csv or .tsv, also gzipped."""
 
     kind: Literal["csv"] = "csv"
-    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    delimiter: Annotated[
+        str,
+        Field(
+            min_length=1, max_length=1, description="The character between fields. Files that end in .tsv take tabs."
+        ),
+    ] = ","
     column_names: Annotated[list[str] | None, Field(description="For files without a header line.")] = None
     types: Annotated[
         dict[str, str],

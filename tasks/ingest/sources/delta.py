@@ -32,7 +32,8 @@ class Delta(FileSource):
 
     kind: Literal["delta"] = "delta"
     version: Annotated[
-        NonNegativeInt | None, Field(description="Of the table; default: the newest when the inputs are listed.")
+        NonNegativeInt | None,
+        Field(description="The version of the table; default: the newest when the inputs are listed."),
     ] = None
     where: Annotated[
         dict[str, str],

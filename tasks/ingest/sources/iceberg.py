@@ -27,14 +27,18 @@ class Iceberg(Source):
 
     kind: Literal["iceberg"] = "iceberg"
     table: Annotated[
-        str, Field(min_length=1, description="Its name in the catalogue, reviews.daily; or its .metadata.json file.")
+        str,
+        Field(
+            min_length=1,
+            description="The table's name in the catalogue, such as reviews.daily, or its .metadata.json file.",
+        ),
     ]
     catalog: Annotated[
         dict[str, str],
         Field(description="As pyiceberg describes a catalogue: {name: prod, type: sql, uri: ...}; ${ENV_VAR} expands."),
     ] = {}
     snapshot_id: Annotated[
-        int | None, Field(description="Of the table; default: the current one when the inputs are listed.")
+        int | None, Field(description="The snapshot of the table; default: the current one when the inputs are listed.")
     ] = None
     where: Annotated[dict[str, str], Field(description='Values of columns: {date: "{partition}"}.')] = {}
     columns: Annotated[list[str] | None, Field(description="Columns to read; default: all.")] = None

@@ -31,7 +31,8 @@ class Lance(FileSource):
 
     kind: Literal["lance"] = "lance"
     version: Annotated[
-        PositiveInt | None, Field(description="Of the table; default: the newest when the inputs are listed.")
+        PositiveInt | None,
+        Field(description="The version of the table; default: the newest when the inputs are listed."),
     ] = None
     columns: Annotated[list[str] | None, Field(description="Columns to read; default: all.")] = None
 

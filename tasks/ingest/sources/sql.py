@@ -46,12 +46,10 @@ class Sql(Source):
 
     kind: Literal["sql"] = "sql"
     url: DatabaseUrl
-    query: Annotated[
-        str, Field(min_length=1, description="One SELECT; {partition} stands for the date, as a bound parameter.")
-    ]
-    key: Annotated[Name, Field(description="Column of whole numbers or texts, another in each row, for ever the same.")]
+    query: Annotated[str, Field(min_length=1, description="One SELECT; {partition} is the date, as a bound parameter.")]
+    key: Annotated[Name, Field(description="The column that names a row for ever: whole numbers or texts, each once.")]
     version_column: Annotated[
-        Name | None, Field(description="Column whose value changes when a row does, such as updated_at.")
+        Name | None, Field(description="A column whose value changes with its row, such as updated_at.")
     ] = None
     types: Annotated[
         dict[str, str],
@@ -59,7 +57,7 @@ class Sql(Source):
         Field(description="Arrow type names by column, for example {price: double}; default: inferred."),
     ] = {}
     rows_per_unit: Annotated[
-        PositiveInt, Field(description="Rows that one query reads, and that are held at once.")
+        PositiveInt, Field(description="The rows that one query reads and that are in memory together.")
     ] = 1000
 
     dated_by: ClassVar[tuple[str, ...]] = ("query",)

@@ -17,7 +17,7 @@ class Text(WholeFiles):
     """Every file below the directory with a known text extension; one that is not in its encoding is quarantined."""
 
     kind: Literal["text"] = "text"
-    encoding: Annotated[str, Field(description="Of the files, by Python's name for it.")] = "utf-8"
+    encoding: Annotated[str, Field(description="The character set of the files, by Python's name.")] = "utf-8"
 
     column: ClassVar[str] = "text"
     type: ClassVar[pa.DataType] = pa.string()

@@ -40,10 +40,10 @@ class Uris(WholeFiles):
     kind: Literal["uris"] = "uris"
     content: Annotated[
         Literal["image", "audio", "video", "pdf", "text", "bytes"],
-        Field(description="What the files are; the column that holds them is named by it."),
+        Field(description="The kind of the files, and the name of their column."),
     ]
-    uri_column: Annotated[str, Field(min_length=1, description="Column of the lists that has the URIs.")] = "uri"
-    keep: Annotated[list[str], Field(description="Other columns of the lists that the rows are to have.")] = []
+    uri_column: Annotated[str, Field(min_length=1, description="The column of the lists that holds the URIs.")] = "uri"
+    keep: Annotated[list[str], Field(description="Further columns of the lists that the rows get.")] = []
 
     extensions: ClassVar[tuple[str, ...]] = EXTENSIONS
 

@@ -42,7 +42,7 @@ class WebDataset(FileSource):
     max_row_bytes: MaxRowBytes = GIB
     columns: Annotated[
         dict[str, str] | None,
-        Field(description="Extensions by column, the first there is of several: {image: jpg;png}; default: all."),
+        Field(description="Extensions by column, for example {image: jpg;png}: the first that exists; default: all."),
     ] = None
 
     rows_are_files: ClassVar[bool] = True

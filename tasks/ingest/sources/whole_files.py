@@ -26,7 +26,7 @@ class WholeFiles(FileSource):
     """Every file below the directory with a known extension, its contents in one column."""
 
     label_from: Annotated[
-        Literal["parent"] | None, Field(description="parent: the name of the file's folder becomes column label.")
+        Literal["parent"] | None, Field(description="parent: the name of the file's folder becomes the column label.")
     ] = None
 
     max_file_bytes: MaxFileBytes = GIB

@@ -25,7 +25,9 @@ HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1")  # ISO/IEC 
 ORIENTATION = 0x0112
 MAX_IMAGE_PIXELS = 178_956_970
 
-MaxImagePixels = Annotated[PositiveInt, Field(description="Larger images are quarantined before they are decoded.")]
+MaxImagePixels = Annotated[
+    PositiveInt, Field(description="Images of more pixels are quarantined before they are decoded.")
+]
 
 
 def allow_pixels(max_image_pixels: int) -> None:

@@ -28,11 +28,14 @@ class DecodeAudio(PreprocessStep):
     """Decodes sound; a file that is not whole fails alone."""
 
     kind: Literal["decode_audio"] = "decode_audio"
-    column: Annotated[str, Field(description="The column with the files; of videos: video.")] = "audio"
-    sampling_rate: Annotated[PositiveInt, Field(description="Samples a second.")] = 16_000
-    chunk_seconds: Annotated[PositiveFloat | None, Field(description="Makes one row per chunk of this length.")] = None
+    column: Annotated[str, Field(description="The column with the files; for videos: video.")] = "audio"
+    sampling_rate: Annotated[PositiveInt, Field(description="Samples per second.")] = 16_000
+    chunk_seconds: Annotated[
+        PositiveFloat | None,
+        Field(description="Makes a row of each stretch of this length; default: one row per file."),
+    ] = None
     overlap_seconds: Annotated[float, Field(ge=0, description="Seconds that a chunk shares with the next.")] = 0
-    max_seconds: Annotated[PositiveFloat, Field(description="Longer files are quarantined.")] = 14_400
+    max_seconds: Annotated[PositiveFloat, Field(description="Files of more seconds are quarantined.")] = 14_400
 
     rows_at_once = 1
 

@@ -29,10 +29,10 @@ class PythonStep(PreprocessStep):
     kind: Literal["python"] = "python"
     target: Target
     kwargs: Annotated[
-        dict[str, Any], Field(description="Arguments of the class, or further ones of the function.")
+        dict[str, Any], Field(description="Arguments of the class, or further arguments of the function.")
     ] = {}
     explode: Annotated[
-        list[str], Field(description="Columns that it returns with one list per row; each entry becomes a row.")
+        list[str], Field(description="Returned columns that hold a list per row: each entry becomes a row.")
     ] = []
 
     def fingerprint(self) -> dict[str, str]:

@@ -32,16 +32,17 @@ class SampleFrames(PreprocessStep):
 
     kind: Literal["sample_frames"] = "sample_frames"
     column: Annotated[str, Field(description="The column with the videos.")] = "video"
-    every_seconds: Annotated[PositiveFloat | None, Field(description="Takes one frame per this number of seconds.")] = (
-        None
-    )
+    every_seconds: Annotated[
+        PositiveFloat | None, Field(description="Takes one frame in each stretch of this length.")
+    ] = None
     frames_per_second: Annotated[PositiveFloat | None, Field(description="Takes this number of frames per second.")] = (
         None
     )
     longest_side: Annotated[
-        PositiveInt | None, Field(description="Larger frames are scaled down to this number of pixels.")
+        PositiveInt | None,
+        Field(description="Larger frames are scaled down until their longer side has this number of pixels."),
     ] = None
-    max_frames: Annotated[PositiveInt, Field(description="Files with more frames to take are quarantined.")] = 1000
+    max_frames: Annotated[PositiveInt, Field(description="A file that would give more frames is quarantined.")] = 1000
     max_image_pixels: MaxImagePixels = MAX_IMAGE_PIXELS
 
     rows_at_once = 1

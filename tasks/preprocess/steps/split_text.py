@@ -33,8 +33,10 @@ class SplitText(PreprocessStep):
 
     kind: Literal["split_text"] = "split_text"
     column: Annotated[str, Field(description="The column with the texts.")] = "text"
-    size: Annotated[PositiveInt, Field(description="Characters, or tokens, of a chunk at most.")] = 1000
-    overlap: Annotated[NonNegativeInt, Field(description="How many of them a chunk shares with the next at most.")] = 0
+    size: Annotated[
+        PositiveInt, Field(description="The longest chunk, in characters, or in tokens if tokenizer is set.")
+    ] = 1000
+    overlap: Annotated[NonNegativeInt, Field(description="How many of these a chunk shares with the next at most.")] = 0
     tokenizer: Annotated[
         str | None,
         Field(description="Counts tokens: a hub name, a folder with tokenizer.json, or package:NAME/FOLDER."),

@@ -17,11 +17,14 @@ class Drift(Settings):
     mean: Annotated[
         float | None,
         Field(
-            ge=0, allow_inf_nan=False, description="The mean's distance, in standard deviations of the previous column."
+            ge=0,
+            allow_inf_nan=False,
+            description="The largest distance of the means, in standard deviations of the previous column.",
         ),
     ] = None
     shares: Annotated[
-        Fraction | None, Field(description="The total variation distance between the shares of the values, 0 to 1.")
+        Fraction | None,
+        Field(description="The largest total variation distance between the shares of the values, 0 to 1."),
     ] = None
 
     @model_validator(mode="after")
@@ -34,17 +37,19 @@ class Drift(Settings):
 class Checks(Settings):
     """A failed check publishes nothing and leaves what was published before as it was."""
 
-    min_rows: Annotated[int, Field(ge=0, description="Published rows that there must be at least.")] = 1
+    min_rows: Annotated[int, Field(ge=0, description="The least number of published rows.")] = 1
     max_quarantined: Annotated[
         Fraction,
-        Field(description="The largest fraction of the source rows that may be quarantined; above 0 allows one row."),
+        Field(
+            description="The largest fraction of the source rows that may be quarantined; above 0 it allows one row."
+        ),
     ] = 0.01
     max_null: Annotated[
         dict[str, Fraction],
         Field(description="Column -> the largest fraction of its rows that may be null, or be or hold NaN."),
     ] = {}
     not_constant: Annotated[
-        list[str], Field(description="Columns that must have two different values, where there are two rows.")
+        list[str], Field(description="Columns that must have two different values if there are two rows.")
     ] = []
     drift: Annotated[
         dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)] | Drift],

@@ -11,9 +11,10 @@ version of the table ever needed them.
 """
 
 import json
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pyarrow as pa
+from pydantic import Field
 
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
@@ -35,7 +36,7 @@ class DeltaSink(DirectorySink):
     """A Delta Lake table, with one commit a publish and time travel."""
 
     kind: Literal["delta"] = "delta"
-    compression: ParquetCompression = "zstd"
+    compression: Annotated[ParquetCompression, Field(description="The compression of the Parquet files.")] = "zstd"
 
     operational: ClassVar[tuple[str, ...]] = ("compression",)
 

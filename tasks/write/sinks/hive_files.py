@@ -33,7 +33,7 @@ class HiveFiles(DirectorySink):
     """
 
     grace_seconds: Annotated[
-        float, Field(ge=0, description="On object stores: how long replaced files stay for those who are reading them.")
+        float, Field(ge=0, description="On object stores: how long replaced files stay for their readers.")
     ] = 10
 
     operational: ClassVar[tuple[str, ...]] = ("grace_seconds",)

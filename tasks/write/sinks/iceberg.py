@@ -36,9 +36,11 @@ class IcebergSink(DirectorySink):
 
     kind: Literal["iceberg"] = "iceberg"
     catalog: DatabaseUrl
-    table: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$", description="namespace.table")]
-    catalog_name: Annotated[str, Field(description="How the catalogue is named in its database.")] = "default"
-    compression: ParquetCompression = "zstd"
+    table: Annotated[
+        str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$", description="The table's name, as namespace.table.")
+    ]
+    catalog_name: Annotated[str, Field(description="The catalogue's name in its database.")] = "default"
+    compression: Annotated[ParquetCompression, Field(description="The compression of the Parquet files.")] = "zstd"
 
     operational: ClassVar[tuple[str, ...]] = ("catalog", "catalog_name", "compression")
 

@@ -43,10 +43,10 @@ class ImagesSink(HiveFiles):
     """Image files and an index of them on any filesystem."""
 
     kind: Literal["images"] = "images"
-    column: Annotated[str, Field(description="The column of images; it needs no mention under keep_columns.")] = "image"
-    format: Literal["png", "jpeg"] = "png"
-    quality: Annotated[int, Field(ge=1, le=100, description="Of JPEG.")] = 95
-    compression: Annotated[ParquetCompression, Field(description="Of the Parquet files.")] = "zstd"
+    column: Annotated[str, Field(description="The column of images; keep_columns need not name it.")] = "image"
+    format: Annotated[Literal["png", "jpeg"], Field(description="The format of the image files.")] = "png"
+    quality: Annotated[int, Field(ge=1, le=100, description="The quality of JPEG files.")] = 95
+    compression: Annotated[ParquetCompression, Field(description="The compression of the Parquet files.")] = "zstd"
 
     operational: ClassVar[tuple[str, ...]] = ("column", "format", "quality", "compression")
 

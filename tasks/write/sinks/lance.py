@@ -32,8 +32,8 @@ class LanceSink(DirectorySink):
     """A Lance table, with one commit a publish, time travel and a vector index."""
 
     kind: Literal["lance"] = "lance"
-    index: Annotated[str | None, Field(description="A column of embeddings to keep a vector index over.")] = None
-    metric: Annotated[Literal["cosine", "l2", "dot"], Field(description="Of the index.")] = "cosine"
+    index: Annotated[str | None, Field(description="The column of embeddings that gets a vector index.")] = None
+    metric: Annotated[Literal["cosine", "l2", "dot"], Field(description="The distance that the index uses.")] = "cosine"
 
     operational: ClassVar[tuple[str, ...]] = ("index", "metric")
 

@@ -1,8 +1,9 @@
 """The Parquet sink: `<path>/date=D/part-*.parquet`, published as `hive_files.py` does."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pyarrow as pa
+from pydantic import Field
 
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, Record
@@ -16,7 +17,7 @@ class ParquetSink(HiveFiles):
     """Hive-partitioned Parquet files on any filesystem."""
 
     kind: Literal["parquet"] = "parquet"
-    compression: ParquetCompression = "zstd"
+    compression: Annotated[ParquetCompression, Field(description="The compression of the Parquet files.")] = "zstd"
 
     operational: ClassVar[tuple[str, ...]] = ("compression",)
 

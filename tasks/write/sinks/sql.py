@@ -49,7 +49,10 @@ class SqlSink(Sink):
     url: DatabaseUrl
     table: Annotated[
         str,
-        Field(pattern=r"^([A-Za-z_]\w*\.)?[A-Za-z_]\w*$", description="Its name; a schema may stand before a dot."),
+        Field(
+            pattern=r"^([A-Za-z_]\w*\.)?[A-Za-z_]\w*$",
+            description="The table's name, with its schema and a dot before it if needed.",
+        ),
     ]
 
     operational: ClassVar[tuple[str, ...]] = ("url",)

@@ -187,7 +187,7 @@ def test_a_job_of_nothing_but_plugins_runs(
 
 @pytest.mark.slow
 def test_the_leaf_of_the_page_is_one(tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs/extension.md").read_text()
+    page = (ROOT / "docs/how-to/extension.md").read_text()
     [toml], [code] = (re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL) for language in ("toml", "python"))
     groups = tomllib.loads(toml)["project"]["entry-points"]
     points = {group.removeprefix("overnight."): some for group, some in groups.items()}

@@ -1,0 +1,227 @@
+"""Write the pages that follow from the code: every key of a job file, the command line, and the changelog.
+
+`pages` returns them as Markdown, by their path below docs/. conf.py writes them before Sphinx reads the folder; git
+ignores them. They are files, not directives, because llms-full.txt is made of the pages' files. A key without a
+description stops the build.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+from pydantic import BaseModel
+
+from overnight.cli.main import main as command_line
+from overnight.flows.job.model import Job
+from overnight.flows.job.retries import Retries
+from overnight.flows.job.schedule import Schedule
+from overnight.tasks.infer.kinds import AnyPredictor
+from overnight.tasks.ingest.kinds import Source
+from overnight.tasks.preprocess.kinds import Step
+from overnight.tasks.shuffle.kinds import Shuffle
+from overnight.tasks.write.kinds import AnySink, Checks
+
+GIB = 2**30
+ROOT = Path(__file__).resolve().parents[1]
+SECTIONS = {
+    "source": ("Sources", Source, "What `source` takes: where the rows come from."),
+    "shuffle": ("Shuffles", Shuffle, "What `shuffle` takes: the order in which the rows are read."),
+    "preprocess": ("Steps", Step, "What each item of `preprocess` takes: the work on CPUs before the models."),
+    "inference": ("Models", AnyPredictor, "What each item of `inference` takes."),
+    "sink": ("Sinks", AnySink, "What `sink` takes: where the rows go."),
+}
+SINGLE = {
+    "checks": ("Checks", Checks, "What `checks` takes: what must hold before a partition is published."),
+    "schedule": ("Schedule", Schedule, "What `schedule` takes: when the job runs, and for which day."),
+    "retries": ("Retries", Retries, "What `retries` takes: how often lost work is started again."),
+}
+# A space that does not break keeps the number on its line.
+RANGES = {
+    "exclusiveMinimum": ">\N{NO-BREAK SPACE}{}",
+    "minimum": "≥\N{NO-BREAK SPACE}{}",
+    "exclusiveMaximum": "<\N{NO-BREAK SPACE}{}",
+    "maximum": "≤\N{NO-BREAK SPACE}{}",
+}
+HEADER = ["| key | type; default | description |", "| --- | --- | --- |"]
+
+
+def write(folder: Path) -> None:
+    """Write the pages below `folder`. A page that is there with the same text stays, so that Sphinx skips it."""
+    for name, text in pages().items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.write_text(text, encoding="utf-8")
+
+
+def pages() -> dict[str, str]:
+    """Return the pages' Markdown by their path below docs/."""
+    found = {"reference/job-file/top.md": "\n".join(_top_page())}
+    for section, (title, union, words) in SECTIONS.items():
+        found[f"reference/job-file/{section}.md"] = "\n".join(_union_page(title, union, words))
+    for section, (title, model, words) in SINGLE.items():
+        found[f"reference/job-file/{section}.md"] = "\n".join([f"# {title}", "", words, "", *_tables(model)])
+    found["changelog.md"] = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    found["reference/command-line.md"] = "\n".join(_command_page(command_line))
+    return found
+
+
+def kinds(section: str) -> list[str]:
+    """Return the kinds that a section of the job file takes, in the code's order."""
+    return [leaf.model_fields["kind"].default for leaf in _leaves(SECTIONS[section][1])]
+
+
+def _leaves(union: Any) -> tuple[type[BaseModel], ...]:
+    return get_args(get_args(union)[0])
+
+
+def _top_page() -> Iterator[str]:
+    yield from ["# The top of a job file", "", "A job file is one YAML mapping with these keys.", ""]
+    sections = {**SECTIONS, **SINGLE}
+    yield from HEADER
+    for name, field in Job.model_fields.items():
+        schema = Job.model_json_schema()["properties"][name]
+        if name in sections:
+            plural = "list" if name in ("preprocess", "inference") else "mapping"
+            needed = "**required**" if field.is_required() else "empty" if plural == "list" else "optional"
+            yield f"| [`{name}`]({name}.md) | {plural}; {needed} | {sections[name][2]} |"
+        else:
+            yield _row(name, schema, field.is_required(), {})
+    yield ""
+
+
+def _union_page(title: str, union: Any, words: str) -> Iterator[str]:
+    leaves = _leaves(union)
+    schemas = {leaf: leaf.model_json_schema() for leaf in leaves}
+    shared = _shared(list(schemas.values()))
+    yield from [f"# {title}", "", words, ""]
+    nested: dict[str, Any] = {}
+    if shared:
+        yield from [f"## All {title.lower()}", "", "A kind with another default lists the key again.", ""]
+        yield from _table(schemas[leaves[0]], only=shared)
+    for leaf, schema in schemas.items():
+        nested |= _nested(schema)
+        yield from [f"## {leaf.model_fields['kind'].default}", "", _first_paragraph(leaf), ""]
+        yield from _table(schema, but=shared)
+    yield from _nested_tables(nested)
+
+
+def _shared(schemas: list[Mapping[str, Any]]) -> set[str]:
+    """Return the keys that every kind has, in the form that the first kind has and most others too."""
+    names = set.intersection(*(set(schema["properties"]) for schema in schemas))
+    forms = Counter(json.dumps(item, sort_keys=True) for schema in schemas for item in _own(schema))
+    first = [item for item in _own(schemas[0]) if item[0] in names]
+    return {form for item in first if forms[form := json.dumps(item, sort_keys=True)] > len(schemas) / 2}
+
+
+def _tables(model: type[BaseModel]) -> Iterator[str]:
+    schema = model.model_json_schema()
+    yield from _table(schema)
+    yield from _nested_tables(_nested(schema))
+
+
+def _own(schema: Mapping[str, Any]) -> list[list[Any]]:
+    needed = schema.get("required", [])
+    return [[name, found, name in needed] for name, found in schema["properties"].items() if name != "kind"]
+
+
+def _table(
+    schema: Mapping[str, Any], only: set[str] | None = None, but: frozenset[str] | set[str] = frozenset()
+) -> Iterator[str]:
+    rows = [item for item in _own(schema) if json.dumps(item, sort_keys=True) not in (but or set())]
+    rows = [item for item in rows if only is None or json.dumps(item, sort_keys=True) in only]
+    if rows:
+        yield from HEADER
+        yield from (_row(name, found, needed, schema.get("$defs", {})) for name, found, needed in rows)
+        yield ""
+
+
+def _nested(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: found for name, found in schema.get("$defs", {}).items() if found.get("properties")}
+
+
+def _nested_tables(nested: Mapping[str, Any]) -> Iterator[str]:
+    for name, schema in nested.items():
+        yield from [f"## The mapping {name}", "", _one_line(schema.get("description", "")), ""]
+        yield from _table({**schema, "$defs": nested})
+
+
+def _row(name: str, schema: Mapping[str, Any], is_required: bool, defs: Mapping[str, Any]) -> str:
+    words = schema.get("description")
+    if not words:
+        raise ValueError(f"expected a description of every key of a job file, found none of {name}: {schema}")
+    if schema.get("examples"):
+        words += " Example: " + ", ".join(f"`{example}`" for example in schema["examples"])
+    default = "**required**" if is_required else _value(schema.get("default"))
+    return f"| `{name}` | {_type(schema, defs)}; {default} | {_one_line(words)} |"
+
+
+def _value(default: Any) -> str:
+    if default is None:
+        return "optional"
+    if default in ([], {}, ""):
+        return "empty"
+    if type(default) is int and default and default % GIB == 0:
+        return f"`{default}` ({default // GIB} GiB)"
+    return f"`{json.dumps(default, ensure_ascii=False)}`" if not isinstance(default, str) else f"`{default}`"
+
+
+def _type(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> str:
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        found = defs.get(name, {})
+        return f"[mapping](#the-mapping-{name.lower()})" if found.get("properties") else _type(found, defs)
+    if "allOf" in schema:
+        return _type(schema["allOf"][0], defs)
+    for several in ("anyOf", "oneOf"):
+        if several in schema:
+            types = [_type(choice, defs) for choice in schema[several] if choice.get("type") != "null"]
+            return " or ".join(dict.fromkeys(types))
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "enum" in schema:
+        return ", ".join(f"`{choice}`" for choice in schema["enum"])
+    if schema.get("type") == "array":
+        if "prefixItems" in schema:
+            return "pair of " + _plural(_type(schema["prefixItems"][0], defs))
+        return "list of " + _plural(_type(schema.get("items", {}), defs))
+    if schema.get("type") == "object":
+        inner = schema.get("additionalProperties")
+        return "mapping to " + _plural(_type(inner, defs)) if isinstance(inner, dict) and inner else "mapping"
+    bounds = [words.format(schema[key]) for key, words in RANGES.items() if key in schema]
+    name = {"string": "text", "number": "number", "integer": "integer", "boolean": "true or false"}.get(
+        schema.get("type", ""), "anything"
+    )
+    return " ".join([name, ", ".join(bounds)]).strip()
+
+
+def _plural(name: str) -> str:
+    word, _, rest = name.partition(" ")
+    plural = {"text": "texts", "integer": "integers", "number": "numbers", "mapping": "mappings"}.get(word, word)
+    return f"{plural} {rest}".strip()
+
+
+def _first_paragraph(leaf: type[BaseModel]) -> str:
+    return _one_line((leaf.__doc__ or "").split("\n\n")[0])
+
+
+def _one_line(text: str) -> str:
+    # A bar would end the cell.
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+
+
+def _command_page(group: click.Group) -> Iterator[str]:
+    yield from [
+        "# Command line",
+        "",
+        "Each command prints this for `--help`. See also [exit codes](exit-codes.md).",
+        "",
+    ]
+    context = click.Context(group, info_name="overnight", max_content_width=92, terminal_width=92)
+    yield from ["```text", group.get_help(context), "```", ""]
+    for name, command in sorted(group.commands.items()):
+        inner = click.Context(command, context, info_name=name, max_content_width=92, terminal_width=92)
+        yield from [f"## overnight {name}", "", "```text", command.get_help(inner), "```", ""]
