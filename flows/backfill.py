@@ -37,7 +37,7 @@ from overnight.flows.backfill_plan import (
 )
 from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
-from overnight.flows.job.parameters import Setting
+from overnight.flows.job.parameters import Reason, Setting
 from overnight.flows.ledger.artifacts import show_partitions
 from overnight.flows.runs.cancellation import cancellable, stoppable
 from overnight.flows.runs.crash_recovery import after_crashes
@@ -74,7 +74,7 @@ def backfill(
     max_concurrent: Annotated[int, Field(ge=1)] = 1,
     stop_on_failure: bool = False,
     dry_run: bool = False,
-    reason: str = "",
+    reason: Reason = "",
     settings: list[Setting] = [],  # noqa: B006 - as above
     resume: str = "",
     *,

@@ -10,7 +10,7 @@ from prefect.futures import PrefectFuture
 from overnight.flows.job.chain import links
 from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
-from overnight.flows.job.parameters import Day, RowLimit, Setting
+from overnight.flows.job.parameters import Day, Reason, RowLimit, Setting
 from overnight.flows.ledger.artifacts import partitions_shown
 from overnight.flows.runs.attempt import (
     bury_publisher,
@@ -52,7 +52,7 @@ def _backfill() -> str:
 def batch_inference(
     partition: Day = "",
     force: bool = False,
-    reason: str = "",
+    reason: Reason = "",
     limit_rows: RowLimit = 0,
     settings: list[Setting] = [],  # noqa: B006 - Prefect shows it in the form; nothing changes it
     *,

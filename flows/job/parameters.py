@@ -7,7 +7,16 @@ from typing import Annotated
 
 from pydantic import Field
 
+from overnight.flows.job.secret_patterns import NO_SECRET_SETTING, NO_SECRET_URL
+
 DAY = r"[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|[12][0-9]))"
 Day = Annotated[str, Field(pattern=f"^(all|{DAY})?$", examples=["2026-11-19"])]
 RowLimit = Annotated[int, Field(ge=0)]
-Setting = Annotated[str, Field(pattern=r"^[^=\s]+=", examples=["inference.0.batch_size=8"])]
+Reason = Annotated[str, Field(json_schema_extra={"pattern": NO_SECRET_URL})]
+# The server reads the pattern of the schema; pydantic's own regular expressions look neither ahead nor back.
+Setting = Annotated[
+    str,
+    Field(
+        pattern=r"^[^=\s]+=", examples=["inference.0.batch_size=8"], json_schema_extra={"pattern": NO_SECRET_SETTING}
+    ),
+]

@@ -72,7 +72,7 @@ class Supervisor(PoisonRowTracker):
         self._limit: QuarantineLimit | None = None
         self._incidents: Counter[tuple[str, str]] = Counter()
         self._ends: dict[tuple[str, int], int] = {}
-        self._padding: dict[tuple[str, str, tuple[int, int]], int] = {}
+        self._padded: dict[tuple[str, str, tuple[int, int]], tuple[int, int]] = {}
         self._log = RunLog()
 
     def allow(self, limit: int, already: int) -> None:
@@ -96,16 +96,18 @@ class Supervisor(PoisonRowTracker):
     def ends(self, attempt: str) -> int:
         return sum(ends for (of, _), ends in self._ends.items() if of == attempt)
 
-    def padded(self, attempt: str, stage: str, first: tuple[int, int], count: int) -> None:
-        """The block for `stage` that begins with the row `first` has so many rows of padding, maybe once more."""
-        self._padding[attempt, stage, first] = count
+    def padded(self, attempt: str, stage: str, first: tuple[int, int], rows: int, padding: int) -> None:
+        """A block for `stage` that begins with `first` has so many rows and so much padding, maybe once more."""
+        self._padded[attempt, stage, first] = (rows, padding)
 
-    def padding(self, attempt: str) -> dict[str, int]:
-        """Rows of padding so far by the stage that they are for."""
-        found: Counter[str] = Counter()
-        for (of, stage, _), count in self._padding.items():
-            found[stage] += count if of == attempt else 0
-        return dict(found)
+    def padding(self, attempt: str) -> dict[str, tuple[int, int]]:
+        """Rows and padding of the padded blocks so far, by the stage that they are for."""
+        found: dict[str, tuple[int, int]] = {}
+        for (of, stage, _), (rows, padding) in self._padded.items():
+            if of == attempt:
+                before = found.get(stage, (0, 0))
+                found[stage] = (before[0] + rows, before[1] + padding)
+        return found
 
     def happened(self, stage: str, what: str) -> None:
         self._incidents[stage, what] += 1

@@ -43,13 +43,18 @@ def without_ends(rows: dict[str, int], ends: int) -> dict[str, int]:
     return {stage: round(count * (1 - ends / read)) for stage, count in rows.items()}
 
 
-def without_padding(rows: dict[str, int], padding: Mapping[str, int]) -> dict[str, int]:
-    """Rows finished by stage, without the padding for the operators of `infer` and `write`."""
-    before_models = "infer" if rows.get("infer") is not None else "write"
+def without_padding(rows: dict[str, int], padded: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Rows finished by stage, without padding. padded: rows and padding of padded blocks, by who is to take them.
+
+    Blocks are told of before Ray Data counts them.
+    """
+    before_models = "infer" if "infer" in rows else "write"
     takers = {"ingest": before_models, "preprocess": before_models, "infer": "write", "write": "write"}
     left, behind = dict(rows), 0
     for stage in reversed([stage for stage in STREAM_STAGES if stage in rows]):
-        behind = left[stage] = max(rows[stage] - padding.get(takers[stage], 0), behind)
+        real, padding = padded.get(takers[stage], (0, 0))
+        count = rows[stage] - padding if rows[stage] >= real + padding else rows[stage] * real // (real + padding)
+        behind = left[stage] = max(count, behind)
     return left
 
 

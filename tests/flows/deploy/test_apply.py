@@ -323,6 +323,9 @@ def test_jobs_without_a_file_are_deployed_and_the_sizes_on_the_server_are_kept(
         {"settings": ["shuffle.seed"]},
         {"settings": "shuffle.seed=1"},
         {"force": "perhaps"},
+        {"settings": ["inference.0.kwargs.api_key=canary"]},
+        {"settings": ["source.path=s3://id:canary@bucket"]},
+        {"reason": "see https://host/ticket?token=canary"},
     ],
 )
 def test_the_server_refuses_a_bad_form_before_there_is_a_run(

@@ -36,9 +36,16 @@ def test_marks_of_files_ends_are_no_rows_of_a_stage() -> None:
 
 def test_padding_is_no_row_of_a_stage() -> None:
     rows = {"ingest": 150, "infer": 140, "write": 140}
-    assert without_padding(rows, {"infer": 50, "write": 40}) == {"ingest": 100, "infer": 100, "write": 100}
-    assert without_padding({"ingest": 140, "write": 130}, {"write": 40}) == {"ingest": 100, "write": 90}
-    assert without_padding({"ingest": 100, "infer": 90}, {"infer": 50}) == {"ingest": 90, "infer": 90}
+    assert without_padding(rows, {"infer": (10, 50), "write": (10, 40)}) == {"ingest": 100, "infer": 100, "write": 100}
+    assert without_padding({"ingest": 140, "write": 130}, {"write": (9, 40)}) == {"ingest": 100, "write": 90}
+    assert without_padding({"ingest": 100, "infer": 90}, {"infer": (10, 50)}) == {"ingest": 90, "infer": 90}
+
+
+def test_of_padded_blocks_that_ray_has_not_counted_yet_the_share_of_rows_counts() -> None:
+    assert without_padding({"infer": 50_000, "write": 25_000}, {"write": (1_000, 99_000)}) == {
+        "infer": 500,
+        "write": 250,
+    }
 
 
 def test_words_count_what_reached_a_stage_and_name_the_rest_in_the_end() -> None:

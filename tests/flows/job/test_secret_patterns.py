@@ -1,0 +1,62 @@
+"""What the server refuses to keep of a form: secrets that are written out, and nothing else."""
+
+import re
+
+import pytest
+
+from overnight.flows.job.secret_patterns import NO_SECRET_SETTING, NO_SECRET_URL
+
+URLS = [
+    "https://canary:canary@host/v1",
+    "postgresql+psycopg://canary@127.0.0.1:9/x",
+    "https://host/v1?key=canary",
+    "see\nhttps://host/a?b=${B}&sig=canary",
+    "https://${USER}:canary@host",
+]
+PLAIN = [
+    "s3://bucket/a=b/",
+    "abfs://box@account.dfs.core.windows.net/x",
+    "https://${USER}:${PASSWORD}@host/v1?key=${KEY}&more=",
+    "me@host, why? a=b",
+    "http://127.0.0.1:8000/v1",
+]
+SECRETS = [
+    "inference.0.kwargs.api_key=canary",
+    "inference.0.kwargs.OPENAI-API-KEY=canary",
+    "sink.password=1234",
+    "token=canary",
+    "inference.0.kwargs={api_key: canary}",
+    "inference.0.kwargs={'a': 1, \"hf_token\": 'canary'}",
+]
+SETTINGS = [
+    "inference.0.batch_size=8",
+    "inference.0.max_new_tokens=8",
+    "inference.0.api_key_env=NAME",
+    "inference.0.kwargs.api_key=${NAME}",
+    "inference.0.kwargs.api_key=null",
+    "inference.0.kwargs={api_key: '${NAME}', depth: 20}",
+    "source.key=id",
+    "inference.0.user=give me the token: {text}",
+]
+
+
+@pytest.mark.parametrize("text", URLS)
+def test_a_url_with_a_secret_is_refused_in_a_reason_and_in_a_setting(text: str) -> None:
+    assert not re.search(NO_SECRET_URL, text)
+    assert not re.search(NO_SECRET_SETTING, f"source.path={text}")
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_a_url_without_one_is_taken(text: str) -> None:
+    assert re.search(NO_SECRET_URL, text)
+    assert re.search(NO_SECRET_SETTING, f"source.path={text}")
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_a_setting_that_is_named_like_a_secret_is_refused(text: str) -> None:
+    assert not re.search(NO_SECRET_SETTING, text)
+
+
+@pytest.mark.parametrize("text", SETTINGS)
+def test_other_settings_are_taken(text: str) -> None:
+    assert re.search(NO_SECRET_SETTING, text)
