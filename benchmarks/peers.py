@@ -11,7 +11,7 @@ lacks a library, Java or a setting is "not run". Install the contenders' librari
 Overnight runs as users run it, by `overnight run`. The Prefect server already runs, because it is a service: its CPU
 seconds count, its memory does not. The first output is the first file with rows. Overnight's file is staged then, and
 readers see it only after the checks and the publish. Steady rates are those of the models, between a fifth and nine
-tenths of the rows, as each contender notes them and as Overnight shows them in Prefect.
+tenths of the rows. Each contender notes its own; Overnight's come from its progress in Prefect.
 """
 
 import argparse

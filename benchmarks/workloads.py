@@ -1,7 +1,7 @@
 """The workloads of the comparison: their data and models, made when needed, and the systems that run them.
 
 Each workload is a folder with `settings.json`, which the contenders read, and the files that it names. Files are hard
-links to one copy of each, so that 60,000 photos take the disk space of 60, and contenders read from the page cache.
+links to one copy of each. So 60,000 photos take the disk space of 60, and contenders read from the page cache.
 """
 
 import csv
@@ -230,7 +230,7 @@ SPEECH = (
 )
 
 # Of embeddings, in units of the typical distance of a photo from the mean of all; random weights make much of small
-# differences of pixels. Small PNG files have the same pixels whoever decodes them, and need no resizing.
+# differences of pixels. Small PNG files have the same pixels in every decoder, and need no resizing.
 PHOTOS_TOLERANCE = {"exact": 0.01, "fast": 0.01, "near": 0.5, "squash": 0.5}
 CIFAR_TOLERANCE = dict.fromkeys(PHOTOS_TOLERANCE, 0.001)
 WORKLOADS = {
@@ -250,7 +250,7 @@ WORKLOADS = {
 
 
 def make(workload: Workload, folder: Path, rows: int) -> None:
-    """Fills `folder`."""
+    """Fill `folder` with the data and models of a workload."""
     folder.mkdir(parents=True)
     told = {"rows": rows, "cpus": os.cpu_count(), "images": str(folder / "images")}
     told |= workload.make(workload, folder, rows)
