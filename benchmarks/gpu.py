@@ -8,9 +8,9 @@ It runs photos through a vision model of real size (random weights) on one GPU, 
     the tutorial       Ray's own, as published: float32, one actor with the GPU
 
 It prints a Markdown table: rows/s with start-up, steady rows/s, and the steady rate as a fraction of the smaller limit.
-The limits are the model alone in the same number type, and decoding alone. It also prints the GPU's utilisation by NVML, which is the
-share of time with a running kernel. A run counts only if it has every row once. The number of rows follows from the
-limits, so that everything ends within `--seconds`.
+The limits are the model alone in the same number type, and decoding alone. It also prints the GPU's utilisation by
+NVML, which is the share of time with a running kernel. A run counts only if it has every row once. The number of rows
+follows from the limits, so that everything ends within `--seconds`.
 """
 
 import argparse

@@ -5,7 +5,8 @@ sentence, sentence, score. It is the English test part of the STS benchmark (Cer
 https://arxiv.org/abs/1708.00055), as in https://github.com/PhilipMay/stsb-multi-mt; it is not shipped here. The
 sentences run as a job, `overnight run`, once per dtype. The score is Spearman's correlation of human scores with the
 cosines of the published embeddings. The published score is that of the MTEB paper (Muennighoff et al. 2022,
-https://arxiv.org/abs/2210.07316), from its results for all-MiniLM-L6-v2 (https://github.com/embeddings-benchmark/mtebpaper, `STSBenchmark.json`).
+https://arxiv.org/abs/2210.07316), from its results for all-MiniLM-L6-v2
+(https://github.com/embeddings-benchmark/mtebpaper, `STSBenchmark.json`).
 """
 
 import csv

@@ -2,8 +2,8 @@
 
 It builds the image, starts an installation of its own beside any other (its own name, ports on 127.0.0.1, secrets and
 volumes), and deploys. The steps are a manual run, a scheduled run, a backfill with a day that cannot pass, its resume
-and a cancelled backfill. Then a Ray worker is killed during a run, and another loses the network. After each step it shows
-`overnight status` and reads every row. At the end it prints the results, and removes everything that it made.
+and a cancelled backfill. Then a Ray worker is killed during a run, and another loses the network. After each step it
+shows `overnight status` and reads every row. At the end it prints the results, and removes everything that it made.
 
     COMPOSE=podman-compose python deployments/docker/try.py --no-build --keep
 
