@@ -48,7 +48,7 @@ class Commands(click.Group):
 )
 @click.version_option(package_name="overnight")
 def main() -> None:
-    """Offline batch inference that people trust to run while they sleep."""
+    """Run offline batch inference that people trust while they sleep."""
     # Garbage collection costs 1 s of the 4 s that imports and the end of this process take.
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     click.get_current_context().call_on_close(gc.freeze)
