@@ -23,7 +23,7 @@ from overnight.cli.validate import validate
 for handler in ("CONSOLE", "CONSOLE_FLOW_RUNS", "CONSOLE_TASK_RUNS"):
     os.environ.setdefault(f"PREFECT_LOGGING_HANDLERS_{handler}_LEVEL", "CRITICAL")
 
-OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's own is 700
+OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's default is 700
 
 
 FIRST = (init, run, status, backfill, deploy)  # in the order in which a new user needs them
