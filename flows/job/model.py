@@ -67,11 +67,12 @@ class Job(Settings):
         for number, name in enumerate(names):
             if len(names) > 1 and name is None:
                 raise ValueError(
-                    f"several models: inference.{number} ({models[number].kind}) needs a name, "
-                    "which prefixes its columns"
+                    f"expected a name for each of several models, found none for inference.{number} "
+                    f"({models[number].kind}); add name, which prefixes its columns"
                 )
             if len(names) > 1 and names.index(name) < number:
-                raise ValueError(f"inference.{names.index(name)} and inference.{number} are both named {name}")
+                first = names.index(name)
+                raise ValueError(f"expected different names, found {name} for inference.{first} and inference.{number}")
         return models
 
     @model_validator(mode="after")
