@@ -1,17 +1,17 @@
-"""Whether a contender did all of the work: every row once, and results that agree with a reference's.
+"""Check that a contender did all of the work: every row once, and results that agree with a reference.
 
-    exact, fast, squash   images: embeddings as `contenders/images_reference.py` makes them, for those pixels
-    near                  images: pixels of its own; near enough to `exact`
-    float32, bfloat16     texts: embeddings as the first float32 contender of this sitting made them
-    chunks                documents: the same chunks, and embeddings as the first contender of this sitting made them
-    text                  speech: the text that the first contender of this sitting found
-    score                 the table: the same model on all rows at once
-    rows                  a limit: no results, only which rows it went through
+    exact, fast, squash   images: the embeddings of `contenders/images_reference.py` for those pixels
+    near                  images: a contender's own pixels, within the tolerance of `exact`
+    float32, bfloat16     texts: the embeddings of the first float32 contender in this session
+    chunks                documents: the chunks and embeddings of the first contender in this session
+    text                  speech: the text of the first contender in this session
+    score                 the table: the same model on all rows together
+    rows                  a limit: no results, only the rows that it processed
 
-A difference is the greatest over all rows: of images in units of the typical distance from the mean of all, so that a
-model whose embeddings are all alike cannot hide a mistake, and each row also has to be nearest to its own original; of
-texts and chunks the Euclidean distance of vectors of length 1; of speech the share of rows whose text is another; of
-scores the absolute one.
+The difference is the greatest over all rows. For images its unit is the typical distance from the mean of all, so that
+a model with similar embeddings cannot hide a mistake. Each image must also be nearest to its own original. For texts
+and chunks it is the Euclidean distance of vectors of length 1. For speech it is the share of rows with another text.
+For scores it is the absolute difference.
 """
 
 import sys
@@ -24,12 +24,12 @@ import pyarrow.parquet as pq
 
 
 class Disagreement(Exception):
-    """A contender left rows out, doubled some, or found something else."""
+    """Raised when a contender missed rows, doubled rows, or has other results."""
 
 
 @dataclass
 class Judge:
-    """Judges the results of one workload; keeps what the first contender found, where others are held against it."""
+    """Compares the results of one workload. If there is no reference, the first contender's results are it."""
 
     workload: str
     data: Path
@@ -41,7 +41,7 @@ class Judge:
     first_said: np.ndarray | None = field(default=None, repr=False)
 
     def difference(self, out: Path, result: str) -> float | None:
-        """The greatest difference; None for a limit. Raises `Disagreement` if rows or results are not as expected."""
+        """Return the greatest difference, or None for a limit. Raise `Disagreement` for unexpected rows or results."""
         table = results(out)
         order = self._numbers(table)
         if not np.array_equal(np.unique(order) if result == "chunks" else np.sort(order), np.arange(self.rows)):
@@ -64,7 +64,7 @@ class Judge:
         return worst
 
     def _numbers(self, table: pa.Table) -> np.ndarray:
-        """The number of each row's source, from its `id` or from the name of its file."""
+        """Return the number of each row's source, from its `id` or from the name of its file."""
         if "id" in table.column_names:
             return table["id"].to_numpy()
         return np.array([int(name.split("_")[0]) for name in names(table)])
@@ -120,7 +120,7 @@ class Judge:
 
 
 def results(out: Path) -> pa.Table:
-    """All that a contender published below `out`. Raises `Disagreement` where that is nothing."""
+    """Return all rows that a contender published below `out`. Raise `Disagreement` if there are none."""
     files = [file for file in sorted(out.rglob("*.parquet")) if not hidden(file.relative_to(out))]
     tables = [pq.ParquetFile(file).read() for file in files]
     if not sum(map(len, tables)):
@@ -138,7 +138,7 @@ def names(table: pa.Table) -> list[str]:
 
 
 def vectors(column: pa.ChunkedArray) -> np.ndarray:
-    """N x D of a column of lists, of whatever type of list."""
+    """Return a column of lists of any type as an array of N x D."""
     array = column.combine_chunks()
     if isinstance(array, pa.ExtensionArray):  # Ray's tensors
         return np.asarray(

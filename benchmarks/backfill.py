@@ -1,10 +1,10 @@
-"""What a backfill costs beside its compute: many tiny partitions, killed half-way, resumed, compared with a plain loop.
+"""Measure the overhead of a backfill: many small partitions, killed half-way, resumed, compared with a plain loop.
 
-    python benchmarks/backfill.py [--partitions 365] [--rows 200]      with nothing else busy on the machine
+    python benchmarks/backfill.py [--partitions 365] [--rows 200]      on a machine that is otherwise idle
 
 Each partition is one Parquet file, through a small matrix product in NumPy. The plain loop reads, computes and writes
-the same files in one process: the compute. The backfill's seconds a partition less that are what orchestration costs:
-Prefect's runs, the lease, the manifest, Ray's tasks and workers, staging, verification, publish and receipt.
+the same files in one process; its time is the compute. The overhead is the backfill's time per partition minus this
+compute: Prefect's runs, the lease, the manifest, Ray's tasks and workers, staging, verification, publish and receipt.
 """
 
 import argparse
@@ -39,7 +39,7 @@ FIRST = date(2025, 1, 1)
 
 
 def make(folder: Path, days: list[str], rows: int) -> None:
-    """The inputs, the predictor and the job file."""
+    """Write the inputs, the predictor and the job file."""
     random = np.random.default_rng(1)
     for day in days:
         place = folder / f"in/date={day}"
@@ -56,7 +56,7 @@ def make(folder: Path, days: list[str], rows: int) -> None:
 
 
 def plain_loop(folder: Path, days: list[str]) -> dict[str, list[int]]:
-    """The same work without anything around it; the predictions of each day."""
+    """Do the same work without orchestration, and return the predictions of each day."""
     sys.path.insert(0, str(folder))
     from product_model import Product  # type: ignore[import-not-found]
 
@@ -87,7 +87,7 @@ def begin(folder: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def busy_seconds() -> float:
-    """CPU seconds that the machine has been busy: processes that were killed tell nobody what they used."""
+    """Return the CPU seconds of the whole machine, because killed processes report no usage."""
     user, nice, system = (int(ticks) for ticks in Path("/proc/stat").read_text().split()[1:4])
     return (user + nice + system) / os.sysconf("SC_CLK_TCK")
 
@@ -140,9 +140,9 @@ def main() -> None:
         print(f"partitions            {len(days)} of {arguments.rows} rows")
         print(f"published at the kill {at} after {killed:.0f} s; the resume ran {ran} in {resumed:.0f} s")
         print(f"published in the end  {published(folder)}, published twice {doubled}, rows as in the plain loop")
-        print(f"a partition           {each:.2f} s, of which compute {compute * 1000:.1f} ms")
-        print(f"orchestration         {each - compute:.2f} s a partition")
-        print(f"CPU                   {busy / len(days):.2f} s a partition, of the whole machine")
+        print(f"per partition         {each:.2f} s, {compute * 1000:.1f} ms of it compute")
+        print(f"orchestration         {each - compute:.2f} s per partition")
+        print(f"CPU                   {busy / len(days):.2f} s per partition, of the whole machine")
 
 
 if __name__ == "__main__":

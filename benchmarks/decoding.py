@@ -1,8 +1,8 @@
-"""`decode: fast` beside `decode: exact`: what it costs and what a model makes of it. `python benchmarks/decoding.py`.
+"""Compare `decode: fast` with `decode: exact`: CPU time, pixels and predictions. `python benchmarks/decoding.py`.
 
 Photos are cut to 224 x 224 for the pixels and the CPU time, and to 32 x 32 for the predictions; CIFAR-10's images have
 that size. The model is a ResNet20 trained on CIFAR-10 (He et al. 2015, https://arxiv.org/abs/1512.03385, table 6,
-option A shortcuts), whose classes most photos do not have: what counts there is whether it says the same.
+option A shortcuts). Most photos show none of its classes, so only the agreement of both predictions counts there.
 """
 
 import time
@@ -47,13 +47,13 @@ def main() -> None:
 
 
 def resized(files: list[bytes], size: int, how: str) -> np.ndarray:
-    """uint8 N x size x size x 3."""
+    """Decode and resize files to uint8 N x size x size x 3."""
     table = pa.table({"image": pa.array(files, pa.large_binary())})
     return np.asarray(ResizeImage(size=size, decode=how).build()(table).columns["image"])
 
 
 def milliseconds(files: list[bytes], how: str) -> float:
-    """CPU time of one file at 224 x 224, the best of five rounds."""
+    """Return the CPU time of one file at 224 x 224, the best of five rounds."""
     resized(files[:1], 224, how)
     rounds = []
     for _ in range(5):
@@ -65,7 +65,7 @@ def milliseconds(files: list[bytes], how: str) -> float:
 
 @torch.inference_mode()
 def probabilities(weights: dict[str, torch.Tensor], images: np.ndarray) -> np.ndarray:
-    """N x 10."""
+    """Return the probabilities of the ten classes as an array of N x 10."""
     x = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
     x = (x - torch.tensor(MEAN).reshape(3, 1, 1)) / torch.tensor(STD).reshape(3, 1, 1)
 

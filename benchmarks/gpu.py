@@ -1,16 +1,16 @@
-"""How much of one GPU the host's CPUs keep busy: `python benchmarks/gpu.py`, or `gpu.sh` on a machine without Ray.
+"""Measure how busy the host's CPUs keep one GPU: `python benchmarks/gpu.py`, or `gpu.sh` on a machine without Ray.
 
-Photos through a vision model of real size (random weights) on one GPU, after another:
+It runs photos through a vision model of real size (random weights) on one GPU, one contender after another:
 
-    the model alone    on batches that are on the device as uint8, normalised there; float32, float16 and bfloat16
-    decoding alone     plain processes, one a core
+    the model alone    on uint8 batches on the device, normalised there; float32, float16 and bfloat16
+    decoding alone     plain processes, one per core
     Overnight          decode: fast and exact decoding, bfloat16 (`--dtype`), by `overnight run`
     the tutorial       Ray's own, as published: float32, one actor with the GPU
 
-Prints a Markdown table: rows/s start-up included and steady, the fraction that the steady rate is of the smaller limit
-(the model alone in the same number type, or decoding alone), and how busy the GPU was meanwhile by NVML's measure, the
-share of time in which any kernel ran. A run counts only with every row once; how many rows is chosen from the limits,
-so that all of it ends within `--seconds`.
+It prints a Markdown table: rows/s with start-up, steady rows/s, and the steady rate as a fraction of the smaller limit.
+The limits are the model alone in the same number type, and decoding alone. It also prints the GPU's utilisation by
+NVML, which is the share of time with a running kernel. A run counts only if it has every row once. The number of rows
+follows from the limits, so that everything ends within `--seconds`.
 """
 
 import argparse
@@ -41,10 +41,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=list(MODELS), default="vit-b-16")
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="bfloat16", help="Overnight's")
-    parser.add_argument("--device", default="cuda", help="cpu tries the script out, and says nothing about a GPU")
-    parser.add_argument("--seconds", type=float, default=500, help="for all of it; default: 500")
-    parser.add_argument("--rows", type=int, help="of each run; default: what the limits do in a quarter of the time")
-    parser.add_argument("--photos", type=Path, help="a folder of JPEG files; default: the shared ones, else made ones")
+    parser.add_argument("--device", default="cuda", help="cpu only tries the script, without GPU figures")
+    parser.add_argument("--seconds", type=float, default=500, help="the limit of the whole; default: 500")
+    parser.add_argument("--rows", type=int, help="rows per run; default: what the limits do in a quarter of the time")
+    parser.add_argument("--photos", type=Path, help="a folder of JPEG files; default: shared or generated photos")
     parser.add_argument("--json", type=Path, help="a file for every figure")
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
@@ -79,7 +79,7 @@ def run_all(options: argparse.Namespace, folder: Path, api: str, deadline: float
     rest = deadline - time.monotonic()
     data = make_data(folder / "data", files, rows, model, options)
     say(f"{rows:,} photos, {rest:.0f} s left")
-    fewer = options.rows or max(rows // 8, 500)  # the tutorial does about an eighth of what the others do
+    fewer = options.rows or max(rows // 8, 500)  # the tutorial's rate is about an eighth of the others'
     few = make_data(folder / "few", files, fewer, model, options)
     runs: list[tuple[str, str, tuple[str, ...], Path, int]] = [
         ("Overnight, decode: fast", "images_overnight", ("fast",), data, rows),
@@ -89,7 +89,7 @@ def run_all(options: argparse.Namespace, folder: Path, api: str, deadline: float
     for number, (label, script, arguments, place, count) in enumerate(runs):
         left = deadline - time.monotonic() - 10
         if left < 30:
-            found["runs"][label] = {"problem": "not run: no time left"}
+            found["runs"][label] = {"problem": "not run: no time was left"}
             continue
         follow = None
         if script == "images_overnight":
@@ -111,7 +111,7 @@ def measured(
     limit_seconds: float,
     follow: Callable[[Path, threading.Event], None] | None = None,
 ) -> tuple[Measured, float | None]:
-    """A contender's run, and the share of its steady time in which the GPU was busy."""
+    """Run a contender, and return the run and the share of its steady time in which the GPU was busy."""
     command = [sys.executable, str(CONTENDERS / f"{script}.py"), str(data), str(out), *arguments]
     with GpuBusy() as gpu:
         run = measure(command, environment(), out, rows, limit_seconds, follow)
@@ -123,7 +123,7 @@ def outcome(run: Measured, busy: float | None, out: Path, rows: int) -> dict[str
         reason = not_run(run)
         if not reason and run.status != 124:
             print(run.error[-3000:], file=sys.stderr)
-        ended = "cut off: no time left" if run.status == 124 else f"failed with exit status {run.status}"
+        ended = "stopped: no time was left" if run.status == 124 else f"failed with exit status {run.status}"
         steady = run.steady_rows_per_second if run.status == 124 else None
         return {"problem": f"not run: {reason}" if reason else ended, "steady": steady, "gpu_busy": busy}
     try:
@@ -172,7 +172,7 @@ def make_model(name: str, folder: Path) -> Path:
 
 
 def make_data(folder: Path, files: list[Path], rows: int, model: Path, options: argparse.Namespace) -> Path:
-    """A folder that the contenders read."""
+    """Write the folder that the contenders read, and return it."""
     folder.mkdir()
     workloads.link(files, folder / "images", rows)
     gpus = 0 if options.device == "cpu" else 1
@@ -191,7 +191,10 @@ def make_data(folder: Path, files: list[Path], rows: int, model: Path, options: 
 
 
 def model_only(folder: Path, device: str, dtype: str, seconds: float) -> float:
-    """Images a second, the best of two batch sizes: uint8 on the device in, embeddings on the host out."""
+    """Return the images per second of the better of two batch sizes.
+
+    The input is uint8 on the device; the output is embeddings on the host.
+    """
     import torch
     from transformers import CLIPVisionModelWithProjection
 
@@ -223,7 +226,7 @@ def device_name(device: str) -> str:
 
 
 def made_photos(folder: Path) -> list[Path]:
-    """60 JPEG files of 500 x 375 with structure at every scale, where there are no real ones."""
+    """Write 60 JPEG files of 500 x 375 with structure at every scale, in the place of real photos."""
     import numpy as np
     from PIL import Image
 
@@ -240,7 +243,7 @@ def made_photos(folder: Path) -> list[Path]:
 
 
 class GpuBusy:
-    """Samples of the first GPU's utilisation, five a second, while the body runs; none without nvidia-smi."""
+    """Samples the first GPU's utilisation five times per second while the body runs. It needs nvidia-smi."""
 
     def __enter__(self) -> "GpuBusy":
         self._samples: list[tuple[float, float]] = []
@@ -270,7 +273,7 @@ class GpuBusy:
             self._process.wait()
 
     def between(self, start: float | None, end: float | None) -> float | None:
-        """The mean between two times; None without samples there."""
+        """Return the mean utilisation between two times, or None without samples."""
         inside = [busy for when, busy in self._samples if start and end and start <= when <= end]
         return sum(inside) / len(inside) if inside else None
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# One GPU kept busy by this machine's CPUs: everything that `gpu.py` measures, in one call of under nine minutes.
+# Measure how busy this machine's CPUs keep one GPU: run `gpu.py` in one call of less than nine minutes.
 #
 #     benchmarks/gpu.sh WHEELS [OPTIONS OF gpu.py]
 #
-# For a machine that has Python 3.11 and PyTorch with CUDA but no Ray, and no network: WHEELS is a folder of wheels, of
-# the versions of constraints*.txt. Make it where there is an index:
+# It is for a machine with Python 3.11 and PyTorch with CUDA, but without Ray and a network. WHEELS is a folder of wheels
+# with the versions of constraints*.txt. Make it on a machine with a package index:
 #
 #     pip download --dest WHEELS --no-deps -r constraints.txt -r constraints-extras.txt -r constraints-bench.txt
 #
-# PYTHON names another interpreter that has torch (default: python3.11, else python3). What is installed goes into a
-# folder that is removed at the end; the machine's PyTorch is used as it is.
+# PYTHON names another interpreter with torch (default: python3.11, otherwise python3). The script installs into a folder
+# that it removes at the end, and uses the machine's PyTorch as it is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 wheels=$(realpath "${1:?expected a folder of wheels}")
@@ -21,7 +21,7 @@ trap 'rm -rf "$place"' EXIT
 
 "$python" -c 'import torch; print("torch", torch.__version__, "CUDA", torch.version.cuda, torch.cuda.is_available())'
 "$python" -m venv --system-site-packages "$place/env"
-# What is there already stays, torch above all; so the constraints name all but torch and its own needs.
+# Installed packages stay, torch above all, so the constraints name all packages except torch and its dependencies.
 sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' constraints.txt constraints-extras.txt constraints-bench.txt |
     grep -v -i -E '^(torch==|numpy==|sympy==|networkx==|mpmath==|filelock==|fsspec==|jinja2==|markupsafe==|typing[-_]extensions==|setuptools==)' \
         >"$place/constraints.txt"

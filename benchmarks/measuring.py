@@ -1,9 +1,9 @@
-"""One contender measured: seconds, the machine's CPU seconds, the peak of its memory, when its first rows came.
+"""Measure one contender: seconds, the machine's CPU seconds, peak memory, and the time of the first rows.
 
-CPU seconds are those of the whole machine while it ran, less what the machine used in the seconds
-before it, and less what this process used: so services that the contender calls count too. Memory is PSS, where shared
-pages count once, summed over all processes that have the run's mark in their environment, wherever their parent is. It
-is looked at every two seconds, for looking is not free.
+CPU seconds are those of the whole machine during the run, minus the idle rate before it, and minus those of this
+process. So they include services that the contender calls. Memory is PSS, which counts shared pages once, summed over
+all processes with the run's mark in their environment, whatever their parent is. It is sampled every two seconds,
+because sampling has a cost.
 """
 
 import contextlib
@@ -29,15 +29,17 @@ Follow = Callable[[Path, threading.Event], None]
 
 @dataclass(frozen=True)
 class Measured:
+    """The figures of one run."""
+
     seconds: float
     cpu_seconds: float
     peak_bytes: int
     first_output_seconds: float | None
     steady_rows_per_second: float | None
-    steady_from: float | None  # between which times, in seconds since 1970, that rate was taken
+    steady_from: float | None  # the interval of that rate, in seconds since 1970
     steady_to: float | None
     status: int
-    error: str  # the end of what it said on stderr
+    error: str  # the end of its stderr
 
 
 def measure(
@@ -48,9 +50,9 @@ def measure(
     limit_seconds: float,
     follow: Follow | None = None,
 ) -> Measured:
-    """Runs `command`, which writes below `out`, until it ends, and ends what it left behind.
+    """Run `command`, which writes below `out`, until it ends, then end the processes that it left behind.
 
-    `follow(folder, stop)` runs beside it in a thread and notes progress there, for systems that note none themselves.
+    `follow(folder, stop)` runs in a thread and notes progress in the folder, for systems that note none themselves.
     """
     mark = uuid.uuid4().hex
     progress = out.with_name(out.name + "-progress")
@@ -58,7 +60,7 @@ def measure(
     environment = {**environment, MARK: mark, "BENCHMARK_PROGRESS": str(progress)}
     background = idle_cpu_rate()
     if background > BUSY_CPUS:
-        print(f"{background:.2f} CPUs are busy with other work: the figures will mean little", file=sys.stderr)
+        print(f"{background:.2f} CPUs are busy with other work, so the figures are not reliable", file=sys.stderr)
     log = out.with_name(out.name + "-log")
     watch, stop = Watch(mark, out), threading.Event()
     follower = threading.Thread(target=follow, args=(progress, stop), daemon=True) if follow else None
@@ -97,26 +99,26 @@ def measure(
 
 
 def idle_cpu_rate() -> float:
-    """CPU seconds a second that the machine uses without us."""
+    """Return the CPU seconds per second that other processes of the machine use."""
     before, own = busy_seconds(), time.process_time()
     time.sleep(BACKGROUND_SECONDS)
     return max(0.0, busy_seconds() - before - (time.process_time() - own)) / BACKGROUND_SECONDS
 
 
 def busy_seconds() -> float:
-    """CPU seconds that the machine has been busy: user, nice, system, irq and softirq."""
+    """Return the CPU seconds that the machine has been busy: user, nice, system, irq and softirq."""
     used = psutil.cpu_times()
     return float(used.user + used.nice + used.system + used.irq + used.softirq)
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """The processes that have the mark in their environment."""
-    found = psutil.process_iter(["environ"])  # nothing of processes that are another user's
+    """Return the processes with the mark in their environment."""
+    found = psutil.process_iter(["environ"])  # the environment of another user's process is None
     return [process for process in found if (process.info["environ"] or {}).get(MARK) == mark]
 
 
 def end(mark: str) -> None:
-    """Ends what a contender started and left running, by its mark."""
+    """End the processes that a contender started and left running, by its mark."""
     for patience, how in ((3.0, signal.SIGTERM), (10.0, signal.SIGKILL)):
         deadline = time.monotonic() + patience
         while processes := marked(mark):
@@ -129,7 +131,7 @@ def end(mark: str) -> None:
 
 
 class Watch:
-    """Looks for the first file with rows below `out`, and at the memory of the marked processes, from a thread."""
+    """Watches in a thread for the first file with rows below `out`, and the memory of the marked processes."""
 
     def __init__(self, mark: str, out: Path) -> None:
         self.mark, self.out = mark, out
@@ -156,7 +158,7 @@ class Watch:
                 next_memory = time.monotonic() + MEMORY_SECONDS
 
     def _look_for_output(self) -> None:
-        """Finished or staged parts; a Parquet file begins with four bytes before it has any row."""
+        """Note the time of the first finished or staged part. A Parquet file has four bytes before its first row."""
         for folder, _, files in os.walk(self.out):
             for name in files:
                 if name.endswith((".parquet", ".part")) and not name.startswith("."):
@@ -177,16 +179,16 @@ def pss_bytes(process: psutil.Process) -> int:
 
 
 def noted(progress: Path) -> list[tuple[float, float]]:
-    """What processes noted about themselves: when, and how many rows they had done since the note before."""
+    """Return the notes of processes: the time, and the rows since the note before."""
     lines = [line for file in progress.iterdir() for line in file.read_text().splitlines()]
     pairs = [line.split() for line in lines]
     return sorted((float(when), float(rows)) for when, rows in pairs)
 
 
 def steady_rate(notes: list[tuple[float, float]], rows: int) -> tuple[float, float, float] | None:
-    """Rows a second between a fifth of all rows and nine tenths, and from when to when that was.
+    """Return the rows per second between a fifth and nine tenths of all rows, and the start and end of this interval.
 
-    None with fewer than ten notes in between: their number, not the clock, would then decide the rate.
+    Return None with fewer than ten notes in the interval, because their times would then decide the rate.
     """
     done, inside = 0.0, []
     for when, count in notes:

@@ -1,4 +1,4 @@
-"""How far an Overnight run is, from the progress that it shows in Prefect every one to five seconds."""
+"""Read the progress of an Overnight run from Prefect, where the run updates it every one to five seconds."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ SECONDS_BETWEEN = 1.0
 
 
 def follow(api_url: str, job: str, rows: int, folder: Path, stop: threading.Event) -> None:
-    """Notes in `folder` when how many rows more had left the models, as contenders note it themselves."""
+    """Note in `folder` the times and numbers of rows that left the models, as contenders note them themselves."""
     since, done = time.time(), 0.0
     while not stop.wait(SECONDS_BETWEEN):
         with contextlib.suppress(OSError):
@@ -24,7 +24,7 @@ def follow(api_url: str, job: str, rows: int, folder: Path, stop: threading.Even
 
 
 def _latest(api_url: str, key: str) -> tuple[float, float]:
-    """When the artifact was updated, and the fraction that it shows; 0, 0 where there is none."""
+    """Return the time of the artifact's update and the fraction that it shows, or 0, 0 if it does not exist."""
     asked = json.dumps({"artifacts": {"key": {"any_": [key]}}, "limit": 1}).encode()
     request = urllib.request.Request(
         f"{api_url}/artifacts/latest/filter", asked, {"Content-Type": "application/json"}, method="POST"

@@ -1,17 +1,17 @@
-"""Overnight beside its peers and the machine's limits: `python benchmarks/peers.py --workload photos`.
+"""Compare Overnight with its peers and with the machine's limits: `python benchmarks/peers.py --workload photos`.
 
-Run it with nothing else busy on the machine; it prints a Markdown table for each workload. All contenders run on the
-same files in the same sitting, one after another in rounds (A B C, A B C), each in a process of its own with its
-start-up included; a row is the median of its rounds. Only the ratios mean something elsewhere. A row counts only if
-every source row is there once and the results agree (`agreement.py`); else it says what is wrong. What cannot run here,
-for want of a library, Java or a setting, says "not run". The contenders' libraries:
+Run it on an otherwise idle machine; it prints a Markdown table for each workload. All contenders run on the same files
+in the same session, one after another in rounds (A B C, A B C). Each runs in a process of its own, with its start-up
+included; a row is the median of its rounds. Only the ratios carry over to other machines. A row counts only if every
+source row is there once and the results agree (`agreement.py`); otherwise the row names the problem. A contender that
+lacks a library, Java or a setting is "not run". Install the contenders' libraries with
 
     make bench
 
-Overnight runs as users run it, by `overnight run`, with a Prefect server that is running already, for it is a service:
-its CPU seconds count, its memory does not. The first output is the first file with rows: Overnight's are staged then,
-and visible to readers only when all is checked and published. Steady rates are of the models, between a fifth and nine
-tenths of the rows, as each contender notes them and as Overnight shows them in Prefect.
+Overnight runs as users run it, by `overnight run`. The Prefect server already runs, because it is a service: its CPU
+seconds count, its memory does not. The first output is the first file with rows. Overnight's file is staged then, and
+readers see it only after the checks and the publish. Steady rates are those of the models, between a fifth and nine
+tenths of the rows. Each contender notes its own; Overnight's come from its progress in Prefect.
 """
 
 import argparse
@@ -63,19 +63,19 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = sorted({system.name for workload in WORKLOADS.values() for system in workload.systems})
     parser.add_argument("--workload", nargs="+", choices=list(WORKLOADS), default=["photos"])
-    parser.add_argument("--rows", type=int, help="default: the workload's, which take minutes a system")
+    parser.add_argument("--rows", type=int, help="default: the workload's, which takes minutes per system")
     parser.add_argument("--repeat", type=int, default=1, help="rounds; default: 1")
     parser.add_argument("--systems", nargs="+", choices=names, help="default: all of the workload")
-    parser.add_argument("--limit-seconds", type=float, default=3600, help="of one run; default: 3600")
+    parser.add_argument("--limit-seconds", type=float, default=3600, help="the limit of one run; default: 3600")
     parser.add_argument("--json", type=Path, help="a file for every figure of every run")
     parser.add_argument(
-        "--folder", type=Path, help="where data and results lie while it runs; default: the temporary folder"
+        "--folder", type=Path, help="the folder of data and results during the runs; default: the temporary folder"
     )
     return parser.parse_args()
 
 
 def compare(workload: Workload, rows: int, options: argparse.Namespace, folder: Path, api: str) -> list[dict[str, Any]]:
-    """What was found of each system: its runs, and what is wrong or why it did not run."""
+    """Run the systems, and return the runs of each, with its problem or the reason that it did not run."""
     say(f"{workload.name}: making {rows:,} rows")
     make(workload, folder / "data", rows)
     judge = Judge(workload.name, folder / "data", rows, workload.tolerance)
@@ -135,7 +135,7 @@ def run_once(
 
 
 def not_run(run: Measured) -> str:
-    """Why a contender cannot run here; empty where it ran, well or not."""
+    """Return the reason that a contender cannot run here, or an empty text if it ran, even if it failed."""
     lines = run.error.strip().splitlines()
     last = lines[-1] if run.status and lines else ""
     if last.startswith("not run: "):
@@ -148,7 +148,7 @@ def not_run(run: Measured) -> str:
 
 
 def table(workload: Workload, rows: int, found: Sequence[dict[str, Any]]) -> str:
-    """The rows as Markdown, medians of the runs."""
+    """Return the medians of the runs as a Markdown table."""
     base = next((entry for entry in found if entry["name"] == workload.baseline and entry["runs"]), None)
     base = base or next((entry for entry in found if entry["name"].startswith("overnight") and entry["runs"]), None)
     lines = [f"{workload.name}, {rows:,} rows, {os.cpu_count()} cores\n"]
@@ -183,7 +183,7 @@ def number(value: float | None) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Ours, without a Ray or a Prefect API that happen to be there, and with what contenders share importable."""
+    """Return this environment without a Ray or a Prefect API, and with the contenders' shared files importable."""
     kept = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "PREFECT_API_URL")}
     paths = [str(CONTENDERS), str(CONTENDERS.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -191,7 +191,7 @@ def environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def prefect(folder: Path) -> Iterator[str]:
-    """A Prefect server with a home of its own, as the first `overnight run` leaves one; its API's URL."""
+    """Start a Prefect server with a home of its own, as the first `overnight run` does, and yield its API's URL."""
     home = folder / "prefect"
     os.environ["PREFECT_HOME"] = str(home)
     starting = "from overnight.flows.runs.local_server import prefect_server\nwith prefect_server() as url: print(url)"
@@ -205,9 +205,9 @@ def prefect(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def s3_server(buckets: Path) -> Iterator[None]:
-    """An S3 server of a folder's folders, named in the environment for as long as the body runs.
+    """Serve a folder's folders as S3 buckets, and name the server in the environment while the body runs.
 
-    rclone's: in Go, so that it is not what everybody waits for.
+    The server is rclone's, because it is written in Go and fast enough not to be the bottleneck.
     """
     buckets.mkdir(parents=True)
     with socket.socket() as probe:
@@ -225,7 +225,7 @@ def s3_server(buckets: Path) -> Iterator[None]:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 break
             if server.poll() is not None:
-                raise SystemExit("rclone on this PATH has no `serve s3`: run `make bench`")
+                raise SystemExit("expected an rclone with `serve s3` on this PATH, found none. Run `make bench`.")
             time.sleep(0.1)
         yield
     finally:

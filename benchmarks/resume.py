@@ -1,13 +1,13 @@
-"""What a resume costs: `python benchmarks/resume.py [--rows 10000000] [--shape files ...] [--folder DIR]`.
+"""Measure a resume: `python benchmarks/resume.py [--rows 10000000] [--shape files ...] [--folder DIR]`.
 
-Makes a partition of which 90% is staged, in real parts with small rows, and measures what an attempt does before it
-reads and what a publish plans, each in a process of its own:
+It makes a partition of which 90% is staged, in real parts with small rows. It measures the steps of an attempt before
+the read, and the planning of a publish, each in a process of its own:
 
     files              a unit is one row, staged in shuffled order: each part settles thousands of scattered units
-    tables             a unit is a row group of 10,000 rows, every tenth row of it filtered at random
-    files-overlapping, tables-overlapping    the same, a fifth of the staged rows staged twice in other company
+    tables             a unit is a row group of 10,000 rows; a random tenth of the rows is filtered
+    files-overlapping, tables-overlapping    the same, but a fifth of the staged rows is staged twice in other parts
 
-Seconds are by the clock and of CPU; memory is the process's peak, and what it had before it began (libraries).
+Seconds are wall time and CPU time. Memory is the process's peak, beside its memory before the first step (libraries).
 """
 
 import argparse
@@ -43,7 +43,7 @@ MEASURES: staged_parts.Measures = {
 
 
 def make(folder: Location, shape: str, count: int) -> None:
-    """A manifest of `count` rows, and parts that settle nine tenths of them."""
+    """Write a manifest of `count` rows, and parts that settle nine tenths of them."""
     per_unit = ROWS_PER_UNIT if shape.startswith("tables") else 1
     with begin_manifest(folder / "manifest") as manifest:
         manifest.add(units(count // per_unit, per_unit))
@@ -54,7 +54,7 @@ def make(folder: Location, shape: str, count: int) -> None:
 
 
 def units(count: int, rows_each: int) -> pa.Table:
-    """A manifest as of objects in S3: a path of 18 characters, its URI, an ETag."""
+    """Return a manifest as for objects in S3: a path of 18 characters, its URI, an ETag."""
     numbers = pa.array(np.arange(count))
     names = pc.utf8_lpad(numbers.cast(pa.string()), 8, "0")
     path = pc.binary_join_element_wise(pc.utf8_slice_codeunits(names, 0, 5), names, "/")
@@ -68,7 +68,10 @@ def units(count: int, rows_each: int) -> pa.Table:
 
 
 def parts(folder: Location, shape: str, count: int) -> Iterator[tuple[Location, str, np.ndarray, bool]]:
-    """Where, its name, the rows (numbered through all units), and whether they are rows of files."""
+    """Yield the folder and the name of each part, its rows, and whether a unit is a file of one row.
+
+    The numbers of rows count through all units.
+    """
     random, is_files = np.random.default_rng(1), shape.startswith("files")
     order = random.permutation(count) if is_files else np.arange(count)
     order = order[: int(count * STAGED)]
@@ -84,7 +87,7 @@ def parts(folder: Location, shape: str, count: int) -> Iterator[tuple[Location, 
 def _stage(part: tuple[Location, str, np.ndarray, bool]) -> None:
     folder, name, numbers, is_files = part
     unit, row = (numbers, np.zeros_like(numbers)) if is_files else np.divmod(numbers, ROWS_PER_UNIT)
-    # The same row has the same end in whichever part: one in ten filtered, one in a thousand quarantined.
+    # A row has the same state in every part: one in ten is filtered, one in a thousand is quarantined.
     draw = (numbers * 2654435761) % 2**32 // 7 % 1000
     states = np.select([draw < 1, draw < 101], [rows.QUARANTINED, rows.FILTERED], rows.LIVE).astype(np.int8)
     block = pa.table({"__unit": unit, "__row": row, "__state": states})
@@ -100,7 +103,7 @@ def _stage(part: tuple[Location, str, np.ndarray, bool]) -> None:
 
 
 def resume(folder: Location, step: Callable[[str], None]) -> None:
-    """What ingest and shuffle do before the read, and what each read task adds."""
+    """Do the work of ingest and shuffle before the read, and that of ten read tasks."""
     units, _ = read_manifest(folder / "manifest", ["size", "first_row", "rows"])
     step("read the manifest")
     records = staged_parts.read_records(folder / "parts")
@@ -114,7 +117,7 @@ def resume(folder: Location, step: Callable[[str], None]) -> None:
     del units, merged
     reorder(order, ShuffleFiles())
     step("shuffle files")
-    for _ in range(4):  # as often as Ray asks for the read tasks
+    for _ in range(4):  # Ray requests the read tasks four times
         blocks = read_plan.read_summaries(order)
     step("read summaries")
     for block in range(10):
@@ -124,7 +127,7 @@ def resume(folder: Location, step: Callable[[str], None]) -> None:
 
 
 def publish(folder: Location, step: Callable[[str], None]) -> None:
-    """What write does between the stream and the merging of parts."""
+    """Do the work of write between the stream and the merging of parts."""
     units, _ = read_manifest(folder / "manifest", ["path", "size", "first_row", "rows"])
     step("read the manifest")
     records = staged_parts.read_records(folder / "parts")
@@ -142,7 +145,7 @@ def publish(folder: Location, step: Callable[[str], None]) -> None:
 
 
 def measure(work: Callable[[Location, Callable[[str], None]], None], folder: Location) -> None:
-    """Prints the steps of `work` as JSON: name -> seconds, CPU seconds, peak MB until then."""
+    """Print the steps of `work` as JSON: name -> seconds, CPU seconds, peak MB until then."""
     steps: dict[str, list[float]] = {}
     clock = [time.perf_counter(), time.process_time()]
 
@@ -151,7 +154,7 @@ def measure(work: Callable[[Location, Callable[[str], None]], None], folder: Loc
         steps[name] = [now[0] - clock[0], now[1] - clock[1], peak_mb()]
         clock[:] = now
 
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew: a child has its parent's
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak, which a child inherits from its parent
     before = peak_mb()
     work(folder, step)
     print(json.dumps({"before": before, "steps": steps}))
@@ -182,14 +185,14 @@ def report(folder: Location, shape: str, count: int) -> None:
         for name, (seconds, cpu, memory) in steps.items():
             print(f"{work:10}{name:27}{seconds:9.2f}{cpu:9.2f}{memory:9.0f}")
         before = found["before"]
-        print(f"{work:10}{(peak - before) * 2**20 / count:.0f} bytes a row over the {before:.0f} MB before")
+        print(f"{work:10}{(peak - before) * 2**20 / count:.0f} bytes per row above the {before:.0f} MB before")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--shape", nargs="*", choices=SHAPES, default=SHAPES)
-    parser.add_argument("--folder", help="where to make the staging, and to find it again; default: a temporary one")
+    parser.add_argument("--folder", help="the folder of the staged parts; reused if it exists; default: temporary")
     parser.add_argument("--measure", choices=("resume", "publish"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:

@@ -1,16 +1,18 @@
-"""What grows with a partition: `python benchmarks/scale.py [--objects N ...] [--rows N ...] [--photos N ...]`, tables.
+"""Measure the costs that grow with a partition: `python benchmarks/scale.py [--objects N ...] [--rows N ...]`.
 
-Objects: what a run does before it reads the first row, each number in a process of its own: list, write the manifest,
-write the order, shuffle it by files, plan the read tasks. The listing is made up where obstore's answers would come
-in: a thousand objects an answer, in folders of ten thousand, in no time. So the network and the parsing of answers are
-left out, and everything behind them is as in a run. Seconds are by the clock and of CPU; memory is the process's peak
-in each step, libraries included, whose share is what it had before it began.
+The option `--photos N ...` adds a table.
 
-Rows: `overnight run` of a small job over Parquet files of 200 rows of 10 kB through a predictor that adds up bytes.
-Photos: of a job that decodes photos and embeds them with a small CLIP, as `peers.py` has it; none without being asked
-for, for they take a while. Memory is the peak of private memory, of the process that was started and of the largest
-worker: of Ray's, of which one runs the stream and others read and compute, or forked for one. Reads and writes are the
-Ray tasks that read, and that staged a part. The first run starts a Prefect server for all and is not shown.
+Objects: it measures the steps of a run before the first row, each number in a process of its own: list, write the
+manifest, write the order, shuffle it by files, plan the read tasks. The listing is synthetic and replaces obstore's
+responses: 1,000 objects per response, in folders of 10,000, without a delay. So the network and the parsing are
+excluded, and everything after them is as in a run. Seconds are wall time and CPU time. Memory is the process's peak in
+each step; the libraries' share is the memory before the first step.
+
+Rows: `overnight run` of a small job over Parquet files of 200 rows of 10 kB, through a predictor that sums bytes.
+Photos: a job that decodes photos and embeds them with a small CLIP, as in `peers.py`; by default none, because they
+take long. Memory is the peak of private memory, of the started process and of the largest worker. Workers are those of
+Ray, one of which runs the stream, and processes forked for them. Reads and writes are the Ray tasks that read, and
+those that staged a part. The first run starts a Prefect server for all runs and is not shown.
 """
 
 import argparse
@@ -48,7 +50,7 @@ from overnight.tasks.storage.s3_bucket import Bucket
 
 PAGE, FOLDER = 1000, 10_000
 PREFIX = "raw/date=2026-01-02/"
-ROWS_A_FILE, ROW_BYTES = 200, 10_000  # so that also 20,000 rows make whole blocks of 8 MiB
+ROWS_A_FILE, ROW_BYTES = 200, 10_000  # so that even 20,000 rows make whole blocks of 8 MiB
 MODEL = """
 import numpy as np
 
@@ -60,7 +62,7 @@ class Sum:
 
 
 class MadeUpBucket(Bucket):
-    """Listings of `count` objects; it knows no other request."""
+    """A bucket that only lists `count` objects."""
 
     count = 0
 
@@ -79,7 +81,7 @@ class MadeUpBucket(Bucket):
 
 
 class MadeUpS3(PatientS3):
-    """A filesystem with one such bucket."""
+    """A filesystem whose only bucket is synthetic."""
 
     def bucket(self, name: str) -> Bucket:
         return MadeUpBucket(self, name)
@@ -91,14 +93,14 @@ def _object(number: int) -> Entry:
 
 
 def plan(count: int, folder: str) -> None:
-    """Prints the steps as JSON: name -> seconds, CPU seconds, peak MB; and the number of read tasks."""
+    """Print the steps as JSON: name -> seconds, CPU seconds, peak MB; and the number of read tasks."""
     MadeUpBucket.count = count
     s3.PatientS3 = MadeUpS3  # type: ignore[misc]
     run, source = a_run(folder), Images(path="s3://bucket/raw/date={partition}/", anonymous=True)
     before, steps = peak_mb(), {}
 
     def step(name: str, work: Callable[[], Any]) -> Any:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         started = [time.perf_counter(), time.process_time()]
         found = work()
         now = [time.perf_counter(), time.process_time()]
@@ -138,7 +140,7 @@ def table_of_objects(counts: list[int]) -> None:
 
 
 def make_rows(folder: Path, count: int) -> Path:
-    """The inputs, the predictor and the job file of a run over `count` rows."""
+    """Write the inputs, the predictor and the job file of a run over `count` rows."""
     place, random = folder / f"in-{count}", np.random.default_rng(1)
     place.mkdir()
     for number in range(count // ROWS_A_FILE):
@@ -153,7 +155,7 @@ def make_rows(folder: Path, count: int) -> Path:
 
 
 def make_photos(folder: Path, count: int) -> Path:
-    """The photos, the model and the job file of a run over `count` of them."""
+    """Write the photos, the model and the job file of a run over `count` photos."""
     place = folder / f"photos-{count}"
     place.mkdir()
     model = photos(WORKLOADS["photos"], place, count)["model"]
@@ -173,7 +175,7 @@ def make_job(folder: Path, count: int, job: dict[str, Any]) -> Path:
 
 
 def run_rows(folder: Path, job: Path, count: int) -> dict[str, float]:
-    """One run, watched."""
+    """Run the job once, and return its seconds, the peaks of memory, and its numbers of tasks."""
     command = [sys.executable, "-c", "from overnight.cli.main import main; main()", "run", job.name, "--json"]
     environment = {**os.environ, "PREFECT_HOME": str(folder / "prefect"), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
     peaks, tasks, stop = {"command": 0.0, "worker": 0.0}, {"order": 0, "parts": 0}, threading.Event()
@@ -207,7 +209,7 @@ def run_rows(folder: Path, job: Path, count: int) -> dict[str, float]:
 
 
 def workers(home: str) -> list[int]:
-    """The processes of Ray's workers, and those forked for them, that have this Prefect home in their environment."""
+    """Return Ray's workers, and the processes forked for them, with this Prefect home in their environment."""
     found = []
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
@@ -222,7 +224,7 @@ def workers(home: str) -> list[int]:
 
 
 def a_run(folder: str) -> Run:
-    """An attempt whose sink is `<folder>/out`."""
+    """Return an attempt whose sink is `<folder>/out`."""
     sink = Location(f"{folder}/out")
     return Run(
         job="scale",

@@ -1,7 +1,7 @@
-"""A search of a large Lance table, row by row and by its index: `python benchmarks/search.py [--rows 1000000]`.
+"""Measure a search of a large Lance table, row by row and by its index: `python benchmarks/search.py [--rows 1000000]`.
 
-Vectors of 384 numbers in two thousand clouds, ten queries. Medians, and the share of the ten nearest that the index
-finds.
+The table has vectors of 384 numbers in 2,000 clusters. It prints the medians of ten queries, and the share of the ten
+nearest rows that the index finds.
 """
 
 import argparse
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def timed(work: Callable[[], T]) -> tuple[float, T]:
-    """Seconds, and what it returns."""
+    """Call a function, and return its seconds and its result."""
     started = time.monotonic()
     made = work()
     return time.monotonic() - started, made

@@ -1,11 +1,12 @@
-"""MiniLM's score on the STS benchmark beside the published one: `python benchmarks/similarity.py stsb-en-test.csv`.
+"""Compare MiniLM's score on the STS benchmark with the published one: `python benchmarks/similarity.py FILE.csv`.
 
-The file has 1,379 pairs of sentences and how alike people found them, without a header: sentence, sentence, score from
-0 to 5. It is the English test part of the STS benchmark (Cer et al. 2017, https://arxiv.org/abs/1708.00055), as in
-https://github.com/PhilipMay/stsb-multi-mt; it is not shipped here. The sentences run as a job, `overnight run`, once a
-dtype; a score is Spearman's correlation of people's scores with the cosines of the published embeddings. The published
-score is that of the MTEB paper (Muennighoff et al. 2022, https://arxiv.org/abs/2210.07316), from its results
-for all-MiniLM-L6-v2 (https://github.com/embeddings-benchmark/mtebpaper, `STSBenchmark.json`).
+The file, stsb-en-test.csv, has 1,379 pairs of sentences with a human similarity score from 0 to 5, without a header:
+sentence, sentence, score. It is the English test part of the STS benchmark (Cer et al. 2017,
+https://arxiv.org/abs/1708.00055), as in https://github.com/PhilipMay/stsb-multi-mt; it is not shipped here. The
+sentences run as a job, `overnight run`, once per dtype. The score is Spearman's correlation of human scores with the
+cosines of the published embeddings. The published score is that of the MTEB paper (Muennighoff et al. 2022,
+https://arxiv.org/abs/2210.07316), from its results for all-MiniLM-L6-v2
+(https://github.com/embeddings-benchmark/mtebpaper, `STSBenchmark.json`).
 """
 
 import csv
@@ -35,7 +36,7 @@ def main() -> None:
 
 
 def embeddings(pairs: list[list[str]], dtype: str, folder: Path) -> np.ndarray:
-    """float32 2 x pairs x 384, by a job that is run in `folder`."""
+    """Run a job in `folder`, and return its embeddings as float32 2 x pairs x 384."""
     sentences = [pair[side] for side in (0, 1) for pair in pairs]
     (folder / "in").mkdir()
     lines = (json.dumps({"number": number, "text": text}) for number, text in enumerate(sentences))
@@ -60,7 +61,7 @@ def embeddings(pairs: list[list[str]], dtype: str, folder: Path) -> np.ndarray:
 
 
 def correlation(pairs: list[list[str]], vectors: np.ndarray) -> float:
-    """Spearman's, of people's scores with cosines."""
+    """Return Spearman's correlation of human scores with cosines."""
     one, other = vectors / np.linalg.norm(vectors, axis=2, keepdims=True)
     return float(spearmanr([float(score) for _, _, score in pairs], (one * other).sum(axis=1)).statistic)
 

@@ -1,7 +1,8 @@
-"""How long a small job takes to its first published row: `python benchmarks/start.py [--rounds 5]`.
+"""Measure the time of a small job to its first published row: `python benchmarks/start.py [--rounds 5]`.
 
-100 photos and a small CLIP, run by `overnight run` with a Prefect server that is there already, in turns with what no
-program on Ray with a PyTorch model can do without: to import torch and start Ray. Medians; nothing else may be busy.
+It runs 100 photos and a small CLIP by `overnight run` with a running Prefect server. In turns with that, it imports
+torch and starts Ray, which every program on Ray with a PyTorch model must do. It prints medians. Run it on an otherwise
+idle machine.
 """
 
 import argparse
@@ -28,7 +29,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="overnight-start-") as name, prefect(Path(name)):
         folder = Path(name)
         job = make(folder)
-        _job(job, folder)  # a first time, for files to be in memory
+        _job(job, folder)  # once before, so that the files are in the page cache
         floors, published, ended = [], [], []
         for _ in range(rounds):
             floors.append(_floor()[0])
@@ -40,14 +41,14 @@ def main() -> None:
     for what, seconds in (
         ("torch imported, Ray started", floors),
         (f"first row of {ROWS} published", published),
-        ("more than that takes", above),
+        ("difference of these two", above),
         ("`overnight run` ended", ended),
     ):
         print(f"| {what} | {statistics.median(seconds):.1f} | {min(seconds):.1f} | {max(seconds):.1f} |")
 
 
 def make(folder: Path) -> Path:
-    """The job file of 100 photos."""
+    """Write the job file of 100 photos."""
     model = photos(WORKLOADS["photos"], folder, ROWS)["model"]
     job = {
         "name": "start",
@@ -74,12 +75,12 @@ def _job(job: Path, folder: Path) -> tuple[float, float]:
 
 
 def timed(command: list[str], is_there: Callable[[subprocess.Popen[bytes]], bool]) -> tuple[float, float]:
-    """Seconds until what is waited for is there, and until the command has ended."""
+    """Return the seconds until `is_there` is true, and until the command has ended."""
     started = time.monotonic()
     with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         while not is_there(process):
             if process.poll() is not None and not is_there(process):
-                raise SystemExit(f"{' '.join(command[-4:])}: ended with {process.returncode}, and it is not there")
+                raise SystemExit(f"{' '.join(command[-4:])}: expected a result, found exit status {process.returncode}")
             time.sleep(0.02)
         first = time.monotonic() - started
         process.communicate()

@@ -1,9 +1,9 @@
-"""What `overnight status` costs on S3: `python benchmarks/status.py [--partitions 1000] [--latency-ms 20]`.
+"""Measure `overnight status` on S3: `python benchmarks/status.py [--partitions 1000] [--latency-ms 20]`.
 
-Makes the ledgers of a job on an S3 server on this machine (moto, which answers `--latency-ms` late, as a store that is
-far away does): most published, with the files that runs leave there, some replaced several times, some failed, some
-died. Then measures the whole command, start-up included, and beside it, for a tenth of the partitions, a plain loop: a
-listing and a read of the receipt, the failure and the lease, one after another. Seconds are by the clock and of CPU.
+It writes the ledgers of a job to an S3 server on this machine. The server is moto, which answers `--latency-ms` late,
+like a distant store. Most partitions are published, with the files of their runs; some were replaced several times,
+failed or died. It measures the whole command with its start-up. For a tenth of the partitions it also measures a plain
+loop: a listing and a read of the receipt, the failure and the lease, one after another. Seconds are wall and CPU time.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def job_file(folder: Path) -> Path:
 
 
 def make(job: Job, count: int) -> int:
-    """The ledgers of the newest `count` partitions; how many objects they are."""
+    """Write the ledgers of the newest `count` partitions, and return the number of objects."""
     filesystem, state = describe_run(job, "all").state.open_filesystem()
     with tempfile.TemporaryDirectory() as folder:
         units = job.source.units([])
@@ -69,7 +69,7 @@ def make(job: Job, count: int) -> int:
 
 
 def ledger(run: Run, number: int, manifest: bytes) -> dict[str, bytes]:
-    """What runs leave of a partition: one, or where `number` says so several, a failed one, or one that died."""
+    """Return the files of a partition's ledger. `number` decides if it has one run, several, a failed or a dead one."""
     is_lost, is_failed, runs = number % 50 == 7, number % 50 == 9, 4 if number % 10 == 3 else 1
     files: dict[str, bytes] = {}
     for token in range(1, runs + 1):
@@ -114,7 +114,7 @@ def published(run: Run, generation: str, attempt: str, token: int) -> dict[str, 
 
 
 def one_after_another(job: Job, count: int) -> None:
-    """What a script without the ledger would do, for so many partitions."""
+    """Read this number of partitions one after another, as a script without the ledger would."""
     state = describe_run(job, "all").state
     for name in state.names()[:count]:
         place = state / name
@@ -124,7 +124,7 @@ def one_after_another(job: Job, count: int) -> None:
 
 
 def serve(port: int, latency_seconds: float, log: Path) -> None:
-    """moto, answering late, with a line in `log` for each request."""
+    """Serve moto with a delay, and write a line to `log` for each request."""
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
 
@@ -142,7 +142,7 @@ def serve(port: int, latency_seconds: float, log: Path) -> None:
 
 @contextlib.contextmanager
 def server(latency_ms: float, log: Path) -> Iterator[None]:
-    """The S3 server, and the environment in which everything finds it."""
+    """Start the S3 server, and set the environment variables that name it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -162,7 +162,7 @@ def server(latency_ms: float, log: Path) -> Iterator[None]:
 
 
 def measured(name: str, command: list[str], log: Path) -> None:
-    """A line of the table: a command's seconds, and the requests it made."""
+    """Print a line of the table: a command's seconds and its requests."""
     log.write_text("")
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
@@ -197,7 +197,7 @@ def main() -> None:
 
             s3fs.S3FileSystem().mkdir(BUCKET)
             count = make(load_job(path), options.partitions)
-            print(f"{options.partitions:,} partitions, {count:,} objects, {options.latency_ms:g} ms a request more")
+            print(f"{options.partitions:,} partitions, {count:,} objects, {options.latency_ms:g} ms delay each")
             print(f"{'':28}{'seconds':>9}{'CPU s':>9}   requests")
             command = [
                 sys.executable,

@@ -1,7 +1,7 @@
-"""The comparison with peers, small: every contender whose library is installed does all rows and agrees.
+"""Test the comparison with peers on few rows: every contender with an installed library does all rows and agrees.
 
-Run by hand, `python -m pytest benchmarks`: the libraries are not among those that the tests install. What it measures
-is not looked at. Spark is left to the benchmark itself: it takes a minute to start where it works.
+Run it by hand, `python -m pytest benchmarks`, because the tests' environment lacks the libraries. It ignores the
+measurements. It leaves Spark out, because Spark takes a minute to start.
 """
 
 import json
@@ -22,7 +22,7 @@ IMAGES = ("overnight", "ray-tutorial", "ray", "ray-tasks", "daft", "dataloader",
 
 
 def compare(folder: Path, workload: str, systems: tuple[str, ...], rows: int) -> dict[str, Any]:
-    """What `peers.py` found of each system."""
+    """Run `peers.py`, and return its result for each system."""
     command = [sys.executable, str(BENCHMARKS / "peers.py"), "--workload", workload, "--rows", str(rows)]
     command += ["--json", str(folder / "found.json"), "--folder", str(folder), "--systems", *systems]
     environment = {**os.environ, "PREFECT_HOME": str(folder / "prefect")}

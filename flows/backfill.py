@@ -155,7 +155,7 @@ def _run_all(
                     if is_ours and not is_warm:
                         ray.enter_context(OvernightTaskRunner())  # one Ray for all partitions
                         is_warm = True
-                    context = contextvars.copy_context()  # a thread has none of its own
+                    context = contextvars.copy_context()  # a thread has no context of its own
                     under_way.add(pool.submit(context.run, run_child, child, not is_ours))
                 done, under_way = wait(under_way, SECONDS_BETWEEN, FIRST_COMPLETED)
                 for outcome in [future.result() for future in done]:

@@ -1,4 +1,4 @@
-"""What each contender is told: `settings()` reads DATA/settings.json, and `Results` writes Parquet as rows come."""
+"""The interface of each contender: `settings()` reads DATA/settings.json, and `Results` writes Parquet as rows come."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 
 def settings() -> tuple[dict[str, Any], Path]:
-    """`settings.json` of the folder DATA with the paths in it made whole, and the folder OUT: the two arguments."""
+    """Return DATA/settings.json with absolute paths, and the folder OUT. DATA and OUT are the two arguments."""
     data, out = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
     out.mkdir(parents=True, exist_ok=True)
     return json.loads((data / "settings.json").read_text()), out
@@ -22,7 +22,7 @@ def image_paths(folder: str) -> list[str]:
 
 
 def share(items: list[Any], worker: int, workers: int) -> list[Any]:
-    """The part of one of several equal workers: contiguous."""
+    """Return the contiguous part of one of several equal workers."""
     return items[len(items) * worker // workers : len(items) * (worker + 1) // workers]
 
 

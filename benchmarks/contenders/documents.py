@@ -1,4 +1,4 @@
-"""PDF to chunks to embeddings by hand: pypdfium2, semantic-text-splitter and sentence-transformers."""
+"""Embed the chunks of PDF files by hand: pypdfium2, semantic-text-splitter and sentence-transformers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ SIZE, OVERLAP = 1000, 100
 
 
 def chunks(name: str, content: bytes) -> Iterator[tuple[str, str]]:
-    """`NAME#PAGE.CHUNK` and the chunk, of each that a file has."""
+    """Yield `NAME#PAGE.CHUNK` and the text of each chunk of a file."""
     import pypdfium2
     from semantic_text_splitter import TextSplitter
 
@@ -23,7 +23,7 @@ def chunks(name: str, content: bytes) -> Iterator[tuple[str, str]]:
 
 
 class Embedder:
-    """sentence-transformers with its defaults, and as many threads as it is given."""
+    """sentence-transformers with its defaults and a given number of threads."""
 
     def __init__(self, told: dict[str, Any], threads: int | None = None) -> None:
         import torch

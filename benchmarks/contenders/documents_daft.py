@@ -1,6 +1,7 @@
-"""Daft's native runner as its guide to document embedding does it: download, a UDF for the pages, explode, a class UDF.
+"""Daft's native runner as in its guide to document embedding: download, a UDF for the pages, explode, a class UDF.
 
-An instance of the embedder a core, with one thread. Pages are cut one file at a time: PDFium knows no threads.
+Each core has an instance of the embedder with one thread. Pages are split one file at a time, because PDFium is not
+thread-safe.
 """
 
 import daft

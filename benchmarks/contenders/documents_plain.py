@@ -1,4 +1,4 @@
-"""A loop over the files, 64 at a time, in one process with all threads: pypdfium2 and sentence-transformers."""
+"""Loop over the files, 64 at a time, in one process with all threads: pypdfium2 and sentence-transformers."""
 
 from pathlib import Path
 

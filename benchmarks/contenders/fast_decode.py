@@ -1,7 +1,7 @@
-"""Image files to uint8 size x size x 3 as quickly as one core can: simplejpeg with DCT scaling, OpenCV's area resize.
+"""Decode image files to uint8 size x size x 3 as fast as one core can: simplejpeg's DCT scaling, OpenCV's area resize.
 
-The image is scaled so that it covers the square, and its middle is cut out. What is no JPEG, OpenCV decodes. With
-`halves` as `decode: fast` does it, which is quicker: DCT scaling by halves alone, and OpenCV's linear resize.
+It scales the image so that it covers the square, and crops its centre. OpenCV decodes files other than JPEG. `halves`
+is as `decode: fast` does it, which is faster: DCT scaling by halves only, and OpenCV's linear resize.
 """
 
 import math
@@ -41,7 +41,7 @@ def halved(height: int, width: int, least_height: int, least_width: int) -> tupl
 
 
 def decode_files(paths: list[str], size: int, halves: bool = False) -> np.ndarray:
-    """uint8 N x size x size x 3."""
+    """Decode files to uint8 N x size x size x 3."""
     images = np.empty((len(paths), size, size, 3), np.uint8)
     for row, path in enumerate(paths):
         with open(path, "rb") as file:

@@ -1,7 +1,7 @@
 """Daft's native runner: its own download, decoder and resize in Rust, and the model as a class UDF.
 
-As its documentation on models says: `@daft.cls` with an instance a core and a batch method. Daft's `resize` gives
-exactly the size asked for, so images are squashed, not cropped: `resize` takes no size by row.
+It follows Daft's documentation on models: `@daft.cls` with one instance per core and a batch method. Daft's `resize`
+takes one size for all rows, so it squashes images instead of cropping them.
 """
 
 import os
@@ -33,7 +33,7 @@ def build(told: dict) -> daft.DataFrame:
 
 
 def connect(told: dict) -> None:
-    """Tells Daft of the S3 server, if that is where the images are."""
+    """Configure Daft for the S3 server if the images are there."""
     if told["images"].startswith("s3://"):
         key, secret = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
         s3 = daft.io.S3Config(

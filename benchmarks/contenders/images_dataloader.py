@@ -1,8 +1,8 @@
-"""PyTorch's DataLoader by hand: worker processes decode and collate uint8 batches, this process runs the model.
+"""PyTorch's DataLoader by hand: worker processes decode and collate uint8 batches, and this process runs the model.
 
-As PyTorch's tuning guide says: a worker a core, one thread a worker, and batches through shared memory. Workers are
-cheap to start because this process imports the model only after they began (`fork`, their default here).
-`python images_dataloader.py DATA OUT [halves]`: decoded as `fast_decode.py` says.
+It follows PyTorch's tuning guide: one worker per core, one thread per worker, and batches through shared memory. This
+process imports the model only after the workers began, so that they are cheap to start (`fork`, their default here).
+`python images_dataloader.py DATA OUT [halves]`: `fast_decode.py` decodes.
 """
 
 import sys
@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Photos(Dataset):
-    """Items are whole batches: one copy into shared memory instead of one an image and a collation."""
+    """A dataset of whole batches: one copy into shared memory, instead of one per image and a collation."""
 
     def __init__(self, paths: list[str], size: int, batch: int, halves: bool) -> None:
         self.paths, self.size, self.batch, self.halves = paths, size, batch, halves

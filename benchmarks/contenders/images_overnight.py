@@ -1,7 +1,7 @@
 """Overnight as its users run it: a job file and `overnight run`.
 
-`python images_overnight.py DATA OUT [DECODE [PREPARE]]`, the step's and the predictor's settings as a job file has
-them; without one the job leaves its key out.
+`python images_overnight.py DATA OUT [DECODE [PREPARE]]`: the settings of the step and the predictor as in a job file.
+Without an argument, the job file has no such key.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""The limit: plain processes, one a core, without a framework. `python images_plain.py DATA OUT [decode|model|both]`.
+"""The limit: plain processes, one per core, without a framework. `python images_plain.py DATA OUT [decode|model|both]`.
 
-`decode` decodes every file and runs no model; `model` runs the model on as many images that are decoded already (it
-writes no embeddings, for they are of the same 64 images over and over); `both` is the whole work: decode, then model.
+`decode` decodes every file without a model. `model` runs the model on this number of decoded images; it writes no
+embeddings, because it repeats the same 64 images. `both` is the whole work: decode, then model.
 """
 
 import sys

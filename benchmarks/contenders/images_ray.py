@@ -1,7 +1,7 @@
-"""Ray Data by hand, as well as we know how: an actor a core, each decoding (simplejpeg, OpenCV) and running the model.
+"""Ray Data by hand, tuned: one actor per core, which decodes (simplejpeg, OpenCV) and runs the model.
 
-Only paths cross between processes. Actors take 0.9 CPU each, so that the small writes always find room; the numbers of
-batch and block are from trials on two cores.
+Only paths cross between processes. Actors take 0.9 CPU each, so that the small writes always find free CPU. The sizes
+of batches and blocks are from trials on two cores.
 """
 
 import ray

@@ -1,4 +1,4 @@
-"""Ray Data by hand as its documentation divides work: tasks read and decode, actors run the model, uint8 between."""
+"""Ray Data by hand, divided as in its documentation: tasks read and decode, actors run the model, uint8 in between."""
 
 import ray
 from data import settings
@@ -26,7 +26,7 @@ if __name__ == "__main__":
     ray.init("local", include_dashboard=False, log_to_driver=False)
     ds = ray.data.read_binary_files(told["images"], include_paths=True)
     ds = ds.map_batches(decode_batch, fn_kwargs={"size": told["size"]}, batch_size=64)
-    # Half of the cores for the models, the others for reading, decoding and writing: else the plan stands still.
+    # Half of the cores for the models, the others for reading, decoding and writing. Otherwise the plan stalls.
     ds = ds.map_batches(
         Embed, fn_constructor_args=(told["model"],), concurrency=max(1, told["cpus"] // 2), batch_size=64, num_cpus=1
     )

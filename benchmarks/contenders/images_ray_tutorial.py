@@ -1,10 +1,10 @@
-"""Ray's own tutorial of batch inference on images, as published, with this benchmark's model in the place of CLIP.
+"""Ray's own tutorial of batch inference on images, as published, with this benchmark's model instead of CLIP.
 
 https://docs.ray.io/en/latest/ray-overview/examples/e2e-multimodal-ai-workloads/notebooks/01-Batch-Inference.html:
 `read_images` decodes at full size, a function is mapped row by row, and an actor runs the processor and the model on
-batches of 64. Three things differ: `mode="RGB"`, for there are grey photos, on which it fails as published; no
-`padding`, which is for texts and which image processors refuse by now; and where there is no GPU, of which each of its
-actors takes one, there is one actor with a CPU.
+batches of 64. Three things differ. `mode="RGB"` is set, because the published code fails on grey photos. `padding` is
+removed, because it is for texts, and image processors now refuse it. Each actor takes a GPU; without a GPU, there is
+one actor with a CPU.
 """
 
 import ray

@@ -1,7 +1,7 @@
-"""What image contenders are compared with: the embedding of each original, one by one, for three kinds of pixels.
+"""Write the reference of image contenders: the embedding of each original, one by one, for three kinds of pixels.
 
-`exact`: Pillow, bicubic, covering the square, the middle cut out (what the tutorial's processor does). `fast`: the same
-with `fast_decode.py`. `squash`: Pillow, bilinear, to the square without cropping (what Daft does).
+`exact`: Pillow, bicubic, covering the square, cropped to the centre, as in the tutorial's processor. `fast`: the same
+with `fast_decode.py`. `squash`: Pillow, bilinear, to the square without cropping, as in Daft.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Spark, local: binary files, decoded in a Pandas UDF (simplejpeg, OpenCV), then `predict_batch_udf`.
 
-The documented way: the function that makes the predictor loads the model once a Python worker, which is kept, and a
-tensor crosses as a flat array, here of bytes.
+It follows Spark's documentation. The function that makes the predictor loads the model once per Python worker, which
+is kept. A tensor crosses as a flat array, here of bytes.
 """
 
 import os

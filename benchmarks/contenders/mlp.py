@@ -8,7 +8,7 @@ FEATURES = [f"f{i}" for i in range(16)]
 
 
 def network() -> torch.nn.Module:
-    """16 -> 64 -> 32 -> 1, with the same random weights wherever it is made."""
+    """Return a network of 16 -> 64 -> 32 -> 1 with the same random weights in every process."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         layers = [torch.nn.Linear(inner, outer) for inner, outer in ((16, 64), (64, 32), (32, 1))]

@@ -1,4 +1,4 @@
-"""Writes a job file and becomes `overnight run JOB --json`, which exits 2 where it does not know a setting."""
+"""Write a job file, and become `overnight run JOB --json`, which exits with 2 for an unknown setting."""
 
 import os
 import sys

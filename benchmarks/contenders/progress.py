@@ -1,4 +1,4 @@
-"""How many rows a contender's model has done by when, one file a process, for the steady rate; else it does nothing."""
+"""Note the times and numbers of rows of a contender's model, one file per process, if the benchmark sets a folder."""
 
 import os
 import time

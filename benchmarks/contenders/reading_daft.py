@@ -1,4 +1,4 @@
-"""Daft's native runner: its own download and decoder, and which rows there were."""
+"""Daft's native runner: its own download and decoder; it writes the names of the rows."""
 
 import daft
 from daft import DataType, col

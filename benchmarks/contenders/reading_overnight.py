@@ -1,4 +1,4 @@
-"""Overnight without a model: small images are read and decoded, and what is written is which rows there were."""
+"""Overnight without a model: it reads and decodes small images, and writes the names of the rows."""
 
 from data import settings
 from overnight_job import run

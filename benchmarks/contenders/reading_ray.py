@@ -1,4 +1,4 @@
-"""Ray Data's own reading of image files: `read_images` as it is, and which rows there were."""
+"""Ray Data's own reader of image files, `read_images`, with its defaults; it writes the names of the rows."""
 
 import ray
 from data import settings

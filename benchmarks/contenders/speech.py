@@ -1,4 +1,4 @@
-"""Sound files to text by hand, for those without an engine for it: PyAV and transformers."""
+"""Transcribe sound files by hand, with PyAV and transformers, for contenders without an engine of their own."""
 
 import io
 from typing import Any
@@ -9,7 +9,7 @@ RATE, TOKENS = 16_000, 16
 
 
 def decoded(content: bytes) -> np.ndarray:
-    """Float32 samples of one channel, as PyAV's documentation decodes and resamples."""
+    """Return float32 samples of one channel, decoded and resampled as in PyAV's documentation."""
     import av
 
     resampler = av.AudioResampler(format="fltp", layout="mono", rate=RATE)
@@ -19,7 +19,7 @@ def decoded(content: bytes) -> np.ndarray:
 
 
 class Whisper:
-    """A Whisper of transformers, with as many threads as it is given."""
+    """A Whisper of transformers with a given number of threads."""
 
     def __init__(self, told: dict[str, Any], threads: int | None = None) -> None:
         import torch

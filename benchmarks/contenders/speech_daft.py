@@ -1,6 +1,6 @@
-"""Daft's native runner as its guide to transcription does it: download, and a class UDF that decodes and transcribes.
+"""Daft's native runner as in its guide to transcription: download, and a class UDF that decodes and transcribes.
 
-An instance a core, with one thread.
+Each core has an instance with one thread.
 """
 
 import daft

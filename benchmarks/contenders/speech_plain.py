@@ -1,4 +1,4 @@
-"""A loop over the files, 16 at a time, in one process with all threads: PyAV and transformers."""
+"""Loop over the files, 16 at a time, in one process with all threads: PyAV and transformers."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""pyarrow and torch in a loop: a process a core, each with its own share of the files."""
+"""pyarrow and torch in a loop: one process per core, each with its own share of the files."""
 
 import sys
 from multiprocessing import get_context

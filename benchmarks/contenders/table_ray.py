@@ -18,6 +18,6 @@ if __name__ == "__main__":
     told, out = settings()
     ray.init("local", include_dashboard=False, log_to_driver=False)
     ds = ray.data.read_parquet(told["table"])
-    # Half a CPU an actor: reads and writes need the other half, and the scores are the smallest part of the work.
+    # Half a CPU per actor: reads and writes need the other half, and the scores are the smallest part of the work.
     ds = ds.map_batches(Predict, concurrency=told["cpus"], num_cpus=0.5, batch_size=16_384, zero_copy_batch=True)
     ds.write_parquet(str(out))

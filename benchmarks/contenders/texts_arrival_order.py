@@ -1,4 +1,4 @@
-"""transformers by hand, batches of 32 in the order in which texts come: a process a core, one thread each."""
+"""transformers by hand, with batches of 32 in the order of the texts: one process per core, one thread each."""
 
 import sys
 from multiprocessing import get_context

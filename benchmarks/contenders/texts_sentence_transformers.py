@@ -1,7 +1,7 @@
-"""sentence-transformers' `encode`, which sorts by length itself. A third argument `pool` spreads it over processes.
+"""sentence-transformers' `encode`, which sorts by length itself. A third argument `pool` runs it in several processes.
 
-All threads in one process and batches of 32 are its defaults; `pool` gives each core a process, as its documentation
-advises for many texts.
+Its defaults are all threads in one process and batches of 32. `pool` starts a process per core, as its documentation
+recommends for many texts.
 """
 
 import os

@@ -1,6 +1,7 @@
 """The vision model of all image contenders: uint8 N x H x W x 3 of the model's size in, float32 N x D out.
 
-It normalises as the processor beside the model says, in float32, in place. One thread: there is a worker a core.
+It normalises in float32, in place, with the settings of the model's processor. It has one thread, because there is a
+worker for each core.
 """
 
 import json

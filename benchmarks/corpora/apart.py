@@ -1,4 +1,4 @@
-"""Calls in a process of its own, which a file may kill or hold up."""
+"""Call functions in a process of its own, because a file may kill or block the process."""
 
 import multiprocessing
 import sys
@@ -8,15 +8,15 @@ from multiprocessing.connection import Connection
 from typing import Any, Self
 
 CONTEXT = multiprocessing.get_context("spawn")
-DEEPEST = 10_000  # a value may be lists in hundreds of others
+DEEPEST = 10_000  # a value may hold lists in hundreds of lists
 
 
 class Crashed(Exception):
-    """The process ended, or the call raised what no row answers for, or took too long."""
+    """Raised when the process ended, the call took too long, or it raised an error that belongs to no row."""
 
 
 class Apart:
-    """A process that calls functions of modules, one after another, and is started again after each death."""
+    """A process that calls functions of modules, one after another, and restarts after each death."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout = timeout_seconds
@@ -29,7 +29,7 @@ class Apart:
         self._end()
 
     def call(self, function: Callable[..., Any], *given: Any) -> Any:
-        """Return what the function returns. Raise `Crashed` with what became of it instead."""
+        """Return the function's result. Raise `Crashed` with the reason if there is none."""
         if self._process is None:
             self._connection, theirs = CONTEXT.Pipe()
             self._process = CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
@@ -39,13 +39,13 @@ class Apart:
         try:
             if not self._connection.poll(self._timeout):
                 self._end()
-                raise Crashed(f"no answer after {self._timeout:g} s")
+                raise Crashed(f"expected a result within {self._timeout:g} s, found none")
             answer, error = self._connection.recv()
         except (EOFError, ConnectionResetError):
             self._process.join()
             code = self._process.exitcode
             self._end()
-            raise Crashed(f"the process ended with {code}") from None
+            raise Crashed(f"the process ended with exit status {code}") from None
         if error:
             raise Crashed(error)
         return answer
@@ -72,5 +72,5 @@ def _serve(connection: Connection) -> None:
             answer = None, f"{type(error).__name__}: {error}"
         try:
             connection.send(answer)
-        except Exception as error:  # what the function returns cannot be sent
+        except Exception as error:  # the result cannot be pickled
             connection.send((None, f"{type(error).__name__}: {error}"))

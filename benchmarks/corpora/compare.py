@@ -2,9 +2,9 @@
 
     python benchmarks/corpora/compare.py FOLDER [--kind KIND] [--all]
 
-FOLDER holds the corpora. README.md beside this file says how you get them. A corpus that is missing is named and left
-out. Another process reads the files, so that a file that kills its reader is counted. Exit 1: a row differs, or our
-reader crashed.
+FOLDER holds the corpora. README.md beside this file describes how you get them. A missing corpus is named and skipped.
+Another process reads the files, so that a file that kills its reader is counted. Exit status: 1 if a row differs or
+Overnight's reader crashed, otherwise 0.
 """
 
 import argparse
@@ -35,11 +35,11 @@ README = Path(__file__).with_name("README.md")
 
 
 def main(arguments: Sequence[str] | None = None, kinds: Sequence[Kind] = KINDS) -> int:
-    """Print what was found, and return the exit code."""
+    """Print the results, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where the corpora are")
+    parser.add_argument("folder", type=Path, help="the folder of the corpora")
     parser.add_argument("--kind", choices=[kind.name for kind in kinds], help="only this kind")
-    parser.add_argument("--all", action="store_true", help="name every row that is not the same, not the reasons alone")
+    parser.add_argument("--all", action="store_true", help="list every differing row, not only the reasons")
     given = parser.parse_args(arguments)
     sys.setrecursionlimit(DEEPEST)
     found = {}
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None, kinds: Sequence[Kind] = KINDS) 
             if given.kind not in (None, kind.name):
                 continue
             if not importlib.util.find_spec(kind.reader):
-                print(f"{kind.name}: not compared, for {kind.reader} is not installed", file=sys.stderr)
+                print(f"{kind.name}: not compared, because {kind.reader} is not installed", file=sys.stderr)
                 continue
             found[kind.name] = compare(kind, given.folder, process)
     print(table(found))
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None, kinds: Sequence[Kind] = KINDS) 
 
 
 def compare(kind: Kind, folder: Path, process: Apart) -> Found:
-    """Return what is found about the files of a kind below the folder."""
+    """Compare the files of a kind below the folder, and return the results."""
     found = Found()
     for path in files(kind, folder):
         found.files += 1
@@ -78,11 +78,11 @@ def compare(kind: Kind, folder: Path, process: Apart) -> Found:
 
 
 def files(kind: Kind, folder: Path) -> list[Path]:
-    """Return the files of a kind. Print which corpora are missing."""
+    """Return the files of a kind, and print the missing corpora."""
     places = [folder / corpus for corpus in kind.corpora]
     for place in places:
         if not place.is_dir():
-            print(f"{kind.name}: {place} is missing; {README} says how you get it", file=sys.stderr)
+            print(f"{kind.name}: {place} is missing; {README} describes how you get it", file=sys.stderr)
     return sorted({path for place in places for path in place.rglob("*") if path.is_file() and kind.choose(path)})
 
 
@@ -96,7 +96,7 @@ def table(found: dict[str, Found]) -> str:
 
 
 def notes(name: str, found: Found, is_all: bool) -> list[str]:
-    """Return a line for each reason, with how many rows have it and one of them; or for each row."""
+    """Return a line for each reason, with its number of rows and an example, or with `is_all` a line for each row."""
     if is_all:
         return ["", f"{name}:", *(f"  {outcome}: {row}: {reason}" for row, outcome, reason in found.notes)]
     alike = Counter((outcome, _kind_of(reason)) for _, outcome, reason in found.notes)

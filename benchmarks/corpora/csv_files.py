@@ -1,4 +1,4 @@
-"""CSV files beside Python's `csv`, which gives texts."""
+"""Compare CSV files with Python's `csv`, which returns texts."""
 
 import csv
 import datetime
@@ -22,20 +22,20 @@ def read(path: Path) -> list[Any]:
 
 
 def by_csv(path: Path) -> Iterator[dict[str, str] | Refused]:
-    """Yield the rows of texts, but for those that have more or fewer fields than the header line."""
+    """Yield the rows as texts, and `Refused` for a row with more or fewer fields than the header line."""
     csv.field_size_limit(2**30)
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         header = next(reader)
         for row in filter(None, reader):
             if len(row) != len(header):
-                yield Refused(f"{len(row)} fields, and {len(header)} names")
+                yield Refused(f"expected {len(header)} fields, found {len(row)}")
                 continue
             yield dict(zip(header, row, strict=True))
 
 
 def differs(mine: dict[str, Any], other: dict[str, str]) -> str:
-    """Return the first value that is not what the text says."""
+    """Return the first value that does not match its text."""
     if len(mine) != len(other):
         return f"expected columns {list(other)}, found {list(mine)}"
     for (name, value), text in zip(mine.items(), other.values(), strict=True):

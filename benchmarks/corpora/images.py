@@ -1,4 +1,4 @@
-"""Images beside Pillow: the first frame, upright, as RGB; 16 bits a channel as their high byte."""
+"""Compare images with Pillow: the first frame, upright, as RGB, and the high byte of channels of 16 bits."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,10 +22,10 @@ def read(path: Path) -> list[Any]:
 
 
 def by_pillow(path: Path) -> Iterator[np.ndarray]:
-    """Yield the image as Pillow's documentation shows it."""
+    """Yield the image, read as in Pillow's documentation."""
     from PIL import Image, ImageOps
 
-    allow_pixels(1)  # HEIF images as ours
+    allow_pixels(1)  # registers the HEIF reader, as Overnight does
     with Image.open(path) as image:
         if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
             image.load()

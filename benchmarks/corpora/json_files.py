@@ -1,4 +1,4 @@
-"""JSON beside Python's `json`: each file as a document of objects, and its content as a value in a line of its own."""
+"""Compare JSON with Python's `json`: each file as a document of objects, and its content as a value in a line."""
 
 import json
 import tempfile
@@ -21,14 +21,14 @@ def read(path: Path) -> list[Any]:
 
 
 def by_json(path: Path) -> Iterator[dict[str, Any] | Refused]:
-    """Yield the objects of a document: of an array its items, else itself."""
+    """Yield the objects of a document: the items of an array, otherwise the document itself."""
     found = _loaded(path.read_bytes())
     for value in found if isinstance(found, list) else [found]:
         yield value if isinstance(value, dict) else Refused(f"no object: {value!r:.80}")
 
 
 def read_lines(path: Path) -> list[Any]:
-    """Return the value that the content is, read as a key's value in a line between two others."""
+    """Return the content as a value, read as a key's value in a line between two others."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "lines.jsonl")
         file.write_bytes(b'{"other":1}\n' + _line(path) + b'\n{"other":2}\n')
@@ -45,7 +45,7 @@ def by_json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def differs(mine: dict[str, Any], other: dict[str, Any]) -> str:
-    """Return how the values differ. What no column holds all of is JSON text, and a key that is missing is null."""
+    """Return how the values differ. Mixed types become JSON text, and a missing key is null."""
     for name in dict.fromkeys([*other, *mine]):
         value, expected = mine.get(name), _known(other.get(name))
         if isinstance(value, str) and not isinstance(expected, str):
@@ -68,7 +68,7 @@ def _refuse(name: str) -> None:
 
 
 def _known(value: Any) -> Any:
-    """Return the value without keys that are null, for a column has them in every row."""
+    """Return the value without keys that are null, because a column has every key in every row."""
     if isinstance(value, dict):
         return {key: _known(inner) for key, inner in sorted(value.items()) if inner is not None}
     return [_known(inner) for inner in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Hold the rows that Overnight reads of a file against those of a reference reader, one by one."""
+"""Compare the rows that Overnight reads from a file with those of a reference reader, one by one."""
 
 import math
 from collections import Counter
@@ -14,20 +14,20 @@ OUTCOMES = (SAME, DIFFERENT, BY_BOTH, BY_US_ONLY, READ_BY_US_ONLY, CRASH)
 
 
 class Refused(NamedTuple):
-    """A row that a reader does not give, and why."""
+    """A row that a reader refuses, with the reason."""
 
     reason: str
 
 
 class Broken(NamedTuple):
-    """The rest of a file, which a reader does not read, and why."""
+    """The rest of a file that a reader cannot read, with the reason."""
 
     reason: str
 
 
 @dataclass
 class Found:
-    """What was found about one kind of file. `notes`: file and row, outcome and reason, of all but the same."""
+    """The results for one kind of file. `notes`: file and row, outcome and reason, except those of equal rows."""
 
     files: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -41,12 +41,12 @@ class Found:
 
 
 def judge(ours: Sequence[Any], theirs: Sequence[Any], differs: Callable[[Any, Any], str]) -> Iterator[tuple[str, str]]:
-    """Yield the outcome of each row, and its reason. A row that only one side has is different: none may vanish.
+    """Yield the outcome of each row, and its reason. A row that only one side has is different, so that none is lost.
 
     Args:
         ours: All rows of a file, each a value or `Refused`.
         theirs: The rows of the reference. `Broken` is the last one if the reference reads no further.
-        differs: Returns in which way two values differ, else an empty text.
+        differs: Returns how two values differ, or an empty text.
     """
     broken = theirs[-1] if theirs and isinstance(theirs[-1], Broken) else None
     known = theirs[:-1] if broken else theirs
@@ -70,12 +70,12 @@ def judge(ours: Sequence[Any], theirs: Sequence[Any], differs: Callable[[Any, An
 
 
 def unlike(ours: Any, theirs: Any) -> str:
-    """Return how two Python values differ: NaN is like NaN, and 1 is unlike 1.0 and True."""
+    """Return how two Python values differ: NaN equals NaN, but 1 differs from 1.0 and True."""
     return "" if is_like(ours, theirs) else f"expected {theirs!r:.300}, found {ours!r:.300}"
 
 
 def is_like(ours: Any, theirs: Any) -> bool:
-    """Return whether two Python values are of one type and equal, and so is all that they hold."""
+    """Return True if two Python values have the same type and are equal, including all values inside them."""
     if type(ours) is not type(theirs):
         return False
     if isinstance(ours, float):

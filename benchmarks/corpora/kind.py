@@ -1,4 +1,4 @@
-"""What a kind of file declares: where its corpora lie, how Overnight reads a file, and how the reference does."""
+"""The description of a kind of file: its corpora, Overnight's reader, and the reference reader."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ import judging
 class Kind:
     """A kind of file.
 
-    ours: Returns all rows of a file, each a value or `Refused`. reference: Yields the rows, and raises what ends them.
-    choose: Whether a file of these corpora belongs to the kind. reader: The reference's module.
+    ours: Returns all rows of a file, each a value or `Refused`. reference: Yields the rows, or raises an error.
+    choose: Returns True if a file of these corpora belongs to the kind. reader: The reference's module.
     """
 
     name: str
@@ -26,12 +26,12 @@ class Kind:
 
 
 def ends_in(*extensions: str) -> Callable[[Path], bool]:
-    """Return what chooses the files with one of these extensions, in small letters or capitals."""
+    """Return a function that is true for files with one of these extensions, in lower or upper case."""
     return lambda path: path.name.lower().endswith(extensions)
 
 
 def rows_of(reference: Callable[[Path], Iterator[Any]], path: Path) -> list[Any]:
-    """Return the rows of the reference; `Broken` ends them if it raises."""
+    """Return the rows of the reference, with `Broken` at the end if it raises an error."""
     found = []
     try:
         for row in reference(path):

@@ -1,4 +1,4 @@
-"""A file as Overnight reads it: a source lists and reads it, steps work on its rows, without Ray and Prefect."""
+"""Read a file as Overnight does, without Ray and Prefect: a source lists and reads it, and steps process its rows."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,13 +19,13 @@ from overnight.tasks.state.read_plan import PENDING
 def read(
     kind: type[Source], path: Path, steps: Sequence[PreprocessStep] = (), **settings: Any
 ) -> list[pa.Table | Refused]:
-    """Return every row of a file, in its order, as a table of its output rows, or why it is quarantined.
+    """Return every row of a file, in its order, as a table of its output rows, or `Refused` if it is quarantined.
 
     Raises:
-        AssertionError: A row is settled twice, or never.
+        AssertionError: A row is settled twice or not at all.
     """
     with tempfile.TemporaryDirectory() as folder:
-        link = Path(folder, path.name.lstrip("._"))  # a listing passes over names that begin so
+        link = Path(folder, path.name.lstrip("._"))  # a listing skips names that begin with these
         link.symlink_to(path.absolute())
         return _rows(kind(path=folder, **settings), steps)
 
@@ -65,7 +65,7 @@ def values(
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows as dicts; days and times as numbers, for Python has none before the year 1 or behind 9999."""
+    """Return the rows as dicts, with days and times as numbers, because Python's years end at 1 and 9999."""
     columns = [column.cast(_without_times(column.type)) for column in table.columns]
     return pa.table(columns, names=table.column_names).to_pylist()
 

@@ -1,4 +1,4 @@
-"""Parquet files beside pyarrow, which reads a file at a time, and beside DuckDB, whose reader is another one."""
+"""Compare Parquet files with pyarrow, which reads a whole file, and with DuckDB, which has a reader of its own."""
 
 import decimal
 import math
@@ -22,13 +22,13 @@ def read(path: Path) -> list[Any]:
 
 
 def by_pyarrow(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file with check sums looked at, and old times in microseconds, as ours."""
+    """Yield the rows of a file, with verified checksums, and with INT96 times in microseconds, as in Overnight."""
     with pq.ParquetFile(path, page_checksum_verification=True, coerce_int96_timestamp_unit="us") as file:
         yield from ours.plain_rows(file.read())
 
 
 def by_duckdb(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows as DuckDB gives them to Arrow."""
+    """Yield the rows as DuckDB exports them to Arrow."""
     import duckdb
 
     with duckdb.connect() as connection:
@@ -38,7 +38,7 @@ def by_duckdb(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def differs_from_duckdb(mine: dict[str, Any], other: dict[str, Any]) -> str:
-    """Return how the values differ, whatever their types are called."""
+    """Return how the values differ, without regard to the names of their types."""
     return "" if is_like(_plain(mine), _plain(other)) else unlike(mine, other)
 
 

@@ -1,4 +1,4 @@
-"""PDF files beside pypdfium2: the text of each page that has some."""
+"""Compare PDF files with pypdfium2: the text of each page with text."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def read(path: Path) -> list[Any]:
 
 
 def by_pypdfium2(path: Path) -> Iterator[Page]:
-    """Yield the pages with text in sight; a hyphen at the end of a line is one. Raise if there is none."""
+    """Yield the pages with visible text, with hyphens at the ends of lines. Raise `ValueError` if there are none."""
     import pypdfium2
 
     with pypdfium2.PdfDocument(path) as document:
@@ -36,7 +36,7 @@ def by_pypdfium2(path: Path) -> Iterator[Page]:
 
 
 def differs(mine: Page, other: Page) -> str:
-    """Return how the pages differ. What is filled into a form follows ours, in lines of its own."""
+    """Return how the pages differ. Overnight appends the values of form fields, in lines of their own."""
     (number, text), (expected_number, expected) = mine, other
     if number == expected_number and (text == expected or text.startswith(expected + "\n")):
         return ""

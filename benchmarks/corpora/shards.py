@@ -1,4 +1,4 @@
-"""WebDataset's shards beside Python's `tarfile`: files that share a name up to its first dot are a sample."""
+"""Compare WebDataset's shards with Python's `tarfile`: files with the same name up to the first dot are a sample."""
 
 import tarfile
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def by_tarfile(path: Path) -> Iterator[dict[str, bytes | str]]:
 
 
 def differs(mine: dict[str, Any], other: dict[str, Any]) -> str:
-    """Return how the samples differ; texts and numbers are what the bytes say."""
+    """Return how the samples differ, after the bytes are read as texts and numbers."""
     expected = {name: _as(mine.get(name), value) for name, value in other.items()}
     return unlike(dict(sorted(mine.items())), dict(sorted(expected.items())))
 

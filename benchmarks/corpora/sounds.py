@@ -1,4 +1,4 @@
-"""Sounds beside soundfile, which is libsndfile: the mean of the channels, at the file's own rate."""
+"""Compare sounds with soundfile, which is libsndfile: the mean of the channels, at the file's own rate."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ EXACT = ("PCM", "FLOAT", "DOUBLE", "ALAC", "ULAW", "ALAW")  # decoders of others
 APART, LOSSY_APART = 2**-15, 0.02
 
 
-Sound = tuple[float, np.ndarray]  # how far apart samples may be, and the samples
+Sound = tuple[float, np.ndarray]  # the tolerance, and the samples
 
 
 def read(path: Path) -> list[Any]:
@@ -37,7 +37,7 @@ def by_soundfile(path: Path) -> Iterator[Any]:
 
 
 def differs(mine: Sound, other: Sound) -> str:
-    """Return the lengths, or the greatest difference of a sample, if it is more than decoders may differ by."""
+    """Return the difference of the lengths, or the greatest difference of a sample, if it is above the tolerance."""
     (_, found), (most, expected) = mine, other
     if len(found) != len(expected):
         return f"expected {len(expected)} samples, found {len(found)}"

@@ -1,4 +1,4 @@
-"""Texts beside Python's `open`. The folder is named by the encoding, and perhaps by a language behind it."""
+"""Compare texts with Python's `open`. The folder's name is the encoding, and perhaps a language after it."""
 
 import re
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """Try docker-compose.yml for real, and break it on purpose: `python deployments/docker/try.py`.
 
 It builds the image, starts an installation of its own beside any other (its own name, ports on 127.0.0.1, secrets and
-volumes), and deploys. The steps are a manual run, a scheduled run, a backfill with a day that cannot pass, its resume,
-a cancelled backfill, a Ray worker killed during a run, and one that loses the network. After each step it shows
-`overnight status` and reads every row. At the end it prints the results, and removes everything that it made.
+volumes), and deploys. The steps are a manual run, a scheduled run, a backfill with a day that cannot pass, its resume
+and a cancelled backfill. Then a Ray worker is killed during a run, and another loses the network. After each step it
+shows `overnight status` and reads every row. At the end it prints the results, and removes everything that it made.
 
     COMPOSE=podman-compose python deployments/docker/try.py --no-build --keep
 

@@ -99,8 +99,8 @@ def _mend(
 ) -> None:
     """Correct the effects of `prefect deploy` 3.8 on paused deployments and on schedules.
 
-    It resumes a deployment that a user paused, and keeps a schedule that the job no longer has. It also removes
-    schedules without a slug that a user made, and resumes paused schedules.
+    It resumes a deployment that a user paused, and keeps a schedule that the job no longer has. If a user made a
+    schedule without a slug, it removes that schedule, and resumes the paused ones.
     """
     if before.paused and not after.paused and "paused" not in entry:
         client.pause_deployment(after.id)

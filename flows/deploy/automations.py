@@ -1,7 +1,7 @@
 """Automations: reactions of the Prefect server to events, one file each in `deployments/automations`.
 
 A file has the form of `prefect automation create --from-file`; its `name` is its identity. This file deletes no
-automation, and leaves one that a user paused or made as it is.
+automation: one that a user made stays, and one that a user paused stays paused.
 """
 
 from pathlib import Path

@@ -16,9 +16,8 @@ from overnight.flows.schedule.partitions import resolve_partition
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.storage.location import Location
 
-CONSTRAINTS = (
-    Path(__file__).parents[1] / "deploy/shipped/constraints.txt"
-)  # in a checkout a link to the lock of the run time
+# In a checkout this is a link to the versions of the run time.
+CONSTRAINTS = Path(__file__).parents[1] / "deploy/shipped/constraints.txt"
 # A later version of these packages broke something before, or changes results.
 WATCHED = ("prefect", "prefect-ray", "ray", "pyarrow", "torch", "transformers", "fastapi", "sqlalchemy")
 WATCHED_EXTRAS = ("deltalake", "pyiceberg", "pylance")  # checked if they are installed

@@ -69,7 +69,7 @@ def run_checks(checks: Iterable[Check]) -> list[Finding]:
     running: list[tuple[Check, threading.Thread, list[Finding]]] = []
     for check in checks:
         findings: list[Finding] = []
-        here = contextvars.copy_context()  # a thread has no context of its own, and with it another Prefect server
+        here = contextvars.copy_context()  # without it, the thread would use another Prefect server
         thread = threading.Thread(target=here.run, args=(_run, check, findings), name=check.what, daemon=True)
         thread.start()
         running.append((check, thread, findings))

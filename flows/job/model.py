@@ -75,10 +75,14 @@ class Job(Settings):
         for place, model in models.items() if len(models) > 1 else ():
             if model.name is None:
                 raise ValueError(
-                    f"several models: inference.{place} ({model.kind}) needs a name, which prefixes its columns"
+                    f"expected a name for each of several models, found none for inference.{place} "
+                    f"({model.kind}); add name, which prefixes its columns"
                 )
             if model.name in places:
-                raise ValueError(f"inference.{places[model.name]} and inference.{place} are both named {model.name}")
+                first = places[model.name]
+                raise ValueError(
+                    f"expected different names, found {model.name} for inference.{first} and inference.{place}"
+                )
             places[model.name] = place
         return chain
 

@@ -58,7 +58,7 @@ def collect_garbage(
         run, files = found
         items, why = find(run, files)
         if items and dry_run and (holder := lease.holder(run.ledger)):
-            items, why = [], f"{holder} holds it, or died on another machine; clean again when its lease has ended"
+            items, why = [], f"{holder} holds it, or died on another machine; with --yes, cleaning waits to find out"
         if dry_run or not items:
             return run.partition, items, why
         removed: list[GarbageItem] = []

@@ -11,7 +11,7 @@ from typing import Any
 def in_background(follow: Callable[..., None], *arguments: Any) -> Iterator[None]:
     """Run `follow(*arguments, stop)` while the body runs, then set `stop` and wait for it."""
     stop = threading.Event()
-    here = contextvars.copy_context()  # a thread has no context of its own, and with it another Prefect server
+    here = contextvars.copy_context()  # without it, the thread would use another Prefect server
     thread = threading.Thread(target=here.run, args=(follow, *arguments, stop), name=follow.__name__, daemon=True)
     thread.start()
     try:

@@ -106,7 +106,7 @@ def interruptible(flow_run_id: UUID) -> Iterator[None]:
         raise KeyboardInterrupt
 
     handlers = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    here = contextvars.copy_context()  # a thread has no context of its own, and with it another Prefect server
+    here = contextvars.copy_context()  # without it, the thread would use another Prefect server
     threading.Thread(target=here.run, args=(_watch, flow_run_id, stop), name="cancel", daemon=True).start()
     try:
         yield

@@ -76,7 +76,7 @@ def crashes_in_a_row(states: Sequence[State]) -> int:
     """Return the number of crashes since the run last ended in another way. `states` are in order of time.
 
     The runner and the worker may both report one death within seconds. So a crash counts if the process ran since the
-    crash before, or if more than `TOLD_TWICE_SECONDS` lie between them.
+    crash before, or if it came more than `TOLD_TWICE_SECONDS` after it.
     """
     count, ran, told = 0, False, None
     for state in states:

@@ -14,7 +14,7 @@ from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectNotFound
 
 LIMIT = "overnight-gpu"
-LEASE_SECONDS = 60.0  # the least that Prefect 3.9 takes
+LEASE_SECONDS = 60.0  # the minimum of Prefect 3.9
 WAIT_SECONDS = 5.0
 SECONDS_BETWEEN_WARNINGS = 60.0
 

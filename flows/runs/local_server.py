@@ -123,7 +123,7 @@ def _start(home: Path) -> str:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            start_new_session=True,  # Ctrl-C in this terminal is not for the server
+            start_new_session=True,  # Ctrl-C in this terminal must not reach the server
         )
     (home / "server.pid").write_text(str(server.pid))  # `prefect server stop` reads it
     deadline = time.monotonic() + START_SECONDS

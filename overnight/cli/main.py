@@ -23,7 +23,7 @@ from overnight.cli.validate import validate
 for handler in ("CONSOLE", "CONSOLE_FLOW_RUNS", "CONSOLE_TASK_RUNS"):
     os.environ.setdefault(f"PREFECT_LOGGING_HANDLERS_{handler}_LEVEL", "CRITICAL")
 
-OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's own is 700
+OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's default is 700
 
 
 FIRST = (init, run, status, backfill, deploy)  # in the order in which a new user needs them
@@ -48,7 +48,7 @@ class Commands(click.Group):
 )
 @click.version_option(package_name="overnight")
 def main() -> None:
-    """Offline batch inference that people trust to run while they sleep."""
+    """Run offline batch inference that people trust while they sleep."""
     # Garbage collection costs 1 s of the 4 s that imports and the end of this process take.
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     click.get_current_context().call_on_close(gc.freeze)

@@ -152,8 +152,10 @@ def test_nothing_is_published_to_the_hub(write, key):
 
 def test_several_models_need_names_of_their_own(write):
     without = WHOLE.replace("name: clip, ", "")
-    assert "inference.0 (image_embedding) needs a name" in complaint(write(without))
-    assert "both named resnet" in complaint(write(WHOLE.replace("name: clip", "name: resnet")))
+    assert "found none for inference.0 (image_embedding)" in complaint(write(without))
+    assert "found resnet for inference.0 and inference.1" in complaint(
+        write(WHOLE.replace("name: clip", "name: resnet"))
+    )
 
 
 def test_images_are_decoded_first_unless_the_job_does_it_itself(write):
