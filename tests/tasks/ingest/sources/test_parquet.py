@@ -359,7 +359,7 @@ def test_times_that_microseconds_do_not_hold_are_quarantined_alone(read: Reader)
     day = datetime.date(2024, 1, 2)
     found = read(Parquet, {"a.parquet": int96(day, None, day), "b.parquet": int96(day, nanos=1_001)})
     expected = "column t: expected a time in microseconds, found an INT96 time"
-    assert found.bad["a.parquet#1"] == f"{expected} outside the years that 64 bits hold"
+    assert found.bad["a.parquet#1"] == f"{expected} outside the years that 64 bits can represent"
     assert found.bad["b.parquet#0"] == f"{expected} with nanoseconds"
     assert list(found.good) == ["a.parquet#0", "a.parquet#2"]
 
@@ -459,7 +459,9 @@ def test_a_file_with_a_type_that_does_not_fit_is_quarantined_and_both_are_named(
 
 def test_a_value_that_the_common_type_does_not_hold_is_quarantined_alone(read: Reader):
     found = read(Parquet, {"a.parquet": file({"x": [1.5]}), "b.parquet": file({"x": [2**53 + 1, 2]})})
-    told = "column x: expected double, as in a.parquet, found int64 in b.parquet, and a value that double does not hold"
+    told = (
+        "column x: expected double, as in a.parquet, found int64 in b.parquet, and a value that double cannot represent"
+    )
     assert found.bad == {"b.parquet#0": told}
     assert found.column("x") == [1.5, 2.0]
 

@@ -264,7 +264,7 @@ def test_later_columns_see_the_earlier_ones_and_may_replace() -> None:
         ("cast_int(t)", "there is no function cast_int; write cast.x as bigint."),
         ("t.upper()", r"write upper\(t\) for t.upper\(\)"),
         ("lambda: 1", "syntax error"),
-        ("__state = 0", "__ begins Overnight's own"),
+        ("__state = 0", "names with __ at the start are Overnight's"),
         ("(" * 500 + "i" + ")" * 500, "nested too deeply"),
         ("(" * 50_000, "nested too deeply"),
         ("- " * 5000 + "i", "nested too deeply"),
