@@ -1,4 +1,4 @@
-"""Which columns the models read, and which the rows have behind them."""
+"""The columns that the models read, and the columns of the rows after the models."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from overnight.tasks.rows.expressions.parser import Expression
 def columns_made(
     sample: pa.Table, trials: Sequence[Trial | None], prefixes: Sequence[str], keep: list[str], bytes_stay: bool = False
 ) -> pa.Schema | None:
-    """The columns that rows have behind all models; None where the sample does not show them."""
+    """Return the columns of rows after all models; None if the sample does not show them."""
     if not len(sample) or None in trials:
         return None
     seen = blocks.live_rows(sample)[0]
@@ -26,7 +26,7 @@ def columns_made(
 
 
 def columns_read(models: Sequence[AnyPredictor]) -> list[str] | None:
-    """What the models read, or choose their rows by; None where one of them reads all that there is."""
+    """Return the columns that the models read, or use to choose rows; None if one of them reads all columns."""
     names: list[str] = []
     for model in models:
         inputs = model.inputs()

@@ -44,7 +44,7 @@ __all__ = [
 
 WAIT_SECONDS = 0.5  # Ray keeps a reservation for about a second after its task has ended
 SECONDS_BETWEEN_WARNINGS = 60.0
-SAMPLE_ROWS = 8  # of a document's chunks or a video's frames there are many more than a trial needs
+SAMPLE_ROWS = 8  # a document's chunks or a video's frames are many more than a trial needs
 
 
 @task(
@@ -63,18 +63,18 @@ def infer(
     stage: Callable[[Run, ray.data.Dataset, Sampled], Streamed],
     stream: Stream,
 ) -> Streamed:
-    """Run the stream: its rows are read, prepared, given to every model and staged in parts.
+    """Run the stream: read rows, prepare them, run every model and stage parts.
 
-    Each try takes what no staged part settles. `keep` names heavy inputs that are published. rows_per_part: as the job
-    asks, if it does: a worker is handed no more at once. begun: of `begin_trials`. stage: runs a dataset.
+    Each try processes the rows that no staged part settles. `keep` names heavy inputs that are published.
+    `rows_per_part` is the job's limit of rows per task, if any. `begun` is from `begin_trials`. `stage` runs a dataset.
 
-    Raises `JobError` for a model that cannot be loaded, `ContractError` for one that breaks its contract, and what
-    stopped the stream, with the stage in which it happened.
+    Raise `JobError` for a model that cannot be loaded, `ContractError` for one that breaks its contract, and the error
+    that stopped the stream, with its stage.
     """
     try:
         if (prefect.runtime.task_run.run_count or 1) > 1:
             run = run.as_new_attempt()
-        if not run.order.exists():  # a later try, to which no trial belongs that was begun early
+        if not run.order.exists():  # a later try, which has no early trial
             stream.plan_read(run)
             begun = [None] * len(models)
         if not begun or not all(begun):
@@ -94,7 +94,7 @@ def _laid_out(
     begun: list[Any],
     stream: Stream,
 ) -> tuple[ray.data.Dataset, Sampled]:
-    """The lazy dataset of the rows behind all models, which are tried first."""
+    """Return the lazy dataset of the rows after all models, which are tried first."""
     sample = _sample(stream.sample)
     size = _bytes_a_row(sample, keep, stream.bytes_stay)
     if not models:
@@ -107,12 +107,12 @@ def _laid_out(
     read_by_workers = operators.is_read_by_workers(run, plan)
     work = _work(run, sample, rows_per_part, read_by_workers)
     choices, failed = _chosen(run, models, plan, sample, begun, work)
-    in_workers = plan.is_beside and choices[0].pool.maximum == plan.pools[0].maximum  # enough for the CPUs there are
+    in_workers = plan.is_beside and choices[0].pool.maximum == plan.pools[0].maximum  # enough for all the CPUs
     read_by_workers = read_by_workers and in_workers
     prepare = operators.worker_preparation(run, stream, read_by_workers) if in_workers else None
     slow = [choice.rows_a_block for choice in choices if choice.rows_a_block]
     largest = float(operators.LARGEST_BLOCK_BYTES)
-    if slow and len(sample):  # where workers read, only what they hand on are blocks of rows
+    if slow and len(sample):  # if workers read, only their output is blocks of rows
         largest = float(np.clip(min(slow) * (size if read_by_workers else sample.nbytes / len(sample)), 1, largest))
     prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
     with ray.data.DataContext.current(operators.context(largest)):
@@ -145,7 +145,7 @@ def _laid_out(
 def _chosen(
     run: Run, models: list[AnyPredictor], plan: Plan, sample: pa.Table, begun: list[Any], work: Work
 ) -> tuple[list[Choice], tuple[str, pa.Table] | None]:
-    """What each model runs with, after its trial; and what there is to say of a first one that failed for every row."""
+    """Return the settings of each model after its trial, and the message for a first one that failed for every row."""
     few = rebatch.first_rows(sample, SAMPLE_ROWS)
     found = [
         tried(run, model, pool, few, work.rows * work.each, trying)
@@ -155,14 +155,14 @@ def _chosen(
         choose(model, pool, trial if isinstance(trial, Trial) else None, plan, work)
         for model, pool, trial in zip(models, plan.pools, found, strict=True)
     ]
-    # Other models are tried on rows that lack the columns of those before, or that `where` would pass over.
+    # Other models are tried on rows that lack the columns of earlier models, or that `where` would skip.
     if isinstance(first := found[0], Failed) and not models[0].where:
         return choices, (_warned(run, models[0], first), first.block)
     return choices, None
 
 
 def _warned(run: Run, model: AnyPredictor, failed: Failed) -> str:
-    """Tell of a model that failed for every row that it was tried on; return the sentence, for the receipt."""
+    """Report a model that failed for every row of its trial; return the sentence, for the receipt."""
     told = f"{model.shown_name()}: {failed}."
     supervisor.report(run, "infer", told)
     get_run_logger().warning(told)
@@ -181,7 +181,7 @@ def _work(run: Run, sample: pa.Table, rows_per_part: int | None, read_by_workers
 
 
 def wait_until_free(plan: Plan) -> None:
-    """Returns as soon as the plan can start; says what it waits for while others hold it."""
+    """Return as soon as the plan can start; log the missing resources while other runs use them."""
     next_warning = time.monotonic() + 3
     while missing := missing_now(plan):
         if time.monotonic() >= next_warning:
@@ -191,14 +191,17 @@ def wait_until_free(plan: Plan) -> None:
 
 
 def _sample(place: Location) -> pa.Table:
-    """The live ones of the rows that preprocessing tried."""
+    """Return the live rows among those that preprocessing tried."""
     with place.open() as file:
         sample = pa.ipc.open_file(file.read()).read_all()
     return sample.filter(pa.array(sample["__state"].to_numpy() == blocks.LIVE))
 
 
 def _bytes_a_row(sample: pa.Table, keep: Sequence[str], bytes_stay: bool) -> float:
-    """Bytes that a source row of the sample takes behind the models, without their columns, which are not known yet."""
+    """Return the bytes of a source row of the sample after the models.
+
+    The models' columns are still unknown and do not count.
+    """
     light = blocks.without(sample, sorted(heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)))
     return blocks.live_rows(light)[0].nbytes / len(sample) if len(sample) else 0.0
 

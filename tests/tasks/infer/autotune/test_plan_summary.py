@@ -32,7 +32,7 @@ def test_it_says_what_a_row_costs_where_it_is_prepared_and_what_a_worker_gets() 
     assert found["workers"] == "1 to 4, 4 at first"
     assert found["memory of a worker"] == "1.00 GiB, measured"
     assert found["batch size"] == "64, found on the sample"
-    assert found["handed to a worker at once"] == "320 rows"
+    assert found["rows per task"] == "320 rows"
     assert "one a CPU" in found["note 1"]
 
 
