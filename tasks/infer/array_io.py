@@ -61,7 +61,7 @@ def in_calls(batch: Batch, columns: Sequence[str], call: Call) -> dict[str, Any]
             if not found.ndim or len(found) != len(rows):
                 shape = " x ".join(map(str, found.shape)) or "a single value"
                 raise ContractError(
-                    f"output {name!r}: expected one value per row for {len(rows)} rows, found {shape}. Export the model with a "
+                    f"output {name!r}: expected {len(rows)} values, one per row, found {shape}. Export the model with a "
                     "first dimension of any length.",
                     "infer",
                 )

@@ -114,8 +114,8 @@ class Endpoint:
                     raise RowError(f"{problem}, in {tries} tries; other requests succeed.")
             if is_over:
                 raise StorageFailed(
-                    f"{self._url}: no request succeeded in {tries} tries and {spent:.0f} s: {problem}.  The answers so far "
-                    "are kept; run again to resume."
+                    f"{self._url}: no request succeeded in {tries} tries and {spent:.0f} s: {problem}. The answers "
+                    "so far are kept; run again to resume."
                     + (" Set requests_per_minute to what it allows." if problem.is_limit else ""),
                     "infer",
                 )

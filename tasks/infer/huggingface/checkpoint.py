@@ -48,7 +48,7 @@ class Checkpoint:
             raise self.unusable(f"{auto_class.__name__} cannot load it: {error}") from error
 
     def weights(self, auto_class: Any, dtype: Dtype, optional: str | None = None, **settings: Any) -> tuple[Any, bool]:
-        """Return the model in evaluation mode, and whether all weights exist; those named `optional.*` may be missing."""
+        """Return the model in evaluation mode, and whether all weights exist; `optional.*` may be missing."""
         import torch
 
         model, report = self.load(auto_class, dtype=getattr(torch, dtype), output_loading_info=True, **settings)

@@ -39,7 +39,7 @@ def _text_model(checkpoint: Checkpoint, config: Any, dtype: Dtype) -> Any:
     model = checkpoint.weights(AutoModel, dtype)[0] if hasattr(config, "text_config") else None
     if not hasattr(model, "get_text_features"):
         raise checkpoint.unusable(
-            f"expected a model that embeds texts and images, for example a CLIP, found a {config.model_type}. Search its "
+            f"expected a model that embeds texts and images, such as CLIP, found a {config.model_type}. Search its "
             "embeddings with an image"
         )
     return model

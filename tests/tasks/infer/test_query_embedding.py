@@ -78,7 +78,7 @@ def test_a_text_is_embedded_as_the_jobs_rows_are():
 
 def test_a_model_of_images_alone_takes_no_text(tmp_path):
     ViTModel(ViTConfig(**VISION)).save_pretrained(tmp_path)
-    with pytest.raises(JobError, match="expected a model that embeds texts and images, for example a CLIP, found a vit"):
+    with pytest.raises(JobError, match="expected a model that embeds texts and images, such as CLIP, found a vit"):
         embed_text(ImageEmbedding(model=str(tmp_path)), SENTENCE)
 
 
