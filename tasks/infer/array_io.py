@@ -61,8 +61,8 @@ def in_calls(batch: Batch, columns: Sequence[str], call: Call) -> dict[str, Any]
             if not found.ndim or len(found) != len(rows):
                 shape = " x ".join(map(str, found.shape)) or "a single value"
                 raise ContractError(
-                    f"output {name!r}: expected {len(rows)} values, one per row, found {shape}. Export the model with a "
-                    "first dimension of any length.",
+                    f"output {name!r}: expected {len(rows)} values, one per row, found {shape}. Export the model with "
+                    "a first dimension of any length.",
                     "infer",
                 )
         places.append(rows)
