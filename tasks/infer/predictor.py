@@ -183,7 +183,7 @@ class Predictor(Leaf):
         """
 
     def load_with(self, log_place: Location | None) -> Predict:
-        """Return `load` for a model with paid answers:
+        """Return `load` for a model with paid answers.
 
         `log_place` is a directory that keeps them until the run's publish.
         """

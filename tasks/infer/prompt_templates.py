@@ -1,7 +1,8 @@
 """Text columns as lists of strings, plain or in a template, with a clear error for a row without a value.
 
 The one grammar of templates (`prompt`, `system`, `user`): `{column}` is the row's value in that column, in the form of
-`values_as_text.py`; `{{` and `}}` are plain braces. Braces contain nothing else: no formats, no attributes, no indices.
+`values_as_text.py`; `{{` and `}}` are plain braces. Braces contain only column names, without formats,
+attributes or indices.
 """
 
 from collections.abc import Iterable

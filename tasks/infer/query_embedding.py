@@ -21,7 +21,7 @@ Embedder = ImageEmbedding | TextEmbedding
 def embedder(models: Sequence[Predictor], name: str | None) -> tuple[Embedder, str]:
     """Return the model that embeds a query, and the column with its embeddings of rows.
 
-    Raise `JobError` if no model embeds, none has this name, or several do and none is named.
+    Raise `JobError` if no model embeds, none has this name, or several embed and no name is given.
     """
     found = [model for model in models if isinstance(model, Embedder)]
     names = ", ".join(model.name or model.kind for model in found)

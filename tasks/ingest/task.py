@@ -1,4 +1,4 @@
-"""Ingest: takes or reuses the generation's manifest, subtracts what is settled, and plans the read."""
+"""Ingest: takes or reuses the generation's manifest, subtracts the settled rows, and plans the read."""
 
 from functools import partial
 

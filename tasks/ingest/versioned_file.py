@@ -137,7 +137,7 @@ class VersionedFile(io.RawIOBase):
             left = max(self._file.size - place, 0)
             expected = left if size is None or size < 0 else min(size, left)
             if len(data) != expected:
-                raise self._file.changed(f"{len(data):,} bytes where {expected:,} were read from byte {place:,} on")
+                raise self._file.changed(f"{len(data):,} bytes, expected {expected:,}, from byte {place:,} on")
         return data
 
     def seek(self, place: int, whence: int = io.SEEK_SET) -> int:

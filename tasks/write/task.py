@@ -197,7 +197,7 @@ def _progress_artifacts(
 ) -> Iterator[Callable[[dict[str, int], bool], None]]:
     """Yield a function that creates and updates one artifact per stage: the stream does not wait for it.
 
-    `total`: rows to do, None if unknown. In the end the figures are those that `datasink` staged.
+    `total`: rows to do, None if unknown. In the end the figures are the staged ones of `datasink`.
     """
     artifacts: dict[str, Any] = {}
     # One client and one change of settings serve all updates, because making them costs 27 and 45 ms of CPU. The client

@@ -45,8 +45,8 @@ def _of_model(choice: Choice, is_unread: bool) -> dict[str, Any]:
         else pool.minimum,
         "a worker reserves": reserved,
         "memory of a worker": f"{trial.memory / 2**30:.2f} GiB, measured" if trial else "not measured: no row passed",
-        "batch size": f"{choice.used.describe_batch()}, {'as the job says' if is_pinned else chosen}",
-        "rows per task": f"{choice.at_once} {'blocks of files' if is_unread else 'rows'}",
+        "batch size": f"{choice.used.describe_batch()}, {'from the job file' if is_pinned else chosen}",
+        "work per task": f"{choice.at_once} {'blocks of files' if is_unread else 'rows'}",
     }
 
 

@@ -16,7 +16,7 @@ from overnight.tasks.workers.forked_process import Begun, Forked
 
 SHORTEST_TRIAL, LONGEST_TRIAL = 0.3, 3.0  # seconds in which larger batches are tried: a hundredth of the work
 LARGEST_BATCH = 512
-CALLS = 3  # per batch size, of which the fastest counts: the first call selects kernels by shape
+CALLS = 3  # per batch size; the fastest counts, because the first call selects kernels by shape
 MEMORY_BESIDE = 120 * 2**20  # bytes of Ray's own process whose work a forked process does
 WORTH_IT = 0.03  # the share by which a larger batch must be faster
 SIZES_BEYOND = 2  # sizes to try after one that was not worth it: caches and kernels do not respond smoothly
@@ -26,8 +26,8 @@ SIZES_BEYOND = 2  # sizes to try after one that was not worth it: caches and ker
 class Trial:
     """A model's cost on a sample: seconds per row that it got, once warm, and bytes of memory of its process alone.
 
-    `batch_size` is the number of rows with the best throughput; None if it was not searched. `columns` are those that
-    the model added.
+    `batch_size` is the number of rows with the best throughput; None if it was not searched. `columns` are the
+    columns that the model added.
     """
 
     seconds_a_row: float

@@ -1,15 +1,15 @@
-"""One OpenAI-compatible endpoint: a chat completion for a request's body, tried again while that may help.
+"""One OpenAI-compatible endpoint: a chat completion for a request body, with retries for transient errors.
 
-Whose fault it is when it does not help:
+After the retries, the error shows the cause:
 
-    the row's       a 4xx that tells of the request, an answer that is none; a 5xx, a time-out or a cut connection, at
-                    `max_tries` or when `retry_timeout_seconds` ends, while other requests get through: where none is
-                    under way, a short one is sent to see
-    the service's   nothing gets through for all of `retry_timeout_seconds`, or too many requests (429) all that time:
+the row         a 4xx about the request, or an invalid answer; a 5xx, a time-out or a cut connection after
+                    `max_tries` or `retry_timeout_seconds`, while other requests succeed. If no other request
+                    is running, a short one tests the service
+    the service     no request succeeds for all of `retry_timeout_seconds`, or too many requests (429) all that time:
                     `StorageFailed`, and `infer` is tried again
-    the settings'   401, 402, 403, no quota: `StorageRefused`. 404, a redirect: `JobError`
+    the settings    401, 402, 403, no quota: `StorageRefused`. 404, a redirect: `JobError`
 
-`Retry-After` is honoured, and after a 429 holds back all requests. No message and no log holds the key.
+`Retry-After` is respected, and after a 429 delays all requests. No message and no log contains the key.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class Endpoint:
         import httpx
 
         if not url.startswith(("http://", "https://")) or not httpx.URL(url).host:
-            raise JobError("base_url: expected http:// or https:// and a host, found something else.", "infer")
+            raise JobError("base_url: expected http:// or https:// and a host, found another form.", "infer")
         logging.getLogger("httpx").setLevel(logging.WARNING)  # otherwise it logs a line per request
         asked = httpx.URL(url)
         self._url, self._limits = masked(url.rstrip("/")), limits
@@ -116,7 +116,7 @@ class Endpoint:
                 raise StorageFailed(
                     f"{self._url}: no request succeeded in {tries} tries and {spent:.0f} s: {problem}. The answers "
                     "so far are kept; run again to resume."
-                    + (" Set requests_per_minute to what it allows." if problem.is_limit else ""),
+                    + (" Set requests_per_minute to its limit." if problem.is_limit else ""),
                     "infer",
                 )
             if problem.is_limit:

@@ -37,9 +37,9 @@ def find(model: str) -> Checkpoint:
 
 
 def fingerprint(model: str) -> dict[str, str]:
-    """Return file name -> sha256 for every file of a folder, or {"hub":
+    """Return file name -> sha256 for every file of a folder; for a hub name, `{"hub": name}`.
 
-    name}. Names that begin with a dot are skipped.
+    Names that begin with a dot are skipped.
     """
     folder = _folder(model)
     if folder is None:

@@ -111,9 +111,9 @@ class VLLM(RemoteChat):
         return self.engine_settings.get("distributed_executor_backend") == "ray"
 
     def _environment(self) -> dict[str, str]:
-        """Return this worker's environment:
+        """Return this worker's environment for the server.
 
-        without its modules if vLLM has others, with the cluster's address for vLLM.
+        It lacks this worker's modules if vLLM has its own, and has the cluster's address if vLLM spreads over it.
         """
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or not self.python}
         if self._is_on_ray():

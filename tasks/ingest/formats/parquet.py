@@ -27,7 +27,7 @@ class _Unread(Exception):
 
 
 class _NoBytes(io.RawIOBase):
-    """A file of this number of bytes, none of which can be read."""
+    """A file of this number of bytes that cannot be read."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -51,9 +51,9 @@ class _NoBytes(io.RawIOBase):
 
 
 def open_parquet(opened: Any) -> pq.ParquetFile:
-    """Return the file, its INT96 times in microseconds:
+    """Return the file, its INT96 times in microseconds.
 
-    nanoseconds end in 2262. Raise `RowError` if it is not Parquet.
+    Nanoseconds end in 2262. Raise `RowError` if it is not Parquet.
     """
     with translate_corruption("a whole Parquet file"):
         file = _file(opened, "us")
@@ -69,7 +69,7 @@ def row_groups(file: pq.ParquetFile, opened: Any) -> list[RowRange]:
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     counts = [group.num_rows for group in groups]
     if metadata.num_rows not in (sum(counts), 0):  # some writers leave it at 0; then no group is missing
-        raise RowError(f"expected {metadata.num_rows:,} rows, as the footer says, found row groups of {sum(counts):,}")
+        raise RowError(f"expected {metadata.num_rows:,} rows, by the footer, found row groups of {sum(counts):,}")
     for i, count in enumerate(counts):
         _refuse_deadly(file, size, i)
         compare(file, i, count)
@@ -96,14 +96,14 @@ def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str
             unread -= slots(batch.column(0)) if unread else 0
             if unread > 0 and done + len(batch) == (count := file.metadata.row_group(group).num_rows):
                 raise RowError(
-                    f"expected {count:,} rows in row group {group}, as the footer says, found {unread:,} more values "
+                    f"expected {count:,} rows in row group {group}, by the footer, found {unread:,} more values "
                     f"of the column {batch.schema.names[0]}"
                 )
             data = plain(pa.Table.from_batches([batch]))
             yield Judged(data, {i: errors[done + i] for i in range(len(data)) if done + i in errors} if errors else {})
             done += len(data)
     if done < (expected := file.metadata.row_group(group).num_rows):
-        raise RowError(f"expected {expected:,} rows in row group {group}, as the footer says, found {done:,}")
+        raise RowError(f"expected {expected:,} rows in row group {group}, by the footer, found {done:,}")
 
 
 def _file(opened: Any, unit: str) -> pq.ParquetFile:

@@ -22,7 +22,7 @@ def compare(file: pq.ParquetFile, group: int, count: int) -> None:
         values, column = about.column(place).num_values, file.schema.column(place)
         if count < 0 or values < count or (values > count and not column.max_repetition_level):
             raise RowError(
-                f"expected {count:,} rows in row group {group}, as the footer says, found {values:,} values of the "
+                f"expected {count:,} rows in row group {group}, by the footer, found {values:,} values of the "
                 f"column {column.path}"
             )
 
@@ -38,7 +38,7 @@ def compare_pages(file: pq.ParquetFile, opened: Any, group: int) -> None:
     found = values_in_pages(opened, min(starts), smallest.total_compressed_size) if starts else None
     if found is not None and found != smallest.num_values:
         raise RowError(
-            f"expected {about.num_rows:,} rows in row group {group}, as the footer says, found pages of {found:,} "
+            f"expected {about.num_rows:,} rows in row group {group}, by the footer, found pages of {found:,} "
             f"values of the column {smallest.path_in_schema}"
         )
 
@@ -77,7 +77,7 @@ def count_rows(file: pq.ParquetFile, group: int, count: int) -> None:
     found = 0
     smallest = min(sizes, key=lambda name: sizes[name], default=None)
     if smallest:
-        with translate_corruption(f"{count:,} rows in row group {group} of a Parquet file, as the footer says"):
+        with translate_corruption(f"{count:,} rows in row group {group} of a Parquet file, by the footer"):
             found = sum(map(len, file.iter_batches(2**16, row_groups=[group], columns=[smallest])))
     if found != count:
-        raise RowError(f"expected {count:,} rows in row group {group}, as the footer says, found {found:,}")
+        raise RowError(f"expected {count:,} rows in row group {group}, by the footer, found {found:,}")

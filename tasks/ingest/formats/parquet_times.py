@@ -1,4 +1,4 @@
-"""INT96 times of a Parquet file, which are read in microseconds: those that change by it. It opens no file."""
+"""INT96 times of a Parquet file that do not fit into microseconds, as which they are read. It opens no file."""
 
 from collections.abc import Callable, Iterator, Sequence
 

@@ -65,7 +65,7 @@ def _too_long(found: int, most: int) -> RowError:
 
 
 class Utf8File(io.RawIOBase):
-    """Pieces of lines as a file that is valid UTF-8 and ends well, for a reader that accepts nothing else.
+    """Pieces of lines as a file that is valid UTF-8 and ends well, for a reader that requires this.
 
     Bytes that are not UTF-8 become `MARK`, a noncharacter of Unicode; then `is_marked` is True. Damage ends the file,
     and is kept in `damage`. `quotes` counts double quotes.

@@ -1,4 +1,4 @@
-"""The units left to read: those that staged parts do not settle whole, with their settled rows."""
+"""The units left to read, because staged parts do not settle all of their rows."""
 
 from collections.abc import Iterator
 

@@ -183,7 +183,7 @@ def _no_more_than(count: int | None, tables: Iterable[pa.Table]) -> Iterator[pa.
     for table in tables:
         found += len(table)
         if count is not None and found > count:
-            raise ValueError(f"expected {count:,} rows, as the table's metadata say, found more")
+            raise ValueError(f"expected {count:,} rows, by the table's metadata, found more")
         if held is not None:
             yield held
         held = table

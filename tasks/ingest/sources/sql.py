@@ -111,7 +111,7 @@ class Sql(Source):
             if not isinstance(key, int | str):
                 raise InputError(
                     f"source.key: expected whole numbers or texts in {self.key}, found {key!r:.80} "
-                    f"({type(key).__name__}). Cast it in the query, and see to it that none is null."
+                    f"({type(key).__name__}). Cast it in the query, and make sure that no key is null."
                 )
             if key == before:
                 raise InputError(f"source.key: expected another {self.key} in each row, found {key!r:.80} twice.")

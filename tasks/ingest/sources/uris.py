@@ -1,10 +1,9 @@
-"""Lists of URIs:
+"""Lists of URIs, one row per URI's content.
 
-each URI's content, one row. Columns out: `row_id` (`list.csv#n`), `uri`, one for `content`, and `keep`.
-
-The lists are Parquet, CSV, JSON Lines, or texts with one URI per line. A URI refers to any storage or http(s), or is a
-path relative to the list. The listing reads only the lists. The content at a URI has no version: its state at the time
-of fetching counts. A URI that cannot be fetched is quarantined alone.
+Columns out: `row_id` (`list.csv#n`), `uri`, one for `content`, and `keep`. The lists are Parquet, CSV, JSON Lines, or
+texts with one URI per line. A URI refers to any storage or http(s), or is a path relative to the list. The listing
+reads only the lists. The content at a URI has no version: its state at the time of fetching counts. A URI that cannot
+be fetched is quarantined alone.
 """
 
 import hashlib

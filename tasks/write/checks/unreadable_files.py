@@ -1,9 +1,7 @@
-"""Files of many rows that are unreadable in whole or in part:
+"""Files of many rows that are unreadable in whole or in part.
 
-each is one row in the quarantine, because nothing counted them.
-
-Their number of rows is estimated from their bytes, by the other files' rows per byte. A file that is one row, such as
-an image, counts as one.
+Each is one row in the quarantine, because their rows were never counted. The number of rows is estimated from their
+bytes, by the other files' rows per byte. A file that is one row, such as an image, counts as one.
 """
 
 import re
@@ -24,7 +22,7 @@ def unreadable(errors: pa.Table, counts: pa.Table, manifest: Location, rows: int
 
     Args:
         errors: The quarantine, of schema `staged_parts.QUARANTINE`.
-        counts: The manifest's units without their paths, of which there may be millions: its column `rows`.
+        counts: The manifest's units without their paths, because these may be millions: the column `rows`.
         rows: All counted source rows, including the quarantined ones.
     """
     suspects = errors.filter(pc.equal(errors["stage"], "ingest"))

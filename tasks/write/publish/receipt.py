@@ -1,6 +1,6 @@
 """The receipt: the JSON file of a publish.
 
-`rows_in` are source rows, of which `rows_written` were written; `rows_out` are the published rows, more if a step makes
+`rows_in` are source rows; `rows_written` of them were written; `rows_out` are the published rows, more if a step makes
 several rows of one. Counts cover the partition; seconds and rates cover this attempt's new rows.
 """
 

@@ -41,9 +41,9 @@ class HiveFiles(DirectorySink):
     operational: ClassVar[tuple[str, ...]] = ("grace_seconds",)
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
-        """Return foreign files, and a whole table of another kind:
+        """Return foreign files, and a whole table of another kind.
 
-        its earlier versions need files that this sink would remove.
+        Earlier versions of such a table need files that this sink would remove.
         """
         names = [name for name in run.target.names() if not directory_swap.is_hidden(name)]
         table = sorted(TABLES.intersection(run.sink.names()))

@@ -66,7 +66,7 @@ class IcebergSink(DirectorySink):
         return sorted(set(iceberg.partition_files(table, run)) - known)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        """Merge into the table's own directory, where readers of the table ignore files without a snapshot."""
+        """Merge into the table's own directory. Readers of the table ignore files without a snapshot."""
         schema = iceberg.iceberg_schema(published_schema(records))
         with told(self.shown(run)):
             table = self._opened().open(run)

@@ -52,7 +52,7 @@ class LanceSink(DirectorySink):
         return [] if known else lance.partition_files(table, run)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        """Merge into the table's own directory, where readers of the table ignore files without a version."""
+        """Merge into the table's own directory. Readers of the table ignore files without a version."""
         schema = lance.fitted_schema(lance.open_table(run.sink), run, published_schema(records))
         if self.index:
             lance.refuse_no_vectors(schema, self.index)

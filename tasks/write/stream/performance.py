@@ -21,9 +21,9 @@ ENOUGH = 0.5  # of its capacity: a stage below it is not a bound
 
 @dataclass(frozen=True)
 class Capacity:
-    """The resources of a stream:
+    """The resources of a stream, as CPUs of the cluster and workers of models with a GPU.
 
-    CPUs of the cluster, and the models' workers with a GPU (0: the models run on CPUs).
+    `gpu_workers` is 0 if the models run on CPUs.
     """
 
     cpus: float
@@ -37,13 +37,12 @@ def bottleneck(
     first_seconds: float,
     first_rows: int = 0,
 ) -> dict[str, Any]:
-    """Return the receipt's `performance`:
+    """Return the receipt's `performance`.
 
-    bounded_by, cpus_busy, gpus_busy (None without GPUs), rates, limit and advice.
-
-    `stages` has worker seconds and rows by stage; for `write` those of staging. `stream_seconds` runs from the stream's
-    start to its end. `first_seconds` is the part until `first_rows` had passed the model, by one worker; the work on
-    these rows is not start-up. Fractions are of 1.
+    Its keys are bounded_by, cpus_busy, gpus_busy (None without GPUs), rates, limit and advice. `stages` has worker
+    seconds and rows by stage; for `write` those of staging. `stream_seconds` runs from the stream's start to its end.
+    `first_seconds` is the part until `first_rows` had passed the model, by one worker; the work on these rows is not
+    start-up. Fractions are of 1.
     """
     rows = stages["ingest"]["rows"]
     seconds = {stage: found["seconds"] for stage, found in stages.items()}

@@ -1,6 +1,4 @@
-"""Staging:
-
-a Ray Datasink that turns the stream's blocks into parts; each is the checkpoint of the rows that it settles.
+"""Staging as a Ray Datasink: it turns the stream's blocks into parts, the checkpoints of the rows that they settle.
 
 One call writes one part, with all output rows of the source rows that it settles. Ray may call again for the same
 blocks after a worker died; the name is the same then, so the part is replaced by an equal one. Readers see none of it
@@ -40,9 +38,9 @@ from overnight.tasks.write.stream.unwritable_rows import unfit_rows
 
 @dataclass
 class Staged:
-    """The seconds that staging took, and how many source rows reached each stage of the stream; `write`:
+    """The seconds that staging took, and how many source rows reached each stage of the stream.
 
-    were written.
+    `write` counts the written rows.
     """
 
     seconds: float = 0.0

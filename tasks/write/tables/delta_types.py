@@ -1,21 +1,21 @@
-"""What a Delta table holds of what Arrow knows. Types that Delta has not are published as the nearest that it has:
+"""Arrow types in a Delta table. Types that Delta lacks are published as its nearest types.
 
     uint8, uint16, uint32                     short, integer, long: the next larger signed one
     uint64                                    decimal(20, 0)
     float16                                   float
     fixed-size lists (embeddings), list views  array
     timestamps of any unit or zone            timestamp: microseconds, UTC; finer ones are cut off, and those without a
-                                              zone are taken as UTC
+                                              zone count as UTC
     date64                                    date
     time32, time64                            string, as 13:45:00
     duration                                  long, in its own unit
     dictionary                                the type of its values
     large and view strings and binaries       string, binary; fixed-size binary too
     decimal32, decimal64, decimal256          decimal, up to 38 digits
-    extension types                           what stores them
+    extension types                           their storage type
     null (no value in any row)                left out, until a run gives the column a type
 
-Intervals, unions and longer decimals are refused. What Parquet can hold and Delta can too stays as it is.
+Intervals, unions and longer decimals are refused. Types of both Parquet and Delta stay unchanged.
 """
 
 import pyarrow as pa

@@ -1,15 +1,16 @@
-"""Arrow columns as columns of a database, and their values as a driver takes them.
+"""Arrow columns as columns of a database, and their values in the form for a driver.
 
 whole numbers                    BIGINT; uint64 NUMERIC(20)
-floats                           DOUBLE PRECISION
-decimals                         NUMERIC; TEXT in SQLite, which would round them
-text, dates, times, truth values the same
-timestamps                       TIMESTAMP, with a time zone where they have one; microseconds
-durations                        BIGINT, in their own unit
-binary                           BYTEA, BLOB
-lists of numbers, truth, text    an array in PostgreSQL: REAL[] for float32, DOUBLE PRECISION[], BIGINT[] ...; else JSON
-other lists, structs, maps       JSONB in PostgreSQL, else JSON
-null (no value in any row)       left out, until a run gives the column a type
+    floats                           DOUBLE PRECISION
+    decimals                         NUMERIC; TEXT in SQLite, which would round them
+    text, dates, times, truth values the same
+    timestamps                       TIMESTAMP, with a time zone if they have one; microseconds
+    durations                        BIGINT, in their own unit
+    binary                           BYTEA, BLOB
+    lists of numbers, truth, text    an array in PostgreSQL (REAL[] for float32, DOUBLE PRECISION[], BIGINT[] ...); JSON
+                                     in SQLite
+    other lists, structs, maps       JSONB in PostgreSQL, JSON in SQLite
+    null (no value in any row)       left out, until a run gives the column a type
 """
 
 from typing import TYPE_CHECKING, Any

@@ -216,7 +216,7 @@ def test_settings_that_hold_a_secret_or_no_url_are_refused(settings: dict[str, A
 
 def test_a_url_from_a_variable_is_looked_at_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_URL", "localhost:80/secret")
-    with pytest.raises(JobError, match="base_url: expected http:// or https:// and a host, found something else"):
+    with pytest.raises(JobError, match="base_url: expected http:// or https:// and a host, found another form"):
         OpenAI(model="small", user="{text}", base_url="${SOME_URL}").load()
 
 
