@@ -68,8 +68,8 @@ def infer(
     Each try processes the rows that no staged part settles. `keep` names heavy inputs that are published.
     `rows_per_part` is the job's limit of rows per task, if any. `begun` is from `begin_trials`. `stage` runs a dataset.
 
-    Raise `JobError` for a model that cannot be loaded, `ContractError` for one that breaks its contract, and the error
-    that stopped the stream, with its stage.
+    Raise `JobError` for a model that cannot be loaded, and `ContractError` for one that breaks its contract. Raise the
+    error that stopped the stream, with its stage.
     """
     try:
         if (prefect.runtime.task_run.run_count or 1) > 1:

@@ -5,7 +5,7 @@ In: uint8 RGB, N x H x W x 3 stacked, or an object array of H x W x 3 arrays of 
 Resizing and cropping run on the CPU, in the processor's PIL backend, with the same pixels with and without torchvision.
 They are skipped when stacked images already have the model's size. Images go to the device as uint8; rescaling and
 normalising run there. A processor that does more than that (EfficientNet's offset, MobileViT's BGR) is detected by a
-comparison on loading, and then does all of its work itself. Rows never depend on the other rows of the batch.
+comparison on loading. It then does all of its work itself. Rows never depend on the other rows of the batch.
 
 A worker with a device has two calls at a time: while the device computes one, the images of the other are copied to it.
 So the device waits neither for copies nor for Python.

@@ -33,8 +33,8 @@ NO_CONSTANTS: Mapping[str, pa.Scalar] = {}
 class MergedFile:
     """A merged file.
 
-    The fields are its final name, the place of its rows as Parquet until the commit, their number, the Parquet file's
-    size in bytes, and the columns.
+    The fields are its final name and the place of its rows as Parquet until the commit. Then come the number of rows,
+    the Parquet file's size in bytes, and the columns.
     """
 
     name: str

@@ -5,7 +5,7 @@ mixes rows. That needs `renameat2`, and for the partition `all` a parent of `<pa
 directory can be made. Without them files of `all` are renamed one by one, and a reader can see new files beside old
 ones.
 
-On object stores the new files get names that were never used before, the receipt switches to them, and the old ones are
+On object stores the new files get names that were never used before. The receipt switches to them, and the old ones are
 removed `grace_seconds` later. Readers that list meanwhile see both; readers that use the receipt's `files` see one
 version.
 """

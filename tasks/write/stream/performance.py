@@ -3,7 +3,7 @@
 It uses the measurements of every stage. A stage's *demand* is the share of its own capacity that its work took while
 the stream ran: worker seconds / (workers x seconds). Stages on shared CPUs demand them together. The `WRITES_AT_ONCE`
 writers mostly wait. The stage with the greatest demand is the bound. If no stage demands half, the bound was starting
-up (or waiting for storage), or work that kept a worker busy but was too little for many.
+up, or waiting for storage. Or the work kept one worker busy, but was too little for many.
 
 The machine's *limit* is the rate at which the measured work would fill the plan's resources without gaps: all CPUs for
 work on CPUs, and all model workers' devices for the model. Rates are source rows per second.

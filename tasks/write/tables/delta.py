@@ -1,9 +1,9 @@
 """The Delta table of a sink: the content of a partition, and a commit that replaces exactly that.
 
 Every commit is made on the exact version of the table that was read. Another commit in between makes it fail, and it is
-tried again on the new version. (By default, deltalake 1.6 retries without a check: two processes that create a table at
-the same time both succeed, and the second resets the first one's commits.) That is safe if the store can create a file
-only if it does not exist, as local disks and S3 can.
+tried again on the new version. By default, deltalake 1.6 retries without a check: two processes that create a table at
+the same time both succeed. The second one then resets the first one's commits. The commits here are safe if the store
+can create a file only if it does not exist, as local disks and S3 can.
 
 Each commit has Delta's own application transaction: an identifier for the job and partition, and as its version a hash
 of the attempt. It shows whether an attempt was the last to commit. `fence` replaces it, so that a paused commit fails.
