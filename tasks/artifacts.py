@@ -26,9 +26,9 @@ def dispensable() -> Iterator[None]:
 
 
 def artifact_key(job: str, what: str) -> str:
-    """Return a key that Prefect allows:
+    """Return a key that Prefect allows.
 
-    lower-case letters, digits and dashes. All partitions of a job have the same key.
+    It has lower-case letters, digits and dashes. All partitions of a job have the same key.
     """
     return re.sub(r"[^a-z0-9-]+", "-", f"{job}-{what}".lower()).strip("-")
 

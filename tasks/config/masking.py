@@ -32,7 +32,7 @@ def masked(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return `text` with visible control characters, as `\\x1b`. Line ends and tabs stay."""
+    r"""Return `text` with visible control characters, as `\x1b`. Line ends and tabs stay."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
 
 

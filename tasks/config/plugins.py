@@ -1,11 +1,12 @@
 """Leaves of installed packages: entry points that join a room's union, with the same typing, errors and schema.
 
-    [project.entry-points."overnight.predictors"]
+[project.entry-points."overnight.predictors"]
     colours = "my_package.colours:Colours"
 
-The name is the leaf's `kind`, the class a leaf like those of that room: `kind: Literal["colours"]`, its settings and
-its verbs. The groups are overnight.sources, .steps, .predictors and .sinks. A package has to be installed wherever the
-job runs, on the nodes of a cluster too. A leaf says by `fingerprint`, where its room has one, that its results changed.
+The name is the leaf's `kind`. The class is like those of that room: `kind: Literal["colours"]`, its settings and its
+methods. The groups are overnight.sources, .steps, .predictors and .sinks. A package must be installed on all machines
+that run the job, including the nodes of a cluster. If its room has `fingerprint`, the leaf uses it to show that its
+results changed.
 
 A plug-in that cannot be used affects only the jobs that name its kind: their error names its package and the reason.
 Built-in kinds cannot be replaced.

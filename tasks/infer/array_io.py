@@ -1,8 +1,8 @@
-"""Columns as the inputs of a model that takes plain arrays, and its outputs as columns.
+"""Columns as the inputs of a model on plain arrays, and its outputs as columns.
 
-In: columns of numbers (N) or of arrays (N x shape); rows whose arrays have other shapes go in calls of their own. Out:
-one array an output, with one value a row, under the name that the job or the model gives it. Nothing here knows torch
-or onnxruntime.
+In: columns of numbers (N) or of arrays (N x shape); rows with arrays of other shapes go in separate calls. Out: one
+array per output, with one value per row, under the name from the job or the model. This file does not use torch or
+onnxruntime.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from overnight.tasks.storage.location import expand
 
 Columns = Annotated[
     list[str],
-    Field(min_length=1, description="The columns that the model takes, in the order of its inputs."),
+    Field(min_length=1, description="The columns for the model's inputs, in their order."),
 ]
 Outputs = Annotated[
     list[str] | None,
@@ -31,7 +31,7 @@ Call = Callable[[list[np.ndarray]], Mapping[str, np.ndarray]]
 
 
 def model_file(written: str) -> Path:
-    """The file, with ${VARIABLES} filled in. Raises `JobError` where there is none."""
+    """Return the file, with ${VARIABLES} filled in. Raise `JobError` if it does not exist."""
     path = Path(expand(written)).expanduser()
     if not path.is_file():
         found = "a folder" if path.is_dir() else "nothing"
@@ -50,10 +50,10 @@ def file_hashes(*paths: Path) -> dict[str, str]:
 
 
 def in_calls(batch: Batch, columns: Sequence[str], call: Call) -> dict[str, Any]:
-    """What `call` makes of the columns, row for row; it gets arrays of one shape each, N first.
+    """Return the results of `call` for the columns, row by row; it gets arrays of one shape each, N first.
 
-    Raises `RowError` for a value that is no number or array of numbers, and `ContractError` for an output without one
-    value a row.
+    Raise `RowError` for a value that is not a number or an array of numbers. Raise `ContractError` for an output
+    without one value per row.
     """
     places, made = [], []
     for rows, arrays in _alike([_numbers(batch[name], name) for name in columns]):
@@ -62,8 +62,8 @@ def in_calls(batch: Batch, columns: Sequence[str], call: Call) -> dict[str, Any]
             if not found.ndim or len(found) != len(rows):
                 shape = " x ".join(map(str, found.shape)) or "a single value"
                 raise ContractError(
-                    f"output {name!r}: expected one value a row of {len(rows)}, found {shape}. Export the model with a "
-                    "first dimension of any length.",
+                    f"output {name!r}: expected {len(rows)} values, one per row, found {shape}. Export the model with "
+                    "a first dimension of any length.",
                     "infer",
                 )
         places.append(rows)
@@ -73,7 +73,7 @@ def in_calls(batch: Batch, columns: Sequence[str], call: Call) -> dict[str, Any]
 
 
 def named(outputs: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
-    """Raises `ContractError` for another number of names than of outputs."""
+    """Return the outputs by name. Raise `ContractError` if there are not as many names as outputs."""
     if len(outputs) != len(names):
         raise ContractError(
             f"outputs: expected {len(outputs)} names, one for each output of the model, found {', '.join(names)}.",
@@ -83,9 +83,9 @@ def named(outputs: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def by_name(returned: Any, names: Sequence[str] | None) -> dict[str, Any]:
-    """What a model returned, under these names: a dict's values, several outputs in their order, or a single one.
+    """Return a model's result under these names: a dict's values, several outputs in their order, or a single one.
 
-    Without names a dict keeps its own, and a single output is `output`. Raises `ContractError` for names that do not
+    Without names a dict keeps its own, and a single output is `output`. Raise `ContractError` for names that do not
     fit.
     """
     if isinstance(returned, Mapping):
@@ -102,7 +102,7 @@ def by_name(returned: Any, names: Sequence[str] | None) -> dict[str, Any]:
 
 
 def _numbers(values: np.ndarray, column: str) -> np.ndarray:
-    """The column's array, of numbers; an object array of arrays where their shapes differ."""
+    """Return the column's array of numbers; an object array of arrays if their shapes differ."""
     if values.dtype != object:
         if values.dtype.kind not in "biuf":
             raise RowError(f"{column}: expected numbers or arrays of numbers, found {values.dtype}.")
@@ -115,7 +115,7 @@ def _numbers(values: np.ndarray, column: str) -> np.ndarray:
 
 
 def _alike(arrays: list[np.ndarray]) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-    """Rows (int64) whose values have the same shapes and types, and their arrays, stacked."""
+    """Yield rows (int64) whose values have the same shapes and types, and their arrays, stacked."""
     if all(array.dtype != object for array in arrays):
         yield np.arange(len(arrays[0])), arrays
         return

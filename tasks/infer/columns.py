@@ -1,4 +1,4 @@
-"""Which columns the rows have behind all models, and a model or step that reads one that is not there."""
+"""The columns of the rows after the models, and the check that a model's inputs are there."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from overnight.tasks.rows import blocks
 def columns_made(
     sample: pa.Table, trials: Sequence[Trial | None], keep: Sequence[str], bytes_stay: bool = False
 ) -> pa.Schema | None:
-    """Return the columns that rows have behind all models; None if the sample does not show them."""
+    """Return the columns of rows after all models; None if the sample does not show them."""
     if not len(sample) or None in trials:
         return None
     if trials and trials[-1]:

@@ -1,4 +1,4 @@
-"""A Ray actor whose worker is a process of its own, forked from one that has imported what the model needs."""
+"""A Ray actor whose worker is a separate process, forked from one that has imported the model's libraries."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -26,6 +26,6 @@ class ForkedWorker:
 
 
 class ForkedPreparingWorker(ForkedWorker):
-    """The same with a `PreparingWorker`."""
+    """A forked worker with a `PreparingWorker`."""
 
     kind = PreparingWorker

@@ -1,4 +1,4 @@
-"""Columns that are too heavy to publish unasked: bytes, and arrays of two or more dimensions."""
+"""Columns that are too heavy to publish by default: bytes, and arrays of two or more dimensions."""
 
 from collections.abc import Iterable
 
@@ -8,9 +8,10 @@ from overnight.tasks.rows import blocks, nested_rows, tensors
 
 
 def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bool = False) -> set[str]:
-    """Columns too heavy to publish by default, and made by no model: arrays of two or more dimensions, and bytes.
+    """Return columns too heavy to publish by default, unless a model made them.
 
-    bytes_stay: the source is a table, whose bytes are data like its other columns; those that a step decodes end there.
+    They contain bytes, or arrays of two or more dimensions. `bytes_stay` is True if the source is a table: its bytes
+    are data like its other columns. Bytes that a step decodes end there.
     """
     heavy = set()
     table = blocks.live_rows(block)[0] if nested_rows.COLUMN in block.column_names else blocks.visible(block)
@@ -32,7 +33,7 @@ def drop_heavy(
 
 
 def _rank(column: pa.ChunkedArray) -> int:
-    """Dimensions of the first array; a column of nulls only counts as heavy, for nothing is lost with it."""
+    """Return the dimensions of the first array; 2, which counts as heavy, for nulls: dropping them loses nothing."""
     for chunk in column.chunks:
         for cell in chunk.drop_null()[:1]:
             return len(cell["shape"])

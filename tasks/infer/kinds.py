@@ -1,4 +1,4 @@
-"""The models that a job file may name: one line each; and what their workers import."""
+"""The models that a job file may name, one line each; and the imports of their workers."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -25,9 +25,9 @@ MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four 
 
 
 def is_read_by_workers(run: Run, plan: Plan) -> bool:
-    """Whether the first model's workers read and preprocess their own rows.
+    """Return True if the first model's workers read and preprocess their own rows.
 
-    Not where a file is many rows: it may be too large for one worker, and rows are light to hand on.
+    They do not if a file has many rows: it may be too large for one worker, and rows are cheap to pass on.
     """
     if not (plan.is_beside and read_summaries(run.order)):
         return False
@@ -36,7 +36,7 @@ def is_read_by_workers(run: Run, plan: Plan) -> bool:
 
 
 def context(largest_block_bytes: float = LARGEST_BLOCK_BYTES) -> Any:
-    """The settings of Ray Data under which a stream is built and run."""
+    """Return the settings of Ray Data with which a stream is built and run."""
     made = ray.data.DataContext.get_current().copy()
     made.target_max_block_size = int(largest_block_bytes)
     made.raise_original_map_exception = True  # wrapped, an error loses its cause on its way to the driver
@@ -45,10 +45,10 @@ def context(largest_block_bytes: float = LARGEST_BLOCK_BYTES) -> Any:
 
 
 def read_rows(run: Run, stream: Stream, plan: Plan) -> ray.data.Dataset:
-    """The pending rows by Ray tasks, in reading order or mixed."""
+    """Return the pending rows by Ray tasks, in reading order or mixed."""
     dataset = ray.data.read_datasource(
         stream.datasource(run=run),
-        override_num_blocks=1,  # no splitting of blocks behind the read
+        override_num_blocks=1,  # no splitting of blocks after the read
         num_cpus=plan.task_cpus,
         concurrency=plan.task_concurrency,
         ray_remote_args={"max_retries": TASK_RETRIES},
@@ -56,18 +56,21 @@ def read_rows(run: Run, stream: Stream, plan: Plan) -> ray.data.Dataset:
     if stream.seed is None:
         return dataset
     mixed = dataset.random_shuffle(seed=stream.seed, num_cpus=plan.task_cpus)
-    mixed.context.execution_options.preserve_order = True  # else the seed mixes blocks in order of arrival
+    mixed.context.execution_options.preserve_order = True  # otherwise the seed mixes blocks in order of arrival
     return mixed
 
 
 def read_numbers(run: Run) -> ray.data.Dataset:
-    """The numbers of the reading order's blocks, for workers that read their own rows."""
+    """Return the numbers of the reading order's blocks, for workers that read their own rows."""
     numbers = [{"block": block} for block in range(len(read_summaries(run.order)))]
     return ray.data.from_items(numbers, override_num_blocks=len(numbers))  # unlike from_arrow, without a Ray task
 
 
 def prepare_rows(dataset: ray.data.Dataset, run: Run, steps: Steps, plan: Plan) -> ray.data.Dataset:
-    """The rows after every step, by Ray tasks beside the read; where the workers were to do it, on CPUs they leave."""
+    """Return the rows after every step, by Ray tasks beside the read.
+
+    If the plan was for the workers to do it, the tasks use the CPUs that the workers leave.
+    """
     return dataset.map_batches(
         partial(steps, run=run),
         batch_size=None,
@@ -79,7 +82,7 @@ def prepare_rows(dataset: ray.data.Dataset, run: Run, steps: Steps, plan: Plan) 
 
 
 def worker_preparation(run: Run, stream: Stream, reads: bool) -> Prepare | None:
-    """What a worker does before its model; None where that is nothing. reads: its input is of `read_numbers`."""
+    """Return the work of a worker before its model, or None. `reads`: its input is from `read_numbers`."""
     steps = stream.steps and partial(stream.steps, run=run)
     return partial(_read_and_prepare, run=run, read=partial(stream.read, run=run), steps=steps) if reads else steps
 
@@ -100,7 +103,7 @@ def without_heavy(
 
 
 def padded_rows(dataset: ray.data.Dataset, run: Run, plan: Plan, share: Share, is_prepared: bool) -> ray.data.Dataset:
-    """The rows for the first model's workers; done by the Ray tasks that read them, or that prepared them."""
+    """Return the rows for the first model's workers, from the Ray tasks that read or prepared them."""
     is_beside = is_prepared and plan.is_beside
     return dataset.map_batches(
         partial(_padded, run=run, share=share),
@@ -199,7 +202,7 @@ def _worker(is_forked: bool, prepares: bool) -> type:
 
 
 def strategy(pool: Pool, calls_at_once: int) -> ray.data.ActorPoolStrategy:
-    """The pool for Ray Data, whose workers have so many calls under way, each in a thread of its own."""
+    """Return the pool for Ray Data; each worker has this number of concurrent calls, each in a thread of its own."""
     sizes = {"min_size": pool.minimum, "max_size": pool.maximum, "initial_size": pool.initial}
     if calls_at_once == 1:
         return ray.data.ActorPoolStrategy(**sizes)

@@ -1,7 +1,7 @@
-"""What a predictor leaf declares, and the three moments of a model: load once a worker, predict once a batch.
+"""The interface of a predictor, and the moments of a model: load once per worker, predict once per batch.
 
-A predictor sees NumPy arrays, one value a row, and returns the columns that it adds. It knows nothing of Ray, of hidden
-columns or of rows that failed before: `worker.py` does. One that knows which of its rows failed returns an `Outcome`.
+A predictor gets NumPy arrays, one value per row, and returns the columns that it adds. It does not use Ray, hidden
+columns or rows that failed before: `worker.py` does. If it knows which of its rows failed, it returns an `Outcome`.
 """
 
 import abc
@@ -31,10 +31,11 @@ Predict = Callable[[Batch], dict[str, Any] | Outcome]
 
 @dataclass(frozen=True)
 class Offer:
-    """What `overnight init` offers a kind of model for.
+    """The use for which `overnight init` offers a kind of model.
 
-    words: the task in a few words. column: what rows must have, `image`, `audio` or `text`. model: a usual one.
-    settings: further settings, given the name of the column. whole_images: cropping would spoil them.
+    `words` is the task in a few words. `column` is the required column: `image`, `audio` or `text`. `model` is a usual
+    one. `settings` are further settings, for the name of the column. `whole_images` is True if cropping would spoil
+    them.
     """
 
     words: str
@@ -45,7 +46,7 @@ class Offer:
 
 
 class Predictor(Leaf):
-    """Settings that all models share; a leaf adds `kind`, its own settings and `load`."""
+    """The settings that all models share; a leaf adds `kind`, its own settings and `load`."""
 
     name: Annotated[
         str | None,
@@ -70,28 +71,28 @@ class Predictor(Leaf):
         dict[str, float],
         Field(
             description="Custom Ray resources that a worker reserves. Under Ray's names for accelerators (NPU, HPU, "
-            "TPU, ...) the model runs on one; any other name, a licence for example, is counted and says nothing of "
-            "where."
+            "TPU, ...) the model runs on one; any other name, a licence for example, is only counted and does not "
+            "affect the device."
         ),
     ] = {}
     where: Annotated[
         str | None,
         Field(
-            description="Runs the model only on rows that fulfil this condition, written as for filter_rows over the "
-            "columns there are, those of the models before it too; the others get null."
+            description="Runs the model only on rows that meet this condition, in the syntax of filter_rows over the "
+            "existing columns, including those of the models before it; the other rows get null."
         ),
     ] = None
     placement: Annotated[
         Literal["auto", "separate", "colocated"],
         Field(
             description="Where rows are preprocessed: in Ray tasks of their own (separate), or in the model's workers, "
-            "of which there is then one a CPU (colocated). auto: colocated for the only model of a job, if it is to "
+            "one per CPU (colocated). auto: colocated for the only model of a job, if it is to "
             "run on CPUs and reserves nothing.",
             json_schema_extra={"formerly": "prepare"},
         ),
     ] = "auto"
 
-    offer: ClassVar[Offer | None] = None  # what `overnight init` offers the model for
+    offer: ClassVar[Offer | None] = None  # the use for which `overnight init` offers the model
 
     operational: ClassVar[tuple[str, ...]] = (
         *("batch_size", "workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources", "placement"),
@@ -118,7 +119,7 @@ class Predictor(Leaf):
         return self
 
     def inputs(self) -> list[str] | None:
-        """The columns that `predict` reads; None for all. They must be there, and only they are converted."""
+        """Return the columns that `predict` reads; None for all. They must exist, and only they are converted."""
         return None
 
     def reads(self) -> list[str] | None:
@@ -129,75 +130,77 @@ class Predictor(Leaf):
         return [*inputs, *(Expression(self.where).columns if self.where else [])]
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        """What `predict` is given of a column, one value a row."""
+        """Return a column in the form for `predict`, one value per row."""
         return to_numpy(column, writable=True)
 
     def rows_per_call(self) -> int:
-        """Rows handed to `predict` at once: a batch, or a window of batches for models that sort by length."""
+        """Return the rows per call of `predict`: a batch, or a window of batches for models that sort by length."""
         return self.forward_batch_size()
 
     def rows_at_once(self) -> int:
-        """Rows that a worker has in hand at once: more than a call's where only some of them are the model's."""
+        """Return the rows that a worker has at a time: more than a call's if only some of them are the model's."""
         return self.rows_per_call() * (CALLS_TO_CHOOSE_FROM if self.where else 1)
 
     def forward_batch_size(self) -> int:
-        """`batch_size`, with auto resolved to a size that suits the device."""
+        """Return `batch_size`, with auto resolved to a size for the device."""
         if self.batch_size != "auto":
             return self.batch_size
         return 64 if self.accelerators() else 16
 
     def describe_batch(self) -> str:
-        """What the model is given in one batch, in words."""
+        """Return a description of one batch for the model."""
         return str(self.forward_batch_size())
 
     def shown_name(self) -> str:
-        """Return its name, or what else tells the model from others: the class that it is, or its kind."""
+        """Return its name, or another name that distinguishes the model: its class, or its kind."""
         return str(self.name or getattr(self, "target", None) or self.kind)
 
     def accelerators(self) -> dict[str, float]:
-        """Those that a worker reserves, by Ray's names; empty where the model runs on CPUs."""
+        """Return the accelerators that a worker reserves, by Ray's names; empty if the model runs on CPUs."""
         return accelerators.reserved(self.num_gpus, self.resources)
 
     def torch_device(self) -> "torch.device":
-        """Where a model of torch's runs. Raises `JobError` where an accelerator is reserved and torch finds none."""
+        """Return the device of a torch model. Raise `JobError` if torch does not find the reserved accelerator."""
         return accelerators.torch_device(self.accelerators())
 
     def calls_at_once(self) -> int:
-        """Calls of `predict` that a worker may have under way, each from a thread of its own."""
+        """Return the calls of `predict` that a worker may run concurrently, each from a thread of its own."""
         return 1
 
     def tunes_batch_size(self) -> bool:
-        """Whether the best size is looked for on the sample: where it is left open, and a batch is what a call gets."""
+        """Return True if the trial finds the best batch size: the size is auto, and a call gets one batch."""
         return self.batch_size == "auto" and self.rows_per_call() == self.forward_batch_size()
 
     def imports(self) -> tuple[str, ...] | None:
-        """Modules that the model needs: imported once on a laptop, by a process of which all workers are forked.
+        """Return modules that the model needs; on one machine, a process imports them once and forks all workers.
 
-        None where each worker is to be a process of Ray's: for code that calls Ray, or may start threads on import.
+        None means that each worker is a process of Ray's: for code that calls Ray, or may start threads on import.
         """
         return None
 
     def fingerprint(self) -> dict[str, str]:
-        """What the result depends on besides the settings: file name -> sha256 of model files or code."""
+        """Return what the result depends on besides the settings: file name -> sha256 of model files or code."""
         return {}
 
     @abc.abstractmethod
     def load(self) -> Predict:
-        """The model, ready on the worker's device; what it returns is called once a batch.
+        """Return the model, ready on the worker's device; the result is called once per batch.
 
-        Raises `overnight.tasks.errors.JobError` (stage "infer") when the model cannot be loaded as the settings
-        describe it.
+        Raise `overnight.tasks.errors.JobError` (stage "infer") if the model cannot be loaded with these settings.
         """
 
     def load_with(self, log_place: Location | None) -> Predict:
-        """`load`, for a model each of whose answers costs: a directory in which a run keeps them until its publish."""
+        """Return `load` for a model with paid answers.
+
+        `log_place` is a directory that keeps them until the run's publish.
+        """
         return self.load()
 
     def needs_warm_up(self) -> bool:
-        """Whether the first call takes longer than the others, so that a trial makes one more."""
+        """Return True if the first call takes longer than the others, so that a trial makes one more."""
         return True
 
 
 def imports(models: Sequence[Predictor]) -> list[str]:
-    """Modules that these models' workers need, where they are forked."""
+    """Return the modules that these models' forked workers need."""
     return [name for model in models for name in model.imports() or ()]

@@ -1,8 +1,8 @@
-"""Text columns as lists of strings, plain or put into a template, with a clear error for the row that has none.
+"""Text columns as lists of strings, plain or in a template, with a clear error for a row without a value.
 
-The one grammar of templates (`prompt`, `system`, `user`): `{column}` is the row's value in that column, as
-`values_as_text.py` writes it; `{{` and `}}` are plain braces. Nothing else stands in braces: no formats, no
-attributes, no indices.
+The one grammar of templates (`prompt`, `system`, `user`): `{column}` is the row's value in that column, in the form of
+`values_as_text.py`; `{{` and `}}` are plain braces. Braces contain only column names, without formats,
+attributes or indices.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from overnight.tasks.infer.predictor import Batch
 
 
 def texts(values: Iterable[object], column: str) -> list[str]:
-    """The values of `column` as strings; RowError for a null or for anything else than text."""
+    """Return the values of `column` as strings. Raise RowError for a null or any other type than text."""
     found = list(values)
     for value in found:
         if not isinstance(value, str):
@@ -23,7 +23,10 @@ def texts(values: Iterable[object], column: str) -> list[str]:
 
 
 def placeholders(template: str, setting: str = "prompt") -> list[str]:
-    """The columns that `{column}` names in `template`. ValueError for anything but plain names in braces."""
+    """Return the columns that `{column}` names in `template`.
+
+    Raise ValueError for anything but plain names in braces.
+    """
     columns = []
     try:
         for _, name, layout, conversion in Formatter().parse(template):
@@ -39,7 +42,7 @@ def placeholders(template: str, setting: str = "prompt") -> list[str]:
 
 
 def filled(template: str, batch: Batch, setting: str = "prompt") -> list[str]:
-    """`template` with each row's values; RowError for a row that has no value in one of its columns."""
+    """Return `template` with each row's values. Raise RowError for a row without a value in one of its columns."""
     columns = placeholders(template, setting)
     if not columns:
         return [template.format()] * len(next(iter(batch.values())))

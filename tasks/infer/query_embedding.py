@@ -1,6 +1,6 @@
 """The embedding of a query, with a job's own model: an image, or a text.
 
-On the CPU, whatever the job reserves for its workers: one row needs no accelerator.
+It runs on the CPU, for any reservation of the job's workers: one row needs no accelerator.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ Embedder = ImageEmbedding | TextEmbedding
 
 
 def embedder(models: Sequence[Predictor], name: str | None) -> tuple[Embedder, str]:
-    """The model with which a query is embedded, and the column that holds its embeddings of rows.
+    """Return the model that embeds a query, and the column with its embeddings of rows.
 
-    Raises `JobError` where no model embeds, none has this name, or several do and none is named.
+    Raise `JobError` if no model embeds, none has this name, or several embed and no name is given.
     """
     found = [model for model in models if isinstance(model, Embedder)]
     names = ", ".join(model.name or model.kind for model in found)
@@ -32,19 +32,19 @@ def embedder(models: Sequence[Predictor], name: str | None) -> tuple[Embedder, s
     if not chosen:
         raise JobError(f"--model {name}: expected one of {names}, which embed.")
     if len(chosen) > 1:
-        raise JobError(f"several models embed: {names}. Say which with --model NAME.")
+        raise JobError(f"several models embed: {names}. Choose one with --model NAME.")
     return chosen[0], f"{chosen[0].name}_embedding" if len(models) > 1 else "embedding"
 
 
 def embed_image(model: Embedder, image: np.ndarray) -> np.ndarray:
-    """The embedding of one image, uint8 1 x H x W x 3, as D numbers. Raises `JobError` for a model of texts."""
+    """Return the embedding of one image, uint8 1 x H x W x 3, as D numbers. Raise `JobError` for a model of texts."""
     if isinstance(model, TextEmbedding):
         raise JobError("--image: the job's model embeds texts. Search with --text.")
     return _embedding(model, {"image": image})
 
 
 def embed_text(model: Embedder, text: str) -> np.ndarray:
-    """The embedding of one text, as D numbers. Raises `JobError` where the model embeds images alone."""
+    """Return the embedding of one text, as D numbers. Raise `JobError` if the model embeds only images."""
     if not text.strip():
         raise JobError("--text: expected a text, found an empty one.")
     if isinstance(model, TextEmbedding):

@@ -50,8 +50,8 @@ __all__ = [
 BYTES_HANDED = 128 * 2**20  # to a model's worker at once, unless one block has more
 WAIT_SECONDS = 0.5  # Ray keeps a reservation for about a second after its task has ended
 SECONDS_BETWEEN_WARNINGS = 60.0
-ADVICE = "Correct the model; where it refuses a row on purpose, let it raise overnight.extend.RowError."
-SAMPLE_ROWS = 8  # of a document's chunks or a video's frames there are many more than a trial needs
+ADVICE = "Correct the model; to refuse a row on purpose, raise overnight.extend.RowError."
+SAMPLE_ROWS = 8  # a document's chunks or a video's frames are many more than a trial needs
 
 
 @task(
@@ -70,18 +70,18 @@ def infer(
     stage: Callable[[Run, ray.data.Dataset, Sampled], Streamed],
     stream: Stream,
 ) -> Streamed:
-    """Run the stream: its rows are read, prepared, given to every model and its steps, and staged in parts.
+    """Run the stream: read rows, prepare them, run every model and its steps, and stage parts.
 
-    Each try takes what no staged part settles. `keep` names heavy inputs that are published. rows_per_part: as the job
-    asks, if it does: a worker is handed no more at once. begun: of `begin_trials`. stage: runs a dataset.
+    Each try processes the rows that no staged part settles. `keep` names heavy inputs that are published.
+    `rows_per_part` is the job's limit of rows per task, if any. `begun` is from `begin_trials`. `stage` runs a dataset.
 
-    Raises `JobError` for a model that cannot be loaded, `ContractError` for one that breaks its contract, and what
-    stopped the stream, with the stage in which it happened.
+    Raise `JobError` for a model that cannot be loaded, and `ContractError` for one that breaks its contract. Raise the
+    error that stopped the stream, with its stage.
     """
     try:
         if (prefect.runtime.task_run.run_count or 1) > 1:
             run = run.as_new_attempt()
-        if not run.order.exists():  # a later try, to which no trial belongs that was begun early
+        if not run.order.exists():  # a later try, which has no early trial
             stream.plan_read(run)
             begun = [None] * len(links)
         if not begun or not all(begun):
@@ -101,7 +101,7 @@ def _laid_out(
     begun: list[Any],
     stream: Stream,
 ) -> tuple[ray.data.Dataset, Sampled]:
-    """The lazy dataset of the rows behind all models, which are tried first."""
+    """Return the lazy dataset of the rows after all models, which are tried first."""
     sample = _sample(stream.sample)
     size = _bytes_a_row(sample, keep, stream.bytes_stay)
     if not links:
@@ -117,12 +117,12 @@ def _laid_out(
     read_by_workers = operators.is_read_by_workers(run, plan)
     work = _work(run, sample, rows_per_part, read_by_workers)
     choices, failed, error = _chosen(run, links, plan, sample, begun, work)
-    in_workers = plan.is_beside and choices[0].pool.maximum == plan.pools[0].maximum  # enough for the CPUs there are
+    in_workers = plan.is_beside and choices[0].pool.maximum == plan.pools[0].maximum  # enough for all the CPUs
     read_by_workers = read_by_workers and in_workers
     prepare = operators.worker_preparation(run, stream, read_by_workers) if in_workers else None
     slow = [choice.rows_a_block for choice in choices if choice.rows_a_block]
     largest = float(LARGEST_BLOCK_BYTES)
-    if slow and len(sample):  # where workers read, only what they hand on are blocks of rows
+    if slow and len(sample):  # if workers read, only their output is blocks of rows
         largest = float(np.clip(min(slow) * (size if read_by_workers else sample.nbytes / len(sample)), 1, largest))
     trials = [choice.trial for choice in choices]
     seconds = stream_seconds_a_row(choices, work, prepare is not None)
@@ -174,7 +174,7 @@ def _chosen(
 
 
 def _warned(run: Run, model: Predictor, failed: Failed) -> str:
-    """Tell of a model that failed for every row that it was tried on; return the sentence, for the receipt."""
+    """Report a model that failed for every row of its trial; return the sentence, for the receipt."""
     told = f"{model.shown_name()}: {failed}."
     supervisor.report(run, "infer", told)
     get_run_logger().warning(told)
@@ -192,7 +192,7 @@ def _work(run: Run, sample: pa.Table, rows_per_part: int | None, read_by_workers
 
 
 def wait_until_free(plan: Plan) -> None:
-    """Returns as soon as the plan can start; says what it waits for while others hold it."""
+    """Return as soon as the plan can start; log the missing resources while other runs use them."""
     next_warning = time.monotonic() + 3
     while missing := missing_now(plan):
         if time.monotonic() >= next_warning:
@@ -202,14 +202,17 @@ def wait_until_free(plan: Plan) -> None:
 
 
 def _sample(place: Location) -> pa.Table:
-    """The live ones of the rows that preprocessing tried."""
+    """Return the live rows of the preprocessing trial."""
     with place.open() as file:
         sample = pa.ipc.open_file(file.read()).read_all()
     return sample.filter(pa.array(sample["__state"].to_numpy() == blocks.LIVE))
 
 
 def _bytes_a_row(sample: pa.Table, keep: Sequence[str], bytes_stay: bool) -> float:
-    """Bytes that a source row of the sample takes behind the models, without their columns, which are not known yet."""
+    """Return the bytes of a source row of the sample after the models.
+
+    The models' columns are still unknown and do not count.
+    """
     light = blocks.without(sample, sorted(heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)))
     return blocks.live_rows(light)[0].nbytes / len(sample) if len(sample) else 0.0
 

@@ -1,7 +1,7 @@
-"""A column's values as the texts that stand for them in a prompt.
+"""A column's values as texts for a prompt.
 
-A value has one text, whichever rows share its batch: whole numbers stay whole, times keep their zone and their
-nanoseconds, lists and structs are JSON, bytes are Base64. Null and NaN are no value, so they have no text.
+A value has one text in every batch: whole numbers stay whole, times keep their zone and their nanoseconds, lists and
+structs are JSON, bytes are Base64. Null and NaN are missing values, so they have no text.
 """
 
 import base64
@@ -18,7 +18,7 @@ from overnight.tasks.rows.tensors import TENSOR, to_numpy
 
 
 def as_texts(column: pa.ChunkedArray) -> np.ndarray:
-    """An object array of texts, None where a row has no value."""
+    """Return an object array of texts, None for rows without a value."""
     texts = np.empty(len(column), object)
     texts[:] = [None if _is_none(value) else _text(value) for value in _values(column)]
     return texts
@@ -46,7 +46,7 @@ def _text(value: Any) -> str:
 
 
 def _in_json(value: Any) -> Any:
-    """`value` with nothing inside it that JSON has no form for."""
+    """Return `value` without nested values that JSON cannot represent."""
     if isinstance(value, dict):
         return {str(key): _in_json(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

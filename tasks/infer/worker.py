@@ -1,7 +1,7 @@
 """The worker of one model, which it loads once and runs on every batch: a Ray actor, or see `forked_worker.py`.
 
-It gives the model only live rows and only the columns it reads, isolates rows on which it fails, prefixes its outputs
-when there are several models, and drops heavy inputs that no model behind it reads.
+It passes only live rows and the model's input columns to the model. It isolates rows on which the model fails, and
+prefixes the outputs if there are several models. It drops heavy inputs that no later model reads.
 """
 
 import contextlib
@@ -29,15 +29,15 @@ from overnight.tasks.workers.device_errors import is_device_failure, is_out_of_m
 from overnight.tasks.workers.retry import patiently
 from overnight.tasks.workers.watchdog import Watchdog
 
-CAREFUL_CALLS = 8  # of a worker started again: more than Ray Data has under way with one, and sends to it again
-MOST_BYTES_AT_ONCE = 512 * 2**20  # of rows that a model is given, unless one row has more
-BYTES_AT_ONCE = 2**20  # of results that a worker hands on, unless one piece has more
+CAREFUL_CALLS = 8  # for a restarted worker: more than Ray Data runs with one at a time, and sends to it again
+MOST_BYTES_AT_ONCE = 512 * 2**20  # of rows that a model gets, unless one row has more
+BYTES_AT_ONCE = 2**20  # of results that a worker passes on together, unless one piece has more
 
 Prepare = Callable[..., Iterator[pa.Table]]  # a block in, and `careful`; its rows out
 
 
 class Worker:
-    """Columns in: those that the model's `inputs()` names. Columns out: what it returns, prefixed with `link.prefix`.
+    """The worker. Columns in: those of `link.model.inputs()`. Columns out: its result, prefixed with `link.prefix`.
 
     Inputs such as images are dropped behind the link's steps, unless `link.read` names them, or a prefix in
     `link.earlier` shows that a model made them. `columns` are those that the model adds, without prefix, if known. With
@@ -95,13 +95,13 @@ class Worker:
                 yield from done
 
     def pieces(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
-        """The rows to work on. careful: they may have killed a worker before."""
+        """Yield the rows to process. `careful`: they may have killed a worker before."""
         rows = without_padding(block)
         if len(rows) or not len(block):
             yield rows
 
     def run(self, block: pa.Table, careful: bool) -> pa.Table:
-        """`block` with the model's columns. careful: its rows may have killed a worker before."""
+        """Return `block` with the model's columns. `careful`: its rows may have killed a worker before."""
         with self._clock.call(), self.collected():
             done = self.guard.run(block, self._apply, careful)
         if not self._is_trial:  # its rows come again
@@ -118,15 +118,15 @@ class Worker:
                 yield drop_heavy(piece, {*read, *self.made}, self._link.bytes_stay, self._link.earlier)
 
     def collected(self) -> contextlib.AbstractContextManager[None]:
-        """While the model works: what it prints and logs goes to the run's log."""
+        """Return a context in which the model's output goes to the run's log."""
         return user_output.collected(self._run, self._source)
 
     def _apply(self, piece: pa.Table) -> pa.Table:
         return apply.apply(piece, "infer", patiently(self._work, "infer"), self._clock, self.errors)
 
     def _work(self, live: pa.Table) -> result.Outcome:
-        """Return the model's columns for `live`, null where a row is none of the model's."""
-        if not self._where or (self._is_trial and not self._where.fits(live)):  # those before it failed in their trial
+        """Return the model's columns for `live`, null for rows that are not the model's."""
+        if not self._where or (self._is_trial and not self._where.fits(live)):  # an earlier model failed
             return self._in_calls(live, self._predictor.rows_per_call())
         holds, failed = self._where.holds(live, f"{self._label}: where", "infer")
         chosen = np.flatnonzero(holds)
@@ -140,9 +140,9 @@ class Worker:
         return result.Outcome(columns, failed=failed | {int(chosen[row]): error for row, error in made.failed.items()})
 
     def _in_calls(self, live: pa.Table, at_once: int) -> result.Outcome:
-        """Return the model's columns for `live`, in calls as small as its memory asks for.
+        """Return the model's columns for `live`, in calls that fit its memory.
 
-        Only a row alone is to blame.
+        Only a row that runs alone can be the cause.
         """
         self.rows_seen += len(live)
         while True:
@@ -156,17 +156,17 @@ class Worker:
                 if not is_out_of_memory(error) or size == 1:
                     raise
             self._rows_at_once = size // 2
-            what = f"{self._label}: out of memory with {size} rows at once, {self._rows_at_once} from then on"
+            what = f"{self._label}: out of memory with {size} rows at a time, {self._rows_at_once} from then on"
             supervisor.report(self._run, "infer", what)
             release_memory()
 
     @property
     def is_short_of_memory(self) -> bool:
-        """Whether a call was too large for the device."""
+        """Return True if a call was too large for the device."""
         return self._rows_at_once is not None
 
     def predict(self, live: pa.Table) -> result.Outcome:
-        """Return the model's columns for `live`, in one call. Raises what the model raises, and `ContractError`."""
+        """Return the model's columns for `live`, in one call. Raise the model's errors, and `ContractError`."""
         wanted = self._predictor.inputs()
         for name in wanted or ():
             if name not in live.column_names:
@@ -182,7 +182,7 @@ class Worker:
 
 
 class PreparingWorker(Worker):
-    """Also does the preprocessing of its rows: no pixel crosses from one process to another."""
+    """A worker that also preprocesses its rows: no pixel crosses from one process to another."""
 
     def __init__(self, prepare: Prepare, **settings: Any):
         super().__init__(**settings)
@@ -194,7 +194,7 @@ class PreparingWorker(Worker):
 
 
 class ConcurrentTimer:
-    """Seconds of a device that several calls share: while two calls run, half of each second counts for each."""
+    """A timer for a device that several calls share: while two calls run, half of each second counts for each."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -228,7 +228,7 @@ class ConcurrentTimer:
 
 
 def was_restarted() -> bool:
-    """Whether this process is an actor that Ray started again."""
+    """Return True if this process is an actor that Ray restarted."""
     import ray
 
     context = ray.get_runtime_context() if ray.is_initialized() else None
@@ -236,7 +236,7 @@ def was_restarted() -> bool:
 
 
 def release_memory() -> None:
-    """Gives back what a failed call still holds, for the smaller ones that follow."""
+    """Release memory that a failed call still holds, for the smaller ones that follow."""
     gc.collect()
     if (torch := sys.modules.get("torch")) and torch.accelerator.is_available():
         torch.accelerator.empty_cache()

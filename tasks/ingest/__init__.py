@@ -1,1 +1,1 @@
-"""Manifests of a partition's inputs, and the reading of them."""
+"""Manifests of a partition's inputs, and reading of these inputs."""

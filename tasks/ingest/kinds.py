@@ -1,4 +1,4 @@
-"""The sources that a job file may name: one line each."""
+"""The sources that a job file may name, one line each."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -1,7 +1,7 @@
-"""What a source declares, and the two moments of reading: list the units once, then read each of them whole.
+"""The interface of a source, and the two moments of reading: list the units once, then read each of them whole.
 
-A source reads units into blocks of the row contract (`tasks/rows/blocks.py`). It knows nothing of Ray, of order or of
-what was settled before: `reading/datasource.py` does.
+A source reads units into blocks of the row contract (`tasks/rows/blocks.py`). It does not use Ray, the order, or the
+settled rows: `reading/datasource.py` does.
 """
 
 import abc
@@ -27,7 +27,7 @@ MaxRowBytes = Annotated[PositiveInt, Field(description="Rows of more stored byte
 
 
 class Source(Leaf):
-    """Settings that all sources share; a leaf adds `kind`, its own settings, `files`, `units` and `read`."""
+    """The settings that all sources share; a leaf adds `kind`, its own settings, `files`, `units` and `read`."""
 
     allow_empty: Annotated[bool, Field(description="Publish an empty partition instead of failing.")] = False
     on_changed: Annotated[
@@ -37,22 +37,22 @@ class Source(Leaf):
 
     operational: ClassVar[tuple[str, ...]] = ("allow_empty", "on_changed")
     extensions: ClassVar[tuple[str, ...]] = ()
-    rows_are_files: ClassVar[bool] = False  # then columns of bytes are files, too heavy to be published unasked
-    holds_texts: ClassVar[bool] = False  # a table, of which a person can name a column of texts to `overnight init`
-    dated_by: ClassVar[tuple[str, ...]] = ()  # the settings in which {partition} may stand
+    rows_are_files: ClassVar[bool] = False  # columns of bytes are files, too large to publish by default
+    holds_texts: ClassVar[bool] = False  # a table, for which `overnight init` can use a column of texts
+    dated_by: ClassVar[tuple[str, ...]] = ()  # the settings that may contain {partition}
 
     @property
     def holds_images(self) -> bool:
-        """Whether the rows are image files, which a step decodes unasked."""
+        """Return True if the rows are image files, which are decoded by default."""
         return False
 
     @property
     def is_dated(self) -> bool:
-        """Whether there is a partition a day, rather than the single partition `all`."""
+        """Return True if there is one partition per day, rather than the single partition `all`."""
         return any("{partition}" in text for _, text in self.dated_texts())
 
     def dated_texts(self) -> Iterator[tuple[str, str]]:
-        """What `{partition}` may stand in, each with its key: `("path", "s3://...")`."""
+        """Yield the texts that may contain `{partition}`, each with its key: `("path", "s3://...")`."""
         for name in self.dated_by:
             value = getattr(self, name)
             if isinstance(value, dict):
@@ -62,65 +62,65 @@ class Source(Leaf):
 
     @abc.abstractmethod
     def place(self, partition: str) -> str:
-        """What messages call the place of the inputs; it holds no secret."""
+        """Return the place of the inputs for messages; it contains no secret."""
 
     def is_local(self, partition: str) -> bool:
-        """Whether reading takes this machine's own disks, and nothing to wait for."""
+        """Return True if reading uses only this machine's own disks, and waits for nothing."""
         return False
 
     @abc.abstractmethod
     def files(self, partition: str) -> Iterator[File]:
-        """What there is to read, in the order of reading. Raises `InputError`, or what the storage does."""
+        """Yield the files to read, in the order of reading. Raise `InputError`, or the storage's errors."""
 
     def snapshot(self, partition: str) -> str:
-        """The version that a table has now, if the source is a table that keeps its versions; else empty.
+        """Return the current version of the source's table if it keeps versions; otherwise an empty string.
 
-        It is looked up once a manifest, and `at` gives the source that reads it.
+        It is read once per manifest, and `at` returns the source that reads it.
         """
         return ""
 
     def at(self, snapshot: str) -> Self:
-        """The source as it is in a version that `snapshot` gave."""
+        """Return the source in a version from `snapshot`."""
         return self
 
     @abc.abstractmethod
     def units(self, files: list[File]) -> pa.Table:
-        """The manifest's units (schema `reading_order.UNITS`, `unit` counting from 0) of the files found."""
+        """Return the manifest's units (schema `manifest.UNITS`, `unit` counting from 0) of the files found."""
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
-        """The columns and types that all units are read as, where the files themselves do not say."""
+        """Return the columns and types as which all units are read, unless the files themselves determine them."""
         return None
 
     def full_schema(self, first: pa.Schema | None, seen: Iterable[pa.Schema]) -> pa.Schema | None:
-        """`common_schema` of the first units, with what the listing has seen of all files; see `with_seen`."""
+        """Return `common_schema` of the first units plus the schemas that the listing has seen; see `with_seen`."""
         return first
 
     @abc.abstractmethod
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        """Blocks of the rows of `units`, one unit after another, quarantining what cannot be read."""
+        """Yield blocks of the rows of `units`, one unit after another, quarantining unreadable rows."""
 
 
 def with_seen(units: pa.Table, schemas: Iterable[pa.Schema]) -> pa.Table:
-    """The units of a listing that opened their files, with the schemas that it has seen in these."""
+    """Return the units of a listing that opened their files, with the schemas of these files."""
     seen = {f"{SEEN} {number}": schema.serialize().to_pybytes() for number, schema in enumerate(schemas)}
     return units.replace_schema_metadata(seen)
 
 
 def seen_in(units: pa.Table) -> Iterator[pa.Schema]:
-    """The schemas that `with_seen` keeps."""
+    """Yield the schemas that `with_seen` added."""
     for name, schema in (units.schema.metadata or {}).items():
         if name.startswith(SEEN.encode()):
             yield pa.ipc.read_schema(pa.py_buffer(schema))
 
 
 def too_large(what: str, found: int, most: int, setting: str) -> RowError:
-    """The error of a file or row of more bytes than its source's bound."""
+    """Return the error of a file or row of more bytes than its source's limit."""
     bound = f"expected {what} of at most {setting} = {most:,} bytes, found {found:,}"
     return RowError(f"{bound}. Raise source.{setting} if a worker's memory holds several of that size")
 
 
 class WaitFor(Settings):
-    """What has to be there before the inputs are listed; with both, both."""
+    """The condition for listing the inputs; with both settings, both must hold."""
 
     file: Annotated[
         str | None,
@@ -144,7 +144,7 @@ class WaitFor(Settings):
 
 
 class FileSource(Source):
-    """What sources share that lie in one directory, on any storage."""
+    """The common settings of sources in one directory, on any storage."""
 
     path: Annotated[str, Field(min_length=1, description="Directory or file; {partition} and ${ENV_VAR} expand.")]
     anonymous: Annotated[bool, Field(description="Read a public bucket without credentials.")] = False
@@ -168,5 +168,5 @@ class FileSource(Source):
         return self.location(partition).files(self.extensions)
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
-        """A unit's file, to be read in the version that was listed. `size`: its bytes, if the unit is all of it."""
+        """Return a unit's file, to be read in the listed version. `size`: its bytes, if the unit is the whole file."""
         return SourceFile(unit["uri"], unit["version"], size, self.anonymous, self.on_changed)

@@ -1,4 +1,4 @@
-"""Ingest: takes or reuses the generation's manifest, subtracts what is settled, and plans the read."""
+"""Ingest: takes or reuses the generation's manifest, subtracts the settled rows, and plans the read."""
 
 from functools import partial
 
@@ -29,14 +29,15 @@ __all__ = ["ingest", "list_inputs", "stream_inputs"]
 
 @task(name="ingest", task_run_name="ingest: list the inputs", cache_policy=NO_CACHE, persist_result=False)
 def ingest(run: Run, source: Source) -> Stream:
-    """Take the manifest, or the generation's own.
+    """Take the manifest, or reuse the generation's own.
 
-    Returns the stream of its rows: blocks of columns as `tasks/ingest/sources/<kind>.py` gives them. Raises
-    `InputError` where the inputs do not arrive, cannot be listed, or there are none, and `StorageFailed` where that may
+    Return the stream of its rows: blocks of columns as `tasks/ingest/sources/<kind>.py` describes them. Raise
+    `InputError` if the inputs do not arrive, cannot be listed, or there are none, and `StorageFailed` if the error may
     pass.
     """
     if not run.manifest.exists():
-        if isinstance(source, FileSource) and source.wait_for and not run.limit_rows:  # a sample takes what is there
+        # a sample uses the files that exist
+        if isinstance(source, FileSource) and source.wait_for and not run.limit_rows:
             wait_for_arrival(source, source.wait_for, run.partition, get_run_logger().info)
         take_manifest(run.manifest, source, run.partition, run.limit_rows)
     _describe(run)
@@ -54,7 +55,7 @@ def ingest(run: Run, source: Source) -> Stream:
 
 
 def plan_read(run: Run) -> None:
-    """Write the reading order of what staged parts do not settle, for the run's attempt."""
+    """Write the reading order of the rows that staged parts do not settle, for the run's attempt."""
     counts, _ = read_manifest(run.manifest, COUNTS)
     write_pending(run.order, run.manifest, counts, _settled(run))
 

@@ -1,7 +1,7 @@
-"""Source files as the manifest lists them: every byte that is read belongs to that version, or reading fails.
+"""Source files in the manifest's versions: all bytes that are read belong to that version, or reading fails.
 
-S3 is asked for the version itself (If-Match on the ETag). Elsewhere the file's entry is looked at after each read, and
-what was read counts only if the file is still the one that was listed.
+Requests to S3 contain the version (If-Match on the ETag). On other storage the file's entry is checked after each read;
+the bytes count only if the file is still the listed one.
 """
 
 import io
@@ -24,18 +24,18 @@ FOLDER = "expected a file, found a folder"
 
 
 class SourceChanged(RowError):
-    """The file is another than the manifest lists."""
+    """The file is not the version in the manifest."""
 
 
 class SourceVanished(RowError):
-    """The file is not there any more."""
+    """The file no longer exists."""
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of the manifest. `version` is empty, and `size` None, where nobody knows them.
+    """A file of the manifest. `version` is empty, and `size` None, if unknown.
 
-    on_changed: `fail` makes an `InputError` of what else costs the file's rows.
+    With `on_changed: fail`, the errors that fail the file's rows become an `InputError`.
     """
 
     uri: str
@@ -46,7 +46,7 @@ class SourceFile:
 
     @property
     def is_any_version(self) -> bool:
-        """Whether nothing was listed that the file could be compared with."""
+        """Return True if the listing has nothing to compare the file with."""
         return not self.version and self.size is None
 
     @cached_property
@@ -54,7 +54,7 @@ class SourceFile:
         return open_filesystem(self.uri, self.anonymous)
 
     def open(self) -> "VersionedFile":
-        """Raises `SourceChanged` or `SourceVanished`, or `InputError` as the source says."""
+        """Open the file. Raise `SourceChanged` or `SourceVanished`, or `InputError` as the source sets."""
         filesystem, path = self.place
         try:
             opened = self._open(filesystem, path)
@@ -77,7 +77,7 @@ class SourceFile:
         return filesystem.open(path, "rb")
 
     def look(self, info: dict[str, Any] | None = None) -> None:
-        """Raises if the file is not the listed one now, by its entry `info` or by what the storage says."""
+        """Raise an error if the file is no longer the listed one, by its entry `info` or the storage's current one."""
         filesystem, path = self.place
         try:
             info = info or (local_info(path) if is_local(filesystem) else filesystem.info(path))
@@ -117,12 +117,12 @@ class VersionedFile(io.RawIOBase):
     def __init__(self, file: SourceFile, opened: Any) -> None:
         super().__init__()
         self._file, self._opened = file, opened
-        self._is_pinned = hasattr(opened, "etag")  # S3 is asked for this version with each read
+        self._is_pinned = hasattr(opened, "etag")  # each read from S3 requests this version
         if not self._is_pinned:
             file.look()
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return `size` bytes, or all that are left. Raise `SourceChanged` if the storage gives fewer or more."""
+        """Return `size` bytes, or all that are left. Raise `SourceChanged` if the storage returns fewer or more."""
         place = self.tell()
         try:
             data = bytes(self._opened.read(-1 if size is None else size))
@@ -137,7 +137,7 @@ class VersionedFile(io.RawIOBase):
             left = max(self._file.size - place, 0)
             expected = left if size is None or size < 0 else min(size, left)
             if len(data) != expected:
-                raise self._file.changed(f"{len(data):,} bytes where {expected:,} were read from byte {place:,} on")
+                raise self._file.changed(f"{len(data):,} bytes, expected {expected:,}, from byte {place:,} on")
         return data
 
     def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
@@ -158,7 +158,7 @@ class VersionedFile(io.RawIOBase):
 
 
 def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
-    """The contents of files of one filesystem, fetched together; in the place of each that failed, its error."""
+    """Return the contents of files of one filesystem, fetched together; an error replaces each that failed."""
     filesystem = files[0].place[0]
     paths = [strip_protocol(file.uri) for file in files]  # as `place`, in a tenth of the time
     is_pinned = is_s3(filesystem)
@@ -169,7 +169,7 @@ def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
         contents = read_versions(filesystem, paths, [file.version for file in files])
     elif is_local(filesystem):
         contents = [_content(path) for path in paths]
-    else:  # not `cat`, which takes the brackets in a file's name for a pattern
+    else:  # not `cat`, which treats brackets in a file's name as a pattern
         contents = filesystem.cat_ranges(paths, None, None, on_error="return")
 
     def checked(file: SourceFile, content: bytes | Exception) -> bytes | Exception:
@@ -197,7 +197,7 @@ def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
 
 
 def _content(path: str) -> bytes | Exception:
-    """Of a local file."""
+    """Return the content of a local file, or its error."""
     try:
         with open_regular(path) as opened:
             return opened.read()

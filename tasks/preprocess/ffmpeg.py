@@ -1,6 +1,6 @@
-"""Audio and video files opened by PyAV, which includes FFmpeg:
+"""Audio and video files opened by PyAV, which includes FFmpeg.
 
-only whole files, and none that refers FFmpeg to other files.
+Files must be whole. A file that refers FFmpeg to other files is refused.
 """
 
 import contextlib

@@ -136,9 +136,9 @@ def _mp3(content: bytes) -> int:
 
 
 def _missing_of_ogg(content: bytes) -> str:
-    """Return the reason for missing ends in Ogg (Opus, Vorbis, FLAC, Theora):
+    """Return the reason for missing ends in Ogg (Opus, Vorbis, FLAC, Theora).
 
-    the last page of each stream is marked.
+    The last page of each stream is marked.
     """
     place, open_streams = 0, set()
     while (place := content.find(b"OggS", place)) >= 0:

@@ -29,7 +29,7 @@ class Room:
         return False
 
     def take_all(self, workers: Sequence[Mapping[str, float]]) -> bool:
-        """Place workers, those that fit few nodes first. Return False at the first that finds no room."""
+        """Place workers, the most demanding ones first. Return False at the first that finds no room."""
         ordered = sorted(
             workers, key=lambda needs: (needs.get("GPU", 0), len(needs), needs.get("CPU", 0)), reverse=True
         )

@@ -1,4 +1,4 @@
-"""The connected Ray cluster: its resources, its limits for autoscaling, and what is in use."""
+"""The connected Ray cluster: its resources, its limits for autoscaling, and its current use."""
 
 import ray
 

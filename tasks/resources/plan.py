@@ -46,9 +46,9 @@ class Pool:
 
 @dataclass(frozen=True)
 class Plan:
-    """The reservation of a Ray task that reads and prepares, the limit of such tasks (None:
+    """The reservations of Ray tasks that read and prepare, and the pools.
 
-    CPUs are the limit), and the pools.
+    `task_concurrency` limits these tasks; None means that CPUs are the limit.
     """
 
     task_cpus: float

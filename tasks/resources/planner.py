@@ -1,4 +1,4 @@
-"""Planning: how many workers each model gets and what they and the Ray tasks reserve, so that nothing can deadlock.
+"""Planning: the workers of each model, and the reservations of workers and Ray tasks, so that nothing can deadlock.
 
 Ray Data starts every model's workers first and runs reads, preprocessing and writes with the remaining resources. Two
 rules, measured on Ray 2.60, keep a plan moving. First, the workers' CPUs and one Ray task of every kind fit into the
@@ -24,7 +24,7 @@ def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], lim
     """Fit `models` into a cluster and return the plan.
 
     `nodes` has Ray's resources of each node alive. `limits` are those of the autoscaler, empty if the cluster has none.
-    Raise `PlanError` with the stage, its need and what was found.
+    Raise `PlanError` with the stage, its need and the found resources.
     """
     if is_colocated(models, nodes):
         return make_colocated_plan(models, nodes, limits)
@@ -213,12 +213,12 @@ def _refuse_what_cannot_fit(
         wanted = ", ".join(amount_of(name, amount) for name, amount in needs.items())
         if not Room(nodes).take(needs):
             raise PlanError(
-                f"{label}: one worker needs {wanted} on one node; no node has that. Ask for less, or add a node."
+                f"{label}: one worker needs {wanted} on one node; no node has that. Reserve less, or add a node."
             )
         if not room.take_all([needs] * count):
             raise PlanError(
                 f"{label}: {count} workers need {wanted} each; the nodes do not have room for all of them together. "
-                "Ask for less, or add a node."
+                "Reserve less, or add a node."
             )
 
 
@@ -227,4 +227,4 @@ def _advice(name: str) -> str:
         return "Set num_gpus: 0 to run on CPUs, lower workers, or point RAY_ADDRESS at a cluster with GPUs."
     if name == "CPU":
         return "Lower workers or num_cpus, or leave num_cpus out so that it may shrink."
-    return "Ask for less, or point RAY_ADDRESS at a cluster that has it."
+    return "Reserve less, or point RAY_ADDRESS at a cluster that has it."

@@ -54,9 +54,9 @@ def several(
 
 
 def one_each(outcome: Outcome, count: int) -> Outcome:
-    """Return the outcome of `several` for `count` rows that became one each, or failed:
+    """Return the outcome of `several` for `count` rows that became one each, or failed.
 
-    the same rows, other columns.
+    The rows are the same; the other columns are dropped.
     """
     made_of = np.asarray(outcome.made_of)
     columns = {name: scatter(to_arrow(v), made_of, count) for name, v in outcome.columns.items() if name != SUFFIX}

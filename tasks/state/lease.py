@@ -3,8 +3,8 @@
 A lease is a numbered file, `lease/00000007`; its number is the fencing token. A run takes the partition by creating the
 next number, which succeeds for one run only, on S3 as on a disk. The holder renews its own file. A run that creates a
 higher number has taken over; a zombie finds this when it checks its token before it publishes. No clocks are compared.
-A lease is abandoned when its content has not changed for `EXPIRY_SECONDS` of the watcher's own time, or immediately
-when its process is known to be gone from this machine.
+A lease is abandoned when its content has not changed for `EXPIRY_SECONDS` of the watcher's own time. If its process is
+known to be gone from this machine, it is abandoned immediately.
 """
 
 import contextlib

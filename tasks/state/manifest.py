@@ -17,7 +17,7 @@ from overnight.tasks.storage.location import File, Location
 
 ROWS_A_GROUP = 2**18
 WARNINGS = b"warnings"
-COUNTS = ["size", "first_row", "rows"]  # columns of `UNITS`, without the paths, of which there may be millions
+COUNTS = ["size", "first_row", "rows"]  # columns of `UNITS`, without the paths, because these may be millions
 UNITS = pa.schema(
     [
         ("unit", pa.int64()),

@@ -27,7 +27,7 @@ PENDING = UNITS.append(pa.field("settled", pa.list_(pa.int64())))
 def pack(sizes: np.ndarray) -> np.ndarray:
     """Return the block (int64, from 0, ascending) of each unit, given sizes in bytes in reading order.
 
-    Blocks are runs of consecutive units with about the same number of bytes, so that none is a straggler.
+    Blocks are runs of consecutive units with about the same number of bytes, so that no block is a straggler.
     """
     if not len(sizes):
         return np.empty(0, np.int64)

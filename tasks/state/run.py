@@ -1,18 +1,18 @@
-"""Where a run keeps what, below `<state>/date=D/` (or `<state>/all/`):
+"""The files of a run, below `<state>/date=D/` (or `<state>/all/`).
 
-    receipt.json  failure.json  quarantine/*.parquet     contracts, read by others
-    failure-quarantine.parquet                           what the attempt quarantined that failure.json tells of
+receipt.json  failure.json  quarantine/*.parquet     contracts, read by others
+    failure-quarantine.parquet                           the quarantine of the attempt that failure.json describes
     receipts/<generation>.json                           every receipt so far
     generations/<generation>/generation.json             fingerprint of the settings and models; written first
                              manifest                    Parquet: the inputs, taken once
-                             parts/<attempt>-*.part      Parquet: staged rows, and in the footer what they settle
+                             parts/<attempt>-*.part      Parquet: staged rows, and in the footer their ranges
                              parts/<attempt>-*.errors    Parquet: quarantine details of the part of that name
-                             answers/<model>/*.jsonl     answers that were paid for, see infer/chat/response_log.py
-                             logs/<token>.log            what user code printed and logged in the run of that lease
-                             attempts/<attempt>/order    Arrow: what this attempt reads, a record batch a block
+                             answers/<model>/*.jsonl     paid answers, see infer/chat/response_log.py
+                             logs/<token>.log            output of user code in the run of that lease
+                             attempts/<attempt>/order    Arrow: the units of this attempt, one record batch per block
                              attempts/<attempt>/sample   Arrow: a few preprocessed rows, on which models are tried
 
-A `Run` says which of them is meant. It is small, holds no secret and crosses to Ray tasks.
+A `Run` identifies them. It is small, contains no secret and travels to Ray tasks.
 """
 
 import json
@@ -29,7 +29,10 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Run:
-    """One attempt at one partition of one job. `fingerprint` is a hash of `ingredients`: what decides results."""
+    """One attempt at one partition of one job.
+
+    `fingerprint` is a hash of `ingredients`: the inputs that determine results.
+    """
 
     job: str
     partition: str

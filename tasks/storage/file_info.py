@@ -12,7 +12,7 @@ class ObjectChanged(OSError):
 class Entry(NamedTuple):
     """A file by its full name in its filesystem, size in bytes, version, and `changed_at` as in `storage.File`.
 
-    `no_file` names what is there instead of a readable file; it is empty for a file.
+    `no_file` names the thing that exists instead of a readable file; it is empty for a file.
     """
 
     name: str

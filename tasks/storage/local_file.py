@@ -1,6 +1,4 @@
-"""A local file after its links are resolved:
-
-its kind, and how to open it without waiting for something that is not a file.
+"""A local file after its links are resolved, with its kind.
 
 A FIFO waits for its writer, and a device may have no end. Neither is opened, even if it replaces a file just before the
 opening.

@@ -115,9 +115,9 @@ class Bucket:
         return is_usable() and not is_payer and time.monotonic() >= self._rests_until
 
     def _can_list(self, prefix: str) -> bool:
-        """Return True if obstore lists the keys below correctly:
+        """Return True if obstore lists the keys below correctly.
 
-        it drops slashes at the beginning of keys and prefixes.
+        It drops slashes at the beginning of keys and prefixes.
         """
         if not prefix:
             return not next(self.answers("/")).get("Contents")
@@ -172,7 +172,7 @@ class Bucket:
         return Entry(name, info["size"], info["e_tag"].strip('"'), info["last_modified"].timestamp())
 
     def _rest_after(self, failure: Exception | None) -> None:
-        """Use s3fs for this bucket for a while if obstore failed where s3fs did not, and the key was not the reason."""
+        """Use s3fs for this bucket for a while if obstore failed, s3fs did not, and the key was not the cause."""
         if failure and not isinstance(failure, ValueError | InvalidPathError):
             self._rests_until = time.monotonic() + REST_SECONDS
             say(f"s3fs reads from {self._name} for {REST_SECONDS:.0f} s, and takes more CPU time: {words(failure)}")

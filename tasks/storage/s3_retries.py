@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import aiobotocore
-import aiohttp  # noqa: F401 - first: aiobotocore asks for a part of it, which is there before it is complete
+import aiohttp  # noqa: F401 - first: aiobotocore uses a part of it that exists before its import is complete
 from aiobotocore.session import AioSession
 
 from overnight.tasks.errors import JobError, StorageFailed

@@ -53,14 +53,14 @@ def told_so_far() -> str:
 
 
 def shown(path: str) -> str:
-    """Return a name as UTF-8 for any bytes: `caf\\xe9.png`."""
+    r"""Return a name as UTF-8 for any bytes: `caf\xe9.png`."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def told(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a line:
+    """Return the counts as one line; empty without skipped files.
 
-    `7 files; FIFO: pipe.csv; unknown extension: 0.txt, 1.txt and 4 more`; empty without skipped files.
+    For example `7 files; FIFO: pipe.csv; unknown extension: 0.txt, 1.txt and 4 more`.
     """
     if not found:
         return ""

@@ -1,6 +1,6 @@
-"""Errors of the device:
+"""Errors of the device.
 
-every other error belongs to a row. They are recognised by name, so that no library is imported.
+Every other error belongs to a row. They are recognised by name, so that no library is imported.
 """
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "resource_exhausted", "failed to allocate memory")

@@ -18,7 +18,7 @@ DEATHS = 2
 Reason = tuple[str, str]  # error type and message
 UNEXPLAINED: Reason = (
     "WorkerDied",
-    f"{DEATHS} workers died with this row alone in hand: a segmentation fault, an out-of-memory kill or the like",
+    f"{DEATHS} workers died while they ran this row alone: a segmentation fault, an out-of-memory kill or the like",
 )
 
 

@@ -97,7 +97,7 @@ class Supervisor(PoisonRowTracker):
         return sum(ends for (of, _), ends in self._ends.items() if of == attempt)
 
     def padded(self, attempt: str, stage: str, first: tuple[int, int], rows: int, padding: int) -> None:
-        """A block for `stage` that begins with `first` has so many rows and so much padding, maybe once more."""
+        """Count the rows and the padding of the block for `stage` that begins with `first`, possibly again."""
         self._padded[attempt, stage, first] = (rows, padding)
 
     def padding(self, attempt: str) -> dict[str, tuple[int, int]]:

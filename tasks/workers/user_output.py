@@ -141,7 +141,7 @@ class _Collector:
 
 
 class _Tee:
-    """A stream whose lines are also collected. Progress bars overwrite a line with \\r: its last text counts."""
+    r"""A stream whose lines are also collected. Progress bars overwrite a line with \r: its last text counts."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

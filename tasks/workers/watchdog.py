@@ -72,7 +72,7 @@ class Watchdog:
         if supervisor.is_there(self._run):
             name = type(error).__name__
             supervisor.report(self._run, self._stage, f"{self._label}: a worker ended itself after {name}: {error}")
-            reason = (name, f"{DEATHS} workers failed with this row alone in hand: {error}")
+            reason = (name, f"{DEATHS} workers failed while they ran this row alone: {error}")
             supervisor.ask(self._run, "explain", self._worker, reason, False)
             os._exit(1)
 

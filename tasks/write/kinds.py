@@ -1,4 +1,4 @@
-"""The sinks that a job file may name: one line each; and its checks."""
+"""The sinks that a job file may name, one line each; and its checks."""
 
 from typing import TYPE_CHECKING, Annotated
 

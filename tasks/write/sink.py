@@ -1,8 +1,8 @@
-"""What a sink declares, and the moments of a publish: prepare, then commit, and tidy up.
+"""The interface of a sink, and the moments of a publish: prepare, then commit, and clean up.
 
-A sink gives a partition's staged rows to readers. It knows nothing of checks and receipts: `publish.py` does, which
-calls its verbs for a run that holds the partition's lease. A process may die between any two of them, and in the middle
-of one.
+A sink makes a partition's staged rows available to readers. It does not use checks and receipts. `publish.py` does, and
+calls the sink's methods for a run that holds the partition's lease. A process may die between any two of them, and in
+the middle of one.
 """
 
 import abc
@@ -27,9 +27,9 @@ ParquetCompression = Literal["zstd", "snappy", "gzip", "lz4", "none"]
 
 
 class Sink(Leaf):
-    """Settings that all sinks share; a leaf adds `kind`, its own settings and the verbs.
+    """The settings that all sinks share; a leaf adds `kind`, its own settings and the methods.
 
-    `run.sink` is where the table lies, rather than `place`: a sample goes elsewhere.
+    `run.sink` is the place of the table, rather than `place`: a sample goes to another place.
     """
 
     partition_column: Annotated[
@@ -50,84 +50,84 @@ class Sink(Leaf):
 
     @property
     def place(self) -> str | None:
-        """The directory of the table, as the job file writes it; None where it lies in no directory."""
+        """Return the directory of the table, as the job file writes it; None if it has no directory."""
         return None
 
     @property
     def staged_compression(self) -> str:
-        """How staged parts are compressed."""
+        """Return the compression of staged parts."""
         return "zstd"
 
     def of_samples(self) -> "Sink":
-        """The sink that publishes samples, below the state."""
+        """Return the sink that publishes samples, below the state."""
         return self
 
     def shown(self, run: Run) -> str:
-        """Where readers find the rows, for people; without anything secret."""
+        """Return the place in which readers find the rows, for messages, without secrets."""
         return str(run.target)
 
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
-        """Raises `ContractError` for a column that the sink cannot take, whatever its rows hold; before the first row.
+        """Raise `ContractError` for a column that the sink cannot publish with any values, before the first row.
 
-        `schema`: the rows' columns, in which arrays may still be tensors.
+        `schema` has the rows' columns, in which arrays may still be tensors.
         """
         refuse_partition_column(schema, run)
         refuse_types_beyond_parquet(schema)
 
     def take(self, table: pa.Table) -> None:
-        """Raises where a row cannot be published; it is then called again to find the row, which is quarantined."""
+        """Raise an error if a row cannot be published; repeated calls then find the row, which is quarantined."""
         refuse_broken_texts(table)
         refuse_overflowing_times(table)
 
     def published(self, run: Run, prepared: Prepared) -> list[str]:
-        """The files that the receipt will list, as paths below the sink."""
+        """Return the files for the receipt, as paths below the sink."""
         return as_paths(run, [file.name for file in prepared.files])
 
     @abc.abstractmethod
     def foreign(self, run: Run, known: set[str]) -> list[str]:
-        """What lies in the partition's place and is none of the `known` files of its receipts; paths below the sink.
+        """Return files in the partition's place that its receipts do not list as `known`; paths below the sink.
 
-        Raises `CheckFailed` where the place is another kind of table.
+        Raise `CheckFailed` if the place is another kind of table.
         """
 
     @abc.abstractmethod
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        """Merges the staged rows into files that readers do not see yet, as Ray tasks.
+        """Merge the staged rows into files that readers do not see yet, as Ray tasks.
 
-        `merged` has the ranges of the `records` (`settled.merge`). Raises `ContractError` for columns that the table
-        cannot hold.
+        `merged` has the ranges of the `records` (`row_ranges.merge`). Raise `ContractError` for columns that the table
+        cannot store.
         """
 
     @abc.abstractmethod
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        """The one moment: what is prepared becomes the partition, in the place of the `old` files.
+        """Make the prepared files the partition, in the place of the `old` files, in one step.
 
-        `old`: paths below the sink. Raises `LeaseLost` where it finds, before that moment, that a later run has taken
-        over, and `CheckFailed` where the table does not take the files any more.
+        `old` are paths below the sink. Raise `LeaseLost` if, before that step, a later run has taken over. Raise
+        `CheckFailed` if the table does not accept the files any more.
         """
 
     @abc.abstractmethod
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
-        """Whether `run`, which was cut off, had its moment. If not, it cannot have it any more.
+        """Return True if the interrupted `run` committed. If it did not, prevent it from committing later.
 
-        `files` and `old`, paths below the sink, are what `commit` was called with.
+        `files` and `old`, paths below the sink, are the arguments of `commit`.
         """
 
     @abc.abstractmethod
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
-        """After the commit: removes what neither readers nor earlier versions need. May be called twice."""
+        """Remove files that neither readers nor earlier versions need, after the commit. It may be called twice."""
 
     def version(self, run: Run) -> dict[str, Any]:
-        """What the receipt gains by the commit: the version of the table that it made, where there is such a thing."""
+        """Return the receipt's facts from the commit: the new version of the table, if it has versions."""
         return {}
 
     @abc.abstractmethod
     def discard(self, run: Run) -> None:
-        """Removes what `run` prepared, if it did not commit it. May be called twice."""
+        """Remove the files that `run` prepared, if it did not commit them. It may be called twice."""
 
 
 class DirectorySink(Sink):
-    """Settings of sinks whose table lies in a directory of its own."""
+    """The settings of sinks whose table has a directory of its own."""
 
     path: Annotated[str, Field(min_length=1, description="Directory of the table; ${ENV_VAR} expands.")]
     target_file_size: Annotated[PositiveInt, Field(description="The size of a published file, in bytes.")] = 128 * 2**20
@@ -140,15 +140,15 @@ class DirectorySink(Sink):
 
 
 def file_prefix(run: Run) -> str:
-    """How the names begin of all files that an attempt publishes; no other attempt's do."""
+    """Return the beginning of the names of all files that an attempt publishes; it is unique to the attempt."""
     return f"part-{run.generation}-{run.attempt.rsplit('-', 1)[-1]}-"
 
 
 def as_paths(run: Run, names: Iterable[str]) -> list[str]:
-    """Names of files in the partition's place, as paths below the sink."""
+    """Return names of files in the partition's place as paths below the sink."""
     return [f"{run.partition_directory}/{name}".lstrip("/") for name in names]
 
 
 def as_names(paths: Iterable[str]) -> set[str]:
-    """Names of files, from paths below the sink."""
+    """Return names of files from paths below the sink."""
     return {path.rsplit("/", 1)[-1] for path in paths}

@@ -1,4 +1,4 @@
-"""Write: stages the rows of the stream, which `infer` runs; then verifies what is staged, and publishes it."""
+"""Write: stages the rows of the stream, which `infer` runs; then verifies the staged parts, and publishes them."""
 
 import contextlib
 import importlib
@@ -60,10 +60,10 @@ ROWS_SHOWN = 100  # of the quarantine, in the Prefect UI
 
 
 def stage(sink: Sink, checks: Checks, run: Run, dataset: ray.data.Dataset, sampled: Sampled) -> Streamed:
-    """Run a dataset of rows behind all models and stage them in parts; return what came of it.
+    """Run a dataset of rows after all models, stage them in parts and return the result.
 
-    `infer` calls it, in its own process. Raises whatever stopped the stream, with the stage in which it happened. What
-    was quarantined by then is kept beside `failure.json`.
+    `infer` calls it, in its own process. Raise the error that stopped the stream, with its stage. The rows quarantined
+    by then are kept beside `failure.json`.
     """
     with _quarantine_kept(run):
         if checks.python:
@@ -100,19 +100,19 @@ def write(
     settings: Mapping[str, Any],
     streamed: Streamed,
 ) -> dict[str, Any]:
-    """Verify what is staged against the manifest, run the checks, merge the parts and publish them; the receipt.
+    """Verify staged parts against the manifest, run the checks, merge the parts, publish them, and return the receipt.
 
-    A later try completes the publish of one that was cut off, or takes it back. Raises `CheckFailed` where the audit or
-    a check refuses. What was quarantined is kept beside `failure.json` then.
+    A later try completes an interrupted publish, or rolls it back. Raise `CheckFailed` if the audit or a check refuses.
+    The quarantined rows are then kept beside `failure.json`.
     """
     with _quarantine_kept(run):
-        lease.check(run.ledger, run.token)  # a publish under way may be that of a run which took over
+        lease.check(run.ledger, run.token)  # a running publish may be that of a run which took over
         if repaired := repair(run, sink):
             get_run_logger().warning(str(repaired))
         if published := published_already(run):
             return published
         if (prefect.runtime.task_run.run_count or 1) > 1:
-            run = run.as_new_attempt()  # whose files are told from those of the try before
+            run = run.as_new_attempt()  # its files have other names than those of the previous try
         counts, inputs = read_manifest(run.manifest, COUNTS)
         records = staged_parts.read_records(run.parts)
         known = [read_schema(run.manifest), streamed.columns and publishable(streamed.columns.empty_table()).schema]
@@ -151,14 +151,14 @@ def write(
 
 
 def published_already(run: Run) -> dict[str, Any] | None:
-    """The receipt of the run's own generation, if that is published."""
+    """Return the receipt of the run's own generation, if that is published."""
     receipt = read_json(run.ledger / "receipt.json")
     return receipt if receipt and receipt["generation"] == run.generation else None
 
 
 @contextlib.contextmanager
 def _quarantine_kept(run: Run) -> Iterator[None]:
-    """Keep what was quarantined where the body fails, except where the partition is another run's by now."""
+    """Keep the quarantined rows if the body fails, unless another run holds the partition by now."""
     try:
         yield
     except lease.LeaseLost:
@@ -168,7 +168,7 @@ def _quarantine_kept(run: Run) -> Iterator[None]:
 
 
 def _with_quarantine(run: Run, error: OvernightError) -> OvernightError:
-    """The error after what was quarantined is kept; one of a check says where, and which reasons there are."""
+    """Keep the quarantined rows and return the error; the error of a check gets their place and their reasons."""
     found = kept_quarantine(run)
     if not len(found):
         return error
@@ -196,7 +196,7 @@ def _stream(run: Run, counts: pa.Table, datasink: StagingDatasink, dataset: ray.
 
 
 def begin_writer() -> None:
-    """Has a process of Ray's import what it takes to write, while inputs are listed; it is not waited for."""
+    """Start the imports for writing in a Ray process while inputs are listed, without waiting."""
     if fork_server.is_there():
         ray.remote(num_cpus=0, max_retries=0)(importlib.import_module).remote(StagingDatasink.__module__)
 
@@ -205,13 +205,13 @@ def begin_writer() -> None:
 def _progress_artifacts(
     run: Run, total: int | None, datasink: StagingDatasink
 ) -> Iterator[Callable[[dict[str, int], bool], None]]:
-    """One artifact a stage, made and brought up to date by the function yielded: the stream does not wait for it.
+    """Yield a function that creates and updates one artifact per stage: the stream does not wait for it.
 
-    total: rows to do, None if nobody knows. In the end the figures are those that `datasink` staged.
+    `total`: rows to do, None if unknown. In the end the figures are the staged ones of `datasink`.
     """
     artifacts: dict[str, Any] = {}
-    # One client and one change of settings for all updates, for to make these costs 27 and 45 ms of CPU. It would try
-    # for minutes to reach a server that it has reached before; the next update does as well.
+    # One client and one change of settings serve all updates, because making them costs 27 and 45 ms of CPU. The client
+    # would retry for minutes on a server that it reached before; the next update is retry enough.
     with get_client(sync_client=True) as client, temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
 
         def tell(rows: dict[str, int], finished: bool) -> None:

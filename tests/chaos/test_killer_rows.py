@@ -162,7 +162,7 @@ def test_out_of_memory_halves_the_batch_for_good_and_a_row_is_blamed_only_where_
     model = killed({37: "run_out_of_memory"}, rows=5) | {"batch_size": 16}
     receipt = run_job(job | {"inference": [model]})
     assert_lost(receipt, tmp_path / "out", {37: ("infer", "RuntimeError")})
-    said = [i for i in receipt["incidents"] if "out of memory with 16 rows at once, 8 from then on" in i["what"]]
+    said = [i for i in receipt["incidents"] if "out of memory with 16 rows at a time, 8 from then on" in i["what"]]
     assert [incident["times"] for incident in said] == [1]
 
 

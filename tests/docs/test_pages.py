@@ -39,7 +39,7 @@ SHOWN = {
         r"(?s)reviews-chat.*rows: 60 in, 59 out, 0 filtered, 1 quarantined.*reviews-openai.*rows: 60 in, 59 out",
         r"cost +double +\d",
         r"structured_output +struct<mood: string> +\{'mood': '(good|bad)'\}",
-        r"answer: expected JSON that fits output_schema, found a text that is no\b",
+        r"answer: expected JSON that fits output_schema, found a text that is not\b",
         r"finish_reason +string +stop",
     ),
     "etl.md": (r"rows: 200 in, ", r"total +double", r"is_large +bool"),

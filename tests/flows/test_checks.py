@@ -93,7 +93,7 @@ def test_a_failed_check_publishes_nothing_and_a_loosened_one_publishes_what_was_
     assert receipt["stages"]["infer"]["rows"] == 0
     assert receipt["checks"]["previous"]["partition"] == "2026-01-01"
     assert receipt["checks"]["drift"] == {"score": {"mean": pytest.approx(1.392621)}, "size": {"shares": 0.4}}
-    assert receipt["warnings"] == ["the column note holds nothing but nulls or NaN in all 10 rows."]
+    assert receipt["warnings"] == ["the column note has only nulls or NaN in all 10 rows."]
     assert not (ledger / "failure.json").exists()
 
     with pytest.raises(CheckFailed, match="dead"):

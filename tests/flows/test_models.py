@@ -110,5 +110,5 @@ def test_what_ray_knows_under_another_name_is_reserved_for_a_model_of_any_kind(h
     table = published(run_job(job), here / "out")
     assert (set(table["own_npus"].to_pylist()), set(table["table_prediction"].to_pylist())) == ({1}, {0.5})
     none = {"kind": "onnx", "file": str(here / "matrix.onnx"), "columns": ["x"], "resources": {"NPU": 1}}
-    with pytest.raises(JobError, match=r"resources: NPU: 1 asks for an accelerator, but onnxruntime .* finds none"):
+    with pytest.raises(JobError, match=r"resources: NPU: 1 reserves an accelerator, but onnxruntime .* finds none"):
         run_job(job | {"inference": [none]})

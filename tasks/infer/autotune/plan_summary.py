@@ -1,4 +1,4 @@
-"""What was chosen for a run and what for: the text of the artifact `<job>-plan`."""
+"""The choices for a run, with reasons: the text of the artifact `<job>-plan`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from overnight.tasks.rows import blocks
 def explanation(
     plan: Plan, choices: Sequence[Choice], sample: pa.Table, is_beside: bool, is_unread: bool
 ) -> dict[str, Any]:
-    """Name -> what was chosen, and why. is_unread: the model's workers read, too."""
+    """Return name -> choice, with its reason. `is_unread`: the model's workers read, too."""
     costs = [
         f"{_milliseconds(blocks.seconds_a_row(sample, 'ingest'))} to read",
         f"{_milliseconds(blocks.seconds_a_row(sample, 'preprocess'))} to prepare",
@@ -45,8 +45,8 @@ def _of_model(choice: Choice, is_unread: bool) -> dict[str, Any]:
         else pool.minimum,
         "a worker reserves": reserved,
         "memory of a worker": f"{trial.memory / 2**30:.2f} GiB, measured" if trial else "not measured: no row passed",
-        "batch size": f"{choice.used.describe_batch()}, {'as the job says' if is_pinned else chosen}",
-        "handed to a worker at once": f"{choice.at_once} {'blocks of files' if is_unread else 'rows'}",
+        "batch size": f"{choice.used.describe_batch()}, {'from the job file' if is_pinned else chosen}",
+        "work per task": f"{choice.at_once} {'blocks of files' if is_unread else 'rows'}",
     }
 
 

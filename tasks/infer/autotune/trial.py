@@ -1,4 +1,4 @@
-"""The trial of a model before the stream: is it loaded, what does a row take, and which batch size is the best?"""
+"""The trial of a model before the stream: it loads the model, measures a row, and finds the best batch size."""
 
 import math
 import time
@@ -15,20 +15,20 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.forked_process import Begun, Forked
 
-SHORTEST_TRIAL, LONGEST_TRIAL = 0.3, 3.0  # seconds in which larger batches are tried: a hundredth of what is to do
+SHORTEST_TRIAL, LONGEST_TRIAL = 0.3, 3.0  # seconds in which larger batches are tried: a hundredth of the work
 LARGEST_BATCH = 512
-CALLS = 3  # of each batch size, of which the quickest counts: kernels are chosen by shape in the first
-MEMORY_BESIDE = 120 * 2**20  # bytes that the process of Ray's takes which has a forked one do its work
-WORTH_IT = 0.03  # by how much a larger batch must be quicker
-SIZES_BEYOND = 2  # which are tried although the one before was not worth it: what caches and kernels like is not smooth
+CALLS = 3  # per batch size; the fastest counts, because the first call selects kernels by shape
+MEMORY_BESIDE = 120 * 2**20  # bytes of Ray's own process whose work a forked process does
+WORTH_IT = 0.03  # the share by which a larger batch must be faster
+SIZES_BEYOND = 2  # sizes to try after one that was not worth it: caches and kernels do not respond smoothly
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a model took on a sample: seconds a row that it saw, once warm, and bytes of memory of its process alone.
+    """A model's cost on a sample: seconds per row that it got, once warm, and bytes of memory of its process alone.
 
-    batch_size: rows at once with the best throughput; None where that was not looked for. columns: what it added,
-    without its prefix. behind: the rows behind the model and its steps.
+    `batch_size` is the number of rows with the best throughput; None if it was not searched. `columns` are the
+    columns that the model added, without its prefix. `behind` has the rows after the model and its steps.
     """
 
     seconds_a_row: float
@@ -40,10 +40,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Failed:
-    """A trial in which every row failed; `block` holds these rows, settled.
+    """A trial in which every row failed; `block` has these rows, settled.
 
-    is_the_models: the model is to blame. It raised something else than `RowError` for each of several rows. missing:
-    what to add where it asked for a column that the rows lack.
+    With `is_the_models` the model is to blame: it raised another error than `RowError` for each of several rows.
+    `missing` lists the columns if the model wanted one that the rows lack.
     """
 
     block: pa.Table
@@ -58,7 +58,7 @@ class Failed:
 
 
 class ModelTrial:
-    """Loads a model and then tries it, as a Ray actor or in a forked process. It may be started again at any time."""
+    """Loads a model and then tries it, as a Ray actor or in a forked process. It may be restarted at any time."""
 
     def __init__(self, link: Link, run: Run) -> None:
         self._link, self._run = link, run
@@ -66,16 +66,16 @@ class ModelTrial:
         self._failure: Exception | None = None
 
     def load(self) -> Worker:
-        """Raises `JobError` for a model that cannot be loaded."""
+        """Load the model once. Raise `JobError` if it cannot be loaded."""
         if self._failure:
             raise self._failure
         self._worker = self._worker or Worker(self._link, self._run, is_trial=True)
         return self._worker
 
     def loaded(self) -> None:
-        """`load` for the call of `on` that follows, which raises what fails here: nothing waits for this one.
+        """Call `load` and keep its error for the later call of `on`: no caller waits for this one.
 
-        Ray prints an error that nothing waits for, with its traceback.
+        Ray prints an error without a waiting caller, with its traceback.
         """
         try:
             self.load()
@@ -83,13 +83,12 @@ class ModelTrial:
             self._failure = error
 
     def on(self, sample: pa.Table, rows_to_do: float = math.inf) -> Trial | Failed | None:
-        """Runs `sample` through the model and its steps, as a worker would; then finds the model's best batch size.
+        """Run `sample` through the model and its steps, as a worker would; then find the model's best batch size.
 
-        rows_to_do: of the run, as the model will see them; the fewer, the less time is taken to find that size.
+        `rows_to_do` are the rows of the run, as the model will get them; for few rows the search is short.
 
-        Rows that fail by themselves are skipped, unless all do; None if there is no row. Raises as `load`, and
-        `ContractError` for a model that breaks its contract. A row that ends the process is found when Ray calls this
-        again.
+        Rows that fail alone are skipped, unless all do; return None without a row. Raise the errors of `load`, and
+        `ContractError` for a model that breaks its contract. If a row ends the process, the next call by Ray finds it.
         """
         worker = self.load()
         if not len(sample):
@@ -104,7 +103,7 @@ class ModelTrial:
             if not len(good):
                 return _failed(done, blocks.live_rows(sample)[0], worker.errors or [])
             size, seconds = None, seconds / max(worker.rows_seen - seen, 1)
-            # Not where a process died at this before: it may have been of a batch too large.
+            # Not if a process died here before: the batch may have been too large.
             if self._link.model.tunes_batch_size() and not careful and not worker.is_short_of_memory:
                 size, seconds = _best_batch(worker, good, seconds, rows_to_do)
             behind = rebatch.joined(worker.behind(done, careful))
@@ -114,14 +113,14 @@ class ModelTrial:
 
 
 def loaded(link: Link, run: Run) -> ModelTrial:
-    """For a forked process: a model that is loaded there. Raises as `ModelTrial.load`."""
+    """Load a model in a forked process. Raise the errors of `ModelTrial.load`."""
     trying = ModelTrial(link, run)
     trying.load()
     return trying
 
 
 def on_forked(begun: Begun, sample: pa.Table, rows_to_do: float) -> Trial | Failed | None:
-    """`ModelTrial.on` in a forked process, in which its model was begun to be `loaded`. Raises `ProcessDied`, too."""
+    """Run `ModelTrial.on` in a forked process in which `loaded` started. Raise `ProcessDied`, too."""
     [trial] = Forked(begun, supervisor.ask).call("on", sample, rows_to_do)
     found: Trial | Failed | None = trial
     return replace(found, memory=found.memory + MEMORY_BESIDE) if isinstance(found, Trial) else found
@@ -138,12 +137,15 @@ def _failed(done: pa.Table, rows: pa.Table, errors: list[Exception]) -> Failed:
 
 
 def _own_memory() -> int:
-    """Bytes that are this process's alone."""
+    """Return the bytes that belong to this process alone."""
     return int(psutil.Process().memory_full_info().uss)
 
 
 def _best_batch(worker: Worker, good: pa.Table, seconds: float, rows_to_do: float) -> tuple[int, float]:
-    """The batch size with the fewest seconds a row, and these. Larger ones are tried while that may pay and fits."""
+    """Return the batch size with the fewest seconds per row, and these.
+
+    Larger ones are tried while they may pay and fit.
+    """
     best = size = len(good)
     until = time.perf_counter() + min(max(rows_to_do * seconds / 100, SHORTEST_TRIAL), LONGEST_TRIAL)
     while 2 * size <= min(LARGEST_BATCH, best * 2**SIZES_BEYOND):
@@ -153,7 +155,7 @@ def _best_batch(worker: Worker, good: pa.Table, seconds: float, rows_to_do: floa
         batch = pa.concat_tables([good] * -(-size // len(good)))[:size]
         try:
             found = min(_seconds_a_row(worker, batch) for _ in range(CALLS))
-        except Exception:  # out of memory, mostly; whatever it is, the sizes up to here do without
+        except Exception:  # mostly out of memory; the smaller sizes avoid every such error
             release_memory()
             break
         if found < seconds * (1 - WORTH_IT):
@@ -162,12 +164,12 @@ def _best_batch(worker: Worker, good: pa.Table, seconds: float, rows_to_do: floa
 
 
 def _seconds_a_row(worker: Worker, batch: pa.Table) -> float:
-    """Of one call, within the time that the guard gives one."""
+    """Return the seconds per row of one call, within the watchdog's limit for one."""
 
     def work(piece: pa.Table) -> pa.Table:
         worker.predict(piece)
         return piece
 
     started = time.perf_counter()
-    worker.guard.run(batch, work, False)  # what it prints is not collected: it did so for these rows before
+    worker.guard.run(batch, work, False)  # its output is not collected: the first run on these rows had the same
     return (time.perf_counter() - started) / len(batch)

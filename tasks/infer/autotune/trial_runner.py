@@ -1,4 +1,4 @@
-"""Trials seen from outside: the processes in which models are loaded and tried, begun early where that is free."""
+"""The processes in which models are loaded and tried; they start early if that costs nothing."""
 
 import contextlib
 from collections.abc import Sequence
@@ -18,17 +18,18 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.workers import fork_server
 from overnight.tasks.workers.forked_process import Begun, ProcessDied
 
-MAX_TRIES = 10  # of the sample, which may hold four rows that end the process
+MAX_TRIES = 10  # of the sample, which may contain four rows that end the process
 
-_begun: set[tuple[str, str]] = set()  # what was begun early by this process, a flow's
-_passed: dict[tuple[str, str, pa.Schema], Trial] = {}  # what was tried by this process, an infer task's
+_begun: set[tuple[str, str]] = set()  # trials that this process, a flow's, started early
+_passed: dict[tuple[str, str, pa.Schema], Trial] = {}  # results of trials of this process, an infer task's
 
 
 def begin_trials(run: Run, links: Sequence[Link], plan: Plan) -> list[Any]:
-    """A process for each model that loads it while inputs are listed and preprocessing is tried; None for some.
+    """Return a process for each model, or None, that loads it while inputs are listed and preprocessing is tried.
 
-    Not where a model takes more than a CPU's time: a device may be another run's until this one's turn comes. Nor where
-    it was tried before in this process: the next partition of a backfill does without. Each ends with its last handle.
+    A model that needs more than CPU time starts later: another run may use the device until this one's turn. A model
+    that this process tried before does not start again, for example in the next partition of a backfill. Each process
+    ends with its last handle.
     """
     fork_server.preload(imports([link.model for link in links]))
     begun = []
@@ -41,19 +42,22 @@ def begin_trials(run: Run, links: Sequence[Link], plan: Plan) -> list[Any]:
 
 
 def _beside_cpus() -> dict[str, Any]:
-    """A node that is there for work: one with the most CPUs."""
+    """Return options for a node with work capacity: one with the most CPUs."""
     node = max(ray.nodes(), key=lambda node: node["Alive"] * node["Resources"].get("CPU", 0))
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)}
 
 
 def is_forked(model: Predictor, pool: Pool) -> bool:
-    """Whether its workers are processes forked of the fork server. Devices are opened by processes of Ray's alone."""
+    """Return True if its workers are forked from the fork server. Only Ray's own processes open devices."""
     has_device = pool.num_gpus or pool.accelerator_type or pool.resources
     return model.imports() is not None and not has_device and fork_server.is_there()
 
 
 def _begin(link: Link, run: Run, pool: Pool, is_early: bool) -> Any:
-    """A forked process; or an actor of Ray's with the reservation of a worker, without one where it `is_early`."""
+    """Start a forked process, or a Ray actor with the reservation of a worker.
+
+    If `is_early`, the actor reserves nothing.
+    """
     if is_forked(link.model, pool):
         return Begun(partial(loaded, link, run), is_quiet=is_early)  # early: by the process with the terminal
     reserves = {"num_cpus": 0, **_beside_cpus()} if is_early else pool.remote_arguments()
@@ -64,9 +68,10 @@ def _begin(link: Link, run: Run, pool: Pool, is_early: bool) -> Any:
 
 
 def tried(run: Run, link: Link, pool: Pool, sample: pa.Table, rows_to_do: float, begun: Any) -> Trial | Failed | None:
-    """`ModelTrial.on` in a process that ends with it and frees its device; with a worker's reservation if not `begun`.
+    """Run `ModelTrial.on` in a process that then ends and frees its device.
 
-    Once: a model that took rows of these columns in an earlier partition of a backfill takes them again.
+    The process has a worker's reservation if it was not `begun`. It runs once: a model that accepted rows with these
+    columns in an earlier partition of a backfill accepts them again.
     """
     key = (run.fingerprint, link.model.model_dump_json(), sample.schema)
     if key in _passed:
@@ -81,13 +86,13 @@ def tried(run: Run, link: Link, pool: Pool, sample: pa.Table, rows_to_do: float,
     except (ray.exceptions.RayActorError, ProcessDied) as error:
         raise StageFailed(
             f"{label}: its process ended {MAX_TRIES} times while {len(sample)} rows were tried: the model crashes, or "
-            "takes longer than row_timeout_seconds, whatever the row.",
+            "takes longer than row_timeout_seconds, for any row.",
             "infer",
             "WorkerCrashedError",
         ) from error
     except Exception as error:
         if isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.RayTaskError):
-            raise  # the cluster's trouble: it says nothing of the model, and a new attempt may do without
+            raise  # a problem of the cluster, not of the model; a new attempt may succeed
         raise find_cause(error) or JobError(f"{label}: {getattr(error, 'cause', error)}", "infer") from None
     if isinstance(found, Trial):
         _passed[key] = found

@@ -1,4 +1,4 @@
-"""What a model's trial decides: batch size, how many workers there are, and how much one of them is handed at once."""
+"""The choices from a model's trial: batch size, number of workers, and rows per task."""
 
 import math
 from collections.abc import Sequence
@@ -13,20 +13,21 @@ from overnight.tasks.resources.cluster import read_cluster
 from overnight.tasks.resources.plan import Plan, Pool
 from overnight.tasks.resources.planner import workers_in_memory
 
-SECONDS_A_WORKER = 10.0  # of work for which starting one more worker is worth it
-SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS = 1.0, 2.0  # which a death costs, and the last worker works alone
-TASKS_A_WORKER = 20  # at least, where they are not too short for it: none is then alone for long at the end
-ROWS_A_TASK, UNREAD_ROWS_A_TASK = 512, 4096  # at most; where the worker reads them itself, none lies in Ray's memory
-ROWS_A_BLOCK = 4096  # that reading hands on at most, by and large
-LONGEST_BLOCK_SECONDS = 20.0  # which a worker may take for one before it hands anything on
+SECONDS_A_WORKER = 10.0  # of work that justify one more worker
+# the cost of a death, and the time in which the last worker runs alone
+SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS = 1.0, 2.0
+TASKS_A_WORKER = 20  # at least, unless they would be too short: then no worker runs alone for long at the end
+ROWS_A_TASK, UNREAD_ROWS_A_TASK = 512, 4096  # at most; if the worker reads them itself, Ray's memory holds none
+ROWS_A_BLOCK = 4096  # maximum of rows that reading passes on, approximately
+LONGEST_BLOCK_SECONDS = 20.0  # the maximum for a worker to process one block
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is to do, as far as the manifest and the sample tell.
+    """The work to do, as far as the manifest and the sample show it.
 
-    rows: infinite if the number is not known. prepare_seconds: a row's. blocks: of the reading order, if workers read
-    them themselves. rows_per_part: as the job asks, if it does.
+    `rows` is infinite if unknown. `prepare_seconds` is per row. `blocks`
+    of the reading order are set if workers read them themselves. `rows_per_part` is the job's setting, if any.
     """
 
     rows: float
@@ -37,10 +38,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Choice:
-    """A link's model as the job file has it and as it is used, its workers, its trial, and rows or blocks a Ray task.
+    """A link's model as in the job file and as it is used, its workers, its trial, and rows or blocks per Ray task.
 
-    each: how many of what the model sees a row of the source stands for. rows_a_block: of a slow model, whose blocks
-    are to be small. None: they may be as they come.
+    `each` is the number of the model's inputs per source row. `rows_a_block` is the limit for blocks of a slow model;
+    None means no limit.
     """
 
     link: Link
@@ -58,7 +59,10 @@ class Choice:
 
 
 def choose(link: Link, planned: Pool, trial: Trial | None, plan: Plan, work: Work, each: float) -> Choice:
-    """What a model runs with. Where rows are prepared beside it, memory may hold fewer workers than planned."""
+    """Return the settings with which a model runs.
+
+    If it prepares its own rows, memory may hold fewer workers than planned.
+    """
     found = {"batch_size": trial.batch_size} if trial and trial.batch_size else {}
     used = link.model.model_copy(update=found)
     per_call = max(round(used.rows_at_once() / each), 1)
@@ -80,16 +84,16 @@ def choose(link: Link, planned: Pool, trial: Trial | None, plan: Plan, work: Wor
 
 
 def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worker: float, most: int) -> int:
-    """Rows that a worker is handed at once: calls that fill seconds, so that Ray's work a task is little."""
+    """Return the rows per task: calls that fill seconds, so that Ray's overhead per task is small."""
     seconds = np.clip(seconds_a_worker / TASKS_A_WORKER, SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS)
     count = seconds / seconds_a_row if seconds_a_row else rows_per_call
     return rows_per_call * int(np.clip(count / rows_per_call, 1, max(most // rows_per_call, 1)))
 
 
 def rows_a_block(rows_per_call: int, seconds_a_row: float | None) -> int | None:
-    """Return how many rows of a slow model a block may hold: calls that fill a task; None if it is quick.
+    """Return how many rows of a slow model a block may have: calls that fill a task; None if it is fast.
 
-    Ray hands on no block before it is full, and a worker takes whole ones.
+    Ray passes on a block only when it is full, and a worker takes whole blocks.
     """
     if not seconds_a_row or seconds_a_row * ROWS_A_BLOCK <= LONGEST_BLOCK_SECONDS:
         return None
@@ -97,7 +101,7 @@ def rows_a_block(rows_per_call: int, seconds_a_row: float | None) -> int | None:
 
 
 def stream_seconds_a_row(choices: Sequence[Choice], work: Work, is_prepared_beside: bool) -> float | None:
-    """Seconds that the workers take for a row of the source, all of them together; None if nothing was measured."""
+    """Return the seconds that all workers together need per source row; None if nothing was measured."""
     models = [choice.trial.seconds_a_row * choice.each / choice.pool.initial for choice in choices if choice.trial]
     preparing = work.prepare_seconds / choices[0].pool.initial if is_prepared_beside else 0.0
     return sum(models) + preparing if any(models) else None

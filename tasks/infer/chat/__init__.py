@@ -1,1 +1,1 @@
-"""Chat models: requests, rates, structured output, and servers of our own."""
+"""Chat models: requests, rates, structured output, and local servers."""

@@ -1,4 +1,4 @@
-"""Many requests under way at once, from calls that wait: one event loop a worker, and a log of the answers."""
+"""Many concurrent requests for calls that wait: one event loop per worker, and a log of the responses."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from overnight.tasks.infer.chat.settings import Answer
 
 
 class ConcurrentRequests:
-    """Sends the requests of several threads to the endpoint that `make_endpoint` returns, from a thread of its own."""
+    """Sends the requests of several threads to the endpoint from `make_endpoint`, in a thread of its own."""
 
     def __init__(self, make_endpoint: Callable[[], Endpoint], log: NoLog) -> None:
         self._log, self._loop = log, asyncio.new_event_loop()
@@ -21,7 +21,7 @@ class ConcurrentRequests:
         self._endpoint = self._in_loop(self._made(make_endpoint))
 
     def answers(self, row_ids: Sequence[str], bodies: Sequence[dict[str, Any]]) -> list[Answer | Exception]:
-        """An answer a row, or the `RowError` that is its own. Raises what is not a row's fault."""
+        """Return an answer per row, or the row's own `RowError`. Raise errors that are not a row's fault."""
         try:
             found: list[Answer | Exception] = self._in_loop(self._all(row_ids, bodies))
         except BaseException:
@@ -36,7 +36,7 @@ class ConcurrentRequests:
             return list(await asyncio.gather(*tasks))
         finally:
             for task in tasks:
-                task.cancel()  # where one failed that is no row's fault
+                task.cancel()  # after an error that is not a row's fault
 
     async def _one(self, row_id: str, body: dict[str, Any]) -> Answer | Exception:
         key = key_of(row_id, body)

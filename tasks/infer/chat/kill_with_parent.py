@@ -1,10 +1,10 @@
-"""Run as a script: a command that ends when whoever started it does, however that ends.
+"""A script that runs a command and ends it when its parent process ends, in any way.
 
-    python kill_with_parent.py COMMAND ...      in a process group of its own, with a pipe as standard input
+python kill_with_parent.py COMMAND ...      in a process group of its own, with a pipe as standard input
 
-The pipe closes with the process that holds its other end, a SIGKILL included; a process that only waits for that then
-kills the whole group. It is no child of whoever started this, for Ray kills the children of a worker that ends, and
-with them whoever was to end the rest.
+The pipe closes when the process that holds its other end ends, even after a SIGKILL. Another process only waits for
+that and then kills the whole group. That process is not a child of the parent, because Ray kills the children of a
+worker that ends. It would also kill the process that has to end the rest.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""What chats with a model of transformers have in common: where it is, its template, its random numbers.
+"""The common part of chat models from transformers: location, template, random numbers.
 
-See settings.py for columns. Greedy where `temperature` is 0; above it each row draws with random numbers of its
-own, as in text_generation.py, cut to `top_k` and `top_p`. A row's answer never depends on the rows beside it, beyond
-rounding.
+See settings.py for columns. With `temperature` 0 decoding is greedy; above it each row draws with its own random
+numbers, as in text_generation.py, cut to `top_k` and `top_p`. A row's answer never depends on the other rows of the
+batch, beyond rounding.
 """
 
 from collections.abc import Sequence
@@ -50,14 +50,14 @@ class LocalChat(ChatSettings):
         return model_location.fingerprint(self.model)
 
     def prompts(self, template: Any, messages: Sequence[Sequence[Message]]) -> list[str]:
-        """Messages in the chat template of a tokenizer or processor, as text."""
+        """Return messages as text in the chat template of a tokenizer or processor."""
         found: list[str] = template.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True, **self.chat_template_kwargs
         )
         return found
 
     def refuse_template(self, checkpoint: Checkpoint, template: Any, example: Sequence[Message]) -> None:
-        """JobError for a model whose chat template is missing or refuses such messages: no row could be asked."""
+        """Raise JobError if a model's chat template is missing or refuses such messages: no row could get an answer."""
         if not template.chat_template:
             raise checkpoint.unusable(
                 "expected a chat template beside its tokenizer, found none. Use a model tuned for chats, or "
@@ -72,7 +72,7 @@ class LocalChat(ChatSettings):
     def answered(
         self, generation: Generation, inputs: dict[str, Any], batch: Batch, prompts: list[str], device: "torch.device"
     ) -> Outcome:
-        """The columns of what the model answers to tokens, and whatever else `inputs` holds."""
+        """Return the columns of the model's answers to the tokens and other `inputs`."""
         noise = noise_of(batch, prompts, device, self.temperature, self.seed, self.top_p, self.top_k)
         made = generation.run(inputs, noise)
         lengths = inputs["attention_mask"].sum(1).tolist()

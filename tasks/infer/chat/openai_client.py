@@ -1,15 +1,15 @@
-"""One OpenAI-compatible endpoint: a chat completion for a request's body, tried again while that may help.
+"""One OpenAI-compatible endpoint: a chat completion for a request body, with retries for transient errors.
 
-Whose fault it is when it does not help:
+After the retries, the error shows the cause:
 
-    the row's       a 4xx that tells of the request, an answer that is none; a 5xx, a time-out or a cut connection, at
-                    `max_tries` or when `retry_timeout_seconds` ends, while other requests get through: where none is
-                    under way, a short one is sent to see
-    the service's   nothing gets through for all of `retry_timeout_seconds`, or too many requests (429) all that time:
+the row         a 4xx about the request, or an invalid answer; a 5xx, a time-out or a cut connection after
+                    `max_tries` or `retry_timeout_seconds`, while other requests succeed. If no other request
+                    is running, a short one tests the service
+    the service     no request succeeds for all of `retry_timeout_seconds`, or too many requests (429) all that time:
                     `StorageFailed`, and `infer` is tried again
-    the settings'   401, 402, 403, no quota: `StorageRefused`. 404, a redirect: `JobError`
+    the settings    401, 402, 403, no quota: `StorageRefused`. 404, a redirect: `JobError`
 
-`Retry-After` is honoured, and after a 429 holds back all requests. No message and no log holds the key.
+`Retry-After` is respected, and after a 429 delays all requests. No message and no log contains the key.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     import httpx
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 8.0
-CHARACTERS_A_TOKEN = 4  # for tokens a minute, until the answer tells
+CHARACTERS_A_TOKEN = 4  # for tokens per minute, until the response has the number
 MESSAGE_CHARACTERS = 300
-SHORTEST_SECRET = 6  # characters of a value in the query that an answer is searched for
+SHORTEST_SECRET = 6  # minimum characters of a value in the query that is masked in responses
 REFUSED = {
-    401: "it does not know the key; see api_key_env",
-    402: "it asks for a payment",
-    403: "it does not allow this",
+    401: "the server does not accept the key; see api_key_env",
+    402: "the server requires a payment",
+    403: "the server does not allow this",
 }
 WRONG = {404: "no such path or model; see base_url and model", 405: "no chat completions there; see base_url"}
 
@@ -46,7 +46,7 @@ _log = logging.getLogger("overnight.endpoint")
 
 @dataclass(frozen=True)
 class RetryLimits:
-    """How long a request waits for its answer, how long all tries of a row take, and how many blame it."""
+    """Limits of a request: the time for one response, the time for all tries of a row, and the tries that blame it."""
 
     timeout_seconds: float
     retry_timeout_seconds: float
@@ -54,7 +54,7 @@ class RetryLimits:
 
 
 class _TransientError(Exception):
-    """Waiting may help: for so many seconds, if the server says."""
+    """Waiting may help: for this number of seconds, if the server names it."""
 
     def __init__(self, what: str, after: float | None = None, is_limit: bool = False, is_answer: bool = False) -> None:
         super().__init__(what)
@@ -62,7 +62,10 @@ class _TransientError(Exception):
 
 
 class Endpoint:
-    """Messages show `url` without the values of its query, and never `key`. All of it is used from one event loop."""
+    """A client of one endpoint, for one event loop.
+
+    Messages show `url` without the values of its query, and never `key`.
+    """
 
     def __init__(
         self, url: str, key: str | None, at_once: int, limits: RetryLimits, requests: RateLimiter, tokens: RateLimiter
@@ -70,8 +73,8 @@ class Endpoint:
         import httpx
 
         if not url.startswith(("http://", "https://")) or not httpx.URL(url).host:
-            raise JobError("base_url: expected http:// or https:// and a host, found something else.", "infer")
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # or there is a line a request
+            raise JobError("base_url: expected http:// or https:// and a host, found another form.", "infer")
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # otherwise it logs a line per request
         asked = httpx.URL(url)
         self._url, self._limits = masked(url.rstrip("/")), limits
         self._retries = RetryPolicy(limits.max_tries, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
@@ -80,7 +83,7 @@ class Endpoint:
         self._secrets = [secret for secret in (key, *values) if secret]
         self._requests, self._tokens = requests, tokens
         self._client = httpx.AsyncClient(
-            trust_env="//127.0.0.1" not in url,  # no proxy leads to this machine
+            trust_env="//127.0.0.1" not in url,  # no proxy for this machine
             headers={"Authorization": f"Bearer {key}"} if key else {},
             limits=httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once),
         )
@@ -88,7 +91,7 @@ class Endpoint:
         self._not_before = self._last_success = 0.0
 
     async def ask(self, body: dict[str, Any]) -> Answer:
-        """Raises `RowError` where the row is to blame, else an `OvernightError`."""
+        """Return the answer. Raise `RowError` if the row is the cause, otherwise an `OvernightError`."""
         async with self._slots:
             return await self._patiently(body)
 
@@ -103,17 +106,17 @@ class Endpoint:
             except _TransientError as error:
                 problem = error
             seconds = self._retries.wait_seconds(tries) if problem.after is None else problem.after
-            spent += time.monotonic() - began + seconds  # not what the limits a minute make it wait
+            spent += time.monotonic() - began + seconds  # without the waits for the limits per minute
             is_over = spent >= self._limits.retry_timeout_seconds
             if not problem.is_limit and (is_over or tries + 1 >= self._limits.max_tries):
                 knew, knows = knows, problem.is_answer or await self._answers_others(body, began)
-                if knows and (knew or is_over):  # not the first time: the service may have come back just then
-                    raise RowError(f"{problem}, in {tries} tries; others get through.")
+                if knows and (knew or is_over):  # not the first time: the service may have recovered just then
+                    raise RowError(f"{problem}, in {tries} tries; other requests succeed.")
             if is_over:
                 raise StorageFailed(
-                    f"{self._url}: nothing got through in {tries} tries and {spent:.0f} s: {problem}. What was "
-                    "answered is kept; run again to resume."
-                    + (" Set requests_per_minute to what it allows." if problem.is_limit else ""),
+                    f"{self._url}: no request succeeded in {tries} tries and {spent:.0f} s: {problem}. The answers "
+                    "so far are kept; run again to resume."
+                    + (" Set requests_per_minute to its limit." if problem.is_limit else ""),
                     "infer",
                 )
             if problem.is_limit:
@@ -128,7 +131,7 @@ class Endpoint:
         await self._requests.wait()
 
     async def _answers_others(self, body: dict[str, Any], since: float) -> bool:
-        """Whether anything gets through: a request since then, or one that nothing could be wrong with."""
+        """Return True if any request succeeds: one since then, or a harmless one."""
         async with self._seeing:
             if self._last_success > since:
                 return True
@@ -161,7 +164,7 @@ class Endpoint:
     def _refusal(self, response: "httpx.Response") -> Exception:
         status = response.status_code
         what = f"HTTP {status}: {self._shown(_told(response))}"
-        if status in REFUSED:  # without its words, which may tell of the key
+        if status in REFUSED:  # without its text, which may contain the key
             return StorageRefused(f"{self._url}: HTTP {status}: {REFUSED[status]}.", "infer")
         if status == 429 and "insufficient_quota" in response.text:
             return StorageRefused(f"{self._url}: {what}", "infer")
@@ -197,7 +200,7 @@ class Endpoint:
 
 
 def _tokens_at_most(body: dict[str, Any]) -> float:
-    """A guess, from above for most texts."""
+    """Return an estimate, too high for most texts."""
     characters = sum(len(str(message["content"])) for message in body["messages"])
     made = body.get("max_tokens") or body.get("max_completion_tokens") or 0
     return characters / CHARACTERS_A_TOKEN + int(made)
@@ -212,7 +215,7 @@ def _told(response: "httpx.Response") -> str:
 
 
 def _retry_after(response: "httpx.Response") -> float | None:
-    """Seconds, or a date; None where the server says nothing that can be read."""
+    """Return seconds, from a number or a date; None if the header is missing or unreadable."""
     value = response.headers.get("retry-after", "")
     try:
         seconds = float(value)

@@ -1,7 +1,7 @@
-"""The settings of chat completions over HTTP, from messages to requests' bodies and from answers to columns.
+"""The settings of chat completions over HTTP, from messages to request bodies and from answers to columns.
 
-`openai` asks any endpoint that speaks OpenAI's protocol, `vllm` a server that its worker starts. See settings.py
-for columns, openai_client.py for retries and whose fault a failure is, response_log.py for what a crash repeats.
+`openai` uses any endpoint with OpenAI's protocol, `vllm` a server that its worker starts. See settings.py for columns,
+openai_client.py for retries and the causes of failures, response_log.py for the reuse of answers after a crash.
 """
 
 import abc
@@ -19,11 +19,11 @@ from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import Location
 
-ROWS_A_CALL = 16  # few: a call ends with its slowest row, and the next one's requests are under way meanwhile
+ROWS_A_CALL = 16  # few: a call ends with its slowest row, and the next call's requests run meanwhile
 
 
 class RemoteChat(ChatSettings):
-    """A chat completion a row, many under way at once."""
+    """A chat completion per row, with many concurrent requests."""
 
     max_concurrent_requests: Annotated[
         PositiveInt,
@@ -69,10 +69,10 @@ class RemoteChat(ChatSettings):
 
     @abc.abstractmethod
     def body(self, messages: Any) -> dict[str, Any]:
-        """What is asked for a row."""
+        """Return the request body for a row."""
 
     def plain_body(self, model: str, messages: Any) -> dict[str, Any]:
-        """As every such endpoint takes it."""
+        """Return the body that every such endpoint accepts."""
         body = {
             "model": model,
             "messages": messages,
@@ -93,7 +93,7 @@ class RemoteChat(ChatSettings):
         requests: float | None = None,
         tokens: float | None = None,
     ) -> Predict:
-        """The predict function that asks the endpoint at `url`, at most so many requests and tokens a minute."""
+        """Return the predict function for the endpoint at `url`, limited to these requests and tokens per minute."""
         limits = RetryLimits(self.timeout_seconds, self.retry_timeout_seconds, self.max_tries)
         paces = RateLimiter(requests), RateLimiter(tokens)
         asking = ConcurrentRequests(

@@ -1,11 +1,11 @@
-"""Answers that were paid for, kept as they come: what a crash leaves unsettled is then looked up, not asked again.
+"""Paid answers, kept as they arrive: after a crash, unsettled rows reuse their answers instead of new requests.
 
-    <generation>/answers/<model>/<writer>[-<number>].jsonl     {"key": ..., "answer": {...}}, a line an answer
+<generation>/answers/<model>/<writer>[-<number>].jsonl     {"key": ..., "answer": {...}}, one line per answer
 
-On a local disk a line is handed to the operating system before its answer is used, so a process that is killed loses
-none. An object store cannot append: there answers wait for `flush`, some `SECONDS_A_FILE`, which is what a crash costs.
-A key says what was asked and for which row. What earlier processes left is found through an index of 28 bytes an
-answer; the answers stay in the files. The log goes with the publish of its rows.
+On a local disk a line is written to the operating system before its answer is used, so a killed process loses none. An
+object store cannot append: there answers wait for `flush`, about `SECONDS_A_FILE`, and a crash loses those. A key
+identifies the request and its row. Answers of earlier processes are found through an index of 28 bytes per answer; the
+answers stay in the files. The log is removed when its rows are published.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ INDEX = np.dtype([("key", np.uint64), ("file", np.int32), ("start", np.int64), (
 
 
 class NoLog:
-    """The log of a model that has no place for one: it keeps nothing and finds nothing."""
+    """The log of a model without a place for one: it keeps nothing and finds nothing."""
 
     def find(self, key: str) -> Any:
         """Return the answer that an earlier process got for `key`, or None."""
@@ -40,7 +40,7 @@ class NoLog:
         """Keep `answer`, which JSON can write."""
 
     def flush(self, now: bool = False) -> None:
-        """Write the answers that wait, if it is time."""
+        """Write the waiting answers, if it is time."""
 
 
 class ResponseLog(NoLog):
@@ -119,7 +119,7 @@ def open_log(place: Location | None) -> NoLog:
 
 
 def key_of(row_id: str, asked: Any) -> str:
-    """Return the name of a row and of what was asked for it."""
+    """Return the name of a row and its request."""
     return hashlib.sha256(json.dumps([row_id, asked], sort_keys=True).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""A server that a worker starts for itself on its own machine, and that ends with the worker, whatever ends that."""
+"""A server that a worker starts on its own machine, and that ends with the worker, however the worker ends."""
 
 import collections
 import re
@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LINES_TOLD = 12
-ERROR = re.compile(r"(^|\] )[\w.]*(Error|Exception): ")  # at a line's start, or behind what a log puts there
+ERROR = re.compile(r"(^|\] )[\w.]*(Error|Exception): ")  # at a line's start, or after a log prefix
 SECONDS_BETWEEN_LOOKS = 0.3
 
 
 class ChildServer:
-    """`command` with the port that it is to listen on in the place of `{port}`; its output goes to a file."""
+    """A process of `command`, with a free port in the place of `{port}`; its output goes to a file."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.port = _free_port()
@@ -34,7 +34,10 @@ class ChildServer:
         )
 
     def wait(self, path: str, seconds: float) -> str:
-        """Until `path` answers 200. What is wrong otherwise, with the end of its output; empty where nothing is."""
+        """Wait until `path` answers 200.
+
+        Return the problem otherwise, with the end of the output; empty without one.
+        """
         import httpx
 
         deadline = time.monotonic() + seconds
@@ -51,18 +54,18 @@ class ChildServer:
         return f"it did not answer within {seconds:g} s: {self._told()}"
 
     def ended(self) -> str:
-        """How it ended by itself, with the end of its output; empty while it runs."""
+        """Return how it ended by itself, with the end of its output; empty while it runs."""
         code = self._process.poll()
         return "" if code is None else f"it ended with code {code}: {self._told()}"
 
     def end(self) -> None:
-        """Ends it at once."""
+        """End it immediately."""
         if self._process.stdin:
             self._process.stdin.close()
         self._process.wait()
 
     def _told(self) -> str:
-        """The first error in its output, which the later ones came of, and the end of it."""
+        """Return the first error in its output, which caused the later ones, and the end of the output."""
         with open(self._log.name, errors="replace") as lines:
             first = next(filter(ERROR.search, lines), "")
             lines.seek(0)

@@ -1,11 +1,11 @@
-"""What everything that answers chat messages has in common: its settings, its messages, and the columns of answers.
+"""The common part of all chat models: settings, messages, and the columns of answers.
 
-In: the columns that `system` and `user` name. Out: `generated_text`; `prompt_tokens`, `completion_tokens` (int64, the
-end token included); `finish_reason` (string: stop where the model ended, length where `max_new_tokens` did). With
-`output_schema` also `structured_output`, of the schema's type (see structured_output.py): a row whose answer
-does not fit is quarantined with the reason.
+In: the columns that `system` and `user` name. Out: `generated_text`; `prompt_tokens`, `completion_tokens` (int64,
+including the end token); `finish_reason` (string: stop if the model ended, length if `max_new_tokens` ended it). With
+`output_schema` also `structured_output`, of the schema's type (see structured_output.py): a row whose answer does not
+fit is quarantined with the reason.
 
-This file does not know who answers.
+This file does not know the source of the answers.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back for a row; counts are None where the one who answers does not tell."""
+    """The answer for a row; counts are None if the source does not report them."""
 
     text: str
     prompt_tokens: int | None
@@ -37,7 +37,7 @@ class Answer:
 
 
 class ChatSettings(Predictor):
-    """Settings of a chat completion a row."""
+    """The settings of a chat completion per row."""
 
     user: Annotated[str, Field(min_length=1, description="The user's message, with {column} for values.")]
     system: Annotated[str | None, Field(description="The system's message, with {column} for values.")] = None
@@ -50,7 +50,7 @@ class ChatSettings(Predictor):
     seed: Annotated[int, Field(description="The seed of the random numbers, if temperature is above 0.")] = 0
     output_schema: Annotated[
         Schema | None,
-        Field(description="A JSON schema that the answer has to fit; it is parsed into structured_output."),
+        Field(description="A JSON schema for the answer, which is parsed into structured_output."),
     ] = None
 
     @field_validator("user", "system")
@@ -78,7 +78,7 @@ class ChatSettings(Predictor):
         return as_texts(column) if name in templates else super().given(name, column)
 
     def messages(self, batch: Batch) -> list[list[Message]]:
-        """Each row's messages, the system's first. RowError for a row that lacks a value."""
+        """Return each row's messages, the system's first. Raise RowError for a row that lacks a value."""
         asked: list[list[Message]] = [[{"role": "user", "content": text}] for text in filled(self.user, batch, "user")]
         if self.system is None:
             return asked
@@ -86,7 +86,7 @@ class ChatSettings(Predictor):
         return [[first, *rest] for first, rest in zip(told, asked, strict=True)]
 
     def outcome(self, answers: Sequence[Answer | Exception]) -> Outcome:
-        """The columns of answers, one a row; an exception is the row's own failure."""
+        """Return the columns of answers, one per row; an exception is the row's own failure."""
         failed = {row: answer for row, answer in enumerate(answers) if isinstance(answer, Exception)}
         given = [answer if isinstance(answer, Answer) else None for answer in answers]
         columns: dict[str, Any] = {
@@ -110,13 +110,13 @@ def _structured(schema: Schema, given: Sequence[Answer | None], failed: dict[int
             try:
                 values[row] = expected.value(answer.text)
             except RowError as error:
-                cut = " It ends where max_new_tokens does." if answer.finish_reason == "length" else ""
+                cut = " It ends at max_new_tokens." if answer.finish_reason == "length" else ""
                 failed[row] = RowError(f"{error}{cut}{_tokens(answer)}")
     return pa.array(values, expected.type)
 
 
 def _tokens(answer: Answer) -> str:
-    """What an answer took that is in no column, for it has to be paid like any other."""
+    """Return a sentence with the token counts of a failed answer, which must be paid too but is in no column."""
     if answer.prompt_tokens is None or answer.completion_tokens is None:
         return ""
-    return f" It took {answer.prompt_tokens} tokens to ask and {answer.completion_tokens} to answer."
+    return f" It took {answer.prompt_tokens} prompt tokens and {answer.completion_tokens} completion tokens."

@@ -1,8 +1,8 @@
-"""A JSON schema that answers are to fit: an answer's text to a value that does, and the Arrow type of such values.
+"""A JSON schema for answers: an answer's text becomes a value that fits it, and the schema determines the Arrow type.
 
-An object becomes a struct of its `properties`, an array a list, and string, integer, number and boolean what they are
-called. What has no one such type (an object without properties, anyOf, a union) stays JSON text. The type comes from
-the schema alone, so that it is the same in every batch.
+An object becomes a struct of its `properties`, an array a list, and string, integer, number and boolean the type of
+that name. Values without one such type (an object without properties, anyOf, a union) stay JSON text. The type comes
+from the schema alone, so that it is the same in every batch.
 """
 
 import json
@@ -25,7 +25,7 @@ PLAIN = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "
 
 
 class AnswerSchema:
-    """`schema` as written in the job file. Raises ValueError where it is none, or points outside itself."""
+    """The `schema` of the job file. Raises ValueError if it is not a schema, or refers to another document."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         kind = validator_for(schema)
@@ -36,12 +36,15 @@ class AnswerSchema:
             targets = {name: resolver.lookup(name).contents for name in _references(schema)}
         except (SchemaError, Unresolvable) as error:
             why = error.message if isinstance(error, SchemaError) else f"nothing is there for $ref {error.ref!r}"
-            raise ValueError(f"expected a JSON schema, found one that is none: {why}") from None
-        self._validator = kind(schema, registry=Registry())  # without one, a $ref elsewhere would be fetched
+            raise ValueError(f"expected a JSON schema, found an invalid one: {why}") from None
+        self._validator = kind(schema, registry=Registry())  # without one, a $ref to another document would be fetched
         self.type = _arrow_type(schema, targets)
 
     def value(self, text: str) -> Any:
-        """The answer `text` as a value for a column of `self.type`. RowError where it does not fit, saying where."""
+        """Return the answer `text` as a value for a column of `self.type`.
+
+        Raise RowError with the place if it does not fit.
+        """
         found = _parsed(text)
         try:
             problem = best_match(self._validator.iter_errors(found))
@@ -53,17 +56,17 @@ class AnswerSchema:
         except RecursionError:
             why = "JSON that is nested too deeply"
         except (pa.ArrowException, UnicodeError, OverflowError, ValueError) as error:
-            why = f"a value that no column of {self.type} holds: {error}"
+            why = f"a value that does not fit a column of {self.type}: {error}"
         raise RowError(f"answer: expected JSON that fits output_schema, found {why}. It begins with {text[:80]!r}.")
 
 
 def _arrow_type(schema: Any, targets: Mapping[str, Any], inside: tuple[str, ...] = ()) -> pa.DataType:
-    """The type of values that fit `schema`. targets: what each $ref means; inside: those that led here."""
+    """Return the type of values that fit `schema`. `targets`: the schema of each $ref; `inside`: the open $refs."""
     if not isinstance(schema, dict):
         return pa.string()
     if reference := schema.get("$ref"):
         if reference in inside:
-            return pa.string()  # a schema that holds itself has no type of a certain depth
+            return pa.string()  # a recursive schema has no type of a certain depth
         return _arrow_type(targets[reference], targets, (*inside, reference))
     named = schema.get("type", [])
     kinds = [one for one in (named if isinstance(named, list) else [named]) if one != "null"]
@@ -83,16 +86,19 @@ def _parsed(text: str) -> Any:
     except RecursionError:
         why = "JSON that is nested too deeply"
     except ValueError as error:
-        why = f"a text that is no JSON ({error})"
+        why = f"a text that is not JSON ({error})"
     raise RowError(f"answer: expected JSON that fits output_schema, found {why}. It begins with {text[:80]!r}.")
 
 
 def _refused(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """`value` with JSON text where `kind` is of strings and it is none. Keys that the schema does not name go."""
+    """Return `value` with JSON text for values that are not strings if `kind` is.
+
+    Keys outside the schema are dropped.
+    """
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -102,7 +108,7 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_string(kind) and not isinstance(value, str):
         return json.dumps(value)
     if pa.types.is_integer(kind):
-        return int(value)  # to JSON schema 3.0 is an integer
+        return int(value)  # for JSON schema 3.0 is an integer
     return value
 
 

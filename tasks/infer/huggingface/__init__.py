@@ -1,1 +1,1 @@
-"""What the Hugging Face models share: checkpoints, tokenization, image inputs, pooling."""
+"""The common part of the Hugging Face models: checkpoints, tokenization, image inputs, pooling."""

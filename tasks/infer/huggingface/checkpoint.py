@@ -1,7 +1,7 @@
-"""A model as transformers saves it, found but not yet loaded: how its parts are loaded, and errors that say why not.
+"""A saved transformers model, found but not yet loaded: loading of its parts, and errors with the reason.
 
-Code that comes with a checkpoint is never run, and a weight that is missing is an error: transformers fills it with
-random numbers. This file does not know where models are looked for, nor anything of images or text.
+Code in a checkpoint never runs, and a missing weight is an error: transformers would fill it with random numbers. This
+file does not search for models, and does not use images or text.
 """
 
 import json
@@ -24,7 +24,7 @@ Dtype = Annotated[
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model at `location` (folder or hub name) with its JSON files in `folder`; `written` is what messages show."""
+    """A model at `location` (folder or hub name) with its JSON files in `folder`; messages show `written`."""
 
     written: str
     location: str
@@ -33,7 +33,7 @@ class Checkpoint:
     local_files_only: bool = False
 
     def load(self, auto_class: Any, **settings: Any) -> Any:
-        """What `auto_class.from_pretrained` makes of the model."""
+        """Return the result of `auto_class.from_pretrained` for the model."""
         import transformers
 
         transformers.logging.set_verbosity_error()
@@ -48,7 +48,7 @@ class Checkpoint:
             raise self.unusable(f"{auto_class.__name__} cannot load it: {error}") from error
 
     def weights(self, auto_class: Any, dtype: Dtype, optional: str | None = None, **settings: Any) -> tuple[Any, bool]:
-        """The model in evaluation mode, and whether all weights were there; those named `optional.*` need not be."""
+        """Return the model in evaluation mode, and whether all weights exist; `optional.*` may be missing."""
         import torch
 
         model, report = self.load(auto_class, dtype=getattr(torch, dtype), output_loading_info=True, **settings)
@@ -62,7 +62,7 @@ class Checkpoint:
         return model.eval(), not missing
 
     def settings_file(self, name: str) -> Any:
-        """The JSON file `name` beside the model; None when there is none."""
+        """Return the JSON file `name` beside the model; None if there is none."""
         path = self.folder / name
         try:
             return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
@@ -70,5 +70,5 @@ class Checkpoint:
             raise self.unusable(f"{name} cannot be read as JSON: {error}") from error
 
     def unusable(self, reason: str) -> JobError:
-        """The error that names this model and says why it cannot be used."""
+        """Return the error with this model's name and the reason."""
         return JobError(f"model {self.written}: {reason.replace(self.location, self.written)}.", "infer")

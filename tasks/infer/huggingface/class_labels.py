@@ -1,7 +1,7 @@
-"""From a classifier's outputs to columns: the likeliest class of each row, or several of them.
+"""A classifier's outputs as columns: the likeliest class of each row, or several of them.
 
-Out: `predicted_label` (string, from the model's id2label) and `confidence` (float32), each one a row. With `top_k` of
-more than one also `top_labels` (list of strings) and `top_confidences` (list of float32), the likeliest first.
+Out: `predicted_label` (string, from the model's id2label) and `confidence` (float32), one value per row. With `top_k`
+of more than one also `top_labels` (list of strings) and `top_confidences` (list of float32), the likeliest first.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ TopK = Annotated[
 
 
 def labelled(probabilities: "torch.Tensor", labels: Mapping[int, str], top_k: int) -> dict[str, Any]:
-    """The columns of float32 N x C `probabilities`; of classes that are as likely the first comes first."""
+    """Return the columns of float32 N x C `probabilities`; equally likely classes keep their order."""
     confidence, index = probabilities.sort(dim=-1, descending=True, stable=True)
     columns: dict[str, Any] = {
         "predicted_label": [labels[number] for number in index[:, 0].tolist()],

@@ -1,11 +1,11 @@
-"""A model on its device, or spread over several by accelerate's `device_map`: one larger than any of them.
+"""A model on its device, or, if no single device can hold it, spread over several by accelerate's `device_map`.
 
-    num_gpus: 2                           a worker's, of one node; or resources: {NPU: 2}
+num_gpus: 2                           per worker, on one node; or resources: {NPU: 2}
     device_map: auto                      accelerate fills them evenly, layer by layer
-    max_memory: {0: 70GiB, cpu: 100GiB}   what each may hold; what is left goes to the CPU, then to the disk
+    max_memory: {0: 70GiB, cpu: 100GiB}   limit of each; the rest goes to the CPU, then to the disk
 
 `device_map` may also name the place of each part (`{model.embed_tokens: 0, model.layers.0: 1, ..., lm_head: cpu}`),
-disk included: its weights are then read from files whenever they are needed.
+disk included: its weights are then read from files at each use.
 """
 
 import tempfile
@@ -26,15 +26,16 @@ DeviceMap = Annotated[
 ]
 MaxMemory = Annotated[
     dict[int | str, int | str] | None,
-    Field(description="For device_map: what a device, by number, cpu or disk, may hold; for example {0: 70GiB}."),
+    Field(description="For device_map: the limit of each device, by number, cpu or disk; for example {0: 70GiB}."),
 ]
 
 
-_folders: list[tempfile.TemporaryDirectory] = []  # as long as their models: they go with the process
+# temporary folders of loaded models; the process removes them at its end
+_folders: list[tempfile.TemporaryDirectory] = []
 
 
 class DeviceMapSettings(Protocol):
-    """The settings that say where a model is to be."""
+    """The settings that determine the devices of a model."""
 
     @property
     def dtype(self) -> Dtype: ...
@@ -47,16 +48,16 @@ class DeviceMapSettings(Protocol):
 
 
 def refuse_unreserved(device_map: Any, accelerators: Mapping[str, float]) -> None:
-    """ValueError for a map that would take devices which the worker did not reserve."""
+    """Raise ValueError for a map that would use devices without a reservation."""
     if isinstance(device_map, str) and (count := sum(accelerators.values())) < 1:
         raise ValueError(
-            f"device_map: {device_map} spreads the model over the worker's accelerators, and it reserves {count:g}. "
+            f"device_map: {device_map} spreads the model over the worker's accelerators, but it reserves {count:g}. "
             "Set num_gpus or resources, or name a device for each part"
         )
 
 
 def load_on_devices(checkpoint: Checkpoint, auto_class: Any, settings: DeviceMapSettings) -> tuple[Any, "torch.device"]:
-    """The model in evaluation mode, and the device to which its inputs go."""
+    """Return the model in evaluation mode, and the device for its inputs."""
     device = settings.torch_device()
     if settings.device_map is None:
         model, _ = checkpoint.weights(auto_class, settings.dtype)
@@ -75,7 +76,10 @@ def load_on_devices(checkpoint: Checkpoint, auto_class: Any, settings: DeviceMap
 
 
 def _first_device(model: Any) -> "torch.device":
-    """Of the part that sees tokens; one whose weights are elsewhere computes on its hook's device."""
+    """Return the device of the part that gets the tokens.
+
+    If its weights are offloaded, it computes on the device of its hook.
+    """
     import torch
 
     hook = getattr(model.get_input_embeddings(), "_hf_hook", None)

@@ -1,6 +1,6 @@
-"""Tokens in, new tokens out, with any generating model of transformers; what a prompt has to leave room for.
+"""Tokens in, new tokens out, with any generating model of transformers, within the model's context.
 
-This file knows nothing of columns, texts or images.
+This file does not use columns, texts or images.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Generated:
 
     @property
     def count(self) -> int:
-        """Tokens that were made, the end token included."""
+        """Return the number of new tokens, including the end token."""
         return len(self.tokens) + self.ended
 
     @property
@@ -30,10 +30,10 @@ class Generated:
 
 
 class Generation:
-    """A model, ready on its device, that continues what it is given by at most `max_new_tokens`."""
+    """A model, ready on its device, that continues its input by at most `max_new_tokens`."""
 
     def __init__(self, checkpoint: Checkpoint, tokenizer: Any, model: Any, max_new_tokens: int) -> None:
-        """Raises JobError where nothing could be made, and gives `tokenizer` a pad token where it has none."""
+        """Check the limits and add a missing pad token to `tokenizer`. Raise JobError if the context leaves no room."""
         self.tokenizer, self._model, self._max_new_tokens = padded(checkpoint, tokenizer), model, max_new_tokens
         self.is_encoder_decoder = bool(model.config.is_encoder_decoder)
         ends = model.generation_config.eos_token_id
@@ -44,9 +44,10 @@ class Generation:
         self._longest = context and (context if self.is_encoder_decoder else context - max_new_tokens)
 
     def run(self, inputs: dict[str, Any], noise: GumbelNoise | None, num_beams: int = 1) -> list[Generated]:
-        """inputs: `input_ids` and `attention_mask`, N x T on the model's device, and what else its forward pass takes.
+        """Return the new tokens of each row. Raise RowError for a prompt that is empty or too long.
 
-        RowError for a prompt that is empty or too long.
+        `inputs` has `input_ids` and `attention_mask`, N x T on the model's device, and further inputs of its forward
+        pass.
         """
         import torch
 
@@ -64,7 +65,7 @@ class Generation:
         return [self._cut(row) for row in made[:, start:].tolist()]
 
     def texts(self, generated: Sequence[Generated]) -> list[str]:
-        """Without special tokens."""
+        """Return texts without special tokens."""
         found: list[str] = self.tokenizer.batch_decode([one.tokens for one in generated], skip_special_tokens=True)
         return found
 
@@ -82,7 +83,7 @@ class Generation:
 
 
 def padded(checkpoint: Checkpoint, tokenizer: Any) -> Any:
-    """`tokenizer`, with a pad token: masked, so any token will do."""
+    """Return `tokenizer` with a pad token: it is masked, so any token is fine."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.bos_token
     if tokenizer.pad_token is None:

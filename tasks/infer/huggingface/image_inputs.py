@@ -1,14 +1,14 @@
-"""From images to what a vision model makes of them, with the size and normalisation that the model's own files name.
+"""Images as inputs of a vision model, with the size and normalisation from the model's own files.
 
-In: uint8 RGB, N x H x W x 3 stacked, or an object array of H x W x 3 arrays of unlike sizes. Out: float32, N x D.
+In: uint8 RGB, N x H x W x 3 stacked, or an object array of H x W x 3 arrays of different sizes. Out: float32, N x D.
 
-Resizing and cropping happen on the CPU, in the processor's PIL backend: the same pixels with and without torchvision,
-and none at all when stacked images already have the model's size. Images go to the device as uint8; rescaling and
-normalising happen there. A processor that does more than that (EfficientNet's offset, MobileViT's BGR) is found out by
-a comparison when it is loaded, and then does all of its work itself. Rows never depend on the rows beside them.
+Resizing and cropping run on the CPU, in the processor's PIL backend, with the same pixels with and without torchvision.
+They are skipped when stacked images already have the model's size. Images go to the device as uint8; rescaling and
+normalising run there. A processor that does more than that (EfficientNet's offset, MobileViT's BGR) is detected by a
+comparison on loading. It then does all of its work itself. Rows never depend on the other rows of the batch.
 
-A worker with a device has two calls under way: while the device computes for one, the other's images are copied to it,
-so that it waits for neither copies nor Python.
+A worker with a device has two calls at a time: while the device computes one, the images of the other are copied to it.
+So the device waits neither for copies nor for Python.
 """
 
 import contextlib
@@ -30,12 +30,12 @@ Forward = Callable[["torch.Tensor"], "torch.Tensor"]
 
 
 def image_calls(accelerators: Mapping[str, float]) -> int:
-    """`Predictor.calls_at_once` of models on images: on a device, one computes while the other is copied."""
+    """Return `Predictor.calls_at_once` of models on images: on a device, one computes while the other is copied."""
     return 2 if accelerators else 1
 
 
 def placed(model: Any, device: "torch.device") -> Any:
-    """The model on its device, in the layout in which images come to it there; see `DeviceTransfer`."""
+    """Return the model on its device, in the memory layout of its images; see `DeviceTransfer`."""
     import torch
 
     return model.to(device) if device.type == "cpu" else model.to(device, memory_format=torch.channels_last)
@@ -44,9 +44,9 @@ def placed(model: Any, device: "torch.device") -> Any:
 def build_image_encoder(
     checkpoint: Checkpoint, device: "torch.device", forward: Forward
 ) -> Callable[[np.ndarray], Any]:
-    """A function of images that gives `forward` of their pixel values, as a float32 tensor on the CPU.
+    """Return a function of images that returns `forward` of their pixel values, as a float32 tensor on the CPU.
 
-    `forward` takes float32 N x 3 x H x W on the device, all of one size, and gives N x D.
+    `forward` takes float32 N x 3 x H x W on the device, all of one size, and returns N x D.
     """
     import torch
 
@@ -85,14 +85,16 @@ def _pixel_function(
     def processed(image: np.ndarray, **settings: bool) -> np.ndarray:
         made = processor(image, input_data_format="channels_last", **settings)
         if list(made) != ["pixel_values"]:
-            raise checkpoint.unusable(f"expected a processor that makes pixel_values alone, found {', '.join(made)}")
+            raise checkpoint.unusable(
+                f"expected a processor with the single output pixel_values, found {', '.join(made)}"
+            )
         return np.asarray(made["pixel_values"][0])
 
     def resized(image: np.ndarray) -> np.ndarray:
         return processed(image, do_rescale=False, do_normalize=False)
 
     def normalised(pixels: "torch.Tensor") -> "torch.Tensor":
-        # In place and in two passes: three take twice as long.
+        # In place and in two passes: three passes take twice as long.
         layout = torch.contiguous_format if device.type == "cpu" else torch.channels_last
         return pixels.to(torch.float32, memory_format=layout).mul_(factor).sub_(offset)
 
@@ -131,17 +133,17 @@ def _pixel_function(
 
 
 class DeviceTransfer:
-    """Arrays on their way to a device: on a CPU's they stay where they are.
+    """Copies arrays to a device; on a CPU they stay in place.
 
-    Each thread has its own stream there, beside which the others' go on, and its own pinned memory, from which a device
-    copies by itself and which is used again for the next copy.
+    Each thread has its own stream, which runs beside the others'. It also has its own pinned memory, from which the
+    device copies by itself. The next copy uses that memory again.
     """
 
     def __init__(self, device: "torch.device") -> None:
         self._device, self._own = device, threading.local()
 
     def stream(self) -> contextlib.AbstractContextManager[Any]:
-        """Within it, this thread's work goes to its own stream."""
+        """Return a context in which this thread's work goes to its own stream."""
         import torch
 
         if self._device.type == "cpu":
@@ -151,7 +153,7 @@ class DeviceTransfer:
         return cast(contextlib.AbstractContextManager[Any], self._own.stream)
 
     def copy(self, array: np.ndarray) -> "torch.Tensor":
-        """`array` on the device. To be called in a `stream`, whose work so far is done: its results were fetched."""
+        """Return `array` on the device. Call it in a `stream` whose earlier work is done and fetched."""
         import torch
 
         found = torch.from_numpy(np.require(array, requirements=("C", "W")))

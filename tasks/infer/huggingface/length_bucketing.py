@@ -1,25 +1,25 @@
-"""Batches of sequences that are alike in length, so that little is spent on padding.
+"""Batches of sequences of similar length, to keep padding small.
 
-A window of sequences is sorted, longest first, so that a batch that does not fit shows at once. A batch takes as many
-as fill a budget of tokens, padding included: short texts go many at a time, long ones few, and each batch is about the
-same work. Budgets of tokens are fairseq's way (https://arxiv.org/abs/1904.01038).
+A window of sequences is sorted, longest first, so that a batch that does not fit fails early. A batch takes sequences
+up to a budget of tokens, including padding: many short texts or few long ones, and about the same work per batch.
+Budgets of tokens come from fairseq (https://arxiv.org/abs/1904.01038).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-Encoded = Mapping[str, list[int]]  # of one text, by the names under which a model takes them
+Encoded = Mapping[str, list[int]]  # of one text, by the names of the model's inputs
 
-# Of a batch. On CPUs the best of 512 to 8,192 for MiniLM and news texts, float32 and bfloat16; for devices, chosen.
+# Per batch. On CPUs the best of 512 to 8,192 for MiniLM and news texts, float32 and bfloat16; for devices, an estimate.
 CPU_TOKENS, DEVICE_TOKENS = 2_048, 65_536
 BATCHES_PER_WINDOW = 32
 
 
 def token_batches(lengths: Sequence[int], tokens: int | None, rows: int) -> Iterator[np.ndarray]:
-    """The places (int64) of each batch's sequences, all of them once, longest first.
+    """Yield the places (int64) of each batch's sequences, all of them once, longest first.
 
-    tokens: how many a batch may have with its padding; None: batches of `rows` sequences.
+    `tokens` limits a batch with its padding; None: batches of `rows` sequences.
     """
     order = np.argsort([-length for length in lengths], kind="stable")
     start = 0
@@ -33,9 +33,9 @@ def token_batches(lengths: Sequence[int], tokens: int | None, rows: int) -> Iter
 def batches_by_length(
     encoded: Sequence[Encoded], tokens: int | None, rows: int, run: Callable[..., np.ndarray]
 ) -> np.ndarray:
-    """What `run` makes of texts, a row each and in their order, called with a list of texts that are alike in length.
+    """Return the results of `run` for texts, one row each and in their order; each call gets texts of similar length.
 
-    tokens, rows: as for `token_batches`.
+    `tokens` and `rows` as for `token_batches`.
     """
     lengths = [len(one["input_ids"]) for one in encoded]
     batches = list(token_batches(lengths, tokens, rows))

@@ -1,9 +1,9 @@
-"""Where a model lies: a hub name, a folder, or a folder inside an installed package; and what tells it from others.
+"""The place of a model: a hub name, a folder, or a folder inside an installed package; and its fingerprint.
 
-A model is written in the job file as a hub name (`google/vit-base-patch16-224`), as a folder (`./models/digits`,
-relative to the working directory), or as `package:NAME/FOLDER`, a folder inside an installed Python package. `${NAME}`
-is an environment variable. A name without `./` is a folder where such a folder exists, else a hub name. Hub models take
-the newest revision of the main branch; without a network, the one in the local cache. This file loads no model.
+A job file names a model as a hub name (`google/vit-base-patch16-224`), as a folder (`./models/digits`, relative to the
+working directory), or as `package:NAME/FOLDER`, a folder inside an installed Python package. `${NAME}` is an
+environment variable. A name without `./` is a folder if such a folder exists, otherwise a hub name. Hub models use the
+newest revision of the main branch; without a network, the one in the local cache. This file loads no model.
 """
 
 import hashlib
@@ -28,13 +28,19 @@ IMPORTS = (
 
 
 def find(model: str) -> Checkpoint:
-    """The model that `model` names. Raises JobError when it is a path but no model folder, or unknown to the hub."""
+    """Return the model that `model` names.
+
+    Raise JobError for a path without a model folder, or a name unknown to the hub.
+    """
     folder = _folder(model)
     return _on_hub(model, _expanded(model)) if folder is None else Checkpoint(model, str(folder), folder)
 
 
 def fingerprint(model: str) -> dict[str, str]:
-    """File name -> sha256 for every file of a folder, or {"hub": name}. Names that begin with a dot are skipped."""
+    """Return file name -> sha256 for every file of a folder; for a hub name, `{"hub": name}`.
+
+    Names that begin with a dot are skipped.
+    """
     folder = _folder(model)
     if folder is None:
         return {"hub": _expanded(model)}
@@ -54,7 +60,7 @@ def _on_hub(model: str, name: str) -> Checkpoint:
 
     disable_progress_bars()
     offline = None
-    try:  # transformers tries 6 times, 23 seconds in all for each file, before it says that the hub is out of reach
+    try:  # transformers tries 6 times, 23 seconds in all per file, before it reports that the hub is unreachable
         HfApi().model_info(name, timeout=10)
     except HfHubHTTPError as error:
         answer = " ".join(str(error).replace(name, model).split())
@@ -78,7 +84,7 @@ def _on_hub(model: str, name: str) -> Checkpoint:
 
 
 def _folder(model: str) -> Path | None:
-    """The model's folder; None for a hub name."""
+    """Return the model's folder; None for a hub name."""
     name = _expanded(model)
     if name.startswith(PREFIX):
         folder = folder_in_package(name, f"model {model}", "infer")

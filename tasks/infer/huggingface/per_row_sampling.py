@@ -1,9 +1,9 @@
-"""Random tokens that belong to a row: the same row draws the same text, whatever rows share its batch.
+"""Random tokens that belong to a row: the same row draws the same text, in any batch.
 
-The Gumbel-max trick: the likeliest token of `scores / temperature + noise`, with standard Gumbel noise, is a draw from
-softmax(scores / temperature) (https://arxiv.org/abs/1411.0030). So greedy search on noisy scores samples, and the noise
-can come from one generator a row. `top_k` and `top_p` take out the unlikely tokens first, as transformers does. A CPU
-and a GPU draw differently.
+It is the Gumbel-max trick: the likeliest token of `scores / temperature + noise`, with standard Gumbel noise, is a draw
+from softmax(scores / temperature) (https://arxiv.org/abs/1411.0030). So greedy search on noisy scores samples, and the
+noise can come from one generator per row. `top_k` and `top_p` first remove the unlikely tokens, as in transformers. A
+CPU and a GPU draw differently.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class GumbelNoise:
-    """A logits processor for one call of `generate`, with one name a row."""
+    """A logits processor for one call of `generate`, with one name per row."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class GumbelNoise:
         self.generators = [torch.Generator(device).manual_seed(_number(f"{seed} {name}")) for name in names]
 
     def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
-        """Scores N x V as `generate` has them; gives the noisy scores, float32."""
+        """Return the noisy scores (float32) of `generate`'s scores N x V."""
         import torch
 
         scores = scores.float() / self.temperature
@@ -58,7 +58,7 @@ def noise_of(
     top_p: float = 1,
     top_k: int | None = None,
 ) -> GumbelNoise | None:
-    """Return the noise of a batch, a generator per `row_id` and prompt; None for greedy search."""
+    """Return the noise of a batch, one generator per `row_id` and prompt; None for greedy search."""
     if not temperature:
         return None
     names = [f"{row_id} {prompt}" for row_id, prompt in zip(batch["row_id"], prompts, strict=True)]

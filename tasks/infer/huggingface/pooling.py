@@ -1,13 +1,13 @@
-"""From token embeddings to one vector a text, as the files that sentence-transformers saves beside a model say.
+"""Token embeddings to one vector per text, by the files that sentence-transformers saves beside a model.
 
-    modules.json                       the steps: Transformer, Pooling, Normalize
-    1_Pooling/config.json              cls, max, mean, ...: several are laid end to end
+modules.json                       the steps: Transformer, Pooling, Normalize
+    1_Pooling/config.json              cls, max, mean, ...: several are concatenated
     sentence_bert_config.json          max_seq_length, do_lower_case
-    config_sentence_transformers.json  a prompt to put before every text, where default_prompt_name names one
+    config_sentence_transformers.json  a prompt to put before every text, if default_prompt_name names one
 
-A model without these files gets the mean over its tokens, not normalised, and its own greatest length. The formulas are
-those of sentence_transformers.models.Pooling. What else the files may ask for is `beyond`: sentence-transformers does
-that (sentence_transformer.py). This file loads no model.
+A model without these files gets the mean over its tokens, not normalised, and its own maximum length. The formulas are
+those of sentence_transformers.models.Pooling. Further requirements of the files are in `beyond`: sentence-transformers
+runs those (sentence_transformer.py). This file loads no model.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 if TYPE_CHECKING:
     import torch
 
-MODES = {  # in the order in which sentence-transformers lays them end to end: name in the file -> short name
+MODES = {  # in the order in which sentence-transformers concatenates them: name in the file -> short name
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
@@ -32,9 +32,9 @@ LAST_HIDDEN_STATE = ("last_hidden_state", "forward")
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """What the files beside a model say; `subfolder` is where the transformer itself lies.
+    """The settings in the files beside a model; `subfolder` has the transformer itself.
 
-    `beyond`: what they ask for that this file does not know, in words; the other settings are then not all of it.
+    `beyond` describes requirements that this file does not support; the other settings are then incomplete.
     """
 
     subfolder: str = ""
@@ -57,7 +57,7 @@ def sentence_settings(checkpoint: Checkpoint) -> SentenceSettings:
     pooling = checkpoint.settings_file(f"{steps.get('Pooling', '1_Pooling')}/config.json")
     transformer = checkpoint.settings_file(f"{subfolder}/sentence_bert_config.json".lstrip("/")) or {}
     if (called := _called(transformer)) not in (LAST_HIDDEN_STATE, None):
-        return SentenceSettings(beyond=f"its tokens are what {' of '.join(called)} is")
+        return SentenceSettings(beyond=f"its tokens come from {' of '.join(called)}")
     extra = checkpoint.settings_file("config_sentence_transformers.json") or {}
     prompt = (extra.get("prompts") or {}).get(extra.get("default_prompt_name")) or ""
     if prompt and not (pooling or {}).get("include_prompt", True):
@@ -76,7 +76,10 @@ def sentence_settings(checkpoint: Checkpoint) -> SentenceSettings:
 
 
 def pool(tokens: "torch.Tensor", mask: "torch.Tensor", modes: tuple[str, ...]) -> "torch.Tensor":
-    """One vector a text, N x (D * modes), from token embeddings N x T x D and their mask N x T, padded on the right."""
+    """Return one vector per text, N x (D * modes).
+
+    The inputs are token embeddings N x T x D and their mask N x T, padded on the right.
+    """
     import torch
 
     weights = mask.unsqueeze(-1).to(tokens.dtype)
@@ -101,6 +104,6 @@ def _modes(pooling: dict[str, Any]) -> list[str]:
 
 
 def _called(transformer: dict[str, Any]) -> tuple[str, str] | None:
-    """Which output of which method of the model the token embeddings are, where the file says so."""
+    """Return the output and the method of the model that produce the token embeddings, if the file names them."""
     text = (transformer.get("modality_config") or {}).get("text")
     return (str(text.get("method_output_name")), str(text.get("method"))) if text else None

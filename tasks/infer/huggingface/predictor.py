@@ -1,4 +1,4 @@
-"""What predictors share whose model is one that transformers saved."""
+"""The common part of predictors whose model is saved by transformers."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from overnight.tasks.infer.predictor import Predictor
 
 
 class PretrainedPredictor(Predictor):
-    """A leaf adds `kind`, its own settings and `load`, which finds the model by `pretrained.find`."""
+    """A leaf adds `kind`, its own settings and `load`, which finds the model by `model_location.find`."""
 
     model: Model
     dtype: Dtype = "float32"
@@ -24,7 +24,7 @@ class PretrainedPredictor(Predictor):
 
 
 class TextPredictor(PretrainedPredictor):
-    """One whose texts go to the model by length; see length_bucketing.py."""
+    """A predictor whose texts go to the model by length; see length_bucketing.py."""
 
     text_column: Annotated[str, Field(description="The column that holds the texts.")]
 
@@ -35,7 +35,7 @@ class TextPredictor(PretrainedPredictor):
         return BATCHES_PER_WINDOW * self.forward_batch_size()
 
     def token_budget(self) -> int | None:
-        """How many tokens a batch may have, padding included, where its size is left open; None where it is not."""
+        """Return how many tokens a batch may have, including padding, if its size is auto; otherwise None."""
         if self.batch_size != "auto":
             return None
         return DEVICE_TOKENS if self.accelerators() else CPU_TOKENS

@@ -1,7 +1,7 @@
-"""Text models whose files ask for more than pooling and normalisation: sentence-transformers runs what it saved.
+"""Text models whose files require more than pooling and normalisation: sentence-transformers runs them.
 
-Dense layers, routers, prompts that pooling leaves out, static embeddings, other poolings. The library is an extra. It
-sorts texts by length itself, and runs no code that comes with a model.
+Examples are dense layers, routers, prompts that pooling leaves out, static embeddings, other poolings. The library is
+an extra. It sorts texts by length itself, and runs no code from a model.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def encode_function(
     checkpoint: Checkpoint, needs: str, dtype: Dtype, find_device: Callable[[], "torch.device"]
 ) -> Callable[[Sequence[str], int], np.ndarray]:
-    """Return a function of texts and of how many of them go to the model at once: float32 N x D.
+    """Return a function of texts and of the batch size for the model: float32 N x D.
 
     Args:
-        needs: What the model needs the library for, as its files say it.
-        find_device: Finds where the model runs; called if the library is there.
+        needs: The reason why the model needs the library, from its files.
+        find_device: Finds the device of the model; called if the library is installed.
 
     Raises:
         JobError: The library is not installed, or cannot load the model.

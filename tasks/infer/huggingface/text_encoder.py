@@ -1,7 +1,7 @@
-"""The text side of a model whose text and image embeddings share one space: CLIP, SigLIP and their like.
+"""The text side of a model whose text and image embeddings share one space: CLIP, SigLIP and similar models.
 
-In: texts. Out: float32 N x D, the projected features as the model gives them, never normalised. Of a CLIP only the text
-tower is loaded. SigLIP was trained on texts padded to their full length without a mask, and is given them so.
+In: texts. Out: float32 N x D, the model's projected features, never normalised. Only the text tower of a CLIP is
+loaded. SigLIP was trained on texts padded to their full length without a mask, and gets them in this form.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
 
 
 def embed_texts(checkpoint: Checkpoint, dtype: Dtype, texts: list[str]) -> np.ndarray:
-    """The embeddings of `texts`, on the CPU. Raises `JobError` for a model that has no text side."""
+    """Return the embeddings of `texts`, on the CPU. Raise `JobError` for a model without a text side."""
     import torch
     from transformers import AutoConfig, AutoTokenizer
 
@@ -33,13 +33,13 @@ def _text_model(checkpoint: Checkpoint, config: Any, dtype: Dtype) -> Any:
     from transformers import AutoModel, CLIPTextModelWithProjection
 
     if config.model_type == "clip":
-        # The nested settings keep their default of 512 when only the outer ones name the width.
+        # The nested settings keep their default of 512 if only the outer ones have the width.
         config.text_config.projection_dim = config.projection_dim
         return checkpoint.weights(CLIPTextModelWithProjection, dtype, config=config.text_config)[0]
     model = checkpoint.weights(AutoModel, dtype)[0] if hasattr(config, "text_config") else None
     if not hasattr(model, "get_text_features"):
         raise checkpoint.unusable(
-            f"expected a model that embeds texts beside images, as CLIP does, found a {config.model_type}. Search its "
+            f"expected a model that embeds texts and images, such as CLIP, found a {config.model_type}. Search its "
             "embeddings with an image"
         )
     return model

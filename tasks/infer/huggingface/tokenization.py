@@ -1,4 +1,4 @@
-"""Texts to the tokens of an encoder, one text a row: no padding, so that rows can be batched by length afterwards."""
+"""Texts to the tokens of an encoder, one text per row: without padding, so that rows can be batched by length later."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,15 +12,15 @@ Tokenize = Callable[[list[str]], list[Encoded]]
 def tokenize_function(
     tokenizer: Any, config: Any, max_length: int | None = None, lower_case: bool = False, prompt: str = ""
 ) -> Tokenize:
-    """A function of texts that gives each one's tokens, cut where the model's length ends.
+    """Return a function of texts that returns the tokens of each, cut at the model's length.
 
-    max_length: None for the tokenizer's own or the model's, whichever is less. prompt: put before every text. The
-    function raises `RowError` for a text without tokens.
+    `max_length` is None for the tokenizer's own or the model's, whichever is less. `prompt` is put before every text.
+    The function raises `RowError` for a text without tokens.
     """
     known = (tokenizer.model_max_length, getattr(config, "max_position_embeddings", None))
     longest = max_length or min(length for length in known if length)
     if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token  # masked, so any token will do
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token  # masked, so any token is fine
 
     def tokenize(values: list[str]) -> list[Encoded]:
         values = [prompt + value for value in values]

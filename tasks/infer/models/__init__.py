@@ -1,1 +1,1 @@
-"""The kinds of model, one file a kind."""
+"""The kinds of model, one file per kind."""

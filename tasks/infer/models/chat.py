@@ -1,6 +1,6 @@
 """Chat completion with any instruction-tuned language model of transformers, in its own chat template.
 
-In and out: see chat/settings.py; how it draws: chat/local_chat.py.
+In and out: see chat/settings.py; sampling: chat/local_chat.py.
 """
 
 from typing import ClassVar, Literal

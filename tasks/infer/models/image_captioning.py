@@ -1,8 +1,8 @@
-"""What a vision-language model of transformers (LLaVA, Qwen-VL, SmolVLM) says of an image, asked as in a chat.
+"""Descriptions of images by a vision-language model of transformers (LLaVA, Qwen-VL, SmolVLM), prompted as in a chat.
 
-In: `image`, uint8 RGB arrays, and the columns that `system` and `user` name. Out: as chat/settings.py says;
-`generated_text` is the caption. The image stands before the user's text. Resizing is the model's own processor's, so
-images of any size do; a step that makes them little larger than the model's saves time.
+In: `image`, uint8 RGB arrays, and the columns that `system` and `user` name. Out: as in chat/settings.py;
+`generated_text` is the caption. The image comes before the user's text. The model's own processor resizes images of any
+size; a step that makes them little larger than the model's size saves time.
 """
 
 import inspect
@@ -65,7 +65,7 @@ class ImageCaptioning(LocalChat):
                 text=prompts,
                 padding=True,
                 return_tensors="pt",
-                add_special_tokens=False,  # the template's own are there
+                add_special_tokens=False,  # the template has added its own
             ).to(device, dtype=model.dtype)
             inputs = {name: values for name, values in made.items() if name in takes}
             return self.answered(generation, inputs, batch, prompts, device)
@@ -74,6 +74,6 @@ class ImageCaptioning(LocalChat):
 
 
 def _with_parts(message: Message) -> Message:
-    """As processors take it: the image, for a user's message, and the text."""
+    """Return the message in the form for processors: the image, for a user's message, and the text."""
     text = {"type": "text", "text": message["content"]}
     return {**message, "content": [{"type": "image"}, text] if message["role"] == "user" else [text]}

@@ -1,7 +1,7 @@
-"""Image classification with any transformers model that does it.
+"""Image classification with any transformers model for it.
 
 In: `image`, uint8 H x W x 3. Out: the columns of `class_labels.py`; confidences are softmax probabilities. Size and
-normalisation are those of the model's own files.
+normalisation come from the model's own files.
 """
 
 from typing import ClassVar, Literal

@@ -1,12 +1,13 @@
 """Image embeddings from any transformers vision model.
 
-In: `image`, uint8 H x W x 3. Out: `embedding`, float32 N x D, as the model gives it, never normalised:
+In: `image`, uint8 H x W x 3. Out: `embedding`, float32 N x D, the model's output, never normalised:
 
-- CLIP, SigLIP and their like: the features projected into the space shared with text (`get_image_features`); of a CLIP
-  only the vision tower is loaded.
+- CLIP, SigLIP and similar models: the features projected into the space shared with text (`get_image_features`); only
+  the vision tower of a CLIP is loaded.
 - any other model: its pooled output (ViT's pooler, DINOv2's class token, ResNet's average over the image).
-- a checkpoint without weights for its pooler, as those trained to classify are: the class token of the last layer,
-  or the mean over the patches or positions of a model that has no class token.
+- a checkpoint without weights for its pooler, for example one trained to classify: the class token of the last layer,
+or
+  the mean over the patches or positions of a model without a class token.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -45,7 +46,7 @@ class ImageEmbedding(PretrainedPredictor):
             embedding = _embedding(model, has_pooler, pixels.to(model.dtype))
             if embedding.ndim != 2:
                 shape = " x ".join(map(str, embedding.shape[1:]))
-                raise checkpoint.unusable(f"expected one vector an image, found {shape}. Use kind: python for it")
+                raise checkpoint.unusable(f"expected one vector per image, found {shape}. Use kind: python for it")
             return embedding
 
         embed = build_image_encoder(checkpoint, device, forward)
@@ -61,7 +62,7 @@ def _vision_model(checkpoint: Checkpoint, dtype: Dtype) -> tuple[Any, bool]:
 
     config = checkpoint.load(AutoConfig)
     if config.model_type == "clip":
-        # The nested settings keep their default of 512 when only the outer ones name the width.
+        # The nested settings keep their default of 512 if only the outer ones have the width.
         config.vision_config.projection_dim = config.projection_dim
         return checkpoint.weights(CLIPVisionModelWithProjection, dtype, config=config.vision_config)
     if "CLIPVisionModelWithProjection" in (config.architectures or []):

@@ -1,8 +1,8 @@
 """Any Keras 3 model, on its torch or JAX backend.
 
-In: `columns`, as `array_io.py` gives them, for the model's inputs in their order. Out: the model's outputs, as
-`outputs` names them, else `output`, or by the names of a dict. Loading a file runs none of its code: a model with
-lambda layers is refused. Needs `pip install 'overnight[keras]'`, for the JAX backend `'overnight[jax]'`.
+In: `columns`, in the form of `array_io.py`, for the model's inputs in their order. Out: the model's outputs under the
+names in `outputs`, otherwise `output`, or the names of a dict. Loading a file runs none of its code: a model with
+lambda layers is refused. It needs `pip install 'overnight[keras]'`, for the JAX backend `'overnight[jax]'`.
 """
 
 import os
@@ -65,7 +65,7 @@ class KerasModel(Predictor):
         return predict
 
     def _keras(self) -> Any:
-        """Keras on the backend that is asked for, which cannot be changed in a process once it is chosen."""
+        """Return Keras on the requested backend, which a process cannot change once it is chosen."""
         if "keras" not in sys.modules:
             os.environ["KERAS_BACKEND"] = self.backend
         if self.backend == "jax":
@@ -74,13 +74,13 @@ class KerasModel(Predictor):
         if keras.backend.backend() != self.backend:
             raise JobError(
                 f"{self.file}: expected Keras on {self.backend}, found it on {keras.backend.backend()} in this process "
-                "already. Use one backend a job.",
+                "already. Use one backend per job.",
                 "infer",
             )
         return keras
 
     def _device(self) -> Any:
-        """Where its backend computes, as `keras.device` takes it."""
+        """Return the device of its backend, in the form of `keras.device`."""
         if self.backend == "torch":
             return str(self.torch_device())
         import jax

@@ -1,11 +1,11 @@
-"""Object detection with any transformers model that does it as DETR does (DETR, YOLOS, RT-DETR, ...).
+"""Object detection with any transformers model similar to DETR (DETR, YOLOS, RT-DETR, ...).
 
-In: `image`, uint8 H x W x 3. Out, a list a row with an entry for each object that is more certain than `threshold`,
-the most certain first: `boxes` (lists of four float32: left, top, right and bottom in pixels of `image`), `labels`
+In: `image`, uint8 H x W x 3. Out: one list per row with one entry for each object with a score above `threshold`, the
+highest score first: `boxes` (lists of four float32: left, top, right and bottom in pixels of `image`), `labels`
 (strings, from the model's id2label) and `scores` (float32).
 
-Images of one size go through the model together, others apart: none is padded to another's size, which would move its
-boxes.
+Images of one size go through the model together, others separately: no image is padded to another's size, which would
+move its boxes.
 """
 
 from collections.abc import Iterable
@@ -87,7 +87,7 @@ def _sorted(made: "dict[str, torch.Tensor]", names: dict[int, str]) -> Found:
 
 
 def _of_one_size(images: Iterable[Any]) -> list[list[int]]:
-    """The places of images by their shape. Raises `RowError` for what is no image."""
+    """Return the places of images by their shape. Raise `RowError` if a value is not an image."""
     places: dict[tuple[int, ...], list[int]] = {}
     for place, image in enumerate(images):
         places.setdefault(require_image(image).shape, []).append(place)

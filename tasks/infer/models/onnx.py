@@ -1,10 +1,11 @@
 """Any ONNX model, by onnxruntime.
 
-In: `columns`, as `array_io.py` gives them, for the model's inputs in their order; numbers are converted to the
-types that the model names. Out: the model's outputs under their own names, or those that `outputs` gives them.
+In: `columns`, in the form of `array_io.py`, for the model's inputs in their order; numbers are converted to the model's
+types. Out: the model's outputs under their own names, or the names in `outputs`.
 
-The first of onnxruntime's providers for the accelerator that the worker reserves runs the model; a worker without one
-runs it in as many threads as it has CPUs. Needs `pip install overnight[onnx]`, or onnxruntime's build for the device.
+The first of onnxruntime's providers for the accelerator that the worker reserves runs the model. A worker without one
+runs it in as many threads as it has CPUs. It needs `pip install overnight[onnx]`, or onnxruntime's build for the
+device.
 """
 
 import os
@@ -20,7 +21,7 @@ from overnight.tasks.infer.array_io import Columns, ModelFile, Outputs, file_has
 from overnight.tasks.infer.predictor import Predict, Predictor
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
-# By Ray's names, what providers run models on that do not do so on GPUs alone.
+# The devices, by Ray's names, of providers that do not run on GPUs only.
 DEVICES = {
     **{f"{name}ExecutionProvider": ("CPU",) for name in ("CPU", "Azure", "Dnnl", "Xnnpack", "ACL", "ArmNN")},
     **{f"{name}ExecutionProvider": ("NPU",) for name in ("CANN", "QNN", "VitisAI", "RKNPU")},
@@ -80,22 +81,24 @@ class OnnxModel(Predictor):
         path = model_file(self.file)
         onnxruntime: Any = require_extra("onnxruntime", f"{self.file}: kind: onnx", "infer")
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 1)  # which Ray sets to a worker's CPUs
+        options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 1)  # Ray sets this to a worker's CPUs
         options.log_severity_level = 3
         providers = self._providers(onnxruntime.get_available_providers())
         try:
             session = onnxruntime.InferenceSession(path, options, providers=[*providers, CPU])
         except Exception as error:
-            raise JobError(f"{self.file}: expected an ONNX model, found none that loads: {error}", "infer") from error
-        # Of what cannot be started, a driver missing perhaps, onnxruntime only warns.
+            raise JobError(
+                f"{self.file}: expected an ONNX model, found a file that does not load: {error}", "infer"
+            ) from error
+        # If a provider cannot start, for example without a driver, onnxruntime only warns.
         if (asked := self.accelerators()) and session.get_providers()[0] == CPU:
             raise not_found(asked, f"onnxruntime {onnxruntime.__version__}")
         return session
 
     def _providers(self, available: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
-        """Those for the accelerator that the worker reserves, as onnxruntime orders them, with their options."""
+        """Return the providers for the reserved accelerator, in onnxruntime's order, with their options."""
         return [
-            (name, {"device_type": accelerator} if name == OPENVINO else {})  # which takes the CPU if not told
+            (name, {"device_type": accelerator} if name == OPENVINO else {})  # without it, it uses the CPU
             for accelerator in self.accelerators()
             for name in available
             if accelerator in DEVICES.get(name, ("GPU",))

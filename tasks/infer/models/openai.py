@@ -1,10 +1,10 @@
-"""Chat completion over any endpoint that speaks OpenAI's protocol: OpenAI, Azure, vLLM, llama.cpp, a gateway.
+"""Chat completion over any endpoint with OpenAI's protocol: OpenAI, Azure, vLLM, llama.cpp, a gateway.
 
-In and out: see chat/settings.py; with prices also `cost` (float64), in their currency. Many requests are under way at
-once; limits a minute hold for the whole run. The key is the value of an environment variable where the workers run:
-only its name is written anywhere.
+In and out: see chat/settings.py; with prices also `cost` (float64), in their currency. Many requests run concurrently;
+limits per minute apply to the whole run. The key is the value of an environment variable on the workers: only its name
+is written anywhere.
 
-One worker, unless the job asks for more: it waits, and hardly works.
+There is one worker, unless the job sets more: it mostly waits.
 """
 
 import os
@@ -26,7 +26,7 @@ Price = Annotated[float | None, Field(ge=0, description="The price. With both pr
 
 
 class OpenAI(RemoteChat):
-    """Asks an OpenAI-compatible endpoint."""
+    """Requests answers from an OpenAI-compatible endpoint."""
 
     kind: Literal["openai"] = "openai"
     model: Annotated[str, Field(min_length=1, description="The model's name at the endpoint.")]
@@ -37,7 +37,7 @@ class OpenAI(RemoteChat):
         str | None,
         Field(
             pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-            description="The environment variable, where workers run, that holds the key.",
+            description="The environment variable on the workers that has the key.",
             examples=["OPENAI_API_KEY"],
         ),
     ] = None
@@ -63,7 +63,7 @@ class OpenAI(RemoteChat):
     @classmethod
     def _holds_no_secret(cls, url: str) -> str:
         if "@" in url:
-            raise ValueError("expected no user or password in it; name a variable in api_key_env")
+            raise ValueError("expected a URL without user and password; name a variable in api_key_env")
         return url
 
     def body(self, messages: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class OpenAI(RemoteChat):
     def load_with(self, log_place: Location | None) -> Predict:
         key = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else None
         if key is not None and not (key and key.isascii() and key.isprintable()):
-            found = "holds what is no key" if key else "is not set where the workers run"
+            found = "is not a valid key" if key else "is not set where the workers run"
             raise JobError(f"api_key_env: the environment variable {self.api_key_env} {found}. Set it.", "infer")
         most = self.workers if isinstance(self.workers, int) else self.workers[1]
         limits = [limit and limit / most for limit in (self.requests_per_minute, self.tokens_per_minute)]

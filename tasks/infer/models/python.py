@@ -1,12 +1,12 @@
-"""Any model of the user's own: a class as Ray Data's documentation writes it for `map_batches`.
+"""Any model of the user's own: a class in the form of Ray Data's documentation for `map_batches`.
 
-    class ResNet:
-        def __init__(self, depth): ...                  # once a worker, with `kwargs`
+class ResNet:
+        def __init__(self, depth): ...                        # once per worker, with `kwargs`
         def __call__(self, batch: dict[str, np.ndarray]) -> dict: ...
 
-In: every column, arrays with one value a row: integers with nulls, and times with a zone, as objects. Out: the columns
-of the returned dict, added or replaced. A function of a batch will do where there is nothing to load. This file does
-not look at what comes back.
+In: every column, arrays with one value per row: integers with nulls, and times with a zone, as objects. Out: the
+columns of the returned dict, added or replaced. A function of a batch is enough if there is nothing to load. This file
+does not check the result.
 """
 
 from typing import Annotated, Any, Literal
@@ -22,7 +22,7 @@ from overnight.tasks.rows import user_values
 
 
 class PythonPredictor(Predictor):
-    """Runs a class or function of the user's."""
+    """Runs the user's class or function."""
 
     kind: Literal["python"] = "python"
     target: Target

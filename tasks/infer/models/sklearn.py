@@ -1,10 +1,10 @@
-"""Any estimator or pipeline of scikit-learn's, as joblib or pickle saved it.
+"""Any estimator or pipeline of scikit-learn, saved by joblib or pickle.
 
-In: `columns`, as a table with these names, or, where it is one column of vectors, as a matrix. Out: `prediction`, what
-`predict` gives; with `probabilities` also `confidence` (float32), that of the likeliest class, and `probabilities`
-(float32, N x C, in the order of the estimator's `classes_`).
+In: `columns`, as a table with these names, or, for one column of vectors, as a matrix. Out: `prediction`, the result of
+`predict`; with `probabilities` also `confidence` (float32), that of the likeliest class, and `probabilities` (float32,
+N x C, in the order of the estimator's `classes_`).
 
-Loading such a file runs what is in it: take only files that you trust. Needs `pip install overnight[sklearn]`.
+Loading such a file runs the code in it: use only files that you trust. It needs `pip install overnight[sklearn]`.
 """
 
 from typing import Annotated, Any, Literal
@@ -60,7 +60,7 @@ class SklearnModel(Predictor):
     def _estimator(self) -> Any:
         path = model_file(self.file)
         joblib: Any = require_extra("joblib", f"{self.file}: kind: sklearn", "infer")
-        for module in self.imports():  # here: later their absence looks like a broken file
+        for module in self.imports():  # here: later a missing module looks like a broken file
             require_extra(module, f"{self.file}: kind: sklearn", "infer")
         try:
             return joblib.load(path)

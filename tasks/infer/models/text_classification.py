@@ -1,9 +1,8 @@
-"""Text classification (sentiment, topic, ...) with any transformers model that does it.
+"""Text classification (sentiment, topic, ...) with any transformers model for it.
 
-In: `text_column`, strings. Out: the columns of `class_labels.py`. Confidences are softmax probabilities; of a model
-whose classes do not exclude each other (`problem_type: multi_label_classification`, or a single output) each is its own
-sigmoid, as in transformers' pipeline. Texts are cut where the model's length ends and batched by length, as in
-`text_embedding.py`.
+In: `text_column`, strings. Out: the columns of `class_labels.py`. Confidences are softmax probabilities. If the classes
+do not exclude each other (`problem_type: multi_label_classification`, or a single output), each is its own sigmoid, as
+in transformers' pipeline. Texts are cut at the model's length and batched by length, as in `text_embedding.py`.
 """
 
 from typing import ClassVar, Literal
@@ -40,7 +39,7 @@ class TextClassification(TextPredictor):
         tokenizer = checkpoint.load(AutoTokenizer)
         config = checkpoint.load(AutoConfig)
         tokenize = tokenize_function(tokenizer, config)
-        if config.pad_token_id is None:  # by which decoders find the last token of a padded text
+        if config.pad_token_id is None:  # decoders use it to find the last token of a padded text
             config.pad_token_id = tokenizer.pad_token_id
         model, _ = checkpoint.weights(AutoModelForSequenceClassification, self.dtype, config=config)
         model = model.to(device)

@@ -1,12 +1,12 @@
 """Text embeddings from any transformers text encoder.
 
-In: `text_column`, strings. Out: `embedding`, float32 N x D. Pooling, normalisation and the greatest length are what the
-files beside the model say (`pooling.py`); a model without them gives the mean over its tokens, not normalised. A model
-whose files ask for more is run by sentence-transformers: `pip install 'overnight[sentences]'`.
+In: `text_column`, strings. Out: `embedding`, float32 N x D. The files beside the model determine pooling, normalisation
+and the maximum length (`pooling.py`); a model without them returns the mean over its tokens, not normalised. If the
+files of a model require more, sentence-transformers runs it: `pip install 'overnight[sentences]'`.
 
-A window of batches is sorted by length, so that little is spent on padding: 45 to 84 texts a second for MiniLM on news
-texts, two cores. `batch_size: auto` makes batches of about as many tokens instead of as many texts. Padding is on the
-right whatever the tokenizer prefers, so that no row depends on its neighbours.
+A window of batches is sorted by length, to keep padding small: 45 to 84 texts per second for MiniLM on news texts, two
+cores. `batch_size: auto` makes batches of about as many tokens instead of as many texts. Padding is on the right for
+every tokenizer, so that no row depends on its neighbours.
 """
 
 from typing import ClassVar, Literal

@@ -1,13 +1,13 @@
 """Text generation with any language model of transformers: causal ones continue, encoder-decoders (T5, BART) answer.
 
-In: `text_column`, and the other columns that `prompt` names. Out: `generated_text`, the new text alone, without special
-tokens. No chat template is applied: `kind: chat` does, and a model that takes turn markers wants them in `prompt` here.
-Which of both kinds a model is its config says; to an encoder-decoder for summaries the text alone is the prompt, or
-what it was trained with ("summarize: {text}").
+In: `text_column`, and the other columns that `prompt` names. Out: `generated_text`, only the new text, without special
+tokens. No chat template is applied: `kind: chat` does that; put the turn markers of a model in `prompt` here. The
+model's config determines its kind. For an encoder-decoder for summaries the text alone is the prompt, or the form from
+its training ("summarize: {text}").
 
 Temperature 0 takes the likeliest token, or with `num_beams` the likeliest text that a beam search finds. Above 0, each
-row draws from the model's whole distribution with random numbers of its own, which depend on `seed`, `row_id` and the
-prompt alone.
+row draws from the model's whole distribution with its own random numbers. These depend only on `seed`, `row_id` and the
+prompt.
 """
 
 import re
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def _summary(column: str) -> dict[str, str]:
-    """Return the settings that ask for a summary of the column; a prompt takes only plain names."""
+    """Return the settings for a summary of the column; a prompt accepts only plain names."""
     prompt = {"prompt": f"Summarise: {{{column}}}"} if re.fullmatch(r"\w+", column) else {}
     return {"text_column": column, **prompt}
 
@@ -65,7 +65,7 @@ class TextGeneration(PretrainedPredictor):
     @model_validator(mode="after")
     def _settings_go_together(self) -> "TextGeneration":
         if self.temperature and self.num_beams > 1:
-            raise ValueError("num_beams: searches for the likeliest text, which temperature: 0 asks for")
+            raise ValueError("num_beams: searches for the likeliest text, which needs temperature: 0")
         refuse_unreserved(self.device_map, self.accelerators())
         return self
 

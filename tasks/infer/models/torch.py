@@ -1,12 +1,12 @@
-"""Any model of PyTorch's: a program that was exported or scripted, or a module of the user's own with its weights.
+"""Any PyTorch model: an exported or scripted program, or a module of the user's own with its weights.
 
-    program: scorer.pt2                  torch.export.save, or torch.jit.save where the name ends otherwise
+program: scorer.pt2                  torch.export.save, or torch.jit.save for other name endings
     module: my_models:Scorer             a torch.nn.Module, made with `kwargs`
     weights: scorer.safetensors          its state dict; torch.save's is read without running code
 
-In: `columns`, as `array_io.py` gives them, as tensors of their own types, on the worker's device. Out: what the
-model returns: a tensor, several, or a dict of them; as `outputs` names them, else `output`, or by the dict's names.
-bfloat16 and float16 come out as float32.
+In: `columns`, in the form of `array_io.py`, as tensors of their own types, on the worker's device. Out: the model's
+result, a tensor, several, or a dict of them, under the names in `outputs`, otherwise `output`, or the dict's names.
+bfloat16 and float16 are returned as float32.
 """
 
 import contextlib
@@ -126,7 +126,10 @@ class TorchModel(Predictor):
 
 @contextlib.contextmanager
 def _only_weights() -> Iterator[None]:
-    """PyTorch unpickles tensors and plain values alone. Of an exported program it would unpickle anything, code too."""
+    """Limit PyTorch's unpickling to tensors and plain values.
+
+    For an exported program it would unpickle anything, code too.
+    """
     before = os.environ.get(ONLY_WEIGHTS)
     os.environ[ONLY_WEIGHTS] = "1"
     try:

@@ -1,8 +1,8 @@
-"""Transcription with any speech model of transformers that is made as Whisper is.
+"""Transcription with any speech model of transformers that works like Whisper.
 
-In: `audio`, float32 of shape 1 x samples, and `sampling_rate`, as `decode_audio` makes them; a row holds no more than
-the model hears at once, which is 30 s for Whisper. Out: `transcription` (string, without special tokens or timestamps).
-The likeliest token is taken each time, so that a row's text does not depend on its neighbours.
+In: `audio`, float32 of shape 1 x samples, and `sampling_rate`, as `decode_audio` makes them. A row contains at most the
+duration of one model input, which is 30 s for Whisper. Out: `transcription` (string, without special tokens or
+timestamps). Decoding takes the likeliest token each time, so that a row's text does not depend on its neighbours.
 """
 
 from collections.abc import Iterable
@@ -19,10 +19,10 @@ from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 
 class Transcription(PretrainedPredictor):
-    """Writes down what is said."""
+    """Transcribes speech."""
 
     kind: Literal["transcription"] = "transcription"
-    offer: ClassVar[Offer] = Offer("what is said in sound (Whisper)", "audio", "openai/whisper-small")
+    offer: ClassVar[Offer] = Offer("transcripts of speech (Whisper)", "audio", "openai/whisper-small")
     language: Annotated[
         str | None,
         Field(description="The language of the speech, for example en; default: the model finds it for each row."),
@@ -62,7 +62,7 @@ class Transcription(PretrainedPredictor):
         return predict
 
     def _options(self, checkpoint: Checkpoint, model: Any) -> dict[str, Any]:
-        """How `generate` is called. Raises `JobError` for what the model cannot do."""
+        """Return the options of `generate`. Raise `JobError` for options that the model does not support."""
         options: dict[str, Any] = {"return_timestamps": False}
         if self.max_new_tokens:
             options["max_new_tokens"] = self.max_new_tokens
@@ -73,7 +73,7 @@ class Transcription(PretrainedPredictor):
                 raise checkpoint.unusable(f"language: expected one of {known}, found {self.language}")
             return options | {"task": self.task} | ({"language": self.language} if self.language else {})
         if self.task == "translate" or self.language not in (None, "en"):
-            raise checkpoint.unusable("it knows English only. Leave out language and task, or use another model")
+            raise checkpoint.unusable("it supports English only. Leave out language and task, or use another model")
         return options
 
 
@@ -81,13 +81,16 @@ def _check_rate(rates: Iterable[int], expected: int) -> None:
     for rate in rates:
         if rate != expected:
             raise ContractError(
-                f"transcription: expected {expected} samples a second, as the model was trained, found {rate}. "
+                f"transcription: expected {expected} samples per second, as in the model's training, found {rate}. "
                 f"Set sampling_rate: {expected} in decode_audio."
             )
 
 
 def _samples(values: Iterable[np.ndarray | None], most: int, rate: int) -> list[np.ndarray]:
-    """One array of samples a row. Raises `RowError` for a row that is none, or longer than the model hears."""
+    """Return one array of samples per row.
+
+    Raise `RowError` for a row without samples, or longer than the model's input.
+    """
     heard = []
     for value in values:
         if value is None or not (value.ndim == 1 or value.shape[0] == 1):
@@ -96,7 +99,7 @@ def _samples(values: Iterable[np.ndarray | None], most: int, rate: int) -> list[
         samples = value.reshape(-1)
         if len(samples) > most:
             raise RowError(
-                f"audio: expected at most {most / rate:g} s, which is what the model hears at once, found "
+                f"audio: expected at most {most / rate:g} s, which is the model's input length, found "
                 f"{len(samples) / rate:.1f} s. Set chunk_seconds: {most // rate} in decode_audio."
             )
         heard.append(samples)

@@ -1,13 +1,13 @@
-"""Chat completion on vLLM: each worker starts vLLM's own server beside it, and keeps many requests under way with it.
+"""Chat completion on vLLM: each worker starts its own vLLM server, and keeps many concurrent requests to it.
 
-In and out: chat/settings.py. vLLM batches continuously; `tensor_parallel_size` and `pipeline_parallel_size` spread a
-model over the worker's accelerators, and what else its engine takes goes in `engine_settings` under the names of its
+In and out: chat/settings.py. vLLM batches continuously. `tensor_parallel_size` and `pipeline_parallel_size` spread a
+model over the worker's accelerators. Further options of its engine go in `engine_settings` under the names of its
 command line (`{gpu_memory_utilization: 0.8, max_model_len: 8192, enforce_eager: true}`). With
-`distributed_executor_backend: ray` among them vLLM takes GPUs of several nodes by placement groups of its own, and the
+`distributed_executor_backend: ray` among them, vLLM takes GPUs of several nodes by its own placement groups, and the
 worker reserves none.
 
-vLLM asks for another FastAPI than Prefect does, so it has an environment of its own: `python` names its interpreter on
-the nodes. The server listens on the loopback address only, to whoever has its key, and ends with its worker.
+vLLM requires another FastAPI version than Prefect, so it has a separate environment: `python` names its interpreter on
+the nodes. The server listens only on the loopback address, requires a key, and ends with its worker.
 """
 
 import importlib.util
@@ -29,7 +29,7 @@ from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import expand
 
-SERVED = "model"  # the name by which its server knows the model
+SERVED = "model"  # the model's name in its server
 
 
 class VLLM(RemoteChat):
@@ -93,9 +93,9 @@ class VLLM(RemoteChat):
     def load(self) -> Predict:
         if self.python is None and importlib.util.find_spec("vllm") is None:
             raise JobError(
-                "kind: vllm needs vLLM, and the workers' environment has none. It cannot share that with Prefect: make "
+                "kind: vllm needs vLLM, and the workers' environment has none. It cannot share one with Prefect: make "
                 "one of its own (python -m venv vllm; vllm/bin/pip install vllm) where the workers run, and name its "
-                "interpreter in python. kind: chat does without.",
+                "interpreter in python. kind: chat does not need vLLM.",
                 "infer",
             )
         interpreter, key = expand(self.python) if self.python else sys.executable, secrets.token_hex(16)
@@ -111,7 +111,7 @@ class VLLM(RemoteChat):
 
         def predict(batch: Batch) -> dict[str, Any] | Outcome:
             if ended := server.ended():
-                raise StorageFailed(f"model {self.model}: vLLM's server is gone: {ended.replace(key, '***')}", "infer")
+                raise StorageFailed(f"model {self.model}: vLLM's server ended: {ended.replace(key, '***')}", "infer")
             return ask(batch)
 
         return predict
@@ -120,7 +120,10 @@ class VLLM(RemoteChat):
         return self.engine_settings.get("distributed_executor_backend") == "ray"
 
     def _environment(self) -> dict[str, str]:
-        """This worker's; without its modules where vLLM has others, with the cluster over which vLLM is to spread."""
+        """Return this worker's environment for the server.
+
+        It lacks this worker's modules if vLLM has its own, and has the cluster's address if vLLM spreads over it.
+        """
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or not self.python}
         if self._is_on_ray():
             import ray
@@ -129,7 +132,7 @@ class VLLM(RemoteChat):
         return environment
 
     def command(self, interpreter: str, checkpoint: Checkpoint) -> list[str]:
-        """What starts its server, with `{port}` to be filled in."""
+        """Return the command that starts its server, with `{port}` to be filled in."""
         settings = {
             "host": "127.0.0.1",
             "port": "{port}",
@@ -148,7 +151,7 @@ class VLLM(RemoteChat):
 
 
 def _option(name: str, value: Any) -> list[str]:
-    """As vLLM's command line takes it; nothing for null."""
+    """Return the option for vLLM's command line; nothing for null."""
     flag = name.replace("_", "-")
     if value is None:
         return []

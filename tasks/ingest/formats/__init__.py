@@ -1,1 +1,1 @@
-"""File formats: what one file holds, with exact values and clear errors."""
+"""File formats: the content of one file, with exact values and clear errors."""

@@ -1,7 +1,7 @@
-"""SQL that a person wrote, with values bound in it, as a statement of SQLAlchemy.
+"""The user's SQL with bound values, as a statement of SQLAlchemy.
 
-SQLAlchemy's own text() would take colons in the query for parameters, and backslashes before them for escapes: a text
-in quotes would be another. So the pieces between the values are literal here.
+SQLAlchemy's own text() would parse colons in the query as parameters, and backslashes before them as escapes: a quoted
+text would change. So the pieces between the values are literal here.
 """
 
 import re
@@ -13,12 +13,12 @@ from sqlalchemy.types import NullType
 
 
 class BoundSql(Executable, ClauseElement):
-    """`query`, in which each `{name}` of `values` stands for a parameter, any number of times."""
+    """The `query`, in which each `{name}` of `values` becomes a parameter, any number of times."""
 
     inherit_cache = False
 
     def __init__(self, query: str, values: dict[str, Any]) -> None:
-        # Without a type, or the driver would be told one: PostgreSQL compares no date with a text.
+        # Without a type, because the driver would get one: PostgreSQL compares no date with a text.
         marks = {name: bindparam(name, value, NullType()) for name, value in values.items()}
         pieces = re.split("{(" + "|".join(map(re.escape, values)) + ")}", query)
         self.pieces = [marks[piece] if number % 2 else literal_column(piece) for number, piece in enumerate(pieces)]

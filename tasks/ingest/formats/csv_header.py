@@ -1,4 +1,4 @@
-"""The names that a CSV file's header line gives, and what is wrong with them. It reads no file."""
+"""The names in a CSV file's header line, and errors in them. It reads no file."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.csv_types import inferred_type
 
-# Delimiters, by how a sentence names them.
+# Delimiters, by their names in sentences.
 DELIMITERS = {"a comma": ",", "a semicolon": ";", "a tab": "\t", "a bar": "|"}
 
 
@@ -21,7 +21,7 @@ def named(header: list[str]) -> list[str]:
 
 
 def headers(data: pa.Table) -> np.ndarray:
-    """Return the places of rows that hold the columns' names; a table of one column may hold its name as a value."""
+    """Return the places of rows with the columns' names; a table of one column may have its name as a value."""
     places = np.arange(len(data) if data.num_columns > 1 else 0)
     for name, column in zip(data.column_names, data.columns, strict=True):
         if not len(places):
@@ -31,7 +31,7 @@ def headers(data: pa.Table) -> np.ndarray:
 
 
 def refusal(found: list[str], known: list[str]) -> RowError | None:
-    """Return why a file with the columns `found` is none of a table with the columns `known`, if it is none."""
+    """Return why a file with the columns `found` does not belong to a table with the columns `known`, or None."""
     if double := sorted({name for name in found if found.count(name) > 1}):
         return RowError(f"expected each column once in the header line, found several named {', '.join(double)}")
     if not known or not found or set(found) & set(known):
@@ -61,16 +61,16 @@ def alike(files: list[tuple[str, pa.Table]]) -> list[tuple[str, pa.Table]]:
 
 
 def other_delimiter(found: list[str]) -> str:
-    """Return a sentence that names the delimiter that a file with one column seems to have; else nothing."""
+    """Return a sentence with the delimiter that a file with one column seems to have; empty otherwise."""
     name = found[0] if len(found) == 1 else ""
     words = max(DELIMITERS, key=lambda words: name.count(DELIMITERS[words]))
     if (mark := DELIMITERS[words]) not in name:
         return ""
-    return f"one column is named {name[:200]!r}: if {words} is between the columns, set source.delimiter to {mark!r}"
+    return f"one column is named {name[:200]!r}: if {words} separates the columns, set source.delimiter to {mark!r}"
 
 
 def doubts(path: str, text: pa.Table, column_names: list[str] | None) -> Iterator[str]:
-    """Yield sentences about what may be wrong with the file that gives the columns."""
+    """Yield warnings about the file that determines the columns."""
     if column_names:
         return
     if hint := other_delimiter(text.column_names):
@@ -83,7 +83,7 @@ def doubts(path: str, text: pa.Table, column_names: list[str] | None) -> Iterato
 
 
 def _looks_like_values(text: pa.Table) -> bool:
-    """Whether the columns that are no text have values for names; a number that may be a year is a name."""
+    """Return True if all columns that are not text have values as names; a number that may be a year is a name."""
     kinds = {name: inferred_type(text[name]) for name in text.column_names}
     typed = {name: kind for name, kind in kinds.items() if not pa.types.is_string(kind)}
     numbers = (pa.int64(), pa.float64())

@@ -1,6 +1,6 @@
-"""The rows of a CSV file as text, each with its number, and those that are none.
+"""The rows of a CSV file as text, each with its number, and the bad rows.
 
-It knows the shape of a row, and nothing of types, units or blocks.
+It parses the shape of a row, and does not use types, units or blocks.
 """
 
 from collections.abc import Iterator
@@ -16,15 +16,16 @@ from overnight.tasks.ingest.formats.text_lines import MARK, Utf8File, whole_line
 from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.versioned_file import SourceFile
 
-BLOCK_BYTES = (4 * 2**20, 64 * 2**20, 512 * 2**20)  # the reader holds a block; a row too long for one asks for the next
-DESCRIBED_ROWS = 10_000  # bad rows in a row that are told apart: a wrong delimiter makes a bad row of each
+# the reader holds a block; a row that is too long for one needs the next size
+BLOCK_BYTES = (4 * 2**20, 64 * 2**20, 512 * 2**20)
+DESCRIBED_ROWS = 10_000  # bad rows per file with their own message: a wrong delimiter makes every row bad
 
 Rows = tuple[np.ndarray, pa.Table, dict[int, Exception]]
 
 
 @dataclass
 class CsvFile:
-    """A file, and after `rows`: the damage that ended it early, and whether some of the text was no UTF-8."""
+    """A file, and after `rows` the damage that ended it early, and whether some of its text was not UTF-8."""
 
     file: SourceFile
     delimiter: str
@@ -33,23 +34,26 @@ class CsvFile:
     is_marked: bool = False
 
     def first_rows(self, names: list[str]) -> pa.Table:
-        """Return the rows of the first block as columns of text, as `rows`. Raise what makes the file unreadable."""
+        """Return the rows of the first block as columns of text, as `rows` does.
+
+        Raise the error of an unreadable file.
+        """
         for _, data, _ in self.rows(names):
             if len(data) or not self.damage:
                 return data
         raise self.damage or AssertionError("unreachable: rows yields a table, or there is damage")
 
     def rows(self, names: list[str]) -> Iterator[Rows]:
-        """Yield (numbers, text columns, errors of bad rows by number); each time all rows up to a further point.
+        """Yield (numbers, text columns, errors of bad rows by number), for all rows up to a later point each time.
 
         Args:
-            names: The columns that the file probably has; another file is opened twice.
+            names: The columns that the file probably has; a file with others is opened twice.
         """
         settled = 0
         for block_bytes in BLOCK_BYTES:
             self.damage = None
             for numbers, data, bad in self._rows(names, block_bytes):
-                fresh = numbers >= settled  # larger blocks begin anew
+                fresh = numbers >= settled  # larger blocks start from the beginning
                 yield numbers[fresh], data.filter(pa.array(fresh)), {n: e for n, e in bad.items() if n >= settled}
                 settled = max([settled, *(numbers[-1:] + 1).tolist(), *(n + 1 for n in bad)])
             if not self.damage or not _is_too_long(self.damage, block_bytes):
@@ -63,7 +67,7 @@ class CsvFile:
                 found = named(reader.schema.names)
                 for batch in reader:
                     self.is_marked = file.is_marked
-                    # The reader drops bad rows and tells their numbers; the good ones fill the gaps between them.
+                    # The reader drops bad rows and reports their numbers; the good ones fill the gaps between them.
                     places = np.arange(count, count + len(batch) + len(bad))
                     numbers = np.setdiff1d(places, np.fromiter(bad, np.int64))[: len(batch)]
                     data = pa.Table.from_batches([batch]).rename_columns(found)
@@ -84,7 +88,7 @@ class CsvFile:
             if not is_corrupt_file(error):
                 raise
             self.damage = error
-            if isinstance(error, RowError) and not found:  # no rows of a table
+            if isinstance(error, RowError) and not found:  # not the rows of a table
                 bad.clear()
         if self.damage and _is_too_long(self.damage, block_bytes):
             return
@@ -95,7 +99,10 @@ class CsvFile:
     def _opened(
         self, names: list[str], bad: dict[int, Exception], block_bytes: int
     ) -> tuple[Utf8File, pcsv.CSVStreamingReader]:
-        """The file, and its rows as text: opened again if it has other columns than `names`, which would get types."""
+        """Return the file and its rows as text.
+
+        It is opened again if it has other columns than `names`, because those would get types.
+        """
         file = Utf8File(whole_lines(self.file, (b"\n", b"\r")))
         reader = self._reader(file, bad, names, block_bytes)
         found = reader.schema.names
@@ -108,7 +115,7 @@ class CsvFile:
     def _reader(
         self, file: Utf8File, bad: dict[int, Exception], names: list[str], block_bytes: int
     ) -> pcsv.CSVStreamingReader:
-        """Batches of columns: text if they are among `names`. Bad rows go to `bad` by number."""
+        """Return batches of columns: text if they are among `names`. Bad rows go to `bad` by number."""
         undescribed: dict[int, RowError] = {}
 
         def remember(row: pcsv.InvalidRow) -> str:

@@ -1,7 +1,8 @@
-"""Columns of text as the types that a CSV source gives them, row by row where one does not fit.
+"""Conversion of text columns to the types of a CSV source; rows that do not fit fail alone.
 
-A type is inferred only if it writes every value back as the text says it: `02116`, `+4912` and a number of 20 digits
-stay text. Case and spelling of nulls are no part of a value, nor are the zeros that all of a column's fractions end in.
+A type is inferred only if it writes every value back unchanged: `02116`, `+4912` and a number of 20 digits stay text.
+Case and spelling of nulls are not part of a value, and common trailing zeros of all fractions in a column are not
+either.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ _ENDS_IN_ZEROS = r"\.([0-9]*[1-9]0+|00+)$"
 
 
 def known_types(types: dict[str, str]) -> dict[str, str]:
-    """Return Arrow type names by column, as they are. Raise `ValueError` for a type that text cannot become."""
+    """Return Arrow type names by column, unchanged. Raise `ValueError` for a type that text cannot become."""
     for column, name in types.items():
         try:
             _convert_column(pa.array([], pa.string()), pa.field(column, pa.type_for_alias(name)), True)
@@ -38,11 +39,11 @@ def known_types(types: dict[str, str]) -> dict[str, str]:
 
 
 def inferred_type(text: pa.ChunkedArray) -> pa.DataType:
-    """Return the first type that writes all the texts back as they are; text if there is none, or no value."""
+    """Return the first type that writes all the texts back unchanged; text if there is none, or no value."""
     present = _with_nulls(text.combine_chunks()).drop_null()
     for kind in _KINDS if len(present) else ():
         try:
-            _cast(present[:FIRST_ROWS], kind)  # a cast that fails goes on to the end, and makes an error of each value
+            _cast(present[:FIRST_ROWS], kind)  # a failing cast continues to the end, and makes an error of each value
             values = _cast(present, kind)
         except pa.ArrowInvalid:
             continue
@@ -52,7 +53,7 @@ def inferred_type(text: pa.ChunkedArray) -> pa.DataType:
 
 
 def changes(text: pa.ChunkedArray, kind: pa.DataType) -> bool:
-    """Return whether `kind` holds some of the texts as another value than they say."""
+    """Return True if `kind` represents some of the texts as another value."""
     present = _with_nulls(text.combine_chunks()).drop_null()
     if pa.types.is_string(kind) or not len(present):
         return False
@@ -63,13 +64,13 @@ def changes(text: pa.ChunkedArray, kind: pa.DataType) -> bool:
 def convert(
     data: pa.Table, schema: pa.Schema, is_marked: bool, declared: Mapping[str, str]
 ) -> tuple[pa.Table, dict[int, Exception]]:
-    """Return text columns as `schema` says, and the rows that have no such value, each with its error.
+    """Return text columns in the types of `schema`, and the errors of the rows whose values do not fit.
 
-    A column that the text lacks is null. A column that the schema lacks is of its declared type, else text.
+    A column that the text lacks is null. A column that the schema lacks gets its declared type, otherwise text.
 
     Args:
-        is_marked: Some of the text is no UTF-8; its rows are among the errors.
-        declared: The types that the job sets, by column. They take what they can read, however it is written.
+        is_marked: Some of the text is not UTF-8; its rows are among the errors.
+        declared: The types that the job sets, by column. They accept every notation that they can read.
     """
     late = [name for name in data.column_names if name not in schema.names]
     fields = [*schema, *(pa.field(name, declared.get(name) or pa.string()) for name in late)]
@@ -99,7 +100,7 @@ def _convert_column(text: pa.Array, field: pa.Field, is_declared: bool) -> tuple
     expected = f"column {field.name}: expected {field.type}, found"
     errors: dict[int, Exception] = {i: RowError(f"{expected} {_shown(text[i].as_py())}") for i in misfits}
     if not is_declared:
-        advice = f"which {field.type} does not hold as it is written; see source.types"
+        advice = f"which {field.type} cannot represent as written; see source.types"
         changed = pc.indices_nonzero(pc.fill_null(_changed(text, column), False)).to_pylist()
         errors = {i: RowError(f"{expected} {_shown(text[i].as_py())}, {advice}") for i in changed} | errors
     return column, errors
@@ -114,7 +115,7 @@ def _loose(text: pa.Array) -> pa.Array:
 
 
 def fitting(text: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Return the values, null if a text is none of this type, and the places of those texts."""
+    """Return the values, null for texts that are not of this type, and the places of those texts."""
     try:
         return _cast(text, kind), []
     except pa.ArrowInvalid:
@@ -139,7 +140,7 @@ def _cast(text: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _changed(text: pa.Array, values: pa.Array) -> pa.Array:
-    """Whether each text is another than its value is written as; null if there is no value."""
+    """Return for each text whether its value is written otherwise; null without a value."""
     kind = values.type
     if pa.types.is_integer(kind) or pa.types.is_date(kind):
         return pc.not_equal(pc.cast(values, pa.string()), text)
@@ -148,13 +149,13 @@ def _changed(text: pa.Array, values: pa.Array) -> pa.Array:
         return pc.and_(pc.is_valid(values), pc.invert(known))
     if pa.types.is_floating(kind):
         return _changed_floats(text, values)
-    return pc.not_equal(_loose(text), text)  # a time that is read is exact
+    return pc.not_equal(_loose(text), text)  # a time that can be read is exact
 
 
 def _changed_floats(text: pa.Array, values: pa.Array) -> pa.Array:
     digits, shortest = _digits(text), _digits(pc.cast(values, pa.string()))
     changed = pc.and_(pc.is_valid(values), pc.invert(pc.match_substring_regex(text, _FLOAT)))
-    # A program may write more digits than the shortest text of the same number has, as 0.10000000000000001 for 0.1.
+    # A program may write more digits than the shortest text of the same number: 0.10000000000000001 for 0.1.
     longer = pc.indices_nonzero(pc.fill_null(pc.not_equal(digits, shortest), False)).to_pylist()
     lost = [i for i in longer if not is_exact(text[i].as_py(), values[i].as_py())]
     if not lost:
@@ -163,17 +164,18 @@ def _changed_floats(text: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _digits(numbers: pa.Array) -> pa.Array:
-    """The significant digits."""
+    """Return the significant digits."""
     return pc.ascii_trim(pc.replace_substring_regex(numbers, r"[eE].*|[^0-9]", ""), "0")
 
 
 def _is_of_one_form(text: pa.Array, kind: pa.DataType) -> bool:
-    """Whether values that are equal are written alike, so that the type tells apart what the texts do."""
+    """Return True if equal values have equal texts, so that the type distinguishes the same values as the texts."""
     if pa.types.is_boolean(kind):
         return any(pc.all(pc.is_in(text, pa.array(pair))).as_py() for pair in _TRUTHS)
     if not pa.types.is_floating(kind):
         return True
-    if pc.any(pc.match_substring_regex(text, _ENDS_IN_ZEROS)).as_py():  # prices have two decimals; 1.9, 1.10 are none
+    # prices have two decimals; 1.9, 1.10 are not prices
+    if pc.any(pc.match_substring_regex(text, _ENDS_IN_ZEROS)).as_py():
         fractions = text.filter(pc.match_substring(text, "."))
         return len(pc.unique(pc.utf8_length(pc.replace_substring_regex(fractions, r"^.*\.", "")))) == 1
     return bool(pc.any(pc.match_substring_regex(text, _SURELY_FLOAT)).as_py())

@@ -1,6 +1,6 @@
-"""Files that may be packed with gzip, as a stream of their bytes, of which a read may give fewer than asked for.
+"""Files with or without gzip, as a stream of their bytes. A read may return fewer bytes than requested.
 
-Whether one is packed is told by its first bytes, whatever it is named.
+The first bytes of a file show whether it is compressed, whatever its name.
 """
 
 import gzip
@@ -13,14 +13,14 @@ GZIP = b"\x1f\x8b"
 
 
 def unpacked(opened: Any) -> Any:
-    """`opened`, which stands at its beginning, or what gzip makes of it."""
+    """Return `opened`, which is at its beginning, or its decompressed stream."""
     is_packed = opened.read(len(GZIP)) == GZIP
     opened.seek(0)
     return Packed(opened) if is_packed else opened
 
 
 class Packed:
-    """A packed file whose reads hand over what was unpacked before they raise `RowError` at what cannot be."""
+    """A compressed file. Its reads return all decompressed bytes before they raise `RowError` for damage."""
 
     def __init__(self, opened: Any) -> None:
         self._packed = gzip.GzipFile(fileobj=opened)
@@ -29,4 +29,4 @@ class Packed:
         try:
             return self._packed.read1(size)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise RowError(f"expected a whole file packed with gzip: {error}") from error
+            raise RowError(f"expected a whole gzip file: {error}") from error

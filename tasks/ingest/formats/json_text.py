@@ -1,6 +1,6 @@
 """JSON text: the lines of a file, or the values of one document, and a line's object with all its digits.
 
-It knows nothing of types, units or blocks.
+It does not use types, units or blocks.
 """
 
 import json
@@ -19,26 +19,28 @@ from overnight.tasks.ingest.formats.exact_numbers import is_exact
 from overnight.tasks.rows import blocks
 
 RAISE = "raise source.max_row_bytes if a worker's memory holds several rows of that size"
-ADVICE = "write one object a line, for example with jq -c '.[]' for an array"
+ADVICE = "write one object per line, for example with jq -c '.[]' for an array"
 _BLANK = re.compile(r"\s*")
-# Numbers of which orjson may not keep all digits: whole ones beyond 64 bits, others of 18 digits and more.
+# Numbers whose digits orjson may not all keep: whole ones beyond 64 bits, others of 18 digits and more.
 _LONG = r"-[1-9][0-9]{18}|[1-9][0-9]{19}|[1-9][0-9]*\.[0-9]{17}|\.0*[1-9][0-9]{17}|[1-9][0-9]{15}[0-9]*(\.[0-9]|[eE])"
 
-_DIGITS = "[0-9]{16}"  # all of these have
+_DIGITS = "[0-9]{16}"  # all of these contain it
 
 
 def values(pieces: Iterator[bytes | RowError], name: str, most: int) -> Iterator[bytes | RowError]:
-    """Yield each line that is not blank; of a document, an array or objects over several lines, each of its values.
+    """Yield each line that is not blank.
 
-    In the place of a line that is too long comes its error.
+    For a document (an array, or objects over several lines), yield each of its values.
+
+    The error of a line that is too long replaces the line.
 
     Args:
         pieces: Whole lines, and errors in the places of others.
         name: The file's name: in a `.json` file an array on one line is a document too.
-        most: Bytes of a line at most, and of a document, which is held whole.
+        most: The maximum of bytes of a line, and of a document, which is in memory whole.
 
     Raises:
-        RowError: If the rest of a document is no JSON, or is too long.
+        RowError: The rest of a document is not JSON, or is too long.
     """
     taken = [next(pieces, b"")]
     if not _is_document(taken, pieces, name.lower().endswith((".json", ".json.gz")), most):
@@ -63,12 +65,12 @@ def values(pieces: Iterator[bytes | RowError], name: str, most: int) -> Iterator
 
 
 def parsed(lines: Sequence[bytes | RowError]) -> list[dict[str, Any] | RowError]:
-    """Return each line's object, or why it is none, which may be known before.
+    """Return each line's object, or its error, which may be known before.
 
-    A number is a `Decimal` if 64 bits do not hold its digits.
+    A number is a `Decimal` if 64 bits cannot represent its digits.
     """
     text = pa.array([line if isinstance(line, bytes) else b"" for line in lines], pa.large_binary())
-    has_digits = pc.any(pc.match_substring_regex(text, _DIGITS)).as_py()  # a fifth of the time that the next one takes
+    has_digits = pc.any(pc.match_substring_regex(text, _DIGITS)).as_py()  # a fifth of the time of the next check
     is_long = pc.match_substring_regex(text, _LONG).to_pylist() if has_digits else [False] * len(lines)
     return [
         line if isinstance(line, RowError) else _parse(line, long) for line, long in zip(lines, is_long, strict=True)
@@ -78,7 +80,7 @@ def parsed(lines: Sequence[bytes | RowError]) -> list[dict[str, Any] | RowError]
 def _is_document(
     taken: list[bytes | RowError], pieces: Iterator[bytes | RowError], is_json_file: bool, most: int
 ) -> bool:
-    """Return whether the first value is an array, or an object over several lines. Takes pieces until it ends."""
+    """Return True if the first value is an array, or an object over several lines. Consume pieces until it ends."""
     line = _joined(taken).lstrip().partition(b"\n")[0].strip()
     if not line.startswith((b"[", b"{")):
         return False
@@ -88,7 +90,7 @@ def _is_document(
         pass
     size = 0
     while (is_begun := _begins_document(_joined(taken))) is None:
-        size = max(2 * size, 1)  # of the pieces that are read next, for each time all of them are read again
+        size = max(2 * size, 1)  # the size of the next pieces, because each try reads all of them again
         more = list(islice(pieces, size))
         taken += more
         if not more or any(isinstance(piece, RowError) for piece in more) or len(_joined(taken)) > most:
@@ -101,7 +103,7 @@ def _joined(pieces: list[bytes | RowError]) -> bytes:
 
 
 def _begins_document(content: bytes) -> bool | None:
-    """Whether the first item of an array, or an object of several lines, is there; None if it is longer."""
+    """Return True if the first item of an array, or an object over several lines, is complete; None if it is longer."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -121,7 +123,7 @@ def _begins_document(content: bytes) -> bool | None:
 
 
 def _items(content: bytes) -> Iterator[bytes]:
-    """The values of an array, or those that follow one another, each as it is written."""
+    """Yield the values of an array or of a sequence, each as written."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -143,7 +145,7 @@ def _items(content: bytes) -> Iterator[bytes]:
 
 
 def _next(text: str, place: int) -> int:
-    """The place of the next character that is not blank."""
+    """Return the place of the next character that is not blank."""
     return _BLANK.match(text, place).end()  # type: ignore[union-attr]
 
 
@@ -154,7 +156,7 @@ def _parse(line: bytes, is_long: bool) -> dict[str, Any] | RowError:
         if is_long:
             value = json.loads(line, parse_int=_whole, parse_float=_fraction)
     except RecursionError:
-        return RowError(f"expected fewer lists and objects in one another, found {shown!r}")
+        return RowError(f"expected less nesting of lists and objects, found {shown!r}")
     except orjson.JSONDecodeError as error:
         if not _is_utf8(line):
             return RowError(f"expected text in UTF-8, found {shown!r}")

@@ -1,7 +1,7 @@
-"""Arrow types for the values of a JSON key, and columns of them that hold every value unchanged.
+"""Arrow types for the values of a JSON key, and columns of them that represent every value unchanged.
 
-A column of text holds any value: strings as they are, all else as JSON. It takes values that no other type holds all.
-A number is an int, a float, or, if a 64-bit type has not all its digits, a `Decimal`
+A column of text holds any value: strings unchanged, all others as JSON. It is used when no other type holds all the
+values. A number is an int, a float, or a `Decimal` if 64-bit types lack some of its digits
 (`tasks/ingest/formats/json_text.py`).
 """
 
@@ -20,7 +20,7 @@ MISFIT = (pa.ArrowException, OverflowError, orjson.JSONEncodeError)
 
 
 def inferred_type(values: list[Any]) -> pa.DataType | None:
-    """Return the type of most of the values, text if no other type holds them all; None if all are null."""
+    """Return the type of most of the values; text if no other type holds them all; None if all are null."""
     present = [value for value in values if value is not None]
     if not present:
         return None
@@ -39,7 +39,7 @@ def inferred_type(values: list[Any]) -> pa.DataType | None:
 
 
 def column_of(values: dict[int, Any], kind: pa.DataType | None) -> tuple[pa.Array, dict[int, str]]:
-    """The values as a column, null where one does not fit, and why it does not. Without a type all become text."""
+    """Return the values as a column, null if one does not fit, and the reasons. Without a type all become text."""
     try:
         return _strict(list(values.values()), kind), {}
     except MISFIT:
@@ -54,7 +54,7 @@ def column_of(values: dict[int, Any], kind: pa.DataType | None) -> tuple[pa.Arra
 
 
 def column_as(values: dict[int, Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
-    """Return the values as the type that the job sets, as `column_of`; a string is read as the value that it names."""
+    """Return the values in the type that the job sets, like `column_of`; a string is parsed as a value of the type."""
     column, misfits = column_of(values, kind)
     if not misfits:
         return column, {}
@@ -65,7 +65,7 @@ def column_as(values: dict[int, Any], kind: pa.DataType) -> tuple[pa.Array, dict
 
 
 def text_of(value: Any) -> str | None:
-    """Return a string as it is, all else as JSON. Raise `orjson.JSONEncodeError` if it is nested too deep."""
+    """Return a string unchanged, all other values as JSON. Raise `orjson.JSONEncodeError` if it is nested too deep."""
     if value is None or isinstance(value, str):
         return value
     return orjson.dumps(value, default=_number).decode()
@@ -83,7 +83,7 @@ def _number(value: Any) -> orjson.Fragment:
 
 
 def _expected(kind: pa.DataType | None) -> str:
-    return str(kind) if kind and not pa.types.is_string(kind) else "a value of fewer lists and objects in one another"
+    return str(kind) if kind and not pa.types.is_string(kind) else "a value with less nesting of lists and objects"
 
 
 def _shown(value: Any) -> str:
@@ -91,7 +91,7 @@ def _shown(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)[:200]
     except (TypeError, RecursionError):  # a Decimal, or nested deep
         text = _text_if_flat([value])
-        return text[1:-1][:200] if text else "lists or objects in more than 250 others"
+        return text[1:-1][:200] if text else "lists or objects nested in more than 250 others"
 
 
 def _family(value: Any) -> type:
@@ -99,7 +99,7 @@ def _family(value: Any) -> type:
 
 
 def _strict(values: list[Any], kind: pa.DataType | None) -> pa.Array:
-    """As `pa.array`, but raising one of `MISFIT` where that would drop fractions or unknown keys in silence."""
+    """Convert like `pa.array`, but raise one of `MISFIT` if that would silently drop fractions or unknown keys."""
     if kind is None or pa.types.is_string(kind):
         return pa.array([text_of(value) for value in values], pa.string())
     if pa.types.is_nested(kind):
@@ -128,7 +128,7 @@ def _holds(kind: pa.DataType, found: pa.DataType) -> bool:
 
 
 def _storable(kind: pa.DataType) -> pa.DataType:
-    """The type with text in the place of values never seen; text for one that Parquet's readers or writers lack."""
+    """Return the type with text in the place of types of unseen values; text for a type that Parquet lacks."""
     return _without_nulls(kind) if not _is_deeper(kind, DEEPEST) and not _is_unknown(kind) else pa.string()
 
 
@@ -143,7 +143,7 @@ def _without_nulls(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_unknown(kind: pa.DataType) -> bool:
-    """Whether it holds an object of which no key was seen, or a number of more digits than 64 bits have."""
+    """Return True if the type contains an object without any seen key, or a number of more digits than 64 bits have."""
     inner = [kind.field(place).type for place in range(kind.num_fields)]
     return (pa.types.is_struct(kind) and not inner) or pa.types.is_decimal(kind) or any(map(_is_unknown, inner))
 

@@ -1,6 +1,6 @@
-"""NumPy's .npy format as a stream: what the header says, and the rows behind it, some at a time.
+"""NumPy's .npy format as a stream: the header's fields, and the rows after it, some at a time.
 
-https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html; it knows nothing of units or columns.
+https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html; it does not use units or columns.
 """
 
 import math
@@ -14,14 +14,17 @@ from numpy.lib import format as npy
 
 from overnight.tasks.errors import RowError
 
-PIECE_BYTES = 2**24  # a length is not believed before so many bytes are there
+PIECE_BYTES = 2**24  # a length is trusted only after this number of bytes was read
 MOST_AXES = 64
-MOST_ROW_BYTES = 2**48  # what NumPy and Arrow count in is larger
+MOST_ROW_BYTES = 2**48  # the integers of NumPy and Arrow are larger
 
 
 @dataclass(frozen=True)
 class Header:
-    """Of an array of `rows` rows along its first axis, each of `row_shape`; its data begins at byte `start`."""
+    """The header of an array of `rows` rows along its first axis, each of `row_shape`.
+
+    Its data begins at byte `start`.
+    """
 
     dtype: np.dtype
     rows: int
@@ -35,14 +38,14 @@ class Header:
 
 
 def read_header(opened: Any) -> Header:
-    """The header of a file that is opened at its beginning. Raises `RowError` for what has no rows of plain values."""
+    """Return the header of a file at its beginning. Raise `RowError` for a file without rows of plain values."""
     try:
         version = npy.read_magic(opened)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, is_fortran, dtype = read(opened)
     except (ValueError, SyntaxError, TypeError, KeyError, TokenError, RecursionError, MemoryError) as error:
         raise RowError(f"expected an array as numpy.save writes it: {error}") from None
-    if version >= (3, 0) and dtype.names:  # as 2.0, but UTF-8
+    if version >= (3, 0) and dtype.names:  # like 2.0, but UTF-8
         dtype.names = tuple(name.encode("latin-1").decode() for name in dtype.names)
     if dtype.hasobject:
         raise RowError(f"expected an array of plain values, found Python objects ({dtype}), which are not unpickled")
@@ -52,15 +55,15 @@ def read_header(opened: Any) -> Header:
         raise RowError(f"expected at most {MOST_AXES} axes, each of a length from 0 on, found the shape {shape!r:.200}")
     header = Header(dtype, shape[0], shape[1:], is_fortran and len(shape) > 1, opened.tell())
     if header.row_bytes >= MOST_ROW_BYTES:
-        raise RowError(f"expected rows that a machine can hold, found {header.row_bytes:,} bytes in each by the header")
+        raise RowError(f"expected rows that fit into memory, found {header.row_bytes:,} bytes in each by the header")
     if header.rows and not header.row_bytes:
-        raise RowError(f"expected rows that hold values, found an array of shape {shape} and type {dtype}")
+        raise RowError(f"expected rows with values, found an array of shape {shape} and type {dtype}")
     return header
 
 
 def read_rows(opened: Any, header: Header, count: int, rows_at_once: int) -> Iterator[np.ndarray]:
-    """The next `count` rows of a file that stands at one of them. Raises `RowError` behind the last whole row."""
-    if header.is_fortran:  # a row lies scattered over all of the file
+    """Yield the next `count` rows of a file that is at one of them. Raise `RowError` after the last whole row."""
+    if header.is_fortran:  # the values of a row are scattered over the whole file
         data = _bytes(opened, header.row_bytes * header.rows)
         if len(data) < header.row_bytes * header.rows:
             raise RowError("the file ends before its array does, whose rows are not stored one after another")
@@ -78,7 +81,7 @@ def read_rows(opened: Any, header: Header, count: int, rows_at_once: int) -> Ite
 
 
 def _bytes(opened: Any, count: int) -> bytes:
-    """So many bytes, or what there is of them."""
+    """Return this number of bytes, or all that remain."""
     pieces = []
     while count > 0 and (piece := opened.read(min(count, PIECE_BYTES))):
         pieces.append(piece)

@@ -1,4 +1,4 @@
-"""A Parquet file's row groups, and the rows of one. It knows nothing of which columns a source expects."""
+"""A Parquet file's row groups, and the rows of one. It does not know the expected columns of a source."""
 
 import contextlib
 import io
@@ -19,15 +19,15 @@ from overnight.tasks.ingest.reading.table_blocks import translate_corruption
 from overnight.tasks.ingest.reading.unit_rows import BROKEN, Judged, RowRange
 
 ROWS_AT_ONCE = 8192
-ROWS_A_BYTE = 8  # of a file; more of them are counted, for a footer can promise any number
+ROWS_A_BYTE = 8  # of a file; more rows are counted, because a footer can declare any number
 
 
 class _Unread(Exception):
-    """Something was to be read of a file whose footer alone is looked at."""
+    """Code tried to read a part of a file for which only the footer is available."""
 
 
 class _NoBytes(io.RawIOBase):
-    """A file of so many bytes, of which none can be read."""
+    """A file of this number of bytes that cannot be read."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -51,7 +51,10 @@ class _NoBytes(io.RawIOBase):
 
 
 def open_parquet(opened: Any) -> pq.ParquetFile:
-    """Return the file, its INT96 times in microseconds: nanoseconds end in 2262. Raise `RowError` if it is none."""
+    """Return the file, its INT96 times in microseconds.
+
+    Nanoseconds end in 2262. Raise `RowError` if it is not Parquet.
+    """
     with translate_corruption("a whole Parquet file"):
         file = _file(opened, "us")
     names = file.schema_arrow.names
@@ -61,12 +64,12 @@ def open_parquet(opened: Any) -> pq.ParquetFile:
 
 
 def row_groups(file: pq.ParquetFile, opened: Any) -> list[RowRange]:
-    """Return the row groups as parts. Raise `RowError` if their numbers of rows are not those of what is there."""
+    """Return the row groups as parts. Raise `RowError` if their numbers of rows do not match the file."""
     metadata, size = file.metadata, opened.seek(0, os.SEEK_END)
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     counts = [group.num_rows for group in groups]
-    if metadata.num_rows not in (sum(counts), 0):  # some writers leave it at 0, and no group is missing then
-        raise RowError(f"expected {metadata.num_rows:,} rows, as the footer says, found row groups of {sum(counts):,}")
+    if metadata.num_rows not in (sum(counts), 0):  # some writers leave it at 0; then no group is missing
+        raise RowError(f"expected {metadata.num_rows:,} rows, by the footer, found row groups of {sum(counts):,}")
     for i, count in enumerate(counts):
         _refuse_deadly(file, size, i)
         compare(file, i, count)
@@ -77,9 +80,9 @@ def row_groups(file: pq.ParquetFile, opened: Any) -> list[RowRange]:
 
 
 def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str] | None) -> Iterator[Judged]:
-    """Yield the rows of a group, some at a time, as plain types: dictionaries as their values, and all may be null.
+    """Yield the rows of a group, some at a time, as plain types: dictionaries as their values, and all nullable.
 
-    Raise `RowError` for what is damaged about them; of a file that was broken when it was listed, why.
+    Raise `RowError` for damage; for a file that was broken when it was listed, with the reason.
     """
     if group == BROKEN:
         row_groups(file, opened)
@@ -93,14 +96,14 @@ def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str
             unread -= slots(batch.column(0)) if unread else 0
             if unread > 0 and done + len(batch) == (count := file.metadata.row_group(group).num_rows):
                 raise RowError(
-                    f"expected {count:,} rows in row group {group}, as the footer says, found {unread:,} more values "
+                    f"expected {count:,} rows in row group {group}, by the footer, found {unread:,} more values "
                     f"of the column {batch.schema.names[0]}"
                 )
             data = plain(pa.Table.from_batches([batch]))
             yield Judged(data, {i: errors[done + i] for i in range(len(data)) if done + i in errors} if errors else {})
             done += len(data)
     if done < (expected := file.metadata.row_group(group).num_rows):
-        raise RowError(f"expected {expected:,} rows in row group {group}, as the footer says, found {done:,}")
+        raise RowError(f"expected {expected:,} rows in row group {group}, by the footer, found {done:,}")
 
 
 def _file(opened: Any, unit: str) -> pq.ParquetFile:
@@ -108,9 +111,9 @@ def _file(opened: Any, unit: str) -> pq.ParquetFile:
 
 
 def _refuse_deadly(file: pq.ParquetFile, size: int, group: int) -> None:
-    """Raise `RowError` if the footer is damaged about a column: asked for it, pyarrow ends the process.
+    """Raise `RowError` if the footer is damaged about a column: pyarrow would end the process on reading it.
 
-    A read raises an error instead. It is one of a file without bytes, which ends before it reads any.
+    A read raises an error instead. It is tried on a file without bytes, which ends before any byte is read.
     """
     names = [file.schema.column(place).path for place in range(len(file.schema))]
     empty = pq.ParquetFile(_NoBytes(size), metadata=file.metadata, pre_buffer=True)

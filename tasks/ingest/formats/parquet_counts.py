@@ -1,4 +1,4 @@
-"""Whether a Parquet file's footer counts what is there: its reader stops where the footer does, in silence."""
+"""The check that a Parquet file's footer counts all of its values: its reader stops at the footer's count, silently."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,20 +15,20 @@ COLUMNS_COMPARED = 8
 
 
 def compare(file: pq.ParquetFile, group: int, count: int) -> None:
-    """Raise `RowError` if a column has fewer values than the group has rows, or more without being of lists."""
+    """Raise `RowError` if a column has fewer values than the group has rows, or more without being a list."""
     about = file.metadata.row_group(group)
     places = sorted(range(about.num_columns), key=lambda place: file.schema.column(place).max_repetition_level)
     for place in places[:COLUMNS_COMPARED]:
         values, column = about.column(place).num_values, file.schema.column(place)
         if count < 0 or values < count or (values > count and not column.max_repetition_level):
             raise RowError(
-                f"expected {count:,} rows in row group {group}, as the footer says, found {values:,} values of the "
+                f"expected {count:,} rows in row group {group}, by the footer, found {values:,} values of the "
                 f"column {column.path}"
             )
 
 
 def compare_pages(file: pq.ParquetFile, opened: Any, group: int) -> None:
-    """Raise `RowError` if the pages of the smallest column hold other values than the footer says."""
+    """Raise `RowError` if the pages of the smallest column have another number of values than the footer."""
     about = file.metadata.row_group(group)
     columns = [about.column(place) for place in range(about.num_columns)]
     if not columns:
@@ -38,13 +38,16 @@ def compare_pages(file: pq.ParquetFile, opened: Any, group: int) -> None:
     found = values_in_pages(opened, min(starts), smallest.total_compressed_size) if starts else None
     if found is not None and found != smallest.num_values:
         raise RowError(
-            f"expected {about.num_rows:,} rows in row group {group}, as the footer says, found pages of {found:,} "
+            f"expected {about.num_rows:,} rows in row group {group}, by the footer, found pages of {found:,} "
             f"values of the column {smallest.path_in_schema}"
         )
 
 
 def values_of_lists(file: pq.ParquetFile, group: int, columns: Sequence[str] | None) -> int:
-    """Values of the first column that is read, if all columns are lists or hold some: only they tell rows; else 0."""
+    """Return the values of the first column to read if all columns contain lists; otherwise 0.
+
+    Only these values then show the number of rows.
+    """
     leaves = [file.schema.column(place) for place in range(len(file.schema))]
     if not all(leaf.max_repetition_level for leaf in leaves):
         return 0
@@ -54,7 +57,7 @@ def values_of_lists(file: pq.ParquetFile, group: int, columns: Sequence[str] | N
 
 
 def slots(array: pa.Array) -> int:
-    """How many values Parquet keeps for the first column inside: one for a list that is empty or null, too."""
+    """Return how many values Parquet stores for the first column inside: one also for an empty or null list."""
     kind = array.type
     if pa.types.is_struct(kind) and kind.num_fields:
         return slots(array.flatten()[0])
@@ -74,7 +77,7 @@ def count_rows(file: pq.ParquetFile, group: int, count: int) -> None:
     found = 0
     smallest = min(sizes, key=lambda name: sizes[name], default=None)
     if smallest:
-        with translate_corruption(f"{count:,} rows in row group {group} of a Parquet file, as the footer says"):
+        with translate_corruption(f"{count:,} rows in row group {group} of a Parquet file, by the footer"):
             found = sum(map(len, file.iter_batches(2**16, row_groups=[group], columns=[smallest])))
     if found != count:
-        raise RowError(f"expected {count:,} rows in row group {group}, as the footer says, found {found:,}")
+        raise RowError(f"expected {count:,} rows in row group {group}, by the footer, found {found:,}")

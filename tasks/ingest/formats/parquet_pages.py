@@ -1,18 +1,18 @@
-"""How many values the pages of a Parquet column hold, by their own headers, whatever the footer says.
+"""The number of values in the pages of a Parquet column, by the pages' own headers and not by the footer.
 
-Headers are of Thrift's compact protocol: https://parquet.apache.org/docs/file-format/data-pages/,
+Headers use Thrift's compact protocol: https://parquet.apache.org/docs/file-format/data-pages/,
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md. It reads no value.
 """
 
 from typing import Any
 
-HEADER_BYTES = (2**12, 2**20)  # read for a header; its statistics may hold long values
+HEADER_BYTES = (2**12, 2**20)  # bytes read for a header; its statistics may contain long values
 TRUE, FALSE, BYTE, INT16, INT32, INT64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
-COMPRESSED_SIZE, DATA_PAGE, DATA_PAGE_V2, NUM_VALUES = 3, 5, 8, 1  # fields of a header, and of a data page's
+COMPRESSED_SIZE, DATA_PAGE, DATA_PAGE_V2, NUM_VALUES = 3, 5, 8, 1  # fields of a header, and of a data page's header
 
 
 def values_in_pages(opened: Any, start: int, size: int) -> int | None:
-    """Values in the pages from `start` to `size` bytes behind it, nulls too; None where the headers do not tell."""
+    """Return the values in the pages from `start` to `size` bytes later, nulls too; None if no header shows them."""
     place, found = start, 0
     while place < start + size:
         header = _header(opened, place)
@@ -25,7 +25,7 @@ def values_in_pages(opened: Any, start: int, size: int) -> int | None:
 
 
 def _header(opened: Any, place: int) -> tuple[int, int] | None:
-    """Values in the page that begins there, and bytes until the next; None for bytes that are no header."""
+    """Return the values in the page that begins there, and the bytes until the next; None if there is no header."""
     for count in HEADER_BYTES:
         opened.seek(place)
         reader = _Compact(opened.read(count))
@@ -40,13 +40,13 @@ def _header(opened: Any, place: int) -> tuple[int, int] | None:
 
 
 class _Compact:
-    """Values of Thrift's compact protocol, one after another. Raises `IndexError` where they break off."""
+    """A reader of values in Thrift's compact protocol, in sequence. Raises `IndexError` if the bytes end early."""
 
     def __init__(self, content: bytes) -> None:
         self._content, self.place = content, 0
 
     def struct(self) -> dict[int, Any]:
-        """Fields by their numbers."""
+        """Return fields by their numbers."""
         fields: dict[int, Any] = {}
         number = 0
         while head := self._byte():
@@ -56,7 +56,7 @@ class _Compact:
         return fields
 
     def _value(self, kind: int) -> Any:
-        if kind in (TRUE, FALSE, BYTE):  # truths too, where they are a list's
+        if kind in (TRUE, FALSE, BYTE):  # truth values too, in a list
             return self._byte()
         if kind in (INT16, INT32, INT64):
             return self._whole()

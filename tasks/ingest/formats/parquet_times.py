@@ -1,4 +1,4 @@
-"""INT96 times of a Parquet file, which are read in microseconds: those that are others then. It opens no file."""
+"""INT96 times of a Parquet file that do not fit into microseconds, as which they are read. It opens no file."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -9,16 +9,16 @@ import pyarrow.parquet as pq
 
 from overnight.tasks.errors import RowError
 
-IN_SECONDS = pa.timestamp("s")  # a type that Parquet has not
-NANOSECONDS_UNTIL = 9_223_372_036  # seconds from 1970 that 64 bits hold in nanoseconds
+IN_SECONDS = pa.timestamp("s")  # a type that Parquet lacks
+NANOSECONDS_UNTIL = 9_223_372_036  # seconds from 1970 that 64 bits can represent in nanoseconds
 
 
 def times_that_do_not_fit(
     file: pq.ParquetFile, reading: Callable[[str], pq.ParquetFile], group: int, columns: Sequence[str] | None
 ) -> dict[int, Exception]:
-    """The rows of the group whose INT96 times are not what microseconds say, each with its error.
+    """Return the rows of the group whose INT96 times microseconds cannot represent, each with its error.
 
-    reading: the same file, with its INT96 times in a unit.
+    `reading` returns the same file, with its INT96 times in a unit.
     """
     names = [name for name in columns or file.schema_arrow.names if name in _int96_columns(file)]
     if not names:
@@ -33,21 +33,21 @@ def times_that_do_not_fit(
             whole, told, finest = map(_integers, (in_seconds, in_micros, in_nanos))
             is_fine = (np.abs(whole) < NANOSECONDS_UNTIL) & (finest % 1000 != 0)
             for place in np.flatnonzero((told // 10**6 != whole) | is_fine).tolist():
-                why = "with nanoseconds" if is_fine[place] else "outside the years that 64 bits hold"
+                why = "with nanoseconds" if is_fine[place] else "outside the years that 64 bits can represent"
                 reason = RowError(f"column {path}: expected a time in microseconds, found an INT96 time {why}")
                 errors.setdefault(int(rows[place]), reason)
     return errors
 
 
 def _int96_columns(file: pq.ParquetFile) -> set[str]:
-    """The columns that are INT96 times, or hold some."""
+    """Return the columns that are, or contain, INT96 times."""
     leaves = [file.schema.column(place) for place in range(len(file.schema))]
     paths = [f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96"]
     return {name for name in file.schema_arrow.names if any(path.startswith(f"{name}.") for path in paths)}
 
 
 def _leaves(path: str, array: pa.Array, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray, pa.Array]]:
-    """The values in a column that hold no others, by the names of fields, and the row of each value."""
+    """Yield the innermost values of a column, by the names of fields, and the row of each value."""
     kind = array.type
     if pa.types.is_struct(kind):
         for field, values in zip(kind, array.flatten(), strict=True):

@@ -1,4 +1,4 @@
-"""Parquet files' columns and types, as one table's: joined if that changes no value. It opens no file."""
+"""Columns and types of Parquet files, joined to those of one table if no value changes. It opens no file."""
 
 from collections.abc import Iterable
 
@@ -13,9 +13,9 @@ FILE = b"file"  # the metadata of a joined field: a file that has it
 
 
 def plain(data: pa.Table) -> pa.Table:
-    """Return the table with dictionaries as their values, and without fields that may not be null.
+    """Return the table with dictionaries as their values, and with all fields nullable.
 
-    A dictionary in one file may be none in the next, and a field that one file requires the next may lack.
+    A dictionary column in one file may be plain in the next, and a file may lack a field that another file requires.
     """
     for place, field in enumerate(data.schema):
         kind = plain_kind(field.type)
@@ -43,7 +43,7 @@ def joined(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
 
     Args:
         schemas: Files and their plain columns, or columns joined before, which name their files themselves. The types
-            of the first ones count if the later ones do not fit.
+            of the first files win if the later ones do not fit.
     """
     fields: dict[str, pa.Field] = {}
     for path, schema in schemas:
@@ -57,10 +57,10 @@ def joined(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
 
 
 def conform(found: Judged, schema: pa.Schema, path: str) -> Judged:
-    """Return the rows with the types of `schema`, and those that have a value that its type does not hold.
+    """Return the rows with the types of `schema`, and the rows with values that do not fit their types.
 
     Raises:
-        RowError: If the type of a column is none that the table's type holds.
+        RowError: The type of a column cannot become the table's type.
     """
     data, errors = found
     for place, field in enumerate(data.schema):
@@ -70,13 +70,13 @@ def conform(found: Judged, schema: pa.Schema, path: str) -> Judged:
         if wider(known.type, field.type) != known.type:
             raise RowError(f"{told}, found {field.type} in {path}; write the column with one type")
         column, misfits = _cast(data[field.name], known.type)
-        reason = RowError(f"{told}, found {field.type} in {path}, and a value that {known.type} does not hold")
+        reason = RowError(f"{told}, found {field.type} in {path}, and a value that {known.type} cannot represent")
         data, errors = data.set_column(place, field.name, column), dict.fromkeys(misfits, reason) | errors
     return Judged(data, errors)
 
 
 def wider(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-    """Return the type to which values of both are cast unchanged, or not at all; None if there is none."""
+    """Return the type to which values of both can be cast unchanged; None if there is none."""
     if first == second or pa.types.is_null(second):
         return first
     if pa.types.is_null(first):
@@ -107,7 +107,7 @@ def _wider_struct(first: pa.StructType, second: pa.StructType) -> pa.DataType | 
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, list[int]]:
-    """The column as `kind`, null if a value does not fit, and the places of those values."""
+    """Return the column as `kind`, null for values that do not fit, and the places of those values."""
     try:
         return pc.cast(column, kind), []
     except pa.ArrowInvalid:

@@ -1,6 +1,6 @@
-"""A query of a database, by SQLAlchemy: its values bound, never pasted, its rows streamed, its errors told.
+"""A query of a database, by SQLAlchemy: values are bound, rows are streamed, and errors are translated.
 
-It knows nothing of units, rows or what they mean.
+It does not use units or the meaning of rows.
 """
 
 import contextlib
@@ -35,8 +35,8 @@ def connection(url: str) -> Iterator["Connection"]:
         opened = made.connect()
     except sa.exc.DBAPIError as error:
         raise _told(error, shown, "source.url") from None
-    except Exception as error:  # of the driver itself, whose message may show what a variable stands for
-        raise InputError(f"source.url: the driver of {shown} does not take it: {type(error).__name__}.") from None
+    except Exception as error:  # from the driver itself, whose message may show the value of a variable
+        raise InputError(f"source.url: the driver of {shown} does not accept it: {type(error).__name__}.") from None
     with opened:
         try:
             yield opened
@@ -47,9 +47,9 @@ def connection(url: str) -> Iterator["Connection"]:
 
 
 def rows(connection: "Connection", query: str, values: dict[str, Any]) -> Iterator[Sequence[Any]]:
-    """Yield the rows of `query`, in which `{name}` stands for a value of `values`; some thousand held at a time.
+    """Yield the rows of `query`, in which `{name}` becomes a bound value of `values`; some thousand rows at a time.
 
-    The first item has the names of the columns. Values are those of the driver, as they are.
+    The first item has the names of the columns. Values are unchanged from the driver.
     """
     from overnight.tasks.ingest.formats.bound_sql import BoundSql
 
@@ -67,9 +67,9 @@ def _told(error: "DBAPIError", shown: str, setting: str) -> OvernightError:
 
 
 def _is_passing(error: "DBAPIError") -> bool:
-    """Whether the database is to blame, and another attempt may find it well."""
+    """Return True if the database is the cause, and another attempt may succeed."""
     import sqlalchemy as sa
 
     if isinstance(error.orig, Exception) and type(error.orig).__module__ == "sqlite3":
-        return "locked" in str(error.orig)  # it calls a wrong query operational too
+        return "locked" in str(error.orig)  # the driver reports a wrong query as operational too
     return isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError) or error.connection_invalidated

@@ -1,4 +1,4 @@
-"""Columns of the values that a database's driver gives, in Arrow types that are inferred once."""
+"""Columns of a database driver's values, in Arrow types that are inferred once."""
 
 import decimal
 import uuid
@@ -14,7 +14,7 @@ _MISFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
 def inferred(values: Sequence[Any]) -> pa.DataType:
-    """The type that holds all the values; text where none does."""
+    """Return the type that holds all the values; text if there is none."""
     plain = [_plain(value) for value in values if value is not None]
     if not plain:
         return pa.string()
@@ -28,7 +28,7 @@ def inferred(values: Sequence[Any]) -> pa.DataType:
 
 
 def column_of(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, Exception]]:
-    """The values as a column, null where one does not fit, and why it does not, by its place."""
+    """Return the values as a column, null for values that do not fit, and their errors by place."""
     plain = _text if kind == pa.string() else _plain
     try:
         return _strict([plain(value) for value in values], kind), {}
@@ -47,7 +47,7 @@ def column_of(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.A
 
 
 def _strict(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """As `pa.array`, but raising one of `_MISFIT` where that would drop fractions in silence, and parsing texts."""
+    """Convert like `pa.array`, but raise one of `_MISFIT` if that would silently drop fractions, and parse texts."""
     present = [value for value in values if value is not None]
     if present and all(isinstance(value, str) for value in present) and not pa.types.is_binary(kind):
         return pa.array(values, pa.string()).cast(kind)

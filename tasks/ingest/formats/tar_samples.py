@@ -1,6 +1,6 @@
-"""The samples of a WebDataset shard: files of a tar archive that follow one another and share a name.
+"""The samples of a WebDataset shard: consecutive files of a tar archive that share a name.
 
-It knows nothing of units, columns or blocks.
+It does not use units, columns or blocks.
 """
 
 import tarfile
@@ -18,7 +18,7 @@ MOST_SPARSE_BYTES = 2**28  # the holes of a file may be of any size, in an archi
 
 @dataclass
 class Sample:
-    """`files`: contents by extension. `key`: the path up to the name's first dot. `damage`: why it is none."""
+    """A sample. `files`: contents by extension. `key`: the path up to the name's first dot. `damage`: its error."""
 
     key: str
     files: dict[str, bytes] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Sample:
 
 
 class _Member(tarfile.TarInfo):
-    """As tarfile reads it, which takes whatever is no header behind the first file for the end of the archive."""
+    """A member that raises on a broken header: tarfile treats one after the first file as the end of the archive."""
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
@@ -55,16 +55,16 @@ class _Ending:
 
 
 def samples(stream: Any, most: int) -> Iterator[Sample]:
-    """The samples of a stream of bytes; one of more than `most` is damaged.
+    """Yield the samples of a stream of bytes; a sample of more than `most` bytes is damaged.
 
-    Raises what breaks the reading after the last one that is whole.
+    Raise the reading error after the last whole sample.
     """
     current: Sample | None = None
     try:
         ending: Any = _Ending(stream)  # a type that tarfile's own stubs do not know
         with tarfile.open(fileobj=ending, mode="r|", bufsize=BUFFER_BYTES, tarinfo=_Member) as archive:
             for member in archive:
-                archive.members = []  # type: ignore[attr-defined]  # it would hold the headers of all files
+                archive.members = []  # type: ignore[attr-defined]  # it would keep the headers of all files
                 named = _key_and_extension(member.name) if member.isfile() else None
                 if named is None:
                     continue
@@ -89,16 +89,16 @@ def samples(stream: Any, most: int) -> Iterator[Sample]:
                     continue
                 content = archive.extractfile(member)
                 current.files[extension] = content.read() if content else b""
-    except (tarfile.TarError, ValueError, OverflowError) as error:  # a number in a header that is none, or too large
+    except (tarfile.TarError, ValueError, OverflowError) as error:  # an invalid or too large number in a header
         raise RowError(f"expected a whole tar archive: {error}") from error
-    while stream.read(BUFFER_BYTES):  # a packed file's check sum comes last
+    while stream.read(BUFFER_BYTES):  # the check sum of a compressed file comes last
         pass
     if current:
         yield current
 
 
 def _key_and_extension(name: str) -> tuple[str, str] | None:
-    """`a/b.c/001.seg.png` is `seg.png` of the sample `a/b.c/001`; None for files that belong to none."""
+    """Return `seg.png` and the sample `a/b.c/001` for `a/b.c/001.seg.png`; None for files without a sample."""
     folder, slash, last = name.removeprefix("./").rpartition("/")
     stem, dot, extension = last.partition(".")
     if not stem or not dot or not extension or stem.startswith("__"):

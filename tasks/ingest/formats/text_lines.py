@@ -1,6 +1,6 @@
-"""Text files, also gzipped, as whole lines, so that a file that breaks off loses no line but the torn one.
+"""Text files, also gzipped, as whole lines: a file that breaks off loses only the torn line.
 
-This file knows nothing of what a line means.
+This file does not know the meaning of a line.
 """
 
 import io
@@ -14,15 +14,15 @@ from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.versioned_file import SourceFile
 
 PIECE_BYTES = 2**20
-LINE_BYTES = 512 * 2**20  # of a line at most, which is held whole
+LINE_BYTES = 512 * 2**20  # the maximum of a line, which is in memory whole
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # its byte order marks
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # byte order marks
 MARK = "\ufdd0"
 _NO_UTF8 = re.compile("[\udc80-\udcff]+")
 
 
 def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",)) -> Iterator[bytes]:
-    """Yield what `pieces_of` does; raise the error of a line of more than `LINE_BYTES`."""
+    """Yield the pieces of `pieces_of`; raise the error of a line of more than `LINE_BYTES`."""
     for piece in pieces_of(file, line_ends, LINE_BYTES):
         if isinstance(piece, RowError):
             raise piece
@@ -30,15 +30,15 @@ def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",)) -> It
 
 
 def pieces_of(file: SourceFile, line_ends: tuple[bytes, ...], most: int) -> Iterator[bytes | RowError]:
-    """Yield the file in pieces that end where a line does, the last one in any case; without a byte order mark.
+    """Yield the file in pieces that end at line ends, the last one in any case; without a byte order mark.
 
-    In the place of a line of more than `most` bytes, which is not held, comes its error; shorter than `PIECE_BYTES` it
-    is no such line. Raises what breaks the reading, after the last line that is whole.
+    The error of a line of more than `most` bytes replaces the line, which is not kept in memory; the check applies to
+    lines from `PIECE_BYTES` on. Raise the reading error after the last whole line.
     """
     with file.open() as opened:
         stream = Packed(opened) if file.uri.lower().endswith(".gz") else opened
         torn: list[bytes] = []
-        length, is_first = 0, True  # of what is torn
+        length, is_first = 0, True  # of the torn line
         while piece := stream.read(PIECE_BYTES):
             if is_first and not length and piece.startswith(UTF_16):
                 raise RowError("expected text in UTF-8, found the byte order mark of UTF-16; convert the file")
@@ -65,10 +65,10 @@ def _too_long(found: int, most: int) -> RowError:
 
 
 class Utf8File(io.RawIOBase):
-    """Pieces of lines as a file that is UTF-8 throughout and ends well, for a reader that takes nothing else.
+    """Pieces of lines as a file that is valid UTF-8 and ends well, for a reader that requires this.
 
-    Bytes that are no UTF-8 become `MARK`, a character that Unicode keeps out of texts; `is_marked` tells of it. Damage
-    ends the file, and is kept in `damage`. `quotes` counts double quotes.
+    Bytes that are not UTF-8 become `MARK`, a noncharacter of Unicode; then `is_marked` is True. Damage ends the file,
+    and is kept in `damage`. `quotes` counts double quotes.
     """
 
     def __init__(self, pieces: Iterator[bytes]) -> None:

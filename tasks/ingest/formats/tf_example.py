@@ -1,4 +1,4 @@
-"""tf.train.Example without TensorFlow: its message, made here from TensorFlow's definition, and what a record holds.
+"""tf.train.Example without TensorFlow: its message, built from TensorFlow's definition, and the content of a record.
 
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/feature.proto
 """
@@ -15,7 +15,7 @@ ELEMENTS = {"bytes_list": pa.large_binary(), "float_list": pa.float32(), "int64_
 
 
 def features_of(record: bytes) -> dict[str, tuple[str, list[Any]]]:
-    """The features of a record by name: which list holds its values, and the values. Raises `RowError`.
+    """Return the features of a record by name: the kind of list, and its values. Raise `RowError`.
 
     Features without values are left out.
     """
@@ -26,7 +26,7 @@ def features_of(record: bytes) -> dict[str, tuple[str, list[Any]]]:
     try:
         example.ParseFromString(record)
     except DecodeError as error:
-        raise RowError(f"expected a tf.train.Example, found {len(record):,} bytes that are none: {error}") from None
+        raise RowError(f"expected a tf.train.Example, found {len(record):,} bytes that do not parse: {error}") from None
     found = {}
     for name, feature in example.features.feature.items():
         kind = feature.WhichOneof("kind")
@@ -70,6 +70,6 @@ def _message() -> Any:
         name="value", number=2, type=field.TYPE_MESSAGE, type_name=".tensorflow.Feature", label=field.LABEL_OPTIONAL
     )
     add("Example", ("features", 1, field.TYPE_MESSAGE, ".tensorflow.Features"))
-    pool = descriptor_pool.DescriptorPool()  # of its own: TensorFlow may be here too
+    pool = descriptor_pool.DescriptorPool()  # a pool of its own: TensorFlow may be loaded too
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))

@@ -1,6 +1,7 @@
 """The records of a TFRecord file, each checked against its check sums (CRC-32C).
 
-https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details; it does not know what a record holds.
+https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details; it does not know the content of a
+record.
 """
 
 import struct
@@ -11,13 +12,14 @@ from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.source import too_large
 
-PIECE_BYTES = 2**24  # a length is not believed before so many bytes are there
+PIECE_BYTES = 2**24  # a length is trusted only after this number of bytes was read
 
 
 def records(stream: Any, most: int) -> Iterator[bytes | RowError]:
-    """The records of a stream of bytes; in the place of one that was changed, or has more than `most`, its error.
+    """Yield the records of a stream of bytes.
 
-    Raises what breaks the reading after the last record whose place is known.
+    An error replaces a record that was changed, or has more than `most` bytes. Raise the reading error after the last
+    record with a known place.
     """
     checksum = _checksum()
     while head := _bytes(stream, 12):
@@ -37,7 +39,7 @@ def records(stream: Any, most: int) -> Iterator[bytes | RowError]:
             there = f"found {len(record) + len(tail):,} bytes at the end of the file"
             raise RowError(f"expected a record of {length:,} bytes and its check sum, {there}")
         good = checksum(record) == _unmasked(tail)
-        yield record if good else RowError(f"a record of {length:,} bytes is not the one that its check sum is of")
+        yield record if good else RowError(f"a record of {length:,} bytes does not match its check sum")
 
 
 def _unmasked(stored: bytes) -> int:
@@ -47,7 +49,7 @@ def _unmasked(stored: bytes) -> int:
 
 
 def _bytes(stream: Any, count: int) -> bytes:
-    """So many bytes, or what there is of them."""
+    """Return this number of bytes, or all that remain."""
     pieces = []
     while count > 0 and (piece := stream.read(min(count, PIECE_BYTES))):
         pieces.append(piece)
@@ -56,7 +58,7 @@ def _bytes(stream: Any, count: int) -> bytes:
 
 
 def _skipped(stream: Any, count: int) -> int:
-    """How many of so many bytes there are; none of them is held."""
+    """Return how many of this number of bytes there are; memory holds none of them."""
     left = count
     while left > 0 and (piece := stream.read(min(left, PIECE_BYTES))):
         left -= len(piece)

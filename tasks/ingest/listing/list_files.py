@@ -14,14 +14,14 @@ from overnight.tasks.storage.transient_errors import is_passing
 
 
 def list_inputs(source: Source, partition: str) -> list[File]:
-    """The files of a partition, all at once. Raises as `stream_inputs`."""
+    """Return the files of a partition as a list. Raise the errors of `stream_inputs`."""
     return list(stream_inputs(source, partition))
 
 
 def stream_inputs(source: Source, partition: str) -> Iterator[File]:
-    """The files of a partition, sorted by path, as they are found.
+    """Yield the files of a partition, sorted by path, as they are found.
 
-    Raises `InputError` where they cannot be listed, or there are none, and `StorageFailed` where that may pass.
+    Raise `InputError` if they cannot be listed, or there are none, and `StorageFailed` if the error may pass.
     """
     is_empty = True
     for file in find_files(source, partition):
@@ -32,12 +32,15 @@ def stream_inputs(source: Source, partition: str) -> Iterator[File]:
         passed = f" (passed over: {found})" if (found := skipped_files.told_so_far()) else ""
         raise InputError(
             f"source.path: expected {expected} below {source.place(partition)}, found none{passed}. "
-            "Set source.allow_empty: true if an empty partition is no mistake."
+            "Set source.allow_empty: true if an empty partition is expected."
         )
 
 
 def find_files(source: Source, partition: str, may_be_missing: bool = False) -> Iterator[File]:
-    """The files that there are, perhaps none. Raises as `stream_inputs`, but `may_be_missing`: not where nothing is."""
+    """Yield the files, perhaps none.
+
+    Raise the errors of `stream_inputs`, but none for a missing place if `may_be_missing`.
+    """
     place = source.place(partition)
     with told(place, may_be_missing):
         yield from source.files(partition)
@@ -45,7 +48,7 @@ def find_files(source: Source, partition: str, may_be_missing: bool = False) -> 
 
 @contextlib.contextmanager
 def told(place: str, may_be_missing: bool = False) -> Iterator[None]:
-    """Raises `InputError` where the body finds that nothing can be listed, and `StorageFailed` where that may pass."""
+    """Raise `InputError` if the body cannot list the place, and `StorageFailed` if the error may pass."""
     try:
         yield
     except OvernightError:
@@ -71,7 +74,7 @@ def told(place: str, may_be_missing: bool = False) -> Iterator[None]:
 
 
 def file_units(files: list[File], rows: int | None) -> pa.Table:
-    """One unit a file, each with the same number of rows, or None where only reading tells."""
+    """Return one unit per file, each with the same number of rows, or None if only reading shows it."""
     count = len(files)
     return pa.table(
         {

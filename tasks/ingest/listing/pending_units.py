@@ -1,4 +1,4 @@
-"""What is left to read: units that staged parts do not settle whole, and what of them is settled."""
+"""The units left to read, because staged parts do not settle all of their rows."""
 
 from collections.abc import Iterator
 
@@ -13,10 +13,10 @@ from overnight.tasks.storage.location import Location
 
 
 def write_pending(order: Location, manifest: Location, counts: pa.Table, merged: pa.Table) -> int:
-    """Writes the order file of what is left, in manifest order; how many units that are.
+    """Write the order file of the units left, in manifest order, and return their number.
 
-    `counts` has the columns `rows`, `first_row` and `size` of all units, `merged` is of `settled.merge`. Of the units
-    that are settled whole no more is read than that, and of the others a row group at a time.
+    `counts` has the columns `rows`, `first_row` and `size` of all units, `merged` is from `row_ranges.merge`. For
+    settled units only the counts are read; the other units are read one row group at a time.
     """
     left, skipped = units_left(counts, merged)
     sizes, rows_left = counts["size"].to_numpy(), counts["rows"].combine_chunks()
@@ -27,12 +27,12 @@ def write_pending(order: Location, manifest: Location, counts: pa.Table, merged:
     quarantined = row_ranges.rows_in_state(merged, blocks.QUARANTINED)
     tables = pending_tables(manifest, left, skipped)
     stream_order(order, tables, read_plan.pack(sizes), sizes, known, quarantined)
-    pa.default_memory_pool().release_unused()  # else the worker keeps it for its next task
+    pa.default_memory_pool().release_unused()  # otherwise the worker keeps the memory for its next task
     return len(left)
 
 
 def units_left(counts: pa.Table, merged: pa.Table) -> tuple[np.ndarray, pa.Array]:
-    """The numbers of the units with rows that no staged part settles (int64), and what of each is settled."""
+    """Return the numbers of the units with unsettled rows (int64), and the settled ranges of each."""
     expected = row_ranges.rows_of_units(counts, merged)
     unit, start, stop = (row_ranges.ranges_only(merged)[name].to_numpy() for name in ("unit", "start", "stop"))
     done = np.zeros(len(counts), np.int64)
@@ -43,7 +43,7 @@ def units_left(counts: pa.Table, merged: pa.Table) -> tuple[np.ndarray, pa.Array
 
 
 def pending_tables(manifest: Location, left: np.ndarray, skipped: pa.Array) -> Iterator[pa.Table]:
-    """The units left (schema `PENDING`), in manifest order, as `units_left` tells them."""
+    """Yield the units left (schema `PENDING`), in manifest order, from the result of `units_left`."""
     place = 0
     for units in iterate_units(manifest, left):
         yield units.append_column("settled", skipped[place : place + len(units)]).cast(PENDING)
@@ -51,9 +51,9 @@ def pending_tables(manifest: Location, left: np.ndarray, skipped: pa.Array) -> I
 
 
 def unfinished_units(units: np.ndarray, unit: np.ndarray, start: np.ndarray, stop: np.ndarray) -> pa.Array:
-    """For each of `units`, ascending, its ranges as `[start, stop, start, stop, ...]`; null without any.
+    """Return for each of `units`, ascending, its ranges as `[start, stop, start, stop, ...]`; null without any.
 
-    Ranges come sorted by unit and start, each of one of `units`; those that meet become one.
+    Ranges come sorted by unit and start, each from one of `units`; adjacent ones become one.
     """
     if not len(unit):
         return pa.nulls(len(units), pa.list_(pa.int64()))

@@ -1,6 +1,6 @@
 """Takes a partition's manifest: lists its files and writes their units as they are found, some thousand at a time.
 
-However many files there are, no more of them are held than that, and a row group of the manifest.
+For any number of files, memory holds only those, and a row group of the manifest.
 """
 
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ from overnight.tasks.storage.location import File, Location
 from overnight.tasks.storage.skipped_files import counting
 
 FILES_AT_ONCE = 2**12
-FIRST_UNITS = 1000  # enough to see how the files look
+FIRST_UNITS = 1000  # enough to infer the schema
 
 
 def take_manifest(place: Location, source: Source, partition: str, limit_rows: int | None = None) -> None:
-    """Writes the manifest of all inputs, or of the first so many rows of them; its digest is of all.
+    """Write the manifest of all inputs, or of their first `limit_rows` rows; its digest covers all inputs.
 
-    Raises `InputError` where they cannot be listed, or there are none, and `StorageFailed` where that may pass.
+    Raise `InputError` if they cannot be listed, or there are none, and `StorageFailed` if the error may pass.
     """
     with told(source.place(partition)):
         snapshot = source.snapshot(partition)
@@ -44,7 +44,7 @@ def take_manifest(place: Location, source: Source, partition: str, limit_rows: i
 
 
 def _units(source: Source, files: Iterator[File], limit_rows: int | None, partition: str) -> Iterator[pa.Table]:
-    """Takes all files, also behind the last unit of a sample."""
+    """Yield the units. Consume all files, also after the last unit of a sample."""
     left = limit_rows
     for some in iter(lambda: list(islice(files, FILES_AT_ONCE)), []):
         if left == 0:
@@ -57,7 +57,7 @@ def _units(source: Source, files: Iterator[File], limit_rows: int | None, partit
 
 
 def limited(source: Source, units: pa.Table, limit_rows: int, partition: str = "all") -> pa.Table:
-    """Units that hold exactly the first `limit_rows` rows; where nobody counted a unit's rows, they are counted."""
+    """Return units with exactly the first `limit_rows` rows; rows of a unit are counted if their number is unknown."""
     kept, left = [], limit_rows
     schema = source.common_schema(units, partition)
     for unit in units.to_pylist():
@@ -70,7 +70,7 @@ def limited(source: Source, units: pa.Table, limit_rows: int, partition: str = "
 
 
 def _count(source: Source, unit: dict, schema: pa.Schema | None, enough: int) -> int:
-    """The unit's rows, or `enough` as soon as it has that many."""
+    """Return the unit's rows, or `enough` as soon as it has that many."""
     alone = pa.Table.from_pylist([unit | {"settled": None}], schema=PENDING)
     found = 0
     for block in source.read(alone, schema):

@@ -1,6 +1,6 @@
-"""Inputs that are still on their way: waits until a marker file is there, or the listing has been quiet for a while.
+"""Inputs that have not fully arrived: waits until a marker file exists, or the listing has been quiet for a while.
 
-Changes no results, only when they begin. A partition that lies there for long passes at once.
+It changes only the start of results. A partition that arrived long ago passes immediately.
 """
 
 import logging
@@ -13,16 +13,17 @@ from overnight.tasks.ingest.listing.list_files import find_files
 from overnight.tasks.ingest.source import FileSource, WaitFor
 from overnight.tasks.state.manifest import ListingDigest, census
 
-SHORTEST_SECONDS, LONGEST_SECONDS = 2.0, 60.0  # between two looks
+SHORTEST_SECONDS, LONGEST_SECONDS = 2.0, 60.0  # between two checks
 
 _log = logging.getLogger("overnight.arrival")
 
 
 class StableListing:
-    """For how long a listing has been quiet, look by look.
+    """How long a listing has been quiet, check by check.
 
-    By the storage's times, where the listing has them, so that what lies there for long is quiet at the first look; but
-    no longer than nothing was seen to change, since a removal leaves no time. Without times only that counts.
+    If the listing has the storage's times, they count, so that an old partition is quiet at the first check. The result
+    is never longer than the time without an observed change, because a removal leaves no time. Without times only the
+    observation counts.
     """
 
     def __init__(self) -> None:
@@ -30,7 +31,10 @@ class StableListing:
         self._since = 0.0
 
     def seconds(self, found: ListingDigest, clock: float, own_time: float) -> float:
-        """`clock`: now, in seconds since 1970, as the storage counts. `own_time`: now, on a clock of this process."""
+        """Return the quiet seconds.
+
+        `clock` is now, in the storage's seconds since 1970; `own_time` is now in this process.
+        """
         newest = found.newest_change if found.has_times else None
         if self._seen is None:
             self._since = own_time if newest is None else float("-inf")
@@ -44,9 +48,9 @@ class StableListing:
 def wait_for_arrival(
     source: FileSource, wait_for: WaitFor, partition: str, tell: Callable[[str], None] = _log.info
 ) -> None:
-    """Returns once the partition's inputs have arrived; says once a minute for what it waits.
+    """Return once the partition's inputs have arrived; report the reason for waiting once a minute.
 
-    Raises `InputError` after `timeout_minutes`, and where the source cannot be listed.
+    Raise `InputError` after `timeout_minutes`, and if the source cannot be listed.
     """
     started, told, pause, quiet = time.monotonic(), float("-inf"), SHORTEST_SECONDS, StableListing()
     while lacking := _lacking(source, wait_for, partition, quiet):
@@ -54,18 +58,18 @@ def wait_for_arrival(
         left = wait_for.timeout_minutes * 60 - waited
         if left <= 0:
             raise InputError(
-                f"source.wait_for: {lacking}, after waiting for {wait_for.timeout_minutes:g} minutes. See what "
-                "became of the delivery; run the partition again once it is complete, or raise timeout_minutes."
+                f"source.wait_for: {lacking}, after waiting for {wait_for.timeout_minutes:g} minutes. Check "
+                "the delivery; run the partition again once it is complete, or raise timeout_minutes."
             )
         if time.monotonic() - told >= LONGEST_SECONDS:
-            tell(f"waiting for the inputs, at most {left / 60:.1f} minutes longer: {lacking}")
+            tell(f"waiting for the inputs, for at most {left / 60:.1f} more minutes: {lacking}")
             told = time.monotonic()
         time.sleep(min(pause, left))
         pause = min(pause * 1.5, LONGEST_SECONDS)
 
 
 def _lacking(source: FileSource, wait_for: WaitFor, partition: str, quiet: StableListing) -> str:
-    """What was expected and what was found, or an empty string where all is there."""
+    """Return the expected and the found inputs, or an empty string if all inputs are there."""
     location = source.location(partition)
     if wait_for.file is not None and not (location / wait_for.file).exists():
         return f"expected the file {location / wait_for.file}, found none"

@@ -1,7 +1,7 @@
-"""The read: a Ray Datasource that follows the reading order, a block a read task.
+"""The read: a Ray Datasource that follows the reading order, one block per read task.
 
-It holds no list of units: a read task carries the order file's place and its block's number, and reads its own units
-from there.
+It contains no list of units: a read task has the order file's path and its block's number, and reads its own units from
+there.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from overnight.tasks.state.run import Run
 
 
 class ManifestDatasource(Datasource):
-    """Reads a run's pending units. The order file must be there when the dataset is run, not when it is built."""
+    """A datasource of a run's pending units. The order file must exist when the dataset runs, not when it is built."""
 
     def __init__(self, source: Source, run: Run, schema: pa.Schema | None) -> None:
         super().__init__()

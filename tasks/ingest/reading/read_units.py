@@ -1,6 +1,6 @@
-"""Units to blocks of rows, timed, without those that earlier attempts staged.
+"""Units to blocks of rows, timed, without rows that earlier attempts staged.
 
-It knows nothing of formats (a source reads), nor of Ray Data, whose import would hold up the processes that only read.
+It does not use formats (a source reads), nor Ray Data, whose import would delay the processes that only read.
 """
 
 import time
@@ -25,9 +25,9 @@ END = object()
 
 
 def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | None) -> Iterator[pa.Table]:
-    """Blocks of the rows of `units` (schema `reading_order.PENDING`), timed and without what is settled.
+    """Yield blocks of the rows of `units` (schema `read_plan.PENDING`), timed and without settled rows.
 
-    The supervisor is told in the end how many of them are END rows, which progress does not count.
+    In the end the supervisor gets the number of END rows, which progress does not count.
     """
     settled = {unit: ranges for unit, ranges in _columns(units, "unit", "settled") if ranges}
     started, ends = time.perf_counter(), 0
@@ -50,7 +50,7 @@ def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | No
 
 
 def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run) -> Iterator[pa.Table]:
-    """The blocks of `units`; where a process died of these, one unit after another, without those that kill."""
+    """Yield the blocks of `units`. After a death of a process they run unit by unit, without condemned units."""
     guard = Watchdog(run, "ingest", "ingest", 0)
     named = units.select(["unit", "first_row"]).rename_columns(["__unit", "__row"])
     with guard.at(named) as careful:
@@ -68,18 +68,18 @@ def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run
                         table = next(tables, None)
                     if table is None:
                         break
-                    yield table  # what is done with it is not in this hand
+                    yield table  # the work of the consumer does not count here
 
 
 def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: str) -> Iterator[pa.Table]:
     with worded("read", source.place(partition)):
         tables = source.read(units, schema)
-        # Not from a local disk: its files are in memory, mostly, and a second thread would take the CPU from the first.
+        # Not for a local disk: its files are mostly in memory, and a second thread would take the CPU from the first.
         yield from tables if source.is_local(partition) else prefetch(tables)
 
 
 def prefetch(items: Iterator[T]) -> Iterator[T]:
-    """Yield the same items; a thread makes the next while the caller has one. Raise what making one raises."""
+    """Yield the same items; a thread makes the next while the caller has one. Raise the errors of making one."""
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as thread:
         following = thread.submit(next, items, END)
         while (item := following.result()) is not END:
@@ -92,12 +92,12 @@ def _columns(table: pa.Table, *names: str) -> Iterable[tuple]:
 
 
 def _without_settled(table: pa.Table, settled: dict[int, list[int]]) -> pa.Table:
-    """Only the rows outside the settled ranges of their unit; END rows stay."""
+    """Return only the rows outside the settled ranges of their unit; END rows stay."""
     units, numbers = table["__unit"].to_numpy(), table["__row"].to_numpy()
     fresh = np.ones(len(table), bool)
     for unit in np.unique(units):
         bounds = np.asarray(settled.get(int(unit), []))
-        # Bounds ascend in pairs, so a number lies inside a range where an odd number of bounds are at or below it.
+        # Bounds ascend in pairs: a number is inside a range if an odd number of bounds are at or below it.
         inside = np.searchsorted(bounds, numbers, side="right") % 2 == 1
         fresh &= ~((units == unit) & inside)
     fresh |= table["__state"].to_numpy() == blocks.END

@@ -1,4 +1,4 @@
-"""What the table sources share: row ids, the columns that only Overnight may name, and units that end unexpectedly."""
+"""The common part of the table sources: row ids, reserved column names, and units that end unexpectedly."""
 
 import contextlib
 import errno
@@ -16,13 +16,13 @@ from overnight.tasks.storage.transient_errors import is_forbidden, is_full, is_p
 T = TypeVar("T")
 ROWS_AT_ONCE = 8192
 BYTES_AT_ONCE = 16 * 2**20
-OF_ONE_FILE = frozenset(  # what the system says about a path, and not about the disk
+OF_ONE_FILE = frozenset(  # errors about a path, and not about the disk
     {
         *(errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.EOVERFLOW, errno.EFBIG),
         errno.EILSEQ,
     }
 )
-# Libraries that speak to storage; `ssl` has numbers of its own in the place of an errno.
+# Libraries that access storage; `ssl` has numbers of its own in the place of an errno.
 CLIENTS = (
     *("botocore", "aiobotocore", "aiohttp", "azure", "google.auth", "google.api_core", "gcsfs", "httpx", "httpcore"),
     *("huggingface_hub", "requests", "urllib3", "obstore", "ssl"),
@@ -30,9 +30,9 @@ CLIENTS = (
 
 
 def is_corrupt_file(error: Exception) -> bool:
-    """Whether a file is to blame for `error`: for whatever its reader raises, but for what others say.
+    """Return True if a file is the cause of `error`: any error of its reader, except for errors of others.
 
-    Those are the storage, which a later attempt may find well again, and Overnight itself. Arrow reports damage as an
+    Others are the storage, which may work in a later attempt, and Overnight itself. Arrow reports damage as an
     `OSError` without an errno; the storage's own errors have one, a status, or may pass.
     """
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
@@ -40,26 +40,26 @@ def is_corrupt_file(error: Exception) -> bool:
     if isinstance(error, OvernightError | ImportError) or is_passing(error) or is_forbidden(error) or is_full(error):
         return False
     if type(error).__module__.startswith(CLIENTS):
-        return type(error).__name__ == "ParamValidationError"  # of an address that is none
+        return type(error).__name__ == "ParamValidationError"  # for an invalid address
     return not isinstance(error, OSError) or error.errno is None or error.errno in OF_ONE_FILE
 
 
 @contextlib.contextmanager
 def translate_corruption(expected: str) -> Iterator[None]:
-    """Raises `RowError` where a library finds damage: what was expected, and the library's words."""
+    """Raise `RowError` if a library finds damage: the expected content, and the library's message."""
     try:
         yield
-    except (pa.ArrowException, OSError, MemoryError) as error:  # the last, where a damaged length asks for too much
+    except (pa.ArrowException, OSError, MemoryError) as error:  # MemoryError: a damaged length requests too much
         if getattr(error, "errno", None) or not is_corrupt_file(error):
             raise
-        if isinstance(error, pa.ArrowNotImplementedError):  # the file may be as good as any
+        if isinstance(error, pa.ArrowNotImplementedError):  # the file may be valid
             raise RowError(f"pyarrow {pa.__version__} cannot read {expected}: {str(error).strip()}") from error
         raise RowError(f"expected {expected}: {str(error).strip() or type(error).__name__}") from error
 
 
 @contextlib.contextmanager
 def translate_panics() -> Iterator[None]:
-    """Raises `RuntimeError` in the place of a library's panic in Rust, which is no `Exception` and ends a process."""
+    """Raise `RuntimeError` for a library's panic in Rust, which is not an `Exception` and would end a process."""
     try:
         yield
     except BaseException as error:
@@ -69,10 +69,10 @@ def translate_panics() -> Iterator[None]:
 
 
 def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
-    """Rows of one unit as a block. `numbers` (int64): each row's 0-based place in its file.
+    """Return rows of one unit as a block. `numbers` (int64) has each row's 0-based place in its file.
 
-    A column that bears one of Overnight's names becomes `source_row_id` or `source_uri`. Raises `InputError` for a
-    column name that is reserved or occurs twice.
+    A column with one of Overnight's names becomes `source_row_id` or `source_uri`. Raise `InputError` for a column name
+    that is reserved or occurs twice.
     """
     names = [f"source_{name}" if name in blocks.IDENTITY else name for name in data.column_names]
     if len(set(names)) < len(names):
@@ -93,7 +93,7 @@ def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type of the values of a dictionary, and of texts and lists that a library holds as large ones."""
+    """Return the type of a dictionary's values, and the plain type of large texts and lists."""
     if pa.types.is_dictionary(kind):
         return plain_type(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -104,16 +104,20 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def chosen_columns(schema: pa.Schema, names: list[str] | None) -> pa.Schema:
-    """A table's columns of these names, in their order, as plain types; all without. InputError for an unknown one."""
+    """Return a table's columns of these names, in their order, as plain types; all without names.
+
+    Raise `InputError` for an unknown name.
+    """
     if missing := sorted(set(names or ()) - set(schema.names)):
         raise InputError(f"source.columns: no column {missing[0]}; the columns are {', '.join(schema.names)}.")
     return pa.schema([(name, plain_type(schema.field(name).type)) for name in names or schema.names])
 
 
 def as_schema(data: pa.Table, schema: pa.Schema, constants: Mapping[str, str | None] = {}) -> pa.Table:
-    """`data` with the columns and types of `schema`; null where it has none, and with one value where that is given.
+    """Return `data` with the columns and types of `schema`.
 
-    Raises `RowError` for a value that its type does not hold.
+    A missing column is null, or has one value if `constants` has it. Raise `RowError` for a value that its type cannot
+    represent.
     """
     columns = {}
     for field in schema:
@@ -130,9 +134,9 @@ def as_schema(data: pa.Table, schema: pa.Schema, constants: Mapping[str, str | N
 
 
 def untrue_values(data: pa.Table) -> dict[int, Exception]:
-    """The rows with values that their types do not have, each with its error: no reader looks at the bytes of texts."""
+    """Return the rows with values that are invalid for their types, each with its error: readers do not check texts."""
     try:
-        data.validate(full=True)  # 40 GB a second
+        data.validate(full=True)  # 40 GB per second
         return {}
     except pa.ArrowInvalid:
         errors: dict[int, Exception] = {}
@@ -147,13 +151,13 @@ def untrue_values(data: pa.Table) -> dict[int, Exception]:
 
 
 def quarantined_rows(unit: dict, numbers: list[int], errors: list[Exception]) -> pa.Table:
-    """Rows of a table that could not be read, quarantined."""
+    """Return unreadable rows of a table, quarantined."""
     identity = {"row_id": [f"{unit['path']}#{number}" for number in numbers], "uri": [unit["uri"]] * len(numbers)}
     return blocks.quarantined_block(identity, unit["unit"], numbers, "ingest", errors)
 
 
 def unreadable(unit: dict, error: Exception) -> Iterator[pa.Table]:
-    """A file that cannot be opened is one row, and its unit ends there."""
+    """Yield a file that cannot be opened as one row, and end its unit there."""
     identity = {"row_id": [unit["path"]], "uri": [unit["uri"]]}
     yield blocks.quarantined_block(identity, unit["unit"], [0], "ingest", [error])
     if unit["rows"] is None:
@@ -161,7 +165,7 @@ def unreadable(unit: dict, error: Exception) -> Iterator[pa.Table]:
 
 
 def lost_unit(unit: dict, error: Exception) -> Iterator[pa.Table]:
-    """A unit of which nothing can be read: all of its rows, or one where nobody knows how many there are."""
+    """Yield an unreadable unit: all of its rows, or one row if their number is unknown."""
     if unit["rows"] in (None, 1) and not unit["first_row"]:
         yield from unreadable(unit, error)
         return
@@ -171,21 +175,21 @@ def lost_unit(unit: dict, error: Exception) -> Iterator[pa.Table]:
 
 
 def end_of_unit(unit: dict, count: int) -> pa.Table:
-    """Closes a unit whose rows were counted while reading."""
+    """Close a unit whose rows were counted while reading."""
     return blocks.settled_block({}, unit["unit"], [count], blocks.END)
 
 
 def rest_of_unit(unit: dict, first: int, stop: int, error: Exception) -> Iterator[pa.Table]:
-    """Rows `first` to `stop` of the file, which cannot be read any more, all for the same reason."""
+    """Yield rows `first` to `stop` of the file, which cannot be read any more, all with the same reason."""
     for start in range(first, stop, ROWS_AT_ONCE):
         numbers = list(range(start, min(stop, start + ROWS_AT_ONCE)))
         yield quarantined_rows(unit, numbers, [error] * len(numbers))
 
 
 def finish_text_file(unit: dict, count: int, damage: Exception | None) -> Iterator[pa.Table]:
-    """Closes a text file of which `count` rows were read, until its end or its damage.
+    """Close a text file after `count` rows, at its end or its damage.
 
-    What lies behind the damage counts as one row, for nobody knows how many there were.
+    All rows after the damage count as one row, because their number is unknown.
     """
     if damage and not count and unit["rows"] in (None, 1):
         yield from unreadable(unit, damage)
@@ -199,12 +203,15 @@ def finish_text_file(unit: dict, count: int, damage: Exception | None) -> Iterat
 
 
 def size_of(item: bytes | Exception) -> int:
-    """Bytes of an item; none of what is an error."""
+    """Return the bytes of an item; 0 for an error."""
     return len(item) if isinstance(item, bytes) else 0
 
 
 def chunk(items: Iterator[T], rows: int, size_of: Callable[[T], int]) -> tuple[list[T], Exception | None]:
-    """The next `rows` items, or fewer of `BYTES_AT_ONCE` together, none at the end; and the damage behind them."""
+    """Return the next `rows` items, or fewer of `BYTES_AT_ONCE` together, and the damage after them.
+
+    The list is empty at the end.
+    """
     found: list[T] = []
     size = 0
     try:

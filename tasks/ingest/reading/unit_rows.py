@@ -1,6 +1,6 @@
 """The rows of a unit: counted when its file is listed, or while it is read; and the parts that become units.
 
-A source knows what a part holds: it returns the parts of a file, and reads the tables of a part.
+A source knows the content of a part: it returns the parts of a file, and reads the tables of a part.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,11 +24,11 @@ from overnight.tasks.state.manifest import UNITS
 from overnight.tasks.storage.location import File
 
 FILES_AT_ONCE = 16
-BROKEN = -1  # as row_group: nobody could tell the file's parts, so the file is one row
+BROKEN = -1  # as row_group: the file's parts are unknown, so the file is one row
 
 
 class RowRange(NamedTuple):
-    """Rows of a file that follow one another. `number`: by which the source finds them; `size`: in bytes, about."""
+    """Consecutive rows of a file. `number`: the source finds them by it; `size`: in bytes, about."""
 
     first_row: int
     rows: int
@@ -37,14 +37,14 @@ class RowRange(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """Rows, and the errors of those among them that are bad, by their places."""
+    """Rows, and the errors of the bad ones among them, by their places."""
 
     data: pa.Table
     errors: dict[int, Exception]
 
 
 def counted_units(files: list[File], parts: Callable[[File], Sequence[RowRange]]) -> pa.Table:
-    """A unit for each part of each file, those without rows left out; a file that cannot be opened is one row."""
+    """Return a unit for each part of each file, without empty parts; a file that cannot be opened is one row."""
 
     def found(file: File) -> Sequence[RowRange]:
         try:
@@ -66,13 +66,13 @@ def counted_units(files: list[File], parts: Callable[[File], Sequence[RowRange]]
 
 
 def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.Table]:
-    """Blocks of the unit's rows. Those that `tables` does not bring are quarantined with what it raised instead.
+    """Yield blocks of the unit's rows. Missing rows are quarantined with the error of `tables`.
 
-    Of a file that was broken when it was listed `tables` only has to raise what breaks it.
+    For a file that was broken when it was listed, `tables` only has to raise its error.
     """
     done = 0
     if unit["row_group"] == BROKEN:
-        passed = RowError("the file could not be read when it was listed, and can be now; --force lists it anew")
+        passed = RowError("the file could not be read when it was listed, and can be now; --force lists it again")
         yield from unreadable(unit, _raised(tables) or passed)
         return
     damage: Exception | None = None
@@ -99,7 +99,7 @@ def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa
 
 
 def uncounted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Blocks of the unit's rows, and what closes it; what lies behind damage is one bad row."""
+    """Yield blocks of the unit's rows, and the block that closes it; all rows after damage are one bad row."""
     count, damage = 0, None
     try:
         for found in tables:

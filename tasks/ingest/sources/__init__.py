@@ -1,1 +1,1 @@
-"""The kinds of source, one file a kind."""
+"""The kinds of source, one file per kind."""

@@ -1,9 +1,9 @@
 """CSV files: one file, one unit, its rows counted while reading. Columns out: the file's, `row_id` and `uri`.
 
-Types are inferred once, from the beginning of the first files, and hold for every file, so that no file's blocks
-differ from another's; `types` overrides them. A column that is missing is null; what is first met later is text. A row
-with the wrong number of fields, a value of the wrong type or bytes that are no UTF-8 is quarantined alone. A file that
-has no column of the others, or one twice, is quarantined row by row. Blank lines are no rows.
+Types are inferred once, from the beginning of the first files, and apply to every file, so that the blocks of all files
+agree; `types` overrides them. A missing column is null; a column that first appears later is text. A row is quarantined
+alone for a wrong number of fields, a value of the wrong type, or bytes that are not UTF-8. A file without any of the
+other files' columns, or with a repeated one, is quarantined row by row. Blank lines are not rows.
 """
 
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ class Csv(FileSource):
         return with_warnings(schema, warnings)
 
     def _samples(self, units: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-        """The path and the first rows, as text, of each file that can be read."""
+        """Yield the path and the first rows, as text, of each file that can be read."""
         names: list[str] = []
         for unit in units.to_pylist():
             try:

@@ -1,8 +1,8 @@
-"""A Delta table: the files of one version of it, one row group, one unit.
+"""A Delta table: the files of one of its versions, one row group, one unit.
 
-Columns out: the table's, in its types, the columns that it is partitioned by among them, `row_id` (`path#n`) and `uri`.
-The version is chosen once, when the manifest is taken. Files are read as they were written: a table with deletion
-vectors or renamed columns is refused.
+Columns out: the table's, in its types, including its partition columns, `row_id` (`path#n`) and `uri`. The version is
+chosen once, when the manifest is taken. Files are read as they were written: a table with deletion vectors or renamed
+columns is refused.
 """
 
 import json
@@ -24,7 +24,7 @@ from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.location import File, Location, expand
 from overnight.tasks.storage.object_store import object_store_uri, storage_options
 
-REFUSED = {"columnMapping": "columns that have other names in the files", "variantType": "columns of type variant"}
+REFUSED = {"columnMapping": "columns with other names in the files", "variantType": "columns of type variant"}
 
 
 class Delta(FileSource):
@@ -37,7 +37,7 @@ class Delta(FileSource):
     ] = None
     where: Annotated[
         dict[str, str],
-        Field(description='Values of the columns that the table is partitioned by: {date: "{partition}"}.'),
+        Field(description='Values of the partition columns: {date: "{partition}"}.'),
     ] = {}
     columns: Annotated[list[str] | None, Field(description="Columns to read; default: all.")] = None
 
@@ -70,7 +70,7 @@ class Delta(FileSource):
             yield File(name, uri, size, version, changed / 1000)
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
-        # Delta never writes a file twice, and its log has no version of the store's.
+        # Delta never writes a file twice, and its log has no version from the store.
         return SourceFile(unit["uri"], "", size, self.anonymous, self.on_changed)
 
     def units(self, files: list[File]) -> pa.Table:
@@ -109,7 +109,7 @@ def _versioned(uri: str, version: int, anonymous: bool) -> Any:
 
 
 def _opened(location: Location, version: int | None, anonymous: bool) -> Any:
-    """Raises `InputError` where there is no such table or version."""
+    """Open the table. Raise `InputError` if there is no such table or version."""
     require_extra("deltalake", "source.kind: delta", "ingest")
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError

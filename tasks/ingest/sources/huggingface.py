@@ -1,7 +1,7 @@
 """Hugging Face datasets as `save_to_disk` writes them: one Arrow file, one unit, its rows counted while reading.
 
 Columns out: the dataset's, `row_id` (`path#n`) and `uri`; images and audio as their files' bytes, class labels as
-numbers. The folder may hold one dataset, or one a split. The library `datasets` is not needed.
+numbers. The folder may contain one dataset, or one per split. The library `datasets` is not needed.
 """
 
 from collections import Counter
@@ -23,11 +23,11 @@ from overnight.tasks.storage.skipped_files import pass_over
 ROWS_AT_ONCE, SAMPLE_FILES = 8192, 8
 END = b"\xff\xff\xff\xff\0\0\0\0"  # https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format
 OFFSET_BYTES, PADDING_BYTES = 4, 64  # a writer pads each buffer to 64 bytes at most
-NO_DATA = ("cache-", "indices")  # what the library leaves beside the data
+NO_DATA = ("cache-", "indices")  # other files that the library leaves beside the data
 
 
 class HuggingFace(FileSource):
-    """Every .arrow file below the directory, but what the library keeps there for itself."""
+    """Every .arrow file below the directory, except for the library's own files."""
 
     kind: Literal["huggingface"] = "huggingface"
     columns: Annotated[list[str] | None, Field(description="Columns to read; default: all.")] = None
@@ -38,7 +38,7 @@ class HuggingFace(FileSource):
     def files(self, partition: str) -> Iterator[File]:
         for file in super().files(partition):
             if file.path.rpartition("/")[-1].startswith(NO_DATA):
-                pass_over("file that the library keeps for itself", file.path)
+                pass_over("file of the library's own", file.path)
             else:
                 yield file
 
@@ -46,7 +46,7 @@ class HuggingFace(FileSource):
         return file_units(files, rows=None)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
-        """The columns and types that most of the first files have; of several such, the first."""
+        """Return the columns and types of most of the first files; of several such groups, the first."""
         found: Counter[pa.Schema] = Counter()
         for unit in units.slice(0, SAMPLE_FILES).to_pylist():
             try:
@@ -73,7 +73,7 @@ class HuggingFace(FileSource):
                 yield as_schema(some, schema) if schema else some
 
     def _batches(self, unit: dict) -> Iterator[pa.Table]:
-        """Raises what breaks the reading after the last batch that is whole."""
+        """Yield the batches of a file. Raise the reading error after the last whole batch."""
         with self.file(unit, unit["size"]).open() as opened:
             opened.seek(max(0, unit["size"] - len(END)))
             ends_well = opened.read(len(END)) == END
@@ -108,7 +108,7 @@ def _refuse_hidden_rows(batch: pa.RecordBatch) -> None:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Columns of the library's own types as what they hold."""
+    """Return columns of the library's own types as plain types."""
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         plain = column

@@ -1,7 +1,8 @@
-"""An Iceberg table: a data file of one snapshot of it, one unit. Columns out: the table's, `row_id` (`path#n`), `uri`.
+"""An Iceberg table: one data file of one snapshot, one unit. Columns out: the table's, `row_id` (`path#n`), `uri`.
 
-The snapshot is chosen once, when the manifest is taken, and has to be there until the run ends. Rows that its delete
-files remove are none: of a file with some the rows are counted while reading, as they are where `where` splits a file.
+The snapshot is chosen once, when the manifest is taken, and must exist until the run ends. Rows that its delete files
+remove do not count. The rows of a file with delete files are counted while reading, and so are those of a file that
+`where` splits.
 """
 
 import json
@@ -35,7 +36,7 @@ class Iceberg(Source):
     ]
     catalog: Annotated[
         dict[str, str],
-        Field(description="As pyiceberg describes a catalogue: {name: prod, type: sql, uri: ...}; ${ENV_VAR} expands."),
+        Field(description="A catalogue in pyiceberg's form: {name: prod, type: sql, uri: ...}; ${ENV_VAR} expands."),
     ] = {}
     snapshot_id: Annotated[
         int | None, Field(description="The snapshot of the table; default: the current one when the inputs are listed.")
@@ -105,15 +106,15 @@ class Iceberg(Source):
             for data in _no_more_than(about["rows"], tables):
                 yield as_schema(data, schema)
         except (pa.ArrowException, OSError, ValueError) as error:
-            # An error of pyarrow's filesystems does not tell a store that is away from a file that is broken.
+            # An error of pyarrow's filesystems does not distinguish an unreachable store from a broken file.
             SourceFile(unit["uri"], "", unit["size"], on_changed=self.on_changed).look()
             expected = "a data file and its files of deletes" if task.delete_files else "a data file"
             raise RowError(f"expected {expected}, as written: {str(error).strip()}") from error
 
     def _table(self, partition: str) -> Any:
-        """Raises `InputError` where there is no such table or snapshot."""
+        """Return the table. Raise `InputError` if there is no such table or snapshot."""
         name = expand(self.table, partition)
-        _loaded.cache_clear()  # a listing sees what is there now
+        _loaded.cache_clear()  # a listing reads the current state
         table = _loaded(name, json.dumps(self.catalog))
         if self.snapshot_id is not None and table.snapshot_by_id(self.snapshot_id) is None:
             raise InputError(f"source.snapshot_id: the table {name} has no snapshot {self.snapshot_id} (any more).")
@@ -152,10 +153,10 @@ def _scan(table: Any, snapshot_id: int | None, where: str) -> Any:
 
 
 def _tasks(table: Any, snapshot_id: int | None, where: str) -> dict[str, Any]:
-    """What there is to read of each data file, by its URI. Raises `InputError` for what pyiceberg cannot read."""
+    """Return the scan task of each data file, by its URI. Raise `InputError` if pyiceberg cannot read the metadata."""
     try:
         return _planned(_Key(table), snapshot_id, where)
-    except Exception as error:  # of a manifest that is damaged: any, as zlib's, and those of a key that is not there
+    except Exception as error:  # a damaged manifest raises any error, such as zlib's or a missing key
         if not is_corrupt_file(error):
             raise
         told = f"{type(error).__name__}: {error}"
@@ -163,7 +164,7 @@ def _tasks(table: Any, snapshot_id: int | None, where: str) -> dict[str, Any]:
 
 
 class _Key:
-    """A table as it was loaded."""
+    """A loaded table as a cache key."""
 
     def __init__(self, table: Any) -> None:
         self.table = table
@@ -186,7 +187,7 @@ def _no_more_than(count: int | None, tables: Iterable[pa.Table]) -> Iterator[pa.
     for table in tables:
         found += len(table)
         if count is not None and found > count:
-            raise ValueError(f"expected {count:,} rows, as the table's metadata say, found more")
+            raise ValueError(f"expected {count:,} rows, by the table's metadata, found more")
         if held is not None:
             yield held
         held = table
@@ -195,10 +196,13 @@ def _no_more_than(count: int | None, tables: Iterable[pa.Table]) -> Iterator[pa.
 
 
 def _size(table: Any, uri: str) -> int | None:
-    """A file's, by the table's own means, which may know more than the environment does; None of a folder."""
+    """Return a file's size, by the table's own means; None for a folder.
+
+    They may have other credentials than the environment.
+    """
     try:
         return len(table.io.new_input(uri))
-    except TypeError:  # pyarrow gives a folder no size
+    except TypeError:  # pyarrow reports no size for a folder
         return None
 
 

@@ -1,9 +1,10 @@
 """JSON Lines: one file, one unit, its rows counted while reading. Columns out: the objects' keys, `row_id` and `uri`.
 
-Types are inferred once, from the first rows of the first files; `types` overrides them. A line that is no JSON object,
-or holds a value that its column's type cannot hold unchanged, is quarantined alone. A key that is missing is null; what
-is first met later, or what no type holds, is text: strings as they are, all else as JSON. Blank lines are no rows. A
-file that is one JSON document, an array or objects over several lines, has a row for each of its objects.
+Types are inferred once, from the first rows of the first files; `types` overrides them. A line is quarantined alone if
+it is not a JSON object, or has a value that its column's type cannot represent unchanged. A missing key is null. A key
+that first appears later, or whose values fit no type, is text: strings unchanged, all others as JSON. Blank lines are
+not rows. A file that is one JSON document (an array, or objects over several lines) has one row for each of its
+objects.
 """
 
 from collections.abc import Iterator

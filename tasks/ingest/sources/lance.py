@@ -1,7 +1,7 @@
-"""A Lance table: a fragment of one version of it, one unit. Columns out: the table's, `row_id` (`path#n`) and `uri`.
+"""A Lance table: one fragment of one version, one unit. Columns out: the table's, `row_id` (`path#n`) and `uri`.
 
-The version is chosen once, when the manifest is taken, and has to be there until the run ends: clean up old versions of
-a table only when no run reads it. A row's number leaves out the rows of its fragment that were removed by then.
+The version is chosen once, when the manifest is taken, and must exist until the run ends: clean up old versions of a
+table only when no run reads it. A row's number skips the rows of its fragment that were removed before.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from overnight.tasks.storage.location import File
 from overnight.tasks.storage.object_store import object_store_uri, storage_options
 
 ROWS_AT_ONCE = 8192
-DATA = "/data/"  # what lies between a table's place and its files
+DATA = "/data/"  # the path between a table's place and its files
 
 
 class Lance(FileSource):
@@ -63,7 +63,7 @@ class Lance(FileSource):
         return counted_units(files, part)
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
-        # Lance never writes a file twice, and a table's versions know nothing of the store's.
+        # Lance never writes a file twice, and a table's versions are independent of the store's.
         return SourceFile(unit["uri"], "", size, self.anonymous, self.on_changed)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
@@ -83,7 +83,7 @@ class Lance(FileSource):
                 for batch in fragment.to_batches(columns=schema.names, batch_size=ROWS_AT_ONCE):
                     yield as_schema(pa.Table.from_batches([batch]), schema)
         except (pa.ArrowInvalid, OSError, RuntimeError) as error:
-            self.file(unit).look()  # Lance says of a store that is away what it says of a file that is broken
+            self.file(unit).look()  # Lance reports the same error for an unreachable store and a broken file
             told = str(error).partition(", /")[0].removeprefix("External error: ")
             raise RowError(f"expected a fragment as Lance wrote it: {told}") from error
 
@@ -101,7 +101,7 @@ def _versioned(uri: str, version: int, anonymous: bool) -> Any:
 
 
 def _newest(uri: str, anonymous: bool, version: int | None = None) -> Any:
-    """Raises `InputError` where there is no such table or version."""
+    """Open the table. Raise `InputError` if there is no such table or version."""
     lance: Any = require_extra("lance", "source.kind: lance", "ingest")
     try:
         with translate_panics():

@@ -1,7 +1,7 @@
-"""Files of images, sound, video and PDF: one file, one row, its bytes as they are in the file.
+"""Files of images, sound, video and PDF: one file, one row, with its unchanged bytes.
 
 Columns out: `row_id`, `uri`, the contents (binary, called `image`, `audio`, `video` or `pdf`), `label`. A step decodes
-the bytes; here nothing is known about what they mean.
+the bytes; this file does not interpret them.
 """
 
 from typing import ClassVar, Literal

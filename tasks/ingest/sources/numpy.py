@@ -1,8 +1,8 @@
-"""NumPy files: a row along the first axis, a row. Columns out: `row_id` (`path#n`), `uri`, and the arrays.
+"""NumPy files: one entry along the first axis, one row. Columns out: `row_id` (`path#n`), `uri`, and the arrays.
 
-A .npy file is one column, `column`, or its fields where it is of records; a .npz file has a column an array, all of
-them of the same length. Rows of more than a single value are arrays. A .npy file is read in parts of even bytes; of one
-that is cut off the whole rows are read, and what is missing is one bad row. Pickled objects are never loaded.
+A .npy file is one column, `column`, or its fields if it contains records; a .npz file has one column per array, all of
+the same length. Rows of more than a single value are arrays. A .npy file is read in parts of equal size in bytes. If it
+is cut off, the whole rows are read, and the missing rest is one bad row. Pickled objects are never loaded.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from overnight.tasks.storage.location import File
 
 PART_BYTES = 32 * 2**20
 ROWS_AT_ONCE, BYTES_AT_ONCE = 8192, 16 * 2**20
-MOST_PACKED = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1040}  # https://zlib.net/zlib_tech.html says 1,032
+MOST_PACKED = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1040}  # https://zlib.net/zlib_tech.html: 1,032
 MOST_PACKED_OTHERWISE = 2**20
 LAST_CHARACTER, SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
 
@@ -48,7 +48,7 @@ class Numpy(FileSource):
                     return [RowRange(0, _length(arrays), 0, file.size)]
             header = read_header(opened)
         if header.is_fortran and header.rows > file.size:
-            raise RowError("the file ends before its array does")  # one row: so many were never meant
+            raise RowError("the file ends before its array does")  # one row: the declared number is not credible
         if header.is_fortran or not header.rows:
             return [RowRange(0, header.rows, 0, file.size)]
         whole = (file.size - header.start) // header.row_bytes
@@ -81,7 +81,7 @@ def _is_archive(uri: str) -> bool:
 
 @contextlib.contextmanager
 def _arrays(opened: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
-    """Header and data of each array of an archive, by name."""
+    """Yield header and data of each array of an archive, by name."""
     try:
         packed_bytes = opened.seek(0, io.SEEK_END)
         with zipfile.ZipFile(opened) as archive, contextlib.ExitStack() as members:
@@ -97,18 +97,20 @@ def _arrays(opened: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
             if not found:
                 raise RowError("expected arrays as numpy.savez writes them, found an empty archive")
             yield found
-    except Exception as error:  # what unpacks an archive raises errors of many kinds
+    except Exception as error:  # unpacking an archive raises errors of many kinds
         if isinstance(error, RowError) or not is_corrupt_file(error):
             raise
         raise RowError(f"expected arrays as numpy.savez writes them: {error}") from error
 
 
 def _refuse_impossible(member: zipfile.ZipInfo, packed_bytes: int) -> None:
-    """Raises `RowError` where so much is not packed in so little: rows are counted by what an archive declares."""
+    """Raise `RowError` for an impossible compression ratio: rows are counted by the declared sizes of an archive."""
     most = member.compress_size * MOST_PACKED.get(member.compress_type, MOST_PACKED_OTHERWISE)
     if member.compress_size > packed_bytes or member.file_size > most:
         found = f"{member.compress_size:,} bytes, packed in a file of {packed_bytes:,}"
-        raise RowError(f"array {member.filename}: expected what {member.file_size:,} bytes take, found {found}")
+        raise RowError(
+            f"array {member.filename}: expected the packed size of {member.file_size:,} bytes, found {found}"
+        )
 
 
 def _length(arrays: dict[str, tuple[Header, Any]]) -> int:
@@ -135,13 +137,13 @@ def _columns(values: np.ndarray, column: str) -> dict[str, np.ndarray]:
 
 
 def _judged(columns: dict[str, np.ndarray]) -> Judged:
-    """The rows as a table, and those of them that hold texts of what are no characters: NumPy takes any number."""
+    """Return the rows as a table, and the rows whose texts have invalid characters: NumPy accepts any number."""
     errors: dict[int, Exception] = {}
     for name, values in columns.items():
         if values.dtype.kind == "U" and values.ndim == 1 and values.dtype.itemsize:
             codes = np.ascontiguousarray(values).view(f"{values.dtype.byteorder}u4").reshape(len(values), -1)
             bad = ((codes > LAST_CHARACTER) | ((codes >= SURROGATES[0]) & (codes <= SURROGATES[1]))).any(axis=1)
-            reason = RowError(f"column {name}: expected text, found numbers that are no characters of Unicode")
+            reason = RowError(f"column {name}: expected text, found numbers that are not characters of Unicode")
             errors |= dict.fromkeys(np.flatnonzero(bad).tolist(), reason)
             columns[name] = np.where(bad, "", values)
     return Judged(pa.table({name: _column(name, values) for name, values in columns.items()}), errors)
@@ -151,7 +153,7 @@ def _column(name: str, values: np.ndarray) -> pa.Array:
     try:
         return to_arrow(values)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        expected = f"column {name}: expected values that Arrow has a type for"
+        expected = f"column {name}: expected values with an Arrow type"
         raise RowError(f"{expected}, found {values.dtype}: {error}") from None
 
 

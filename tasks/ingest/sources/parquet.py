@@ -1,7 +1,7 @@
 """Parquet files: one row group, one unit. Columns out: the file's own, `row_id` (`path#n`) and `uri`.
 
-A column has one type in all files, which the first files decide that have it. What it does not hold unchanged is
-quarantined.
+A column has one type in all files; the first files that have the column determine it. Values that the type cannot
+represent unchanged are quarantined.
 """
 
 from collections import Counter

@@ -1,8 +1,9 @@
-"""Rows of a query to any database that SQLAlchemy knows. Columns out: the query's, `row_id`, `uri` (null).
+"""Rows of a query to any database that SQLAlchemy supports. Columns out: the query's, `row_id`, `uri` (null).
 
-`key` is a column of the query that names each row for ever; its value is the `row_id`. The keys are listed once, and
-kept in the manifest, a range of them a unit. A row that is gone when it is read is quarantined, and so is one that
-changed, if the query has a `version_column` that tells; one that came since the listing belongs to the next run.
+`key` is a column of the query that identifies each row permanently; its value is the `row_id`. The keys are listed
+once, and kept in the manifest, one range of them per unit. A row that no longer exists when it is read is quarantined.
+So is a changed row, if the query has a `version_column` that shows the change. A row that arrived after the listing
+belongs to the next run.
 """
 
 import hashlib
@@ -32,9 +33,9 @@ from overnight.tasks.storage.location import File
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-BYTES_A_ROW = 1024  # nobody knows; blocks of the reading order are packed by it
+BYTES_A_ROW = 1024  # an assumption; blocks of the reading order are packed by it
 SAMPLE_UNITS = 4
-FORMER = ("connect", "kwargs", "paramstyle")  # settings that url took the place of
+FORMER = ("connect", "kwargs", "paramstyle")  # former settings that `url` replaces
 SERVER = "${DATABASE_USER}:${DATABASE_PASSWORD}@host/database"
 URLS = {"sqlite3:connect": "sqlite:////absolute/path.db", "psycopg:connect": f"postgresql+psycopg://{SERVER}"}
 
@@ -68,7 +69,7 @@ class Sql(Source):
         if isinstance(settings, dict) and (found := [name for name in FORMER if name in settings]):
             url = URLS.get(str(settings.get("connect")), f"dialect+driver://{SERVER}")
             raise ValueError(
-                f"expected the database as url, as the sink takes it, found {', '.join(found)}. Write url: {url} in "
+                f"expected the database as url, as in the sink, found {', '.join(found)}. Write url: {url} in "
                 "their place"
             )
         return settings
@@ -87,7 +88,7 @@ class Sql(Source):
         return True  # a connection belongs to the thread that made it
 
     def files(self, partition: str) -> Iterator[File]:
-        """A range of keys as a file, whose version lists them."""
+        """Yield a range of keys as a file; its version has the keys."""
         columns = ", ".join([self.key, *([self.version_column] if self.version_column else [])])
         query = f"SELECT {columns} FROM ({self.query}) overnight ORDER BY {self.key}"
         with connection(self.url) as opened:
@@ -105,12 +106,12 @@ class Sql(Source):
                 yield File(f"{keys[0]}..{last}", "", len(keys) * BYTES_A_ROW, version)
 
     def _check_keys(self, keys: list[Any]) -> None:
-        """`keys` in order, the first of the unit before, if there was one."""
+        """Check `keys` in order; the first is from the unit before, if there was one."""
         for before, key in pairwise(keys):
             if not isinstance(key, int | str):
                 raise InputError(
                     f"source.key: expected whole numbers or texts in {self.key}, found {key!r:.80} "
-                    f"({type(key).__name__}). Cast it in the query, and see to it that none is null."
+                    f"({type(key).__name__}). Cast it in the query, and make sure that no key is null."
                 )
             if key == before:
                 raise InputError(f"source.key: expected another {self.key} in each row, found {key!r:.80} twice.")
@@ -142,9 +143,9 @@ class Sql(Source):
                 yield from self._blocks(unit, names, found, schema)
 
     def _fetch(self, opened: "Connection", unit: dict) -> tuple[list[str], dict[Any, Any]]:
-        """The names of the columns, and the rows that there are now between the unit's first and last key, by key.
+        """Return the names of the columns, and the current rows between the unit's first and last key, by key.
 
-        In the place of several with one key is None.
+        None replaces several rows with one key.
         """
         about = json.loads(unit["version"])
         values = {"partition": about["partition"], "first": about["keys"][0], "last": about["keys"][-1]}
@@ -163,7 +164,7 @@ class Sql(Source):
         if schema and (dropped := sorted(set(schema.names) - set(names))):
             raise InputError(
                 f"source.query: expected the columns {', '.join(schema.names)}, as listed, found no {dropped[0]} any "
-                "more. Put the column back, or run with --force for a new list."
+                "more. Restore the column, or run with --force for a new list."
             )
         errors: dict[int, Exception] = {
             n: self._several(key) if key in found else self._vanished(key)
@@ -209,7 +210,7 @@ class Sql(Source):
 
 
 def _place(column: str, names: list[str]) -> int:
-    """Where a query's answer has a column that the job names."""
+    """Return the place of the job's column in a query's result."""
     return [name.lower() for name in names].index(column.lower())
 
 

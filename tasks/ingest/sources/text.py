@@ -34,15 +34,15 @@ class Text(WholeFiles):
         return encoding
 
     def value(self, content: bytes) -> Any:
-        # A byte order mark says how the file is read, and is no part of its text.
+        # A byte order mark shows how to read the file, and is not part of its text.
         encoding = "utf-8-sig" if codecs.lookup(self.encoding).name == "utf-8" else self.encoding
         return decoded(content, encoding)
 
 
 def is_of_text(encoding: str) -> bool:
-    """Whether Python knows a character set by that name; it calls base64, rot13 and escapes encodings, too."""
+    """Return True if Python has a character set of that name; base64, rot13 and escapes are encodings, too."""
     try:
-        b"0".decode(encoding)  # of no bytes Python makes a text in any encoding
+        b"0".decode(encoding)  # Python decodes zero bytes to a text in any encoding
     except UnicodeError:
         pass
     except (LookupError, ValueError):
@@ -51,10 +51,10 @@ def is_of_text(encoding: str) -> bool:
 
 
 def decoded(content: bytes, encoding: str) -> str:
-    """Raises `RowError` for what is no text in that encoding."""
+    """Decode a text. Raise `RowError` if the bytes are not text in that encoding."""
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
         expected = encoding.removesuffix("-sig")
         found = f"{content[error.start : error.start + 16]!r} at byte {error.start}: {error.reason}"
-        raise RowError(f"expected text in {expected}, found {found}. It is no text, or in another encoding") from error
+        raise RowError(f"expected text in {expected}, found {found}. It is not text, or in another encoding") from error

@@ -1,10 +1,10 @@
 """TFRecord files of tf.train.Example: one file, one unit, its rows counted while reading.
 
-Columns out: `row_id` (`path#n`), `uri`, and the features: bytes, float32 or int64, or lists of them. Which of them is
-a single value a row is inferred once, from the first rows of the first files, and holds for every file; a record that
-does not fit, or is not what its check sum says, is quarantined alone. A feature without values is null; one that is
-first met later is a list. TensorFlow is not needed. Ray Data's reader would do, but that one damaged record ends its
-run, and that its rows do not know their place in a file, by which they are resumed.
+Columns out: `row_id` (`path#n`), `uri`, and the features: bytes, float32 or int64, or lists of them. The features with
+a single value per row are inferred once, from the first rows of the first files; this applies to every file. A record
+that does not fit, or does not match its check sum, is quarantined alone. A feature without values is null; one that
+first appears later is a list. TensorFlow is not needed. Ray Data's reader has two gaps: one damaged record ends its
+run, and its rows have no place in the file, which resuming needs.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ class TfRecord(FileSource):
             kinds: dict[str, pa.DataType] = {}
             try:
                 for record in islice(self._records(unit), SAMPLE_ROWS):
-                    with contextlib.suppress(RowError):  # of one record, which is told of when it is read
+                    with contextlib.suppress(RowError):  # for one record, which is reported when it is read
                         for name, values in _features(record).items():
                             kinds[name] = _wider(kinds.get(name), self._type(name, *values))
             except Exception as error:
@@ -104,7 +104,7 @@ class TfRecord(FileSource):
             yield table_block(unit, first + np.array(list(good), np.int64), table)
 
     def _row(self, record: bytes | RowError, schema: pa.Schema, new: dict[str, pa.DataType]) -> dict[str, Any]:
-        """Raises `RowError`."""
+        """Return the row of a record. Raise `RowError`."""
         row = {}
         for name, (kind, values) in _features(record).items():
             one = self._type(name, kind, values[:1])
@@ -121,21 +121,21 @@ class TfRecord(FileSource):
 
 
 def _features(record: bytes | RowError) -> Features:
-    """Raises `RowError`."""
+    """Return the features of a record. Raise `RowError`."""
     if isinstance(record, RowError):
         raise record
     return features_of(record)
 
 
 def _of_most(kinds: list[pa.DataType]) -> pa.DataType:
-    """The kind of value that most files have, the first of several; a list as soon as one of these has one."""
+    """Return the kind of value of most files, the first of several; a list if one of these files has a list."""
     values = [kind.value_type if pa.types.is_list(kind) else kind for kind in kinds]
     [(most, _)] = Counter(values).most_common(1)
     return pa.list_(most) if pa.list_(most) in kinds else most
 
 
 def _wider(known: pa.DataType | None, found: pa.DataType) -> pa.DataType:
-    """A list as soon as a record has one; of the kind that came first."""
+    """Return the type for both: a list as soon as one record has one, and the first kind otherwise."""
     if known is None or found == pa.list_(known):
         return found
     return known

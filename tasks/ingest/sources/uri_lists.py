@@ -1,4 +1,4 @@
-"""The rows of a list of URIs, whatever kind of table the list is. It does not know what lies at a URI."""
+"""The rows of a list of URIs, for any kind of table. It does not know the content at a URI."""
 
 import os
 import re
@@ -23,7 +23,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def listed(file: File, uri_column: str, keep: list[str], anonymous: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(`list.csv#n`, URI, other columns) of each row; instead of the URI of a bad row, an `error` among its columns."""
+    """Yield (`list.csv#n`, URI, other columns) of each row; a bad row has an `error` among its columns and no URI."""
     if file.path.lower().endswith(TEXT):
         for n, line in enumerate(_lines(file, anonymous)):
             yield f"{file.path}#{n}", _absolute(line, file), {}
@@ -60,7 +60,7 @@ def _is_of(file: File, kind: type[FileSource]) -> bool:
 
 
 def _absolute(uri: str, file: File) -> str:
-    """Paths without a scheme lie beside the list."""
+    """Return the absolute URI; paths without a scheme are relative to the list."""
     uri = uri.strip()
     if not uri or _SCHEME.match(uri) or os.path.isabs(uri):
         return uri

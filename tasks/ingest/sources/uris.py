@@ -1,8 +1,9 @@
-"""Lists of URIs: what lies at each, a row. Columns out: `row_id` (`list.csv#n`), `uri`, one for `content`, and `keep`.
+"""Lists of URIs, one row per URI's content.
 
-The lists are Parquet, CSV, JSON Lines, or texts with a URI a line; a URI is of any storage or http(s), or a path beside
-the list. The listing reads the lists and no more: what lies at a URI has no version, and is what it is when it is
-fetched. A URI that cannot be fetched is quarantined alone.
+Columns out: `row_id` (`list.csv#n`), `uri`, one for `content`, and `keep`. The lists are Parquet, CSV, JSON Lines, or
+texts with one URI per line. A URI refers to any storage or http(s), or is a path relative to the list. The listing
+reads only the lists. The content at a URI has no version: its state at the time of fetching counts. A URI that cannot
+be fetched is quarantined alone.
 """
 
 import hashlib
@@ -27,10 +28,10 @@ from overnight.tasks.storage.filesystems import protocol_of
 from overnight.tasks.storage.location import File
 from overnight.tasks.storage.transient_errors import is_passing
 
-BYTES_A_FILE = 100_000  # nobody knows; blocks of the reading order are packed by it
+BYTES_A_FILE = 100_000  # an assumption; blocks of the reading order are packed by it
 RETRIES = RetryPolicy(max_tries=4, first_wait_seconds=0.5, longest_wait_seconds=2.0)
 WEB = ("http", "https")
-# They wait for themselves, and one that is gone is gone for all rows. Of other hosts each answers for its own files.
+# They retry themselves, and an unreachable one affects all rows. Other hosts each affect only their own files.
 STORES = ("file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "hf")
 
 
@@ -85,7 +86,7 @@ class Uris(WholeFiles):
         return columns, errors
 
     def contents(self, units: pa.Table) -> list[bytes | Exception]:
-        """Fetched together where one storage has several. Raises `StorageFailed` where none of several answers."""
+        """Return the contents, fetched together for one storage. Raise `StorageFailed` if none of several answers."""
         left = dict(enumerate(units.to_pylist()))
         found, waits = self._fetched(left), RETRIES.waits()
         while left := {i: unit for i, unit in left.items() if _may_pass(unit["uri"], found[i])}:
@@ -112,33 +113,33 @@ class Uris(WholeFiles):
         return found
 
     def _read(self, units: list[dict[str, Any]]) -> list[bytes | Exception] | Exception:
-        """What lies at URIs of one filesystem, or why that cannot be opened."""
+        """Return the contents at URIs of one filesystem, or the error of opening it."""
         try:
             return read_whole([self.file(unit) for unit in units])
         except JobError as error:
             raise JobError(str(error), "ingest") from error
         except OvernightError:
             raise
-        except ValueError:  # from fsspec, of a protocol that it does not know
+        except ValueError:  # from fsspec, for a protocol that it does not know
             return RowError(f"expected a URI of a known storage, found {protocol_of(units[0]['uri'])}://")
-        except Exception as error:  # of a host that does not answer, or an address that is none
+        except Exception as error:  # from an unreachable host, or an invalid address
             return error
 
 
 def _filesystem_of(uri: str) -> str:
-    """What two URIs of one filesystem share; empty for no URI."""
+    """Return the part that URIs of one filesystem share; empty without a URI."""
     protocol = protocol_of(uri) if uri else ""
     is_one = protocol in ("", "file", "s3", "s3a", "gs", "gcs", "hf", *WEB)
     return protocol if is_one else "/".join(uri.split("/", 3)[:3])
 
 
 def _may_pass(uri: str, content: bytes | Exception) -> bool:
-    """Whether another try may help. The storages' own libraries have tried already."""
+    """Return True if another try may help. The storages' own libraries have retried already."""
     return protocol_of(uri) not in STORES and isinstance(content, Exception) and is_passing(content)
 
 
 def _blamed(uri: str, content: bytes | Exception) -> bytes | Exception:
-    """Whatever a host on the web answers about a file, and whatever is wrong about its address, is that file's."""
+    """Return the content or its error; every error of a web host or an address belongs to its file."""
     is_own = isinstance(content, RowError | FileNotFoundError | PermissionError)
     if not isinstance(content, Exception) or is_own or (protocol_of(uri) in STORES and not is_corrupt_file(content)):
         return content

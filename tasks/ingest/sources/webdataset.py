@@ -1,9 +1,9 @@
-"""WebDataset shards: one tar file, one unit; files that follow one another and share a name up to its first dot, a row.
+"""WebDataset shards: one tar file, one unit; consecutive files with a common name up to the first dot, one row.
 
-Columns out: `row_id` (`shard.tar#n`), `uri`, `key` (that name), and a column an extension: `txt` as text, `cls` as a
-number, `json` as its text, all else as the bytes that the file holds. A sample whose text is no UTF-8, or that has two
-files of one name, is quarantined alone. What lies behind a place where a shard breaks off is one bad row; Ray Data's
-reader would end there, and tells no row's place.
+Columns out: `row_id` (`shard.tar#n`), `uri`, `key` (that name), and one column per extension: `txt` as text, `cls` as a
+number, `json` as its text, all others as the file's bytes. A sample whose text is not UTF-8, or that has two files of
+one name, is quarantined alone. If a shard breaks off, the rest is one bad row; Ray Data's reader would end there, and
+its rows have no place.
 """
 
 import re
@@ -101,7 +101,7 @@ class WebDataset(FileSource):
             yield table_block(unit, first + np.array(list(good), np.int64), pa.table(data))
 
     def _row(self, sample: Sample) -> dict[str, Any]:
-        """Raises `RowError`."""
+        """Return the row of a sample. Raise `RowError`."""
         if sample.damage:
             raise sample.damage
         if self.columns is None:

@@ -1,6 +1,6 @@
 """Files that are one row each, read whole and many at a time. Columns out: `row_id`, `uri`, the file's own, `label`.
 
-What the bytes mean is a subclass's business.
+A subclass interprets the bytes.
 """
 
 from collections.abc import Iterator
@@ -40,27 +40,27 @@ class WholeFiles(FileSource):
         return self.field().name == "image"
 
     def field(self) -> pa.Field:
-        """The column that holds what the file is."""
+        """Return the field of the column with the files' contents."""
         return pa.field(self.column, self.type)
 
     def contents(self, units: pa.Table) -> list[bytes | Exception]:
-        """What the files hold; in the place of each that cannot be read, its error."""
+        """Return the contents of the files; an error replaces each unreadable one."""
         return read_whole([self.file(unit, unit["size"]) for unit in units.to_pylist()])
 
     def listed_sizes(self, units: pa.Table) -> list[int]:
-        """Bytes of the files as they were listed; 0 where that is not known."""
+        """Return the bytes of the files from the listing; 0 if unknown."""
         return list(units["size"].to_pylist())
 
     def more_columns(
         self, units: pa.Table, schema: pa.Schema | None
     ) -> tuple[dict[str, pa.Array], dict[int, Exception]]:
-        """Columns beside the files' contents, and why a unit has none, by its place."""
+        """Return columns beside the files' contents, and the errors of units without them, by place."""
         if not self.label_from:
             return {}, {}
         return {"label": pa.array([uri.split("/")[-2] for uri in units["uri"].to_pylist()])}, {}
 
     def value(self, content: bytes) -> Any:
-        """What the column holds. Raises `RowError` for a file that is to be quarantined."""
+        """Return the column's value. Raise `RowError` to quarantine a file."""
         return content
 
     def units(self, files: list[File]) -> pa.Table:
@@ -99,7 +99,7 @@ class WholeFiles(FileSource):
             yield blocks.quarantined_block(identity, int(numbers[i]), [0], "ingest", [values[i]])
 
     def _all(self, units: pa.Table) -> list[bytes | Exception]:
-        """`contents`, with an error in the place of a file that is too large; it is not read where that is known."""
+        """Return `contents`, with an error for each file that is too large; it is not read if its size is known."""
         found: list[bytes | Exception] = [self._bounded(size) or b"" for size in self.listed_sizes(units)]
         small = [i for i, content in enumerate(found) if content == b""]
         for i, content in zip(small, self.contents(units.take(small)) if small else [], strict=True):

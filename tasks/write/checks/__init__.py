@@ -1,1 +1,1 @@
-"""The checks between what is staged and what is published."""
+"""The checks between staging and publishing."""

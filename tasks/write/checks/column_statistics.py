@@ -1,19 +1,19 @@
-"""What columns hold, in a few figures each: what the checks look at, and what the next run's drift is measured from.
+"""Statistics of columns, a few figures each: input of the checks, and reference for the next run's drift.
 
-`describe` makes a record a column of one table and `combine` joins the records of several tables, exactly as if they
-had been one, so that nobody needs to hold a partition. A record is JSON:
+`describe` makes one record per column of one table. `combine` joins the records of several tables, exactly as if they
+were one, so that no process needs the whole partition in memory. A record is JSON:
 
-    type, rows, nulls                      Arrow's name of the type; counts
-    sum                                    of the finite numbers, from their mean; in a summary alone
-    digest                                 of the one value that all rows but nulls have, bit for bit; null if there are
-                                           several or none. `summary` turns it into `constant`
-    nan, infinite                          of numbers, and of lists of them: rows that are or hold such a value
+type, rows, nulls                      Arrow's name of the type; counts
+    sum                                    of the finite numbers, from their mean; only in a summary
+    digest                                 of the one value that all rows but nulls have, bit for bit; null if there
+                                           are several or none. `summary` turns it into `constant`
+    nan, infinite                          for numbers, and for lists of them: rows with such a value
     min, max, mean, standard_deviation     of the finite numbers (the population's deviation); null without any, or
-                                           where float64 cannot hold it
-    classes                                of text, truth values and whole numbers: rows by value, as JSON writes it;
+                                           if float64 cannot represent it
+    classes                                for text, truth values and whole numbers: rows by value, in JSON's form;
                                            null with more than `MOST_CLASSES` values, or one of more than `CLASS_BYTES`
 
-This file knows nothing of files, checks or Ray.
+This file does not use files, checks or Ray.
 """
 
 import hashlib
@@ -36,12 +36,12 @@ Columns = dict[str, Record]
 
 
 def describe(table: pa.Table) -> Columns:
-    """A record for each column but the row's identity."""
+    """Return a record for each column except for the row's identity."""
     return {name: _record(table[name]) for name in table.column_names if name not in blocks.IDENTITY}
 
 
 def combine(parts: Iterable[Columns]) -> Columns:
-    """The records of all rows together, from those of tables with one schema; nothing from nothing."""
+    """Return the records of all rows together, from those of tables with one schema; empty without tables."""
     columns: dict[str, list[Record]] = {}
     for part in parts:
         for name, record in part.items():
@@ -50,9 +50,9 @@ def combine(parts: Iterable[Columns]) -> Columns:
 
 
 def summary(columns: Columns, named: Collection[str]) -> Columns:
-    """The records as a receipt keeps them: `constant` (true or false) in the place of the digest, and `sum`.
+    """Return the records in the receipt's form: `constant` (true or false) in the place of the digest, and `sum`.
 
-    Values that hardly repeat, fewer than two rows each on average, are no classes, unless the column is `named`.
+    If values hardly repeat (fewer than two rows each on average), they are not classes, unless the column is `named`.
     """
     kept = {}
     for name, record in columns.items():
@@ -104,12 +104,12 @@ def _figures(present: pa.ChunkedArray) -> Record:
 
 
 def _as_json(*figures: float) -> Record:
-    """The four figures, those that float64 cannot hold as null."""
+    """Return the four figures, null if float64 cannot represent one."""
     return {name: float(figure) if np.isfinite(figure) else None for name, figure in zip(FIGURES, figures, strict=True)}
 
 
 def _rows_not_finite(present: pa.ChunkedArray) -> Record:
-    """Rows of lists, of any depth, that hold NaN or an infinity; nothing where the lists are not of floats."""
+    """Return the numbers of rows of lists, at any depth, with NaN or an infinity; empty for lists of other types."""
     kind = present.type
     while is_list(kind):
         kind = kind.value_type
@@ -124,7 +124,7 @@ def _rows_not_finite(present: pa.ChunkedArray) -> Record:
         values = array.to_numpy(zero_copy_only=False)
         if np.isfinite(values).all():
             continue
-        # A null among the numbers has become NaN.
+        # A null among the numbers is NaN here.
         is_nan = np.isnan(values) & array.is_valid().to_numpy(zero_copy_only=False)
         nan += _rows_that_hold(is_nan, owners)
         infinite += _rows_that_hold(np.isinf(values), owners)
@@ -132,7 +132,7 @@ def _rows_not_finite(present: pa.ChunkedArray) -> Record:
 
 
 def _rows_that_hold(marked: np.ndarray, owners: list[pa.Array]) -> int:
-    """Rows of the outermost list above at least one marked value."""
+    """Return the number of rows of the outermost list with at least one marked value."""
     places = np.flatnonzero(marked)
     for owner in reversed(owners):
         places = np.unique(pc.list_parent_indices(owner).to_numpy()[places])
@@ -150,12 +150,12 @@ def _classes(present: pa.ChunkedArray) -> dict[str, int] | None:
 
 
 def _ordered(classes: dict[str, int]) -> dict[str, int]:
-    """The most frequent first."""
+    """Return the classes, the most frequent first."""
     return dict(sorted(classes.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _digest(present: pa.ChunkedArray) -> str | None:
-    """Of the only value, without copying values: a column equals itself shifted by a row, or differs soon."""
+    """Return the digest of the only value, without copies: a column equals itself shifted by a row, or differs soon."""
     bits = pa.chunked_array([chunk.view(_bits(chunk.type)) for chunk in present.chunks], _bits(present.type))
     if not len(bits) or not bits.slice(1).equals(bits.slice(0, len(bits) - 1)):
         return None
@@ -163,7 +163,7 @@ def _digest(present: pa.ChunkedArray) -> str | None:
 
 
 def _bits(kind: pa.DataType) -> pa.DataType:
-    """The type as which a value can be compared bit for bit: NaN is itself then, and times are whole numbers."""
+    """Return the type in which a value can be compared bit for bit: NaN equals itself, and times are whole numbers."""
     if pa.types.is_floating(kind) or pa.types.is_temporal(kind):
         return {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}[kind.bit_width]
     if pa.types.is_fixed_size_list(kind):
@@ -192,7 +192,10 @@ def _combined(records: list[Record]) -> Record:
 
 
 def _combined_figures(records: list[Record]) -> Record:
-    """Chan, Golub and LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances"."""
+    """Combine the figures of several records.
+
+    Source: Chan, Golub and LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
+    """
     finite = [(r["rows"] - r["nulls"] - r["nan"] - r["infinite"], *(r[name] for name in FIGURES)) for r in records]
     known = [values for values in finite if values[0]]
     if not known:

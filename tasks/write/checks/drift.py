@@ -1,7 +1,7 @@
-"""How far columns are from what they were in an earlier receipt, and whether that is too far.
+"""The distance of columns from an earlier receipt, and the check against its bounds.
 
-Two distances between records of `column_statistics.py`: of the mean, and of the shares that values have. What the
-earlier receipt does not have cannot be compared: it passes, with a note.
+There are two distances between records of `column_statistics.py`: of the mean, and of the values' shares. Figures that
+the earlier receipt lacks cannot be compared: they pass, with a note.
 """
 
 import math
@@ -16,7 +16,7 @@ ROUNDING = 1e-9
 
 @dataclass
 class DriftResult:
-    """`measured`: column -> `mean`, `shares` or both -> distance; the others are sentences."""
+    """The result. `measured`: column -> `mean`, `shares` or both -> distance; the others are sentences."""
 
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -24,7 +24,7 @@ class DriftResult:
 
 
 def compare(checks: Checks, columns: dict[str, Record], previous: dict[str, Any] | None) -> DriftResult:
-    """Measures the columns that `checks.drift` names and that there are against the receipt `previous`."""
+    """Measure the existing columns in `checks.drift` against the receipt `previous`."""
     found = DriftResult()
     for name in checks.drift:
         if name not in columns:
@@ -38,7 +38,7 @@ def compare(checks: Checks, columns: dict[str, Record], previous: dict[str, Any]
             distance = (mean_shift if figure == "mean" else share_distance)(now, before)
             if distance is None:
                 past = f"the receipt of {previous['partition']} has no {figure} of it" if previous else "no receipt"
-                found.notes.append(f"{setting}: nothing to compare with, {past}; it passes.")
+                found.notes.append(f"{setting}: nothing to compare with, {past}; the check passes.")
             elif distance > bound:
                 day = previous["partition"] if previous else ""
                 found.failures.append(f"{setting}: {_too_far(figure, bound, distance, now, before, day)}")
@@ -48,10 +48,10 @@ def compare(checks: Checks, columns: dict[str, Record], previous: dict[str, Any]
 
 
 def mean_shift(now: Record, before: Record) -> float | None:
-    """|mean - mean before| / standard deviation before: Glass's delta, without its sign.
+    """Return |mean - mean before| / standard deviation before: Glass's delta, without its sign.
 
-    From a column that did not vary any other mean is infinitely far, beyond what rounding makes of it. None where
-    `before` has no mean; infinite where only `now` has none.
+    If a column did not vary, every other mean is infinitely far, beyond rounding errors. Return None if `before` has no
+    mean, and infinity if only `now` has none.
     """
     if before.get("mean") is None or before["standard_deviation"] is None:
         return None
@@ -64,10 +64,10 @@ def mean_shift(now: Record, before: Record) -> float | None:
 
 
 def share_distance(now: Record, before: Record) -> float | None:
-    """The total variation distance between the values' shares: half the sum of |share - share before|.
+    """Return the total variation distance between the values' shares: half the sum of |share - share before|.
 
-    From 0, the same shares, to 1, no value in common (Levin and Peres, "Markov Chains and Mixing Times", section 4.1).
-    Nulls have no share. None where `before` has no classes; 1 where only `now` has none.
+    It ranges from 0, the same shares, to 1, no value in common (Levin and Peres, "Markov Chains and Mixing Times",
+    section 4.1). Nulls have no share. Return None if `before` has no classes, and 1 if only `now` has none.
     """
     past, present = before.get("classes"), now.get("classes")
     if not past:
@@ -79,17 +79,17 @@ def share_distance(now: Record, before: Record) -> float | None:
 
 
 def _not_measurable(record: Record, figure: str) -> str | None:
-    """Why the figure can never be measured of such a column."""
+    """Return why the figure does not exist for such a column, or None."""
     if record["nulls"] == record["rows"]:
         return None
     if figure == "mean":
-        return None if "mean" in record else f"a mean is of numbers, and the column is {record['type']}."
+        return None if "mean" in record else f"a mean needs numbers, and the column is {record['type']}."
     if "classes" not in record:
-        return f"shares are of text, truth values or whole numbers, and the column is {record['type']}."
+        return f"shares need text, truth values or whole numbers, and the column is {record['type']}."
     if record["classes"] is None:
         return (
-            f"shares are of at most {MOST_CLASSES} values of at most {CLASS_BYTES} bytes; the column has more or "
-            "longer ones. Take it out."
+            f"shares need at most {MOST_CLASSES} values of at most {CLASS_BYTES} bytes; the column has more or "
+            "longer ones. Remove it from checks.drift."
         )
     return None
 

@@ -1,4 +1,4 @@
-"""What a run had quarantined when it failed: kept beside `failure.json`, so that a bad day can be looked at."""
+"""The quarantine of a failed run: kept beside `failure.json`, so that a user can inspect it."""
 
 import logging
 from collections import Counter
@@ -15,7 +15,7 @@ LONGEST_REASON = 200  # characters
 
 
 def kept_quarantine(run: Run) -> pa.Table:
-    """What was quarantined so far (schema `staging.QUARANTINE`), after it was written; empty if that fails."""
+    """Write the rows quarantined so far and return them (schema `staged_parts.QUARANTINE`); empty if that fails."""
     try:
         lease.check(run.ledger, run.token)
         records = staged_parts.read_records(run.parts)
@@ -25,7 +25,7 @@ def kept_quarantine(run: Run) -> pa.Table:
         if len(found):
             run.failure_quarantine.write_bytes(staged_parts.parquet_bytes(found, "zstd"))
         return found
-    except Exception as error:  # it must not hide why the run failed
+    except Exception as error:  # it must not hide the run's own error
         logging.getLogger(__name__).warning("the quarantine of the failed run is not kept: %s", error)
         return staged_parts.QUARANTINE.empty_table()
 
@@ -36,7 +36,7 @@ def losing_stage(errors: pa.Table) -> str:
 
 
 def told(found: pa.Table, run: Run) -> str:
-    """Where the rows are, and the most frequent reasons, in lines."""
+    """Return the place of the rows, and the most frequent reasons, in lines."""
     reasons = Counter(
         f"{row['stage']}: {row['error_type']}: {row['error_message'].splitlines()[0][:LONGEST_REASON]}"
         for row in found.to_pylist()

@@ -1,4 +1,4 @@
-"""What the checks `max_null` and `not_constant` find wrong with the columns of a receipt, in sentences."""
+"""The violations of the checks `max_null` and `not_constant` in the columns of a receipt, as sentences."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from overnight.tasks.write.checks.settings import Checks, fraction_of
 
 
 def unknown_columns(checks: Checks, columns: Columns) -> Iterator[str]:
-    """Columns that a check names and that there are not."""
+    """Yield sentences for columns that a check names and that do not exist."""
     for setting, name in checks.columns().items():
         if name not in columns:
             hint = did_you_mean(name, columns)
@@ -16,7 +16,7 @@ def unknown_columns(checks: Checks, columns: Columns) -> Iterator[str]:
 
 
 def null_violations(checks: Checks, columns: Columns) -> Iterator[str]:
-    """Columns with more nulls, or rows that are or hold NaN, than allowed."""
+    """Yield sentences for columns with more nulls, or rows with NaN, than allowed."""
     for name, fraction in checks.max_null.items():
         if name not in columns:
             continue
@@ -30,7 +30,7 @@ def null_violations(checks: Checks, columns: Columns) -> Iterator[str]:
 
 
 def constant_violations(checks: Checks, columns: Columns) -> Iterator[str]:
-    """Columns without two different values; one row alone is no reason to complain."""
+    """Yield sentences for columns without two different values; a single row passes."""
     for name in checks.not_constant:
         record = columns.get(name)
         if record is None or record["rows"] < 2:
@@ -47,7 +47,7 @@ def constant_violations(checks: Checks, columns: Columns) -> Iterator[str]:
 
 
 def empty_columns(columns: Columns) -> Iterator[str]:
-    """What no check asked about and somebody may want to know: columns without any value."""
+    """Yield sentences for columns without any value, even if no check names them."""
     for name, record in columns.items():
         if record["rows"] and record["nulls"] + record.get("nan", 0) == record["rows"]:
-            yield f"the column {name} holds nothing but nulls or NaN in all {record['rows']} rows."
+            yield f"the column {name} has only nulls or NaN in all {record['rows']} rows."

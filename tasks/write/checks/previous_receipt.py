@@ -1,4 +1,4 @@
-"""The earlier results of a job: the receipt that a run is compared with, and the columns of other partitions."""
+"""The earlier results of a job: the receipt for comparison, and the columns of other partitions."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ LOOK_BACK = 31
 
 
 def previous_receipt(run: Run) -> dict[str, Any] | None:
-    """That of the newest earlier partition that is published; where there is none, the partition's own last one.
+    """Return the receipt of the newest earlier published partition, otherwise the partition's own last one, or None.
 
-    So a dated job is compared with the day before, also when it runs again because its own last result was wrong, and
-    a job without dates with its last run. A sample (`limit_rows`) is not compared: its first rows need not be like the
-    rest. Costs a listing of the ledger and, as a rule, one read; after `LOOK_BACK` partitions without a receipt the
+    So a dated job is compared with the day before, also when it runs again because its own last result was wrong. A job
+    without dates is compared with its last run. A sample (`limit_rows`) is not compared: its first rows may differ from
+    the rest. It costs a listing of the ledger and usually one read; after `LOOK_BACK` partitions without a receipt the
     search ends.
     """
     if run.limit_rows:
@@ -32,7 +32,7 @@ def previous_receipt(run: Run) -> dict[str, Any] | None:
 
 
 def other_schemas(run: Run) -> Iterator[pa.Schema]:
-    """The columns of the other published partitions of the job that lie in Parquet files, the nearest earlier first.
+    """Yield the columns of the job's other partitions in Parquet files, the nearest earlier first.
 
     Then come the partition's own last result and the later ones, which a backfill may have published before.
     """

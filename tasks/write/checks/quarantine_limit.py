@@ -1,4 +1,4 @@
-"""How many rows of a partition may be quarantined before the run ends."""
+"""The number of rows of a partition that may be quarantined before the run ends."""
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +10,13 @@ from overnight.tasks.write.checks.settings import Checks
 
 
 def quarantine_limit(run: Run, checks: Checks, counts: pa.Table) -> int:
-    """Rows that may be quarantined: where files must be read to be counted, of as many as may be in them at most."""
+    """Return the rows that may be quarantined.
+
+    If only reading shows the number of rows, use the maximum that may exist.
+    """
     if counts["rows"].null_count == 0:
         return checks.quarantine_limit(int(np.sum(counts["rows"].to_numpy())))
     paths = read_manifest(run.manifest, ["path"])[0]["path"]
     if pc.any(pc.ends_with(paths, ".gz", ignore_case=True)).as_py():
         return 2**62
-    return checks.quarantine_limit(int(np.sum(counts["size"].to_numpy())) // 2 + len(counts))  # two bytes a row
+    return checks.quarantine_limit(int(np.sum(counts["size"].to_numpy())) // 2 + len(counts))  # two bytes per row

@@ -1,7 +1,7 @@
-"""The verdict on a partition that is ready to be published: every check of the job, all failures told at once.
+"""The verdict on a partition before its publish: every check of the job, with all failures in one message.
 
-It looks at the receipt as it will be written (its counts and `columns`), at the receipt that it is compared with, and
-lets the job's own check look at the rows. Nothing has changed yet when it fails.
+It checks the receipt as it will be written (its counts and `columns`) and the receipt for comparison. The job's own
+check gets the rows. Nothing has changed yet when it fails.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,16 +31,16 @@ def verdict(
     may_be_empty: bool = True,
     losing_stage: str = "write",
 ) -> dict[str, Any]:
-    """What the receipt gains: `checks`, with what it was compared and how far it was, and `warnings`, sentences.
+    """Return the receipt's new keys: `checks`, with the comparison and its distances, and `warnings`, sentences.
 
-    `files` hold the rows as they will be published; `may_be_empty` is the source's `allow_empty`. Raises `CheckFailed`
-    with every check that failed, what it expected and found, and where the rows can be looked at. Its stage is
-    `losing_stage`, in which most rows were quarantined, where these are too many.
+    `files` have the rows as they will be published; `may_be_empty` is the source's `allow_empty`. Raise `CheckFailed`
+    with every failed check, its expected and found values, and the place of the rows. If too many rows are quarantined,
+    its stage is `losing_stage`, in which most of them were.
     """
     previous = previous_receipt(run) if checks.drift or checks.python else None
     columns = receipt["columns"]
     failures = list(count_failures(checks, receipt, may_be_empty))
-    if receipt["rows_out"]:  # else there are no columns to check
+    if receipt["rows_out"]:  # otherwise there are no columns to check
         failures += [
             *unknown_columns(checks, columns),
             *null_violations(checks, columns),
@@ -61,7 +61,7 @@ def verdict(
 
 
 def count_failures(checks: Checks, receipt: dict[str, Any], may_be_empty: bool = True) -> Iterator[str]:
-    """What `max_quarantined`, `min_rows` and `allow_empty` find wrong; nothing where no rows at all are no mistake."""
+    """Yield violations of `max_quarantined`, `min_rows` and `allow_empty`; none if an empty partition is allowed."""
     total, filtered, quarantined = (receipt[f"rows_{name}"] for name in ("in", "filtered", "quarantined"))
     written = total - filtered - quarantined
     lost = receipt.get("unreadable")
@@ -74,14 +74,14 @@ def count_failures(checks: Checks, receipt: dict[str, Any], may_be_empty: bool =
             f"{allowed} are allowed ({checks.max_quarantined:g})."
         )
     elif lost and lost["files"] > (allowed := fraction_of(checks.max_quarantined, lost["of_files"])):
-        yield (  # one that was cut short has few bytes left to tell by
+        yield (  # a file that was cut short has few bytes for an estimate
             f"checks.max_quarantined: {lost['files']} of {lost['of_files']} files cannot be read, {allowed} are "
             f"allowed ({checks.max_quarantined:g})."
         )
     if not total and not may_be_empty:
         yield (
-            "source.allow_empty: expected rows in the inputs, found none. Set it to true if an empty partition is no "
-            "mistake."
+            "source.allow_empty: expected rows in the inputs, found none. Set it to true if an empty partition is "
+            "expected."
         )
     if written < checks.min_rows and (total or not may_be_empty):
         yield (
@@ -94,6 +94,6 @@ def _message(run: Run, failures: list[str]) -> str:
     failed = failures[0] if len(failures) == 1 else "\n  ".join([f"{len(failures)} checks failed:", *failures])
     return (
         f"{failed}\nNothing was published. The rows are kept in {run.parts}/*.part (Parquet: DuckDB's read_parquet "
-        "reads them), the reasons of those in quarantine in *.errors there. Correct what is wrong and run again; with "
-        "another bound under checks the rows are published without being computed again."
+        "reads them), the reasons of quarantined rows in *.errors there. Correct the cause and run again; with "
+        "another bound under checks the rows are published without a new computation."
     )

@@ -1,4 +1,4 @@
-"""What must hold before a partition is published, as the job says it. None of it changes results."""
+"""The job's conditions for publishing a partition. They do not change results."""
 
 import math
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Drift(Settings):
-    """How far a column may be from what it was in the previous receipt."""
+    """How far a column may be from the previous receipt."""
 
     mean: Annotated[
         float | None,
@@ -35,7 +35,7 @@ class Drift(Settings):
 
 
 class Checks(Settings):
-    """A failed check publishes nothing and leaves what was published before as it was."""
+    """A failed check publishes nothing and keeps the published rows unchanged."""
 
     min_rows: Annotated[int, Field(ge=0, description="The least number of published rows.")] = 1
     max_quarantined: Annotated[
@@ -46,7 +46,7 @@ class Checks(Settings):
     ] = 0.01
     max_null: Annotated[
         dict[str, Fraction],
-        Field(description="Column -> the largest fraction of its rows that may be null, or be or hold NaN."),
+        Field(description="Column -> the largest fraction of its rows that may be null, or be or contain NaN."),
     ] = {}
     not_constant: Annotated[
         list[str], Field(description="Columns that must have two different values if there are two rows.")
@@ -60,21 +60,21 @@ class Checks(Settings):
     ] = {}
     python: Annotated[
         Target | None,
-        Field(description="module:function(receipt, previous, rows) that returns what is wrong, or nothing."),
+        Field(description="module:function(receipt, previous, rows) that returns problems, or nothing."),
     ] = None
 
     def quarantine_limit(self, rows_in: int) -> int:
-        """Rows that may be quarantined of `rows_in`; a share below one row allows one row, unless it is 0."""
+        """Return how many of `rows_in` may be quarantined; a share below one row allows one row, unless it is 0."""
         return max(fraction_of(self.max_quarantined, rows_in), int(self.max_quarantined > 0))
 
     def columns(self) -> dict[str, str]:
-        """Setting -> the column that it names: `max_null.label` -> `label`."""
+        """Return setting -> its column: `max_null.label` -> `label`."""
         named = {f"max_null.{name}": name for name in self.max_null}
         named |= {f"not_constant.{name}": name for name in self.not_constant}
         return named | {f"drift.{name}": name for name in self.drift}
 
     def drift_bounds(self, name: str, record: dict[str, Any]) -> dict[str, float]:
-        """`mean`, `shares` or both -> bound; a mere number is read by what the column holds."""
+        """Return `mean`, `shares` or both -> bound; the column's type decides for a plain number."""
         bound = self.drift[name]
         if isinstance(bound, Drift):
             return bound.model_dump(exclude_none=True)
@@ -82,5 +82,5 @@ class Checks(Settings):
 
 
 def fraction_of(fraction: float, count: int) -> int:
-    """Never rounded up, but for the error that a fraction such as 0.29 has."""
+    """Return the fraction of a count, never rounded up, except for the error of a fraction such as 0.29."""
     return math.floor(fraction * count + 1e-9)

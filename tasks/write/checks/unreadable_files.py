@@ -1,7 +1,7 @@
-"""Files of many rows that cannot be read, or not to their end: in the quarantine each is one row, for nobody counted.
+"""Files of many rows that are unreadable in whole or in part.
 
-How many rows they had is estimated from their bytes, by what the other files have a byte. A file that is one row, such
-as an image, is counted as what it is.
+Each is one row in the quarantine, because their rows were never counted. The number of rows is estimated from their
+bytes, by the other files' rows per byte. A file that is one row, such as an image, counts as one.
 """
 
 import re
@@ -16,14 +16,14 @@ from overnight.tasks.storage.location import Location
 
 
 def unreadable(errors: pa.Table, counts: pa.Table, manifest: Location, rows: int) -> dict[str, Any] | None:
-    """Return what the receipt says of them; None if all was read.
+    """Return the receipt's record of them; None if all was read.
 
-    `files` of `of_files`, their `bytes`, `rows_counted` of them in the quarantine, and `rows_about` that they had.
+    The keys are `files` of `of_files`, their `bytes`, `rows_counted` in the quarantine, and `rows_about`, the estimate.
 
     Args:
-        errors: The quarantine, of schema `staging.QUARANTINE`.
-        counts: The manifest's units without their paths, of which there may be millions: its column `rows`.
-        rows: All source rows as they were counted, the quarantined ones included.
+        errors: The quarantine, of schema `staged_parts.QUARANTINE`.
+        counts: The manifest's units without their paths, because these may be millions: the column `rows`.
+        rows: All counted source rows, including the quarantined ones.
     """
     suspects = errors.filter(pc.equal(errors["stage"], "ingest"))
     is_a_row_a_file = not counts["rows"].null_count and pc.all(pc.equal(counts["rows"], 1)).as_py()
@@ -50,7 +50,7 @@ def told(lost: dict[str, Any]) -> str:
 
 
 def _read_before(suspects: pa.Table, paths: set[str]) -> dict[str, int]:
-    """Return how many rows were read before the loss, of each file that is lost from some row on."""
+    """Return how many rows were read before the loss, for each file that is lost from some row on."""
     found = {}
     for row_id, message in zip(suspects["row_id"].to_pylist(), suspects["error_message"].to_pylist(), strict=True):
         if row_id in paths:

@@ -1,15 +1,15 @@
-"""The user's own check, `checks.python`: a function that says what is wrong with what is about to be published.
+"""The user's own check, `checks.python`: a function that returns problems of the rows before their publish.
 
-    def labels(receipt, previous, rows):
+def labels(receipt, previous, rows):
         if receipt["columns"]["label"]["classes"].get("unknown", 0) > 10:
             return "too many unknown labels"
 
-receipt: the receipt as it will be written, `columns` included. previous: the receipt to compare it with, or None. rows:
-a `pyarrow.dataset.Dataset` of the rows as they will be published, which reads only what is asked of it. The function
-returns None if all is well, or a sentence or a list of sentences; what it raises is a failed check too.
+receipt: the receipt as it will be written, including `columns`. previous: the receipt for comparison, or None. rows: a
+`pyarrow.dataset.Dataset` of the rows as they will be published, which reads only the requested columns. The function
+returns None if all is well, or a sentence or a list of sentences; an exception is a failed check too.
 
-It runs as a Ray task of its own, in a fresh process: it may use a whole CPU, and where its process dies, twice, that is
-a failed check too.
+It runs as a Ray task of its own, in a fresh process: it may use a whole CPU. If its process dies twice, that is a
+failed check too.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from overnight.tasks.workers import user_output
 
 
 def probe(target: str) -> None:
-    """Raise `JobError` where workers cannot import the function: before hours of work rather than after them."""
+    """Raise `JobError` if workers cannot import the function: before hours of work rather than after them."""
     ray.get(ray.remote(num_cpus=0, max_calls=1)(import_target).remote(target, "write"))
 
 
@@ -39,12 +39,14 @@ def ask(
     files: Sequence[Location],
     of: Run | None = None,
 ) -> list[str]:
-    """`run` as a Ray task. of: the run, in whose log is what the function prints."""
+    """Run `run` as a Ray task. `of` is the run whose log gets the function's output."""
     work = ray.remote(num_cpus=1, max_calls=1, max_retries=1)(run)
     try:
         answer: list[str] = ray.get(work.remote(target, receipt, previous, files, of))
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
-        return [f"its process died, twice: {type(error).__name__}. Does it hold too much, or call what crashes?"]
+        return [
+            f"its process died twice: {type(error).__name__}. It may need too much memory, or call code that crashes."
+        ]
     return answer
 
 
@@ -55,7 +57,10 @@ def run(
     files: Sequence[Location],
     of: Run | None = None,
 ) -> list[str]:
-    """Return what the function finds wrong with `files`, in sentences; nothing if all is well. of: as for `ask`."""
+    """Return the problems that the function finds in `files`, as sentences; empty if all is well.
+
+    `of`: as for `ask`.
+    """
     try:
         with user_output.collected(of, f"write {target}") if of else contextlib.nullcontext():
             function = import_target(target, "write")

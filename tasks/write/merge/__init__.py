@@ -1,1 +1,1 @@
-"""From staged parts to the rows and types that are published."""
+"""From staged parts to the published rows and types."""

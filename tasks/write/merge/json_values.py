@@ -1,4 +1,4 @@
-"""Arrow columns as JSON: what JSON Lines hold, and what the cells of tables without nested types do.
+"""Arrow columns as JSON: the values of JSON Lines, and of cells in tables without nested types.
 
 Times are ISO 8601, durations whole numbers in their own unit, bytes Base64, decimals strings. JSON has no number for
 NaN and the infinities: they are null.
@@ -20,14 +20,14 @@ OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
 def json_lines(table: pa.Table) -> Iterator[bytes]:
-    """Each row as a JSON object and a line end."""
+    """Yield each row as a JSON object and a line end."""
     columns = [values(column) for column in table.columns]
     for row in zip(*columns, strict=True):
         yield dump(dict(zip(table.column_names, row, strict=True))) + b"\n"
 
 
 def json_texts(column: pa.ChunkedArray) -> pa.Array:
-    """Each value as JSON text; null stays null."""
+    """Return each value as JSON text; null stays null."""
     return pa.array([None if value is None else dump(value).decode() for value in values(column)], pa.string())
 
 
@@ -36,7 +36,7 @@ def dump(value: Any) -> bytes:
 
 
 def values(column: pa.ChunkedArray) -> list[Any]:
-    """Python values, rows of numbers as arrays: that takes less than half the time."""
+    """Return Python values, and rows of numbers as arrays: that takes less than half the time."""
     column = plain(column)
     kind = column.type
     if (
@@ -50,7 +50,7 @@ def values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column in the type nearest to its own of which `to_pylist` makes values of Python itself."""
+    """Return the column in the nearest type for which `to_pylist` makes Python's own values."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         return plain(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type))
@@ -66,7 +66,7 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _other(value: Any) -> Any:
-    """Of what orjson does not know, what it does."""
+    """Convert a value that orjson does not support."""
     conversions: dict[type, Callable[[Any], Any]] = {
         bytes: lambda found: base64.b64encode(found).decode(),
         np.float16: float,

@@ -1,8 +1,7 @@
-"""Types for columns in which a run has no value: Arrow's null is a type that no other file of a table can be read as.
+"""Types for columns in which a run has no value: other files of a table cannot be read as Arrow's type null.
 
-They come from what is known: the schema of the source, what the models add, the job's other partitions. Where nothing
-is known the column is left out until a run gives it a type, as a Delta table and a database do it, and the receipt has
-a warning.
+The types come from the source's schema, the models' columns, and the job's other partitions. If none has the type, the
+column is left out until a run gives it one, as a Delta table and a database do it. The receipt then has a warning.
 """
 
 from collections.abc import Iterable
@@ -21,7 +20,7 @@ from overnight.tasks.write.merge.output_schema import unified
 
 
 def typed(records: list[Record], known: Iterable[pa.Schema | None], run: Run) -> list[Record]:
-    """The records with a type for each column of null that `known`, or another partition of the job, has one for."""
+    """Return the records with types for null columns, from `known` or from other partitions of the job."""
     wanted = _unknown(published_schema(records))
     if not wanted:
         return records
@@ -36,20 +35,20 @@ def typed(records: list[Record], known: Iterable[pa.Schema | None], run: Run) ->
 
 
 def of_known_types(schema: pa.Schema, keep: str | None = None) -> pa.Schema:
-    """The columns without those whose type nobody knows, except the one to `keep`."""
+    """Return the columns without those of unknown type, except the one to `keep`."""
     unknown = _unknown(schema) - {keep}
     return pa.schema([field for field in schema if field.name not in unknown])
 
 
 def columns_left_out(records: list[Record], ready: Prepared) -> Columns:
-    """The statistics of the columns that are not published because nobody knows their type: nulls."""
+    """Return the statistics of the columns that are left out because their type is unknown: nulls."""
     return describe(pa.table({name: pa.nulls(ready.rows) for name in _left_out(records, ready)}))
 
 
 def warnings_of_left_out(records: list[Record], ready: Prepared) -> list[str]:
-    """A sentence for each column that is not published because nobody knows its type."""
+    """Return a sentence for each column that is left out because its type is unknown."""
     return [
-        f"column {name!r} has no value in any row, and neither the source, a model nor another partition says its "
+        f"column {name!r} has no value in any row, and neither the source, a model nor another partition has its "
         "type: it is left out until a run gives it one."
         for name in _left_out(records, ready)
     ]
@@ -64,7 +63,7 @@ def _with_types(schema: pa.Schema, found: dict[str, pa.DataType]) -> pa.Schema:
         if field.name in found and not _is_known(field.type):
             try:
                 schema = schema.set(place, field.with_type(unified(field.name, found[field.name], field.type)))
-            except ContractError:  # a list, where the others have none
+            except ContractError:  # a list, if the others have none
                 continue
     return schema
 
@@ -74,7 +73,7 @@ def _unknown(schema: pa.Schema) -> set[str]:
 
 
 def _is_known(kind: pa.DataType) -> bool:
-    """Whether a type says what values are, also those inside."""
+    """Return True if a type and its inner types are known."""
     if not types.is_nested(kind) or types.is_union(kind):
         return not types.is_null(kind)
     return all(_is_known(kind.field(place).type) for place in range(kind.num_fields))

@@ -1,6 +1,6 @@
-"""Merging staged parts into files to publish, as Ray tasks if there are several; what all sinks share.
+"""Merging of staged parts into files to publish, as Ray tasks if there are several; common to all sinks.
 
-The rows are always merged into Parquet. What a sink publishes in another form is written in the same pass.
+The rows are always merged into Parquet. If a sink publishes another form, the same pass writes it.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from overnight.tasks.write.checks.column_statistics import Columns, combine, des
 from overnight.tasks.write.merge.output_schema import common_schema, conform
 
 ROW_GROUP_BYTES = 64 * 2**20
-# Takes rows and the name of their file without an ending; gives what the file is to hold of them.
+# Takes rows and the name of their file without an ending; returns the rows that the file keeps.
 SplitFunction = Callable[[pa.Table, str], pa.Table]
 HIDDEN = ("__unit", "__row")
 NO_CONSTANTS: Mapping[str, pa.Scalar] = {}
@@ -31,8 +31,10 @@ NO_CONSTANTS: Mapping[str, pa.Scalar] = {}
 
 @dataclass(frozen=True)
 class MergedFile:
-    """A file that was merged: its final name, where its rows lie as Parquet until the commit, their number, the
-    Parquet file's size in bytes, and the columns.
+    """A merged file.
+
+    The fields are its final name and the place of its rows as Parquet until the commit. Then come the number of rows,
+    the Parquet file's size in bytes, and the columns.
     """
 
     name: str
@@ -44,9 +46,10 @@ class MergedFile:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a publish would make visible: its files, and the columns and types that they all have.
+    """The content of a publish before it is visible: its files, and their common columns and types.
 
-    uncommitted: what the sink's table commits in place of the files, if its library has already taken them in.
+    `uncommitted` is the object that the sink's table commits in the place of the files, if its library has taken them
+    in.
     """
 
     files: list[MergedFile]
@@ -59,13 +62,16 @@ class Prepared:
 
     @property
     def columns(self) -> Columns:
-        """The statistics of all rows, by column."""
+        """Return the statistics of all rows, by column."""
         return combine(file.columns for file in self.files)
 
 
 @dataclass(frozen=True)
 class OutputFormat:
-    """What a file is published as, other than Parquet. `open` gives what takes its tables; it crosses to Ray tasks."""
+    """The form of a published file, other than Parquet.
+
+    `open` returns a function for its tables; Ray tasks pickle it.
+    """
 
     place: Location
     extension: str
@@ -73,7 +79,10 @@ class OutputFormat:
 
 
 def published_schema(records: list[Record]) -> pa.Schema:
-    """The one schema of all that the parts publish. Raises `ContractError` where their types cannot be reconciled."""
+    """Return the one schema of all published columns of the parts.
+
+    Raise `ContractError` if their types are incompatible.
+    """
     schema = common_schema(record.schema for record in records)
     return pa.schema([field for field in schema if field.name not in HIDDEN])
 
@@ -92,12 +101,11 @@ def merge(
     constants: Mapping[str, pa.Scalar] = NO_CONSTANTS,
     beside: SplitFunction | None = None,
 ) -> Prepared:
-    """Writes the rows that `merged` takes of each part as Parquet files of `schema` and about `target_bytes`.
+    """Write the rows that `merged` takes of each part as Parquet files of `schema` and about `target_bytes`.
 
-    They lie in `place` as `<prefix><number>.parquet<suffix>`; the names returned are without the suffix. With a `form`
-    the names are those of that, and it lies in its own place as `<prefix><number><extension>.part`. `constants`:
-    columns that the files have besides, with one value for all rows.
-    `beside` puts elsewhere what a file is not to hold.
+    The files are in `place` as `<prefix><number>.parquet<suffix>`; the returned names have no suffix. With a `form` the
+    names are those of that form. Its files are in its own place as `<prefix><number><extension>.part`. `constants` are
+    further columns of the files, with one value for all rows. `beside` moves parts of the rows to other files.
     """
     work = [
         (parts, group, place, f"{prefix}{number:05d}", suffix, schema, compression, form, constants, beside)
@@ -110,7 +118,7 @@ def merge(
 
 
 def _groups(records: list[Record], merged: pa.Table, target_bytes: int) -> list[list[tuple[str, pa.Table]]]:
-    """Parts with the ranges to take from each, in groups of about `target_bytes`."""
+    """Return parts with the ranges to take from each, in groups of about `target_bytes`."""
     live = merged.filter(pa.array(merged["state"].to_numpy() == blocks.LIVE))
     live = live.take(np.argsort(live["part"].to_numpy(), kind="stable"))
     bounds = np.searchsorted(live["part"].to_numpy(), np.arange(len(records) + 1))
@@ -129,7 +137,10 @@ def _groups(records: list[Record], merged: pa.Table, target_bytes: int) -> list[
 
 
 def merged_rows(run: Run) -> Location:
-    """Where the rows of an attempt lie as Parquet, if they are published in another form; it goes with the parts."""
+    """Return the place of an attempt's rows as Parquet, if they are published in another form.
+
+    It is removed with the parts.
+    """
     return run.parts / f"_merged-{run.attempt}"
 
 
@@ -145,7 +156,7 @@ def _merge(
     constants: Mapping[str, pa.Scalar],
     beside: SplitFunction | None,
 ) -> MergedFile:
-    """Writes one file from staged parts, taking from each the rows inside its ranges."""
+    """Write one file from staged parts, taking from each the rows inside its ranges."""
     file = f"{name}.parquet"
     sink, pending, count, described = pa.BufferOutputStream(), [], 0, []
     held = beside(schema.empty_table(), name).schema if beside else schema

@@ -1,4 +1,4 @@
-"""Columns as readers get them: plain Arrow types, no extension types, one schema for all files of a partition."""
+"""The published columns: plain Arrow types, no extension types, one schema for all files of a partition."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -12,13 +12,14 @@ from overnight.tasks.rows.tensors import TENSOR, to_numpy
 from overnight.tasks.write.merge.json_values import json_texts
 
 VALUES_A_CHUNK = 2**30
-JSON_TEXT = {b"overnight": b"json"}  # marks a staged column of nested values that are JSON text
+JSON_TEXT = {b"overnight": b"json"}  # marks a staged column of nested values as JSON text
 
 
 def publishable(table: pa.Table) -> pa.Table:
-    """`table` with arrays as lists: one dimension a row as fixed-size list where all agree, more as nested lists.
+    """Return `table` with arrays as lists.
 
-    Objects of which none has a key are JSON text: Parquet has no type for these.
+    Arrays of one dimension per row become a fixed-size list if all agree, arrays of more become nested lists. Objects
+    without any keys become JSON text: Parquet has no type for these.
     """
     for place, field in enumerate(table.schema):
         if field.type == TENSOR:
@@ -30,7 +31,7 @@ def publishable(table: pa.Table) -> pa.Table:
 
 
 def _has_no_keys(kind: pa.DataType) -> bool:
-    """Whether a struct without fields is in a type."""
+    """Return True if a type contains a struct without fields."""
     if pa.types.is_struct(kind) and not kind.num_fields:
         return True
     is_whole = not pa.types.is_nested(kind) or pa.types.is_union(kind)
@@ -48,7 +49,7 @@ def _lists(name: str, column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if len(ranks) > 1:
         raise ContractError(f"column {name!r} has arrays of {ranks[0]} and of {ranks[-1]} dimensions.", "write")
     dtype = np.result_type(*{value.dtype for value in present})
-    # In chunks, for the 32-bit offsets of a list reach no further.
+    # In chunks, because the 32-bit offsets of a list are limited.
     sizes = np.cumsum([0 if value is None else value.size for value in values])
     bounds = np.flatnonzero(np.diff(sizes // VALUES_A_CHUNK)) + 1
     parts = (values[start:stop] for start, stop in pairwise([0, *bounds, len(values)]))
@@ -56,7 +57,7 @@ def _lists(name: str, column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 
 def _nested(values: np.ndarray, rank: int, dtype: np.dtype) -> pa.Array:
-    """Lists in lists, null for None, from arrays of one rank, without a Python object a number."""
+    """Return nested lists, null for None, from arrays of one rank, without a Python object per number."""
     present = [value for value in values if value is not None]
     result = pa.array(_joined([np.ascontiguousarray(value).reshape(-1) for value in present], dtype))
     for level in range(rank - 1, 0, -1):
@@ -76,7 +77,7 @@ def _offsets(lengths: np.ndarray) -> pa.Array:
 
 
 def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """The schema to which every part's rows can be cast. Raises `ContractError` where types cannot be reconciled."""
+    """Return the schema to which every part's rows can be cast. Raise `ContractError` if types are incompatible."""
     fields: dict[str, pa.DataType] = {}
     schemas = list(schemas)
     texts = {
@@ -90,7 +91,7 @@ def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def unified(name: str, first: pa.DataType | None, second: pa.DataType) -> pa.DataType:
-    """The type that holds the values of both. Raises `ContractError` where there is none."""
+    """Return the type for the values of both. Raise `ContractError` if there is none."""
     if first is None or first == second or pa.types.is_null(second):
         return first or second
     if pa.types.is_fixed_size_list(first) and pa.types.is_fixed_size_list(second):
@@ -113,7 +114,10 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`table` with exactly the columns and types of `schema`; what is missing is null, too fine a time is cut off."""
+    """Return `table` with exactly the columns and types of `schema`.
+
+    Missing columns are null; too fine times are truncated.
+    """
     columns = [
         _cast(table[field.name], field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in schema
@@ -122,6 +126,6 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    if pa.types.is_nested(column.type) and pa.types.is_string(kind):  # another part's are JSON text
+    if pa.types.is_nested(column.type) and pa.types.is_string(kind):  # those of another part are JSON text
         return json_texts(column)
     return pc.cast(column, options=pc.CastOptions(kind, allow_time_truncate=True))

@@ -9,9 +9,9 @@ from overnight.tasks.state.run import Run
 
 
 def audit(counts: pa.Table, merged: pa.Table, run: Run) -> Totals:
-    """The totals of a partition that may be published. Raises `CheckFailed` saying what to look at.
+    """Return the totals of a partition that may be published. Raise `CheckFailed` with the place to check.
 
-    `counts` has the columns `rows` and `first_row` of the manifest, `merged` is of `settled.merge`.
+    `counts` has the columns `rows` and `first_row` of the manifest, `merged` is from `row_ranges.merge`.
     """
     totals = count(counts, merged)
     for units, what in ((totals.unsettled_units, "not settled"), (totals.doubled_units, "settled more than once")):
@@ -19,6 +19,6 @@ def audit(counts: pa.Table, merged: pa.Table, run: Run) -> Totals:
             first = read_units(run.manifest, units[:1])["path"][0].as_py()
             raise CheckFailed(
                 f"rows of {len(units)} units are {what}, the first in {first}. Nothing was published. "
-                f"The staged parts are kept in {run.parts}; run again to resume, or with --force to start anew."
+                f"The staged parts are kept in {run.parts}; run again to resume, or with --force to start over."
             )
     return totals

@@ -1,9 +1,9 @@
-"""The publish: the partition, its quarantine and its receipt change together, also if the process dies half-way.
+"""The publish: the partition, its quarantine and its receipt change together, even if the process dies half-way.
 
-First `publishing.json` says whose files are being prepared, then what is about to change. The lease is checked, the
-sink switches to the new files, the receipt is put in its place, what is old is removed, and last `publishing.json`. A
-run that finds one knows of a publish that was cut off: if the sink has switched it completes it, else it takes it back,
-and the generation resumes from its staged parts.
+First `publishing.json` names the owner of the prepared files, then the planned change. The lease is checked, the sink
+switches to the new files, and the receipt is written. Then old files are removed, and last `publishing.json`. A run
+that finds this file knows that a publish was interrupted. If the sink has switched, the run completes the publish.
+Otherwise it rolls the publish back, and the generation resumes from its staged parts.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ PUBLISHING = "publishing.json"
 
 @dataclass(frozen=True)
 class Repaired:
-    """A publish that had been cut off: its receipt where it was completed, None where it was taken back.
+    """The repair of an interrupted publish: its receipt if it was completed, None if it was rolled back.
 
-    flow_run: the id in Prefect of the run that had begun it.
+    `flow_run` is the Prefect id of the run that had begun it.
     """
 
     generation: str
@@ -37,15 +37,15 @@ class Repaired:
 
     def __str__(self) -> str:
         done = "completed" if self.receipt else "took back"
-        return f"{done} the publish of generation {self.generation}, which had been cut off"
+        return f"{done} the interrupted publish of generation {self.generation}"
 
 
 @contextlib.contextmanager
 def prepared(run: Run, sink: Sink, records: list[Record], merged: pa.Table) -> Iterator[Prepared]:
-    """What `publish` can make visible while the body runs; removed if that is refused.
+    """Yield the files that `publish` can make visible while the body runs; remove them if the publish is refused.
 
-    Refused is what raises `CheckFailed` or `ContractError`, in the sink or in the body. Raises `LeaseLost` where a
-    later run has taken over.
+    It is refused by `CheckFailed` or `ContractError`, in the sink or in the body. Raise `LeaseLost` if a later run has
+    taken over.
     """
     lease.check(run.ledger, run.token)
     write_json(run.ledger / PUBLISHING, _owner(run))
@@ -57,9 +57,9 @@ def prepared(run: Run, sink: Sink, records: list[Record], merged: pa.Table) -> I
 
 
 def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: dict[str, Any]) -> dict[str, Any]:
-    """Makes visible what was prepared; the receipt as it was written.
+    """Make the prepared files visible and return the receipt as it was written.
 
-    Raises `LeaseLost`, with nothing changed, where a later run has taken over.
+    Raise `LeaseLost`, with nothing changed, if a later run has taken over.
     """
     files = published_files(receipt)
     old = sorted(set(published_files(read_json(run.ledger / "receipt.json"))) - set(files))
@@ -74,12 +74,12 @@ def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: di
         with worded("publish to", run.target):
             sink.commit(run, ready, old)
     finally:
-        lease.check(run.ledger, run.token)  # who took over since has taken this back, or completes it
+        lease.check(run.ledger, run.token)  # a run that has taken over since then rolls this back, or completes it
     return _complete(run, sink, receipt, old)
 
 
 def repair(run: Run, sink: Sink) -> Repaired | None:
-    """Completes or takes back a publish that was cut off; None if there is none. `run` holds the partition."""
+    """Complete or roll back an interrupted publish; return None if there is none. `run` holds the partition."""
     found = read_json(run.ledger / PUBLISHING)
     if found is None:
         return None
@@ -93,7 +93,7 @@ def repair(run: Run, sink: Sink) -> Repaired | None:
 
 
 def is_under_way(run: Run) -> bool:
-    """Whether a publish of the partition has begun to commit, and has not tidied up yet or was cut off."""
+    """Return True if a publish of the partition is committing, or was interrupted before its cleanup."""
     return "receipt" in (read_json(run.ledger / PUBLISHING) or {})
 
 
@@ -103,7 +103,7 @@ def _abort(run: Run, sink: Sink) -> None:
 
 
 def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> dict[str, Any]:
-    """From the commit on: everything here may be done twice. The receipt as it was written."""
+    """Finish a publish from the commit on, and return the receipt as it was written. Every step may run twice."""
     receipt = receipt | sink.version(run)
     quarantine, newest = run.ledger / "quarantine", f"quarantine-{run.generation}.parquet"
     (quarantine / newest).write_bytes((run.home / "quarantine").read_bytes())
@@ -113,8 +113,8 @@ def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> 
         if name.endswith(".parquet") and name != newest:
             (quarantine / name).remove()
     (run.ledger / "failure.json").remove()
-    run.failure_quarantine.remove()  # of an attempt of this run that failed, too
-    run.parts.remove()  # published: nothing will resume from them
+    run.failure_quarantine.remove()  # also that of a failed attempt of this run
+    run.parts.remove()  # published: no run will resume from them
     run.answers.remove()
     sink.finish(run, published_files(receipt), old)
     (run.ledger / PUBLISHING).remove()

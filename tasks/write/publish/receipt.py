@@ -1,7 +1,7 @@
-"""The receipt: the JSON that a publish leaves.
+"""The receipt: the JSON file of a publish.
 
-`rows_in` are source rows, of which `rows_written` were written; `rows_out` are the published rows, more where a step
-makes several rows of one. Counts cover the partition; seconds and rates cover this attempt's new rows.
+`rows_in` are source rows; `rows_written` of them were written; `rows_out` are the published rows, more if a step makes
+several rows of one. Counts cover the partition; seconds and rates cover this attempt's new rows.
 """
 
 import platform
@@ -29,7 +29,7 @@ def make_receipt(
     facts: Mapping[str, Any],
     write_seconds: float,
 ) -> dict[str, Any]:
-    """A published partition's receipt. `facts`: what the run knows beforehand, such as its settings."""
+    """Return a published partition's receipt. `facts`: known before the write, such as the run's settings."""
     finished = now()
     seconds = _seconds_between(run.started_at, finished)
     new = [record for record in records if record.attempt == run.attempt]
@@ -68,7 +68,7 @@ def make_receipt(
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, of the packages that shape results, and of the code, where that is known."""
+    """Return versions of Python, of the packages that affect results, and of the code, if known."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -89,7 +89,7 @@ def _source_rows(record: Record) -> int:
 
 
 def _stages(records: Sequence[Record]) -> Measures:
-    """Worker seconds, rows and bytes by stage, summed over parts; the shuffle moves no rows of its own."""
+    """Return worker seconds, rows and bytes by stage, summed over parts; the shuffle moves no rows of its own."""
     stages: Measures = {stage: {"seconds": 0.0, "rows": 0, "bytes": 0} for stage in STAGES}
     for record in records:
         for stage, measures in record.stages.items():

@@ -1,1 +1,1 @@
-"""The kinds of sink, one file a kind."""
+"""The kinds of sink, one file per kind."""

@@ -1,4 +1,4 @@
-"""The CSV sink: `<path>/date=D/part-*.csv` with a header, published as `hive_files.py` does.
+"""The CSV sink: `<path>/date=D/part-*.csv` with a header, published by `hive_files.py`.
 
 With `compression` the names end in `.csv.gz` or `.csv.zst`. Null is an empty cell, an empty text is `""`. Lists,
 structs and maps are JSON (`json_values.py`), bytes are Base64, NaN is `nan`.
@@ -35,7 +35,7 @@ class CsvSink(TextFiles):
 
 
 def _cells(table: pa.Table) -> pa.Table:
-    """The columns as types that CSV can hold."""
+    """Return the columns as types for CSV."""
     return pa.table({name: _cell(table[name]) for name in table.column_names})
 
 

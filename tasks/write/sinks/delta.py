@@ -2,12 +2,12 @@
 
 A publish is one commit that replaces exactly the run's partition; readers see the version before it or the one after.
 The partition `all` is an unpartitioned table, replaced whole, columns included. Other jobs may publish other partitions
-of the same table, as long as they agree on the types of the columns; rows in the run's own partition that are not from
-this job are refused.
+of the same table, if they agree on the types of the columns. Rows in the run's own partition that are not from this job
+are refused.
 
-Replaced files stay for time travel. To remove them is the table's owner's to decide: `DeltaTable(path).vacuum(...)`;
-compaction (`optimize`) is fine as well. What is removed here are only files of an attempt that never committed, so no
-version of the table ever needed them.
+Replaced files stay for time travel. The table's owner decides when to remove them: `DeltaTable(path).vacuum(...)`;
+compaction (`optimize`) is fine as well. This file removes only files of an attempt that never committed, so no version
+of the table ever needed them.
 """
 
 import json
@@ -33,7 +33,7 @@ from overnight.tasks.write.tables.optimistic_commit import (
 
 
 class DeltaSink(DirectorySink):
-    """A Delta Lake table, with one commit a publish and time travel."""
+    """A Delta Lake table, with one commit per publish and time travel."""
 
     kind: Literal["delta"] = "delta"
     compression: Annotated[ParquetCompression, Field(description="The compression of the Parquet files.")] = "zstd"
@@ -59,7 +59,7 @@ class DeltaSink(DirectorySink):
         return sorted(unknown - _compacted(run.sink, table.version(), unknown))
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        """Into the table's own directory, where readers of the table ignore what no commit names."""
+        """Merge into the table's own directory. Readers of the table ignore files without a commit."""
         schema = delta_schema(published_schema(records))
         table = delta.open_table(run.sink)
         if table and run.partition_directory:
@@ -76,7 +76,7 @@ class DeltaSink(DirectorySink):
         return delta.fence(run)
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
-        """Earlier versions of the table need what was replaced."""
+        """Keep replaced files, because earlier versions of the table need them."""
 
     def discard(self, run: Run) -> None:
         table = delta.open_table(run.sink)
@@ -86,14 +86,14 @@ class DeltaSink(DirectorySink):
 
 
 def _compacted(sink: Location, version: int, paths: set[str]) -> set[str]:
-    """Which of the table's files hold no new rows: compaction put them in the place of others."""
+    """Return the table's files without new rows: compaction put them in the place of others."""
     found: set[str] = set()
     sought = set(paths)
     while sought and version >= 0:
         try:
             lines = (sink / "_delta_log" / f"{version:020d}.json").read_bytes().splitlines()
         except FileNotFoundError:
-            break  # the log's beginning was cleaned up
+            break  # the beginning of the log was cleaned up
         for added in (action["add"] for action in map(json.loads, lines) if "add" in action):
             if added["path"] in sought:
                 sought.discard(added["path"])

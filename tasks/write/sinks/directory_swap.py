@@ -1,12 +1,12 @@
-"""One directory put in the place of another in one step, and what others keep in it stays where it is.
+"""One directory replaces another in one step, and files of others in it stay in place.
 
-`exchange(new, target)` swaps the two with Linux's renameat2. Names that begin with `_` or `.` belong to others, as
-Overnight's own state does: before the step `new` gets a symbolic link to where each of them will be after it, and after
-the step each is swapped with its link. So at every instant a path below `target` leads to them, and whoever reads or
-writes there notices nothing. Only a single look up the path that begins before the exchange and ends when all of it is
-over may find nothing, or a link to itself (`ENOENT`, `ELOOP`); the next one finds them.
+`exchange(new, target)` swaps the two with Linux's renameat2. Names that begin with `_` or `.` belong to others, for
+example to Overnight's own state. Before the step, `new` gets a symbolic link to the later place of each of them. After
+the step, each is swapped with its link. So at every instant a path below `target` leads to them, and readers or writers
+there notice nothing. There is one exception: a single look-up of a path that begins before the exchange and ends after
+it. It may find nothing, or a link to itself (`ENOENT`, `ELOOP`); the next look-up succeeds.
 
-A process may die between any two system calls; `restore` then does what is left, and does no harm where nothing is.
+A process may die between any two system calls; `restore` then completes the rest, and does no harm if nothing is left.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ PROBES = (".overnight-a", ".overnight-b")
 
 
 def exchange(new: str, target: str) -> None:
-    """Swaps the directories; `new` then holds what `target` held. Raises `OSError`.
+    """Swap the directories; `new` then has the content of `target`. Raise `OSError`.
 
-    Where there is no `target` yet, or where the system cannot swap, it takes renames: there may be an instant without
-    a directory, never a mixture.
+    If there is no `target` yet, or the system cannot swap, renames are used: there may be an instant without a
+    directory, never a mixture.
     """
     os.makedirs(os.path.dirname(target), exist_ok=True)
     if not os.path.isdir(target):
@@ -44,9 +44,9 @@ def exchange(new: str, target: str) -> None:
 
 
 def restore(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
-    """Gives `target` back what is not ours of that which an exchange, finished or cut off, left in `new`.
+    """Return files of others to `target` that a finished or interrupted exchange left in `new`.
 
-    A name that is there again meanwhile stays in `new`.
+    A name that exists there again meanwhile stays in `new`.
     """
     if os.path.isdir(new + FORMER):
         os.rename(new + FORMER, new if os.path.isdir(target) else target)
@@ -64,7 +64,7 @@ def restore(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
 
 
 def withdraw(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
-    """`restore`, and whoever was about to exchange `new`, and was only paused, can no longer do so."""
+    """Run `restore` and make a paused exchange of `new` impossible."""
     restore(new, target, is_ours)
     if os.path.isdir(new):
         os.rename(new, new + CUT_OFF)
@@ -72,7 +72,7 @@ def withdraw(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
 
 
 def remove(new: str, is_ours: Callable[[str], bool]) -> None:
-    """Removes the files and folders that are ours, and the directory unless something else is left in it."""
+    """Remove our own files and folders, and the directory unless other files remain in it."""
     for place in (new, new + CUT_OFF):
         for name in _names(place):
             if is_ours(name) and os.path.isdir(f"{place}/{name}"):
@@ -85,7 +85,7 @@ def remove(new: str, is_ours: Callable[[str], bool]) -> None:
 
 
 def swap(first: str, second: str) -> None:
-    """Exchanges two paths in one step. Raises `OSError`."""
+    """Exchange two paths in one step. Raise `OSError`."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         raise OSError(errno.ENOSYS, "this system has no renameat2")
@@ -95,7 +95,7 @@ def swap(first: str, second: str) -> None:
 
 
 def can_swap(directory: str) -> bool:
-    """Whether the system and the filesystem of `directory` can exchange two paths: some network filesystems cannot."""
+    """Return True if system and filesystem of `directory` can exchange two paths: some network filesystems cannot."""
     first, second = (f"{directory}/{name}" for name in PROBES)
     for path in (first, second):
         with contextlib.suppress(FileExistsError):
@@ -111,7 +111,7 @@ def can_swap(directory: str) -> bool:
 
 
 def can_move(directory: str, target: str) -> bool:
-    """Whether `directory` can be made and moved into `target`: there is the right to, and both are on one mount."""
+    """Return True if `directory` can be made and moved into `target`: permission exists, and both are on one mount."""
     try:
         os.mkdir(directory)
     except OSError:

@@ -1,11 +1,13 @@
-"""Plain files in Hive layout, whatever they hold: `<path>/date=D/part-*`; those of `all` lie straight in `<path>`.
+"""Plain files in Hive layout, of any format: `<path>/date=D/part-*`; those of `all` are directly in `<path>`.
 
-On local disks the directory is exchanged in one step: a reader that listed before may have to list again, and never
+On local disks the directory is exchanged in one step. A reader that listed before may have to list again, and never
 mixes rows. That needs `renameat2`, and for the partition `all` a parent of `<path>` on the same mount in which a
-directory can be made. Without them files of `all` are renamed one by one, and a reader can see new beside old ones.
+directory can be made. Without them files of `all` are renamed one by one, and a reader can see new files beside old
+ones.
 
-On object stores the new files are put under names never used before, the receipt switches to them, and the old ones
-are removed `grace_seconds` later: whoever lists meanwhile sees both, whoever follows the receipt's `files` one version.
+On object stores the new files get names that were never used before. The receipt switches to them, and the old ones are
+removed `grace_seconds` later. Readers that list meanwhile see both; readers that use the receipt's `files` see one
+version.
 """
 
 import os
@@ -23,13 +25,13 @@ from overnight.tasks.write.merge.merge_parts import Prepared
 from overnight.tasks.write.sink import DirectorySink, as_names, as_paths, file_prefix
 from overnight.tasks.write.sinks import directory_swap
 
-TABLES = frozenset({"_delta_log", "_versions"})  # in the directory of a Delta, of a Lance table
+TABLES = frozenset({"_delta_log", "_versions"})  # in the directory of a Delta, or a Lance table
 
 
 class HiveFiles(DirectorySink):
-    """All of a sink of files on any filesystem but `prepare`, which makes them in `make_place(run)`.
+    """The common part of file sinks on any filesystem; a leaf adds `prepare`, which writes into `make_place(run)`.
 
-    They lie there under their names and `PART` until the commit. A file that the receipt lists may be a folder.
+    The files are there under their names and `PART` until the commit. A file in the receipt may be a folder.
     """
 
     grace_seconds: Annotated[
@@ -39,7 +41,10 @@ class HiveFiles(DirectorySink):
     operational: ClassVar[tuple[str, ...]] = ("grace_seconds",)
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
-        """Also a whole table of another kind: its earlier versions need files that this sink would remove."""
+        """Return foreign files, and a whole table of another kind.
+
+        Earlier versions of such a table need files that this sink would remove.
+        """
         names = [name for name in run.target.names() if not directory_swap.is_hidden(name)]
         table = sorted(TABLES.intersection(run.sink.names()))
         return table + [path for path in as_paths(run, names) if path not in known]
@@ -50,7 +55,7 @@ class HiveFiles(DirectorySink):
         if not is_local(filesystem):
             source = _inside(run).open_filesystem()[1]
             paths = [path[len(source) + 1 :] for path in filesystem.find(source)] if names else []
-            targets = [path.replace(PART, "", 1) for path in paths]  # of a file's name, or of its folder's
+            targets = [path.replace(PART, "", 1) for path in paths]  # of the file's name, or of its folder's
             if paths:
                 filesystem.copy([f"{source}/{path}" for path in paths], [f"{target}/{path}" for path in targets])
             return
@@ -87,18 +92,18 @@ class HiveFiles(DirectorySink):
 
 
 def _inside(run: Run) -> Location:
-    """A hidden directory in the sink."""
+    """Return a hidden directory in the sink."""
     return run.sink / f"_publishing-{run.partition}-{run.attempt}"
 
 
 def _sibling(run: Run) -> str:
-    """A hidden directory beside a local sink: one directory cannot be exchanged with another that is inside it."""
+    """Return a hidden directory beside a local sink: a directory cannot be exchanged with another inside it."""
     sink = os.path.realpath(run.sink.open_filesystem()[1])
     return f"{os.path.dirname(sink)}/.{os.path.basename(sink)}-publishing-{run.attempt}"
 
 
 def _places(run: Run) -> list[str]:
-    """Where `run` may have prepared, on a local disk."""
+    """Return the places in which `run` may have prepared files, on a local disk."""
     inside = os.path.realpath(run.sink.open_filesystem()[1]) + "/" + _inside(run).name
     return [inside] if run.partition_directory else [_sibling(run), inside]
 
@@ -108,7 +113,7 @@ def _place(run: Run) -> str:
 
 
 def make_place(run: Run) -> Location:
-    """An empty directory for what is prepared, on the filesystem of the sink."""
+    """Return an empty directory for prepared files, on the filesystem of the sink."""
     if not is_local(run.sink.open_filesystem()[0]):
         return _inside(run)
     if not run.partition_directory:
@@ -133,6 +138,6 @@ def _remove_places(run: Run, old: list[str]) -> None:
 
 
 def _is_ours(run: Run, old: list[str]) -> Callable[[str], bool]:
-    """Whether a name is a file that this publish replaces, or made."""
+    """Return a function that is True for the name of a file that this publish replaces, or made."""
     names, prefix = as_names(old), file_prefix(run)
     return lambda name: name in names or name.startswith(prefix)

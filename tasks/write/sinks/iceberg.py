@@ -1,13 +1,13 @@
 """The Iceberg sink: an Iceberg table in a SQL catalogue, partitioned by `partition_column`.
 
 A publish is one snapshot that replaces exactly the run's partition; readers see the one before it or the one after. The
-partition `all` is an unpartitioned table, replaced whole. Other jobs may publish other partitions of the same table, as
-long as they agree on the types of the columns; files in the run's own partition that are not from this job are refused.
+partition `all` is an unpartitioned table, replaced whole. Other jobs may publish other partitions of the same table, if
+they agree on the types of the columns. Files in the run's own partition that are not from this job are refused.
 
-The receipt names the snapshot as `table_version`. Replaced files stay for time travel: to expire snapshots is the
-table's owner's to decide. What is removed here are only files of an attempt that never committed.
+The receipt names the snapshot as `table_version`. Replaced files stay for time travel; the table's owner decides when
+to expire snapshots. This file removes only files of an attempt that never committed.
 
-Types are those of `delta_types.py`, with whole numbers of 32 bits at least. Needs `pip install overnight[iceberg]`.
+Types are those of `delta_types.py`, with whole numbers of 32 bits at least. It needs `pip install overnight[iceberg]`.
 
 A sample is published as Parquet files below the state.
 """
@@ -32,7 +32,7 @@ from overnight.tasks.write.tables.optimistic_commit import files_without_table, 
 
 
 class IcebergSink(DirectorySink):
-    """An Iceberg table, with one snapshot a publish and time travel."""
+    """An Iceberg table, with one snapshot per publish and time travel."""
 
     kind: Literal["iceberg"] = "iceberg"
     catalog: DatabaseUrl
@@ -57,7 +57,7 @@ class IcebergSink(DirectorySink):
 
     def take(self, table: pa.Table) -> None:
         super().take(table)
-        refuse_far_times(table)  # of which pyiceberg makes Python's own, for its statistics
+        refuse_far_times(table)  # pyiceberg converts them to Python's own, for its statistics
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         with told(self.shown(run)):
@@ -68,7 +68,7 @@ class IcebergSink(DirectorySink):
         return sorted(set(iceberg.partition_files(table, run)) - known)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        """Into the table's own directory, where readers of the table ignore what no snapshot names."""
+        """Merge into the table's own directory. Readers of the table ignore files without a snapshot."""
         schema = iceberg.iceberg_schema(published_schema(records))
         with told(self.shown(run)):
             table = self._opened().open(run)
@@ -89,7 +89,7 @@ class IcebergSink(DirectorySink):
             return iceberg.fence(self._opened(), run)
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
-        """Earlier snapshots of the table need what was replaced."""
+        """Keep replaced files, because earlier snapshots of the table need them."""
 
     def version(self, run: Run) -> dict[str, Any]:
         with told(self.shown(run)):

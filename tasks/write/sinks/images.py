@@ -1,13 +1,13 @@
-"""The image sink: a column of images as PNG or JPEG files, and the rest of the rows in Parquet files beside them.
+"""The image sink: a column of images as PNG or JPEG files, and the other columns in Parquet files beside them.
 
-    <path>/date=D/part-*-00000.parquet              the rows; `image_path` in the place of `image`
+<path>/date=D/part-*-00000.parquet              the rows; `image_path` in the place of `image`
     <path>/date=D/part-*-00000.images/cat/01.png    the images, each named by its row's `row_id`
 
-`image_path` leads from the Parquet file's folder to the image. Both are published as `hive_files.py` does; the receipt
-lists the Parquet files and the folders. Null stays null, and has no file.
+`image_path` is relative to the Parquet file's folder. `hive_files.py` publishes both; the receipt lists the Parquet
+files and the folders. Null stays null, and has no file.
 
-An image is an array of uint8, H x W, H x W x 1, 3 (RGB) or 4 (RGBA, PNG only), or the bytes of a file: those of the
-same format are written as they are, others are converted.
+An image is an array of uint8, H x W, H x W x 1, 3 (RGB) or 4 (RGBA, PNG only), or the bytes of a file. Files of the
+same format are written unchanged, others are converted.
 """
 
 import io
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from PIL import Image
 
 ENDINGS = {"png": ".png", "jpeg": ".jpg"}
-NAME_BYTES = 255 - 37  # of a file on a local disk, less what the name of one that is being written has besides
-PATH_BYTES = 800  # object stores hold 1,024, with the folders before it
-JPEG_PIXELS = 65_500  # on a side
+NAME_BYTES = 255 - 37  # the limit of a local disk, minus the suffix of a file that is being written
+PATH_BYTES = 800  # object stores allow 1,024, with the folders before it
+JPEG_PIXELS = 65_500  # per side
 BEGINNINGS = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff"}
 
 
@@ -67,7 +67,7 @@ class ImagesSink(HiveFiles):
         if f"{self.column}_path" in schema.names:
             raise ContractError(
                 f"column {f'{self.column}_path'!r}: the sink writes the paths of its images under this name. "
-                "Rename the column where it is made, or name the images otherwise and set sink.column.",
+                "Rename the column where it is made, or give the images another name and set sink.column.",
                 "write",
             )
 
@@ -97,7 +97,7 @@ class ImagesSink(HiveFiles):
 
 
 def _write_images(place: Location, column: str, kind: str, quality: int, rows: pa.Table, name: str) -> pa.Table:
-    """Writes the images of the rows into the folder of the file of that name; the rows with paths instead."""
+    """Write the images of the rows into the folder of the named file; return the rows with paths instead."""
     folder = f"{name}.images"
     paths = file_paths(rows["row_id"].to_pylist(), ENDINGS[kind]) if len(rows) else []
 
@@ -107,12 +107,12 @@ def _write_images(place: Location, column: str, kind: str, quality: int, rows: p
         try:
             content = _encoded(image, kind, quality)
         except (ValueError, TypeError, OSError) as error:
-            raise ContractError(f"column {column!r}: {path} is no image to write: {error}", "write") from error
+            raise ContractError(f"column {column!r}: {path} is not a writable image: {error}", "write") from error
         (place / f"{folder}{PART}" / path).write_bytes(content)
         return f"{folder}/{path}"
 
     filesystem, home = (place / f"{folder}{PART}").open_filesystem()
-    filesystem.makedirs(home, exist_ok=True)  # the receipt lists it, also where every image is null
+    filesystem.makedirs(home, exist_ok=True)  # the receipt lists it, also if every image is null
     with ThreadPoolExecutor(8) as pool:
         written = list(pool.map(write, paths, rows[column]))
     index = rows.schema.get_field_index(column)
@@ -120,7 +120,7 @@ def _write_images(place: Location, column: str, kind: str, quality: int, rows: p
 
 
 def file_paths(row_ids: list[str], ending: str) -> list[str]:
-    """The row ids, with the ending where they have it not; no two are the same, and none leads out of the folder."""
+    """Return the row ids, with a missing ending added; all are different, and none leads out of the folder."""
     paths: dict[str, None] = {}
     for row_id in row_ids:
         path = "/".join(part if part.strip(".") else part.replace(".", "%2E") or "%" for part in row_id.split("/"))
@@ -133,7 +133,7 @@ def file_paths(row_ids: list[str], ending: str) -> list[str]:
 
 
 def _refuse_long(path: str) -> None:
-    """RowError for a path that no file can have: the row's name is too long."""
+    """Raise RowError for a path that no file can have: the row's name is too long."""
     longest = max(len(part.encode()) for part in path.split("/"))
     if longest > NAME_BYTES or len(path.encode()) > PATH_BYTES:
         raise RowError(
@@ -143,7 +143,7 @@ def _refuse_long(path: str) -> None:
 
 
 def _refuse_no_image(column: str, image: pa.Scalar, kind: str) -> None:
-    """RowError for a value of which no image file can be made."""
+    """Raise RowError for a value that cannot become an image file."""
     try:
         opened = _opened(image)
         if isinstance(opened, bytes):
@@ -151,13 +151,15 @@ def _refuse_no_image(column: str, image: pa.Scalar, kind: str) -> None:
                 return
             opened = _decoded(opened)
         if kind == "jpeg" and max(opened.size) > JPEG_PIXELS:
-            raise ValueError(f"{opened.width} x {opened.height} pixels, more than JPEG holds")
-    except Exception as error:  # Pillow has many
-        raise RowError(f"column {column!r}: expected an image, found none that can be written: {error}") from error
+            raise ValueError(f"{opened.width} x {opened.height} pixels, more than JPEG allows")
+    except Exception as error:  # Pillow raises many kinds
+        raise RowError(
+            f"column {column!r}: expected an image, found a value that cannot be written: {error}"
+        ) from error
 
 
 def _opened(image: pa.Scalar) -> "bytes | Image.Image":
-    """The bytes of a file as they are, or an array as an image."""
+    """Return the unchanged bytes of a file, or an array as an image."""
     from PIL import Image
 
     if pa.types.is_binary(image.type) or pa.types.is_large_binary(image.type):
@@ -174,7 +176,7 @@ def _decoded(content: bytes) -> "Image.Image":
 
 
 def _encoded(image: pa.Scalar, kind: str, quality: int) -> bytes:
-    """The bytes of an image file."""
+    """Return the bytes of an image file."""
     opened = _opened(image)
     if isinstance(opened, bytes):
         if opened.startswith(BEGINNINGS[kind]):
@@ -188,7 +190,7 @@ def _encoded(image: pa.Scalar, kind: str, quality: int) -> bytes:
 
 
 def _pixels(image: pa.Scalar) -> np.ndarray:
-    """The array that nested lists stand for, without a last axis of one."""
+    """Return the array of nested lists, without a last axis of one."""
     if not pa.types.is_nested(image.type) or pa.types.is_struct(image.type):
         raise ValueError(f"a value of {image.type}")
     values = image.values

@@ -1,6 +1,6 @@
-"""The JSON Lines sink: `<path>/date=D/part-*.jsonl`, one object a row, published as `hive_files.py` does.
+"""The JSON Lines sink: `<path>/date=D/part-*.jsonl`, one object per row, published by `hive_files.py`.
 
-With `compression` the names end in `.jsonl.gz` or `.jsonl.zst`. `json_values.py` says how values are written.
+With `compression` the names end in `.jsonl.gz` or `.jsonl.zst`. `json_values.py` defines the form of values.
 """
 
 from collections.abc import Callable, Iterator

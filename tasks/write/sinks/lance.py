@@ -1,15 +1,15 @@
 """The Lance sink: a Lance table on local disk or object storage, with the partition as a column.
 
-A publish is one commit that puts the partition's new fragments in the place of its rows; readers see the version before
-it or the one after. The partition `all` is the whole table, and has no such column. Other jobs may publish other
-partitions of the same table, as long as they agree on the types of the columns. Columns that are new are added, null,
-by a version of their own before. Rows in the run's own partition are refused where this job has published none there.
+A publish is one commit that replaces the partition's rows by its new fragments; readers see the version before it or
+the one after. The partition `all` is the whole table, and has no such column. Other jobs may publish other partitions
+of the same table, if they agree on the types of the columns. A separate earlier version adds new columns, null. Rows in
+the run's own partition are refused if this job has published none there.
 
-The receipt names the version that the publish made as `table_version`. Replaced fragments stay for time travel, until
-the table's owner calls `cleanup_old_versions`; compaction is fine as well.
+The receipt has the version of the publish as `table_version`. Replaced fragments stay for time travel, until the
+table's owner calls `cleanup_old_versions`; compaction is fine as well.
 
-With `index`, a vector index over that column is brought up to date after each publish; until then, and in a table of
-fewer than `INDEXED_ROWS` rows, searches look at every vector. Needs `pip install overnight[lance]`.
+With `index`, a vector index over that column is updated after each publish. Until then, and in a table of fewer than
+`INDEXED_ROWS` rows, searches compare every vector. It needs `pip install overnight[lance]`.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ from overnight.tasks.write.tables.optimistic_commit import files_without_table
 
 
 class LanceSink(DirectorySink):
-    """A Lance table, with one commit a publish, time travel and a vector index."""
+    """A Lance table, with one commit per publish, time travel and a vector index."""
 
     kind: Literal["lance"] = "lance"
     index: Annotated[str | None, Field(description="The column of embeddings that gets a vector index.")] = None
@@ -52,7 +52,7 @@ class LanceSink(DirectorySink):
         return [] if known else lance.partition_files(table, run)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        """Into the table's own directory, where readers of the table ignore what no version names."""
+        """Merge into the table's own directory. Readers of the table ignore files without a version."""
         schema = lance.fitted_schema(lance.open_table(run.sink), run, published_schema(records))
         if self.index:
             lance.refuse_no_vectors(schema, self.index)
@@ -62,7 +62,7 @@ class LanceSink(DirectorySink):
             self.target_file_size, None, {run.partition_column: day} if day else {},
         )  # fmt: skip
         lance.complete(run, schema)
-        # The rows lie in the table's directory now, in fragments that no version names yet.
+        # The rows are in the table's directory now, in fragments that no version contains yet.
         return replace(ready, uncommitted=lance.write_fragments(run.sink, ready.files))
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
@@ -72,7 +72,7 @@ class LanceSink(DirectorySink):
         return lance.fence(run)
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
-        """Earlier versions of the table need what was replaced."""
+        """Keep replaced files, because earlier versions of the table need them."""
         if self.index:
             lance.bring_index_up_to_date(run.sink, self.index, self.metric)
 

@@ -1,4 +1,4 @@
-"""The Parquet sink: `<path>/date=D/part-*.parquet`, published as `hive_files.py` does."""
+"""The Parquet sink: `<path>/date=D/part-*.parquet`, published by `hive_files.py`."""
 
 from typing import Annotated, ClassVar, Literal
 

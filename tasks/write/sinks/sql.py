@@ -1,16 +1,17 @@
-"""The SQL sink: rows of a table in a database, one for each `row_id` of the partition, put there by upsert.
+"""The SQL sink: rows of a table in a database, one for each `row_id` of the partition, written by upsert.
 
-A publish is one transaction: new rows are inserted, those with a `row_id` that is there are updated, those that the
-result has no more are deleted. Columns of yours in the table stay as they are. Readers see the partition before it or
-after it. Before that the rows are loaded into a table of their own, `_overnight_<hash>`, which goes with the publish.
+A publish is one transaction: new rows are inserted, rows with an existing `row_id` are updated, and rows that the
+result no longer has are deleted. Your own columns in the table stay unchanged. Readers see the partition before it or
+after it. Before that the rows are loaded into a table of their own, `_overnight_<hash>`, which is dropped after the
+publish.
 
-The key is the partition column and `row_id`, or `row_id` alone for the partition `all`. The table is made if there is
-none, and gains columns that are new. In a table of your own the key needs a unique index; rows in the partition that
-Overnight did not put there are refused.
+The key is the partition column and `row_id`, or `row_id` alone for the partition `all`. The table is made if it does
+not exist, and new columns are added. In a table of your own the key needs a unique index. Rows in the partition that
+Overnight did not write are refused.
 
-The table `overnight_publishes` beside it says which attempt published a partition last. Its row is locked by whoever
-publishes, who looks at the lease on the partition under that lock: so an attempt that was taken over cannot commit, and
-the next run knows whether one that died did.
+The table `overnight_publishes` beside it has the last attempt that published each partition. A publish locks its row
+and checks the lease on the partition under that lock. So an attempt that was taken over cannot commit, and the next run
+knows whether a dead attempt committed.
 
 A sample is published as Parquet files below the state.
 """
@@ -38,12 +39,12 @@ from overnight.tasks.write.tables.database import told
 from overnight.tasks.write.tables.sql_types import sql_columns
 
 FILE_BYTES = 128 * 2**20
-UNFIT = r"""["'`:\x00-\x1f]"""  # in a name: quotes, and what SQLAlchemy takes for a parameter
+UNFIT = r"""["'`:\x00-\x1f]"""  # in a name: quotes, and the characters that SQLAlchemy parses as a parameter
 NAME_BYTES = 63  # PostgreSQL's
 
 
 class SqlSink(Sink):
-    """A table of PostgreSQL, or of another database that knows ON CONFLICT."""
+    """A table of PostgreSQL, or of another database that supports ON CONFLICT."""
 
     kind: Literal["sql"] = "sql"
     url: DatabaseUrl
@@ -76,7 +77,7 @@ class SqlSink(Sink):
         return masked(f"{self.url} {self.table}")
 
     def published(self, run: Run, prepared: Prepared) -> list[str]:
-        """None: rows of a database lie in no files of ours."""
+        """Return an empty list: rows of a database are not in files."""
         return []
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:

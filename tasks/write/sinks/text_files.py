@@ -1,4 +1,4 @@
-"""What sinks of text files share: their rows written as text while they are merged, compressed or not."""
+"""The common part of text file sinks: rows become text while they are merged, compressed or not."""
 
 import abc
 from collections.abc import Callable, Iterator
@@ -20,9 +20,9 @@ Writer = Callable[[BinaryIO, pa.Schema], AbstractContextManager[Callable[[pa.Tab
 
 
 class TextFiles(HiveFiles):
-    """Hive-partitioned text files; a leaf adds `kind`, which their names end in, and `writer`.
+    """Hive-partitioned text files; a leaf adds `kind`, the ending of their names, and `writer`.
 
-    `target_file_size` is measured in staged Parquet, of which text takes several times as much.
+    `target_file_size` is measured in staged Parquet; text takes several times as much.
     """
 
     kind: str
@@ -35,7 +35,10 @@ class TextFiles(HiveFiles):
     @staticmethod
     @abc.abstractmethod
     def writer(file: BinaryIO, schema: pa.Schema) -> AbstractContextManager[Callable[[pa.Table], None]]:
-        """What takes the tables of a file, one after the other; `file` is closed by others."""
+        """Return a context with a function that writes the tables of a file one after another.
+
+        The caller closes `file`.
+        """
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         schema, place = published_schema(records), make_place(run)
@@ -56,7 +59,7 @@ class TextFiles(HiveFiles):
 def _packed(
     writer: Writer, compression: str, file: BinaryIO, schema: pa.Schema
 ) -> Iterator[Callable[[pa.Table], None]]:
-    """`writer`, onto a file that packs what it is given."""
+    """Yield `writer` on a file that compresses its input."""
     if compression == "none":
         with writer(file, schema) as take:
             yield take

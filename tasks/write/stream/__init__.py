@@ -1,1 +1,1 @@
-"""The stream of blocks as it is staged: parts, progress, performance."""
+"""The staging of the stream of blocks: parts, progress, performance."""

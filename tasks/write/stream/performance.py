@@ -1,12 +1,12 @@
-"""What bounded a run: which stage, how busy CPUs and GPUs were, how near it came to its machine, and what would help.
+"""The limits of a run: the slowest stage, the load of CPUs and GPUs, the machine's limit, and advice.
 
-From what every stage measured of its own work. A stage's *demand* is the share of its own capacity that its work took
-while the stream ran: worker seconds / (workers x seconds). What runs on shared CPUs demands them together; writers, of
-whom there are `WRITES_AT_ONCE`, mostly wait. The stage that demands most is the bound; where nothing demands half,
-starting up (or waiting for storage) was, or work that kept a worker busy but was too little for many.
+It uses the measurements of every stage. A stage's *demand* is the share of its own capacity that its work took while
+the stream ran: worker seconds / (workers x seconds). Stages on shared CPUs demand them together. The `WRITES_AT_ONCE`
+writers mostly wait. The stage with the greatest demand is the bound. If no stage demands half, the bound was starting
+up, or waiting for storage. Or the work kept one worker busy, but was too little for many.
 
-The machine's *limit* is the rate at which the measured work would fill what the plan gave it, with nothing in between:
-all CPUs for work on CPUs, and all model workers' devices for the model. Rates are source rows a second.
+The machine's *limit* is the rate at which the measured work would fill the plan's resources without gaps: all CPUs for
+work on CPUs, and all model workers' devices for the model. Rates are source rows per second.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,15 @@ from typing import Any
 from overnight.tasks.resources.plan import WRITES_AT_ONCE
 
 READING, DECODING, MODEL, WRITING, START = "reading", "preprocessing", "the model", "writing", "start-up"
-ENOUGH = 0.5  # of its capacity: what demands less bounds nothing
+ENOUGH = 0.5  # of its capacity: a stage below it is not a bound
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a stream could use: CPUs of the cluster, and the models' workers with a GPU (0: the models run on CPUs)."""
+    """The resources of a stream, as CPUs of the cluster and workers of models with a GPU.
+
+    `gpu_workers` is 0 if the models run on CPUs.
+    """
 
     cpus: float
     gpu_workers: int
@@ -34,11 +37,12 @@ def bottleneck(
     first_seconds: float,
     first_rows: int = 0,
 ) -> dict[str, Any]:
-    """The receipt's `performance`: bounded_by, cpus_busy, gpus_busy (None without GPUs), rates, limit and advice.
+    """Return the receipt's `performance`.
 
-    stages: worker seconds and rows by stage; of `write` those of staging. stream_seconds: from the stream's start to
-    its end. first_seconds: of these, until `first_rows` were through the model, which one worker had done; what that
-    took is no start-up. Fractions are of 1.
+    Its keys are bounded_by, cpus_busy, gpus_busy (None without GPUs), rates, limit and advice. `stages` has worker
+    seconds and rows by stage; for `write` those of staging. `stream_seconds` runs from the stream's start to its end.
+    `first_seconds` is the part until `first_rows` had passed the model, by one worker; the work on these rows is not
+    start-up. Fractions are of 1.
     """
     rows = stages["ingest"]["rows"]
     seconds = {stage: found["seconds"] for stage, found in stages.items()}
@@ -112,9 +116,7 @@ def _advice(
     if bound == READING:
         return f"read-bound:{idle} put the data nearer, or into larger files"
     if bound == WRITING:
-        told = "write-bound" if writers_busy > ENOUGH else "bound by nothing that is measured, most likely by waiting"
-        return f"{told}:{idle} look at the sink's storage"
+        told = "write-bound" if writers_busy > ENOUGH else "bound by no measured stage, most likely by waiting"
+        return f"{told}:{idle} check the sink's storage"
     where = "GPUs" if gpus_busy is not None else "CPUs, or a GPU"
-    return (
-        f"model-bound ({seconds['infer'] / work:.0%} of the work): add {where}, or set dtype: bfloat16 where it holds"
-    )
+    return f"model-bound ({seconds['infer'] / work:.0%} of the work): add {where}, or try dtype: bfloat16"

@@ -1,6 +1,6 @@
-"""Live progress of the stream, stage by stage, and the end of a stream that stands still.
+"""Live progress of the stream, stage by stage, and the end of a stalled stream.
 
-A thread passes progress on, because to tell a server takes far longer than a step of the stream.
+A thread passes progress on, because an update of the server takes far longer than a step of the stream.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, 
 
 
 def rows_by_stage(operators: Iterable[OperatorState]) -> dict[str, int]:
-    """Rows finished by stage, END rows among them.
+    """Return rows finished by stage, including END rows.
 
-    A fused operator counts for each stage in it; of several models the last counts.
+    A fused operator counts for each stage in it; the last of several models counts.
     """
     return {
         stage: operator.rows_in if stage == "write" else operator.rows_out
@@ -38,7 +38,7 @@ def rows_by_stage(operators: Iterable[OperatorState]) -> dict[str, int]:
 
 
 def without_ends(rows: dict[str, int], ends: int) -> dict[str, int]:
-    """Rows finished by stage, without their share of END rows: `ends` of those were read so far."""
+    """Return rows finished by stage, without their share of END rows: `ends` of those were read so far."""
     read = max([*rows.values(), ends, 1])
     return {stage: round(count * (1 - ends / read)) for stage, count in rows.items()}
 
@@ -59,7 +59,7 @@ def without_padding(rows: dict[str, int], padded: Mapping[str, tuple[int, int]])
 
 
 def described(stage: str, done: int, total: int | None, finished: bool) -> str:
-    """How far a stage is, in words. total: rows to do, None if nobody knows."""
+    """Return the progress of a stage as text. `total`: rows to do, None if unknown."""
     if finished and total and 0 < done < total:  # with none the job has no such stage
         return f"{stage}: {done:,} rows; {total - done:,} ended before it"
     if total is None or (finished and not done):
@@ -68,7 +68,7 @@ def described(stage: str, done: int, total: int | None, finished: bool) -> str:
 
 
 def describe_wait(operators: Sequence[OperatorState]) -> tuple[str, str]:
-    """The stage that a stalled stream waits for and what it waits for: the last one that has work."""
+    """Return the stage that a stalled stream waits for and the reason: it is the last stage with work."""
     for operator in reversed(operators):
         if operator.is_complete or not (operator.tasks or operator.queued):
             continue
@@ -81,7 +81,7 @@ def describe_wait(operators: Sequence[OperatorState]) -> tuple[str, str]:
         )
         waits_for = " and ".join([*waits, f"{operator.queued} blocks wait"])
         return (_stages(operator) or ["ingest"])[-1], f"{waits_for}; {rooms}"
-    return "write", "nothing that Ray Data knows of"
+    return "write", "nothing that Ray Data reports"
 
 
 def _stages(operator: OperatorState) -> list[str]:
@@ -89,7 +89,7 @@ def _stages(operator: OperatorState) -> list[str]:
 
 
 def _interval(elapsed: float) -> float:
-    """A telling costs the Prefect server CPU, and nobody looks at a long run every second."""
+    """Return the seconds between updates: each costs the Prefect server CPU, and a long run needs them less often."""
     return min(SECONDS_BETWEEN + elapsed / 20, SECONDS_BETWEEN_LATER)
 
 
@@ -97,9 +97,9 @@ def _interval(elapsed: float) -> float:
 def follow(
     dataset: ray.data.Dataset, tell: Callable[[dict[str, int], bool], None], stall_timeout_seconds: float | None = None
 ) -> Iterator[Streamed]:
-    """Calls `tell(rows finished by stage, whether all is done)` while the body runs `dataset`, more often at first.
+    """Call `tell(rows finished by stage, whether all is done)` while the body runs `dataset`, more often at first.
 
-    The body raises `StageFailed`, of type Stalled, when no row moved for `stall_timeout_seconds`; None: no limit.
+    Raise `StageFailed`, of type Stalled, in the body when no row moved for `stall_timeout_seconds`; None: no limit.
     """
     seen: dict[str, int] = {}
     stop = threading.Event()
@@ -107,7 +107,7 @@ def follow(
     last: tuple[float, Any] = (began, None)
     streamed = Streamed()
 
-    class Watch(ExecutionCallback):  # Ray instantiates it without arguments, hence here
+    class Watch(ExecutionCallback):  # here, because Ray instantiates it without arguments
         def on_execution_step(self, executor: Any) -> None:
             nonlocal last
             states = list(operators(executor))
@@ -122,20 +122,21 @@ def follow(
                 end_workers(executor)
                 raise StageFailed(
                     f"no row moved in any stage for {stall_timeout_seconds:g} s (stall_timeout_seconds). "
-                    f"The stream waits for {stage}: {wait}. What is staged stays; run again to go on.",
+                    f"The stream waits for {stage}: {wait}. Staged parts are kept; run again to resume.",
                     stage,
                     "Stalled",
                 )
 
     dataset.context.custom_execution_callback_classes = [Watch]
-    dataset.context.execution_no_progress_timeout_s = -1  # Ray Data's own guard, which names no stage
+    dataset.context.execution_no_progress_timeout_s = -1  # Ray Data's own watchdog, whose error has no stage
 
     def keep_telling() -> None:
         while not stop.wait(_interval(time.monotonic() - began)):
             with contextlib.suppress(Exception):  # progress must never cost the run
                 tell(dict(seen), False)
 
-    here = contextvars.copy_context()  # a thread has none of its own, and with it other settings of Prefect's
+    # a thread has no context of its own; without this one it would use other settings of Prefect
+    here = contextvars.copy_context()
     thread = threading.Thread(target=here.run, args=(keep_telling,), name="progress", daemon=True)
     thread.start()
     finished = False

@@ -1,8 +1,8 @@
-"""Staging: a Ray Datasink that turns the stream's blocks into parts, each the checkpoint of what it settles.
+"""Staging as a Ray Datasink: it turns the stream's blocks into parts, the checkpoints of the rows that they settle.
 
 One call writes one part, with all output rows of the source rows that it settles. Ray may call again for the same
-blocks after a worker died; the name is the same then, so the part is replaced by its like. Nothing becomes visible to
-readers here.
+blocks after a worker died; the name is the same then, so the part is replaced by an equal one. Readers see none of it
+yet.
 """
 
 import time
@@ -39,16 +39,19 @@ from overnight.tasks.write.stream.unwritable_rows import unfit_rows
 
 @dataclass
 class Staged:
-    """Seconds that staging took, and how many source rows reached each stage of the stream; `write`: were written."""
+    """The seconds that staging took, and how many source rows reached each stage of the stream.
+
+    `write` counts the written rows.
+    """
 
     seconds: float = 0.0
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STREAM_STAGES, 0))
 
 
 class StagingDatasink(Datasink[Staged]):
-    """Writes parts of at least `rows_per_part` rows, except the last. Rows that `sink` cannot take are quarantined.
+    """Writes parts of at least `rows_per_part` rows, except the last. Rows that `sink` refuses are quarantined.
 
-    staged: of all calls, once it is over.
+    `staged` has the sums of all calls at the end.
     """
 
     def __init__(self, run: Run, compression: str, rows_per_part: int, sink: Sink) -> None:
@@ -70,7 +73,7 @@ class StagingDatasink(Datasink[Staged]):
         return Staged(time.perf_counter() - started, counts)
 
     def _write(self, blocks: Iterable[Block], part: str) -> dict[str, int]:
-        """Source rows by the stage that they reached."""
+        """Return the number of source rows by the stage that they reached."""
         try:
             block = without_padding(joined(blocks)).combine_chunks()
         except pa.ArrowException as error:

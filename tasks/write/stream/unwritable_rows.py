@@ -1,6 +1,6 @@
-"""What a sink cannot take: values, which cost their rows, and columns, which no row of the run can be published with.
+"""Values and columns that a sink cannot write: a value costs its row, a column fails the run.
 
-A sink says which of these checks are its own. The checks look at whole columns; `unfit_rows` finds the rows.
+Each sink chooses its checks among these. The checks test whole columns; `unfit_rows` finds the rows.
 """
 
 import re
@@ -16,7 +16,7 @@ from overnight.tasks.write.merge.json_values import plain
 
 
 def unfit_rows(table: pa.Table, take: Callable[[pa.Table], None]) -> dict[int, Exception]:
-    """Each row for which `take` raises, and what it raised. `OvernightError` is no row's fault and propagates."""
+    """Return each row for which `take` raises, with its error. `OvernightError` is not a row's fault and propagates."""
     if not len(table):
         return {}
     try:
@@ -33,26 +33,28 @@ def unfit_rows(table: pa.Table, take: Callable[[pa.Table], None]) -> dict[int, E
 
 
 def refuse_broken_texts(table: pa.Table) -> None:
-    """RowError for a text that is no UTF-8: neither a statistic nor a reader can take it."""
+    """Raise RowError for a text that is not UTF-8: statistics and readers would fail on it."""
     for name, leaf in _leaves(table):
         try:
             leaf.validate(full=True)
         except pa.ArrowInvalid as error:
-            raise RowError(f"column {name!r}: expected a text in UTF-8, found bytes that are none.") from error
+            raise RowError(f"column {name!r}: expected a text in UTF-8, found other bytes.") from error
 
 
 def refuse_overflowing_times(table: pa.Table) -> None:
-    """RowError for a time in seconds that Parquet, which counts milliseconds, cannot hold."""
+    """Raise RowError for a time in seconds that Parquet, which counts milliseconds, cannot represent."""
     for name, leaf in _leaves(table):
         if types.is_timestamp(leaf.type) and leaf.type.unit == "s":
             try:
                 leaf.cast(pa.timestamp("ms", leaf.type.tz))
             except pa.ArrowInvalid as error:
-                raise RowError(f"column {name!r}: expected a time that Parquet can hold, found a later one.") from error
+                raise RowError(
+                    f"column {name!r}: expected a time that Parquet can represent, found a later one."
+                ) from error
 
 
 def refuse_far_times(table: pa.Table) -> None:
-    """RowError for a day or a time before the year 1 or after the year 9999, which has no form in the sink."""
+    """Raise RowError for a day or a time before the year 1 or after the year 9999, which the sink cannot represent."""
     for name, leaf in _leaves(table):
         if types.is_timestamp(leaf.type) or types.is_date(leaf.type):
             try:
@@ -62,7 +64,7 @@ def refuse_far_times(table: pa.Table) -> None:
 
 
 def refuse_null_characters(table: pa.Table) -> None:
-    """RowError for a text with the character NUL, which databases refuse."""
+    """Raise RowError for a text with the character NUL, which databases refuse."""
     for name, leaf in _leaves(table):
         is_text = types.is_string(leaf.type) or types.is_large_string(leaf.type)
         if is_text and pc.any(pc.match_substring(leaf, "\0")).as_py():
@@ -70,7 +72,7 @@ def refuse_null_characters(table: pa.Table) -> None:
 
 
 def refuse_partition_column(schema: pa.Schema, run: Run) -> None:
-    """Raises `ContractError` if a data column has the partition column's name: readers would see two."""
+    """Raise `ContractError` if a data column has the partition column's name: readers would see two."""
     if run.partition_directory and run.partition_column in schema.names:
         raise ContractError(
             f"a data column is named {run.partition_column!r} like the partition column. "
@@ -80,30 +82,30 @@ def refuse_partition_column(schema: pa.Schema, run: Run) -> None:
 
 
 def refuse_types_beyond_parquet(schema: pa.Schema) -> None:
-    """Raises `ContractError` for a column whose type Parquet, in which rows are staged, has not."""
+    """Raise `ContractError` for a column whose type the staged Parquet files do not support."""
     for field in schema:
         if any(types.is_interval(kind) or types.is_union(kind) for kind in _kinds(field.type)):
             raise ContractError(
-                f"column {field.name!r}: Parquet, in which rows are staged, cannot hold {field.type}. "
+                f"column {field.name!r}: Parquet, in which rows are staged, cannot store {field.type}. "
                 "Return another type, or the value as text.",
                 "write",
             )
 
 
 def refuse_same_but_for_case(names: Iterable[str], what: str) -> None:
-    """Raises `ContractError` for two columns that differ only in upper and lower case."""
+    """Raise `ContractError` for two columns that differ only in upper and lower case."""
     seen: dict[str, str] = {}
     for name in names:
         if (first := seen.setdefault(name.casefold(), name)) != name:
             raise ContractError(
-                f"columns {first!r} and {name!r} differ only in upper and lower case, which {what} does not tell "
-                f"apart. Rename one of them where it is made, for example to {f'{name}_2'!r}.",
+                f"columns {first!r} and {name!r} differ only in upper and lower case, which {what} does not "
+                f"distinguish. Rename one of them where it is made, for example to {f'{name}_2'!r}.",
                 "write",
             )
 
 
 def refuse_names(names: Iterable[str], unfit: str, what: str, most_bytes: int | None = None) -> None:
-    """Raises `ContractError` for a column without a name, or whose name is too long or matches `unfit`."""
+    """Raise `ContractError` for a column without a name, or whose name is too long or matches `unfit`."""
     for name in names:
         found = re.search(unfit, name)
         size = len(name.encode())
@@ -113,14 +115,14 @@ def refuse_names(names: Iterable[str], unfit: str, what: str, most_bytes: int | 
             found_as = found_as if name else "no name"
             better = re.sub(r"\W+", "_", name).strip("_")[: (most_bytes or 60) // 4] or "column"
             raise ContractError(
-                f"column {name!r}: expected a name that {what} can hold, found {found_as}. "
+                f"column {name!r}: expected a name that {what} can store, found {found_as}. "
                 f"Rename the column where it is made, for example to {better!r}.",
                 "write",
             )
 
 
 def _leaves(table: pa.Table) -> Iterator[tuple[str, pa.Array]]:
-    """The arrays of values that have no values inside, each with the name of its column."""
+    """Yield the arrays of innermost values, each with the name of its column."""
     for name in table.column_names:
         for chunk in table[name].chunks:
             yield from ((name, leaf) for leaf in _inside(chunk))

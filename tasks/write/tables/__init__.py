@@ -1,1 +1,1 @@
-"""Tables that a sink commits to: Delta, Iceberg, Lance, SQL."""
+"""Tables to which a sink commits: Delta, Iceberg, Lance, SQL."""

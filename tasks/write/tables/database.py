@@ -1,4 +1,4 @@
-"""A database that a sink publishes to: an engine whose transactions hold, and its errors told."""
+"""A database for a sink: an engine with reliable transactions, and translated errors."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from overnight.tasks.storage import database
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-SECONDS_TO_WAIT = 60  # for a lock of another publish; and a publish that froze gives up its own after that
+SECONDS_TO_WAIT = 60  # for a lock of another publish; a frozen publish loses its own lock after this time
 
 
 def engine(url: str) -> "Engine":
@@ -24,12 +24,12 @@ def engine(url: str) -> "Engine":
 
 
 def _begin_at_once(made: "Engine") -> None:
-    """Transactions of SQLite that hold what is defined too, and begin with the lock on the file."""
+    """Make SQLite's transactions include table definitions, and begin with the lock on the file."""
     import sqlalchemy as sa
 
     @sa.event.listens_for(made, "connect")
     def _connect(connection, _) -> None:  # type: ignore[no-untyped-def]
-        connection.isolation_level = None  # sqlite3 would commit before what defines a table
+        connection.isolation_level = None  # sqlite3 would commit before a table definition
         connection.execute(f"PRAGMA busy_timeout = {SECONDS_TO_WAIT * 1000}")
 
     @sa.event.listens_for(made, "begin")
@@ -39,7 +39,7 @@ def _begin_at_once(made: "Engine") -> None:
 
 @contextlib.contextmanager
 def told(place: str) -> Iterator[None]:
-    """Raises `StorageFailed` for a database that cannot be reached, `ContractError` for rows that it refuses."""
+    """Raise `StorageFailed` for a database that cannot be reached, `ContractError` for rows that it refuses."""
     import sqlalchemy as sa
 
     try:
@@ -54,4 +54,4 @@ def told(place: str) -> Iterator[None]:
                 "parts end.",
                 "write",
             ) from None
-        raise ContractError(f"{place} does not take the rows: {said}. Nothing was published.", "write") from None
+        raise ContractError(f"{place} refuses the rows: {said}. Nothing was published.", "write") from None

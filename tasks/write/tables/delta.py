@@ -1,13 +1,12 @@
-"""A Delta table, as far as a sink needs it: what a partition holds, and a commit that replaces exactly that.
+"""The Delta table of a sink: the content of a partition, and a commit that replaces exactly that.
 
-Every commit is made on the very version of the table that was looked at; whoever commits in between makes it fail, and
-it is tried again on the new version. (Left alone, deltalake 1.6 retries without looking: two processes that create a
-table at once both succeed, and the second resets what the first may have committed to by then.) That is safe where the
-store can create a file only if it is not there, as local disks and S3 can.
+Every commit is made on the exact version of the table that was read. Another commit in between makes it fail, and it is
+tried again on the new version. By default, deltalake 1.6 retries without a check: two processes that create a table at
+the same time both succeed. The second one then resets the first one's commits. The commits here are safe if the store
+can create a file only if it does not exist, as local disks and S3 can.
 
-Each commit carries Delta's own application transaction: an identifier for the job and partition, and as its version a
-hash of the attempt. It tells whether an attempt was the last to commit, and `fence` takes its place, so that a commit
-that was only paused fails.
+Each commit has Delta's own application transaction: an identifier for the job and partition, and as its version a hash
+of the attempt. It shows whether an attempt was the last to commit. `fence` replaces it, so that a paused commit fails.
 """
 
 import hashlib
@@ -48,14 +47,14 @@ def open_table(sink: Location) -> "DeltaTable | None":
 
 
 def columns(table: "DeltaTable") -> pa.Schema:
-    """The table's columns without those that it is partitioned by."""
+    """Return the table's columns without its partition columns."""
     partitioned_by = table.metadata().partition_columns
     schema = pa.schema(table.schema().to_arrow())
     return delta_schema(pa.schema([field for field in schema if field.name not in partitioned_by]))
 
 
 def partition_files(table: "DeltaTable", run: Run) -> list[str]:
-    """The files that this version of the table has in the run's partition, as paths below the table."""
+    """Return the files that this version of the table has in the run's partition, as paths below the table."""
     files = pa.table(table.get_add_actions(flatten=True))
     if not run.partition_directory:
         return list(files["path"].to_pylist())
@@ -64,16 +63,15 @@ def partition_files(table: "DeltaTable", run: Run) -> list[str]:
 
 
 def has_committed(table: "DeltaTable", run: Run) -> bool:
-    """Whether the run's attempt was the last to commit its partition, or be fenced off, and did commit."""
+    """Return True if the run's attempt was the last to commit its partition or be fenced off, and did commit."""
     return table.transaction_version(_application(run)) == _version(run)
 
 
 def commit(run: Run, files: list[MergedFile], schema: pa.Schema) -> None:
-    """Replaces the run's partition by `files`, in one commit, and creates the table where there is none.
+    """Replace the run's partition by `files`, in one commit, and create the table if there is none.
 
-    `schema` has the columns of the files; those that are new to the table are added to it. Raises `LeaseLost` if a
-    later run has taken over, `CheckFailed` if the table's columns are others than when the files were made, and
-    deltalake's errors.
+    `schema` has the columns of the files; new ones are added to the table. Raise `LeaseLost` if a later run has taken
+    over. Raise `CheckFailed` if the table's columns changed since the files were made, and deltalake's errors.
     """
     from deltalake.exceptions import CommitFailedError
     from deltalake.transaction import AddAction
@@ -92,7 +90,7 @@ def commit(run: Run, files: list[MergedFile], schema: pa.Schema) -> None:
 
     def replace(table: "DeltaTable") -> None:
         if run.partition_directory and fitted(schema, columns(table)) != schema:
-            raise CheckFailed(f"{run.sink}: its columns changed type during the run. Nothing published; run again.")
+            raise CheckFailed(f"{run.sink}: its columns changed type during the run. Nothing was published; run again.")
         table.create_write_transaction(
             added,
             "overwrite",
@@ -112,7 +110,7 @@ def commit(run: Run, files: list[MergedFile], schema: pa.Schema) -> None:
 
 
 def fence(run: Run) -> bool:
-    """Whether the attempt has committed. If not, it cannot any more."""
+    """Return True if the attempt has committed. Otherwise make its commit impossible."""
     from deltalake.exceptions import CommitFailedError
 
     def take_its_place(table: "DeltaTable") -> None:
@@ -129,7 +127,7 @@ def fence(run: Run) -> bool:
 
 
 def _created(run: Run, schema: pa.Schema) -> "DeltaTable":
-    """An empty table; another process may have been faster."""
+    """Create and return an empty table, or return the table of a faster process."""
     from deltalake import DeltaTable, Schema
     from deltalake.exceptions import DeltaError
     from deltalake.transaction import CommitProperties
@@ -149,7 +147,7 @@ def _created(run: Run, schema: pa.Schema) -> "DeltaTable":
 
 
 def _evolved(table: "DeltaTable", run: Run, schema: pa.Schema) -> "Schema":
-    """The table's columns, and those of `schema` that are new; just the latter where the whole table is replaced."""
+    """Return the table's columns plus new ones of `schema`; only those of `schema` if the whole table is replaced."""
     from deltalake import Schema
 
     ours = Schema.from_arrow(whole_schema(run, schema))
@@ -175,5 +173,5 @@ def _application(run: Run) -> str:
 
 
 def _version(run: Run) -> int:
-    """Of attempts only whether they are the same is ever asked: 56 bits of a hash, never `TAKEN_BACK`."""
+    """Return 56 bits of a hash, never `TAKEN_BACK`: versions of attempts are only compared for equality."""
     return int.from_bytes(hashlib.sha256(run.attempt.encode()).digest()[:7]) | 1

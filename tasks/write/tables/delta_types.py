@@ -1,21 +1,21 @@
-"""What a Delta table holds of what Arrow knows. Types that Delta has not are published as the nearest that it has:
+"""Arrow types in a Delta table. Types that Delta lacks are published as its nearest types.
 
     uint8, uint16, uint32                     short, integer, long: the next larger signed one
     uint64                                    decimal(20, 0)
     float16                                   float
     fixed-size lists (embeddings), list views  array
     timestamps of any unit or zone            timestamp: microseconds, UTC; finer ones are cut off, and those without a
-                                              zone are taken as UTC
+                                              zone count as UTC
     date64                                    date
     time32, time64                            string, as 13:45:00
     duration                                  long, in its own unit
     dictionary                                the type of its values
     large and view strings and binaries       string, binary; fixed-size binary too
     decimal32, decimal64, decimal256          decimal, up to 38 digits
-    extension types                           what stores them
+    extension types                           their storage type
     null (no value in any row)                left out, until a run gives the column a type
 
-Intervals, unions and longer decimals are refused. What Parquet can hold and Delta can too stays as it is.
+Intervals, unions and longer decimals are refused. Types of both Parquet and Delta stay unchanged.
 """
 
 import pyarrow as pa
@@ -41,14 +41,14 @@ HELD |= {pa.string(), pa.binary()}
 
 
 def delta_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns as Delta holds them. Raises `ContractError` for one that it cannot hold in any way."""
+    """Return the columns in Delta's types. Raise `ContractError` for a column without any possible type."""
     return pa.schema([(field.name, delta_type(field.name, field.type)) for field in schema if not _is_empty(field)])
 
 
 def fitted(schema: pa.Schema, table: pa.Schema) -> pa.Schema:
-    """The columns of `schema` with the types that `table` has for them already, both as Delta holds them.
+    """Return the columns of `schema` with the types that `table` has for them already, both in Delta's types.
 
-    Raises `ContractError` for a column whose type in the table is not at least as wide.
+    Raise `ContractError` for a column whose type in the table is not at least as wide.
     """
     known = {field.name: field.type for field in table}
     for place, field in enumerate(schema):
@@ -64,7 +64,7 @@ def fitted(schema: pa.Schema, table: pa.Schema) -> pa.Schema:
 
 
 def delta_type(name: str, kind: pa.DataType) -> pa.DataType:
-    """The nearest type that Delta has, all the way down."""
+    """Return Delta's nearest type, for nested types too."""
     if kind in HELD or types.is_decimal128(kind):
         return kind
     if kind in NEAREST:
@@ -90,7 +90,7 @@ def delta_type(name: str, kind: pa.DataType) -> pa.DataType:
         return pa.struct([(field.name, delta_type(f"{name}.{field.name}", field.type)) for field in fields])
     if _is_list(kind):
         return pa.list_(delta_type(name, kind.value_type))
-    raise ContractError(f"column {name!r}: a Delta table cannot hold {kind}. Return another type.", "write")
+    raise ContractError(f"column {name!r}: a Delta table cannot store {kind}. Return another type.", "write")
 
 
 def _has_room(wanted: pa.DataType, kind: pa.DataType) -> bool:
@@ -112,7 +112,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _is_empty(field: pa.Field) -> bool:
-    """Whether nothing is known of a column, or of what its lists hold."""
+    """Return True if nothing is known about a column, or about the items of its lists."""
     kind = field.type
     while _is_list(kind):
         kind = kind.value_type

@@ -1,10 +1,10 @@
-"""An Iceberg table, as far as a sink needs it: what a partition holds, and a snapshot that replaces exactly that.
+"""The Iceberg table of a sink: the content of a partition, and a snapshot that replaces exactly that.
 
-Every snapshot is committed on the very one that was looked at; whoever commits in between makes it fail, and it is
-tried again on the new one. (pyiceberg tries again by itself without looking at the lease; that is switched off.)
+Every snapshot is committed on the exact one that was read. Another commit in between makes it fail, and it is tried
+again on the new one. (pyiceberg's own retries do not check the lease; they are switched off.)
 
-The snapshot's summary says whose it is: job, partition, generation, attempt. `fence` commits an empty snapshot in the
-name of an attempt that did not, so that its commit, which may only be paused, fails and finds that name.
+The snapshot's summary has its owner: job, partition, generation, attempt. `fence` commits an empty snapshot in the name
+of an attempt that did not commit. So a paused commit of that attempt fails and finds the name.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ class Opened:
             return SqlCatalog(self.catalog_name, **properties)
 
     def open(self, run: Run) -> "Table | None":
-        """The table's newest version; None if there is none. Raises `CheckFailed` where it lies elsewhere."""
+        """Return the table's newest version; None if there is none. Raise `CheckFailed` if it is in another place."""
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
@@ -67,36 +67,36 @@ class Opened:
 
 
 def location(run: Run) -> str:
-    """The table's directory as a URI."""
+    """Return the table's directory as a URI."""
     filesystem, path = run.sink.open_filesystem()
     return (f"file://{path}" if is_local(filesystem) else run.sink.uri).rstrip("/")
 
 
 def iceberg_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns as Iceberg holds them. Raises `ContractError` for one that it cannot hold in any way."""
+    """Return the columns in Iceberg's types. Raise `ContractError` for a column without any possible type."""
     return pa.schema([(field.name, _widened(field.type)) for field in delta_schema(schema)])
 
 
 def columns(table: "Table", run: Run) -> pa.Schema:
-    """The table's columns without the one that it is partitioned by."""
+    """Return the table's columns without its partition column."""
     schema = table.schema().as_arrow()
     return iceberg_schema(pa.schema([field for field in schema if field.name not in partition_columns(run)]))
 
 
 def refuse_other_layout(table: "Table", run: Run) -> None:
-    """Raises `CheckFailed` where the table is partitioned otherwise."""
+    """Raise `CheckFailed` if the table has another partitioning."""
     found = [f"{field.name} ({field.transform})" for field in table.spec().fields]
     expected = [f"{name} (identity)" for name in partition_columns(run)]
     optimistic_commit.refuse_other_partitioning(run, found, expected, "an Iceberg table", "sink.table")
 
 
 def partition_files(table: "Table", run: Run) -> list[str]:
-    """The files that this version of the table has in the run's partition, as paths below the table if they are."""
+    """Return the files of the run's partition in this version, as paths below the table if they are below it."""
     return [file.file_path.removeprefix(f"{location(run)}/") for file in _data_files(table, run)]
 
 
 def committed(table: "Table", run: Run) -> int | None:
-    """The snapshot that the run's attempt committed; None if there is none."""
+    """Return the snapshot that the run's attempt committed; None if there is none."""
     for snapshot in table.metadata.snapshots:
         if snapshot.summary and snapshot.summary.additional_properties.get(COMMITTED) == run.attempt:
             return int(snapshot.snapshot_id)
@@ -104,11 +104,10 @@ def committed(table: "Table", run: Run) -> int | None:
 
 
 def commit(opened: Opened, run: Run, files: list[MergedFile], schema: pa.Schema) -> None:
-    """Replaces the run's partition by `files`, in one snapshot, and creates the table where there is none.
+    """Replace the run's partition by `files`, in one snapshot, and create the table if there is none.
 
-    `schema` has the columns of the files without the partition's; those that are new to the table are added to it.
-    Raises `LeaseLost` if a later run has taken over, `CheckFailed` if the table's columns are others than when the
-    files were made.
+    `schema` has the columns of the files without the partition's; new ones are added to the table. Raise `LeaseLost` if
+    a later run has taken over. Raise `CheckFailed` if the table's columns changed since the files were made.
     """
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.io.pyarrow import parquet_files_to_data_files
@@ -117,7 +116,7 @@ def commit(opened: Opened, run: Run, files: list[MergedFile], schema: pa.Schema)
 
     def replace(table: "Table") -> None:
         if fitted(schema, columns(table, run)) != schema:
-            raise CheckFailed(f"{run.sink}: its columns changed type during the run. Nothing published; run again.")
+            raise CheckFailed(f"{run.sink}: its columns changed type during the run. Nothing was published; run again.")
         transaction = table.transaction()
         with transaction.update_schema() as update:
             update.union_by_name(whole_schema(run, schema))
@@ -140,7 +139,7 @@ def commit(opened: Opened, run: Run, files: list[MergedFile], schema: pa.Schema)
 
 
 def fence(opened: Opened, run: Run) -> bool:
-    """Whether the attempt has committed. If not, it cannot any more."""
+    """Return True if the attempt has committed. Otherwise make its commit impossible."""
     from pyiceberg.exceptions import CommitFailedException
 
     def take_its_place(table: "Table") -> None:
@@ -158,7 +157,7 @@ def fence(opened: Opened, run: Run) -> bool:
 
 
 def _storage_properties() -> dict[str, str]:
-    """pyiceberg finds credentials in the environment; what it does not find by itself is told here."""
+    """Return options that pyiceberg does not read from the environment itself."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     found = {"s3.endpoint": endpoint, "s3.region": region}
@@ -166,7 +165,7 @@ def _storage_properties() -> dict[str, str]:
 
 
 def _created(opened: Opened, run: Run, schema: pa.Schema) -> "Table":
-    """An empty table; another process may have been faster."""
+    """Create and return an empty table, or return the table of a faster process."""
     from pyiceberg.exceptions import TableAlreadyExistsError
     from sqlalchemy.exc import IntegrityError
 
@@ -186,7 +185,7 @@ def _created(opened: Opened, run: Run, schema: pa.Schema) -> "Table":
 
 
 def _map_names(transaction: Any) -> None:
-    """Files have columns by name; the table's property tells which field each is."""
+    """Set the table property that maps the files' column names to fields."""
     mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
     transaction.set_properties({"schema.name-mapping.default": mapping})
 
@@ -197,7 +196,7 @@ def _data_files(table: "Table", run: Run) -> list[Any]:
 
 
 def _widened(kind: pa.DataType) -> pa.DataType:
-    """Iceberg has no whole numbers of 8 and 16 bits."""
+    """Widen whole numbers of 8 and 16 bits, which Iceberg lacks."""
     if kind in (pa.int8(), pa.int16()):
         return pa.int32()
     if pa.types.is_map(kind):

@@ -1,10 +1,10 @@
-"""A Lance table, as far as a sink needs it: the fragments of a partition, and a commit that replaces exactly these.
+"""The Lance table of a sink: the fragments of a partition, and a commit that replaces exactly these.
 
-A commit that was made on an older version than the newest is rebased by Lance where no other touched the same
-fragments: so partitions that are published at once do not wait for each other. `fence` commits a version without any
-change, but of the kind (Lance's "merge") with which no rebase is possible: a commit that was only paused then fails.
+If a commit was made on an older version, Lance rebases it, unless another touched the same fragments. So partitions
+that are published concurrently do not wait for each other. `fence` commits a version without any change, but of the
+kind (Lance's "merge") that no commit can be rebased on: a paused commit then fails.
 
-Each commit's transaction says whose it is: job, partition, generation, attempt.
+Each commit's transaction has its owner: job, partition, generation, attempt.
 """
 
 import json
@@ -32,7 +32,7 @@ from overnight.tasks.write.tables.optimistic_commit import whole_schema
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-VERSIONS_LOOKED_AT = 200  # between a commit and the repair that asks for it
+VERSIONS_LOOKED_AT = 200  # between a commit and the repair that searches for it
 INDEXED_ROWS = 5_000
 WRITTEN = ".fragments"
 COMMITTED, FENCED_OFF = "overnight.attempt", "overnight.fenced-off"
@@ -40,13 +40,13 @@ COMMITTED, FENCED_OFF = "overnight.attempt", "overnight.fenced-off"
 
 @dataclass(frozen=True)
 class Fragment:
-    """A fragment's metadata as Lance writes it in JSON."""
+    """A fragment's metadata in Lance's JSON."""
 
     text: str
 
 
 def open_table(sink: Location) -> "LanceDataset | None":
-    """The table's newest version; None if there is none."""
+    """Return the table's newest version; None if there is none."""
     require_extra("lance", "sink.kind: lance", "write")
     import lance
 
@@ -56,7 +56,7 @@ def open_table(sink: Location) -> "LanceDataset | None":
 
 
 def refuse_other_layout(table: "LanceDataset", run: Run) -> None:
-    """Raises `CheckFailed` where the table has no column for the partition."""
+    """Raise `CheckFailed` if the table has no column for the partition."""
     if run.partition_directory and run.partition_column not in table.schema.names:
         raise CheckFailed(
             f"{run.sink}: expected a Lance table with a column {run.partition_column}, found "
@@ -65,23 +65,23 @@ def refuse_other_layout(table: "LanceDataset", run: Run) -> None:
 
 
 def partition_files(table: "LanceDataset", run: Run) -> list[str]:
-    """The data files with rows of the partition, as paths below the table."""
+    """Return the data files with rows of the partition, as paths below the table."""
     held = _rows_of_partition(table, run)
     found = [fragment.metadata for fragment in table.get_fragments() if fragment.fragment_id in held]
     return sorted(f"data/{file.path}" for fragment in found for file in fragment.files)
 
 
 def fitted_schema(table: "LanceDataset | None", run: Run, schema: pa.Schema) -> pa.Schema:
-    """The columns of the rows with the types of the table; without those of which nothing is known.
+    """Return the columns of the rows with the types of the table, without columns of unknown type.
 
-    Raises `ContractError` for a column whose type in the table is not at least as wide.
+    Raise `ContractError` for a column whose type in the table is not at least as wide.
     """
     schema = pa.schema([field for field in schema if not pa.types.is_null(field.type)])
     return fitted(schema, table.schema) if table else schema
 
 
 def refuse_no_vectors(schema: pa.Schema, column: str) -> None:
-    """Raises `ContractError` where an index over the column cannot be made."""
+    """Raise `ContractError` if an index over the column is impossible."""
     if not len(schema):
         return  # no rows
     kind = schema.field(column).type if column in schema.names else None
@@ -94,7 +94,7 @@ def refuse_no_vectors(schema: pa.Schema, column: str) -> None:
 
 
 def complete(run: Run, schema: pa.Schema) -> None:
-    """Creates the table, empty, or adds the columns that it lacks; another process may be faster."""
+    """Create the table, empty, or add its missing columns; another process may be faster."""
     from lance import LanceOperation
     from lance.commit import CommitConflictError
 
@@ -104,7 +104,8 @@ def complete(run: Run, schema: pa.Schema) -> None:
         table = open_table(run.sink)
         if table is None:
             try:
-                # Not write_dataset with mode="create": of two at once, the second would overwrite the first's table.
+                # Not write_dataset with mode="create": of two concurrent ones, the second would overwrite the first's
+                # table.
                 _commit(run, 0, LanceOperation.Overwrite(whole, []), {})
             except OSError:
                 if open_table(run.sink) is None:
@@ -119,7 +120,10 @@ def complete(run: Run, schema: pa.Schema) -> None:
 
 
 def write_fragments(sink: Location, files: list[MergedFile]) -> list[Fragment]:
-    """The rows of the files as fragments of the table, as Ray tasks if there are several files."""
+    """Write the rows of the files as fragments of the table, as Ray tasks if there are several files.
+
+    Return the fragments.
+    """
     if len(files) <= 1:
         return [fragment for file in files for fragment in _write(sink, file.place)]
     remote = ray.remote(num_cpus=1, max_retries=3)(_write)
@@ -127,18 +131,18 @@ def write_fragments(sink: Location, files: list[MergedFile]) -> list[Fragment]:
 
 
 def data_files(fragments: Iterable[Fragment]) -> list[str]:
-    """Paths below the table."""
+    """Return paths below the table."""
     return [f"data/{file['path']}" for fragment in fragments for file in json.loads(fragment.text)["files"]]
 
 
 def written_files(rows: Location) -> list[str]:
-    """The data files of all fragments that were written from the files in `rows`, as paths below the table."""
+    """Return the data files of all fragments that were written from the files in `rows`, as paths below the table."""
     texts = [(rows / name).read_bytes() for name in rows.names() if name.endswith(WRITTEN)]
     return data_files(Fragment(line.decode()) for text in texts for line in text.splitlines())
 
 
 def committed(table: "LanceDataset", run: Run) -> int | None:
-    """The version that the run's attempt committed, if it is among the newest; else None."""
+    """Return the version that the run's attempt committed, if it is among the newest; otherwise None."""
     for version in islice(range(table.version, 0, -1), VERSIONS_LOOKED_AT):
         try:
             transaction = table.read_transaction(version)
@@ -150,7 +154,7 @@ def committed(table: "LanceDataset", run: Run) -> int | None:
 
 
 def commit(run: Run, fragments: list[Fragment]) -> None:
-    """Puts the fragments in the place of the partition's rows. Raises `LeaseLost` if a later run has taken over."""
+    """Replace the partition's rows by the fragments. Raise `LeaseLost` if a later run has taken over."""
     from lance import LanceOperation
     from lance.commit import CommitConflictError
     from lance.fragment import FragmentMetadata
@@ -160,7 +164,7 @@ def commit(run: Run, fragments: list[Fragment]) -> None:
     def opened() -> "LanceDataset":
         table = open_table(run.sink)
         if table is None:
-            raise CheckFailed(f"{run.sink}: the table is gone. Nothing published; run again.")
+            raise CheckFailed(f"{run.sink}: the table no longer exists. Nothing was published; run again.")
         return table
 
     def replace(table: "LanceDataset") -> None:
@@ -180,7 +184,7 @@ def commit(run: Run, fragments: list[Fragment]) -> None:
 
 
 def fence(run: Run) -> bool:
-    """Whether the attempt has committed. If not, it cannot any more."""
+    """Return True if the attempt has committed. Otherwise make its commit impossible."""
     from lance import LanceOperation
     from lance.commit import CommitConflictError
 
@@ -197,7 +201,7 @@ def fence(run: Run) -> bool:
 
 
 def bring_index_up_to_date(sink: Location, column: str, metric: str) -> None:
-    """A vector index over the column: made where there is none and rows are many, else what is new added to it."""
+    """Update the vector index over the column: create it once there are many rows, later add the new rows."""
     table = open_table(sink)
     rows = table.count_rows(f"{column} IS NOT NULL") if table and column in table.schema.names else 0
     if table is None or rows < INDEXED_ROWS:
@@ -209,7 +213,7 @@ def bring_index_up_to_date(sink: Location, column: str, metric: str) -> None:
 
 
 def _write(sink: Location, rows: Location) -> list[Fragment]:
-    """Fragments of the table with the rows of a Parquet file; their metadata lies beside it, so that they can go."""
+    """Write a Parquet file's rows as fragments. Their metadata is kept beside it, so that they can be removed."""
     from lance.fragment import write_fragments
 
     table = open_table(sink)
@@ -229,7 +233,7 @@ def _write(sink: Location, rows: Location) -> list[Fragment]:
 
 
 def _rows_of_partition(table: "LanceDataset", run: Run) -> dict[int, int]:
-    """The fragments that hold rows of the partition, and how many each."""
+    """Return the fragments with rows of the partition, and their numbers of rows."""
     if not run.partition_directory:
         return {fragment.fragment_id: fragment.count_rows() for fragment in table.get_fragments()}
     found: dict[int, int] = {}
@@ -246,7 +250,7 @@ def _own(run: Run) -> str:
 
 
 def _commit(run: Run, version: int, operation: Any, properties: dict[str, str]) -> None:
-    """Make the operation the table's next version. It fails where another commit came after `version`, 0 for none."""
+    """Make the operation the table's next version. It fails if another commit came after `version`, 0 for none."""
     import lance
 
     transaction = lance.Transaction(version, operation, transaction_properties=properties)

@@ -1,10 +1,10 @@
-"""A commit to a table that others commit to at the same time: made on the version that was looked at, or made again.
+"""A commit to a table with concurrent commits: made on the version that was read, or made again.
 
-Delta, Iceberg and Lance have this in common; how a version is made is each one's own. A commit fails where another came
-in between. It is then tried again on the new version, with the lease checked once more.
+Delta, Iceberg and Lance share this; each makes a version in its own way. A commit fails if another came in between. It
+is then tried again on the new version, with the lease checked once more.
 
-`commit` and `fence` of one partition exclude each other: `fence` makes a version too, so that a commit of its attempt
-that was only paused fails, looks again, and finds that the lease is a later run's.
+`commit` and `fence` of one partition exclude each other: `fence` makes a version too. So a paused commit of its attempt
+fails, reads the table again, and finds that a later run holds the lease.
 """
 
 import time
@@ -41,8 +41,8 @@ def commit(
     def attempt() -> None:
         table = open_table()
         if has_committed(table):
-            return  # the answer to an earlier try was lost
-        lease.check(run.ledger, run.token)  # after the table was read: whoever takes over now makes the commit fail
+            return  # the response to an earlier try was lost
+        lease.check(run.ledger, run.token)  # after the table was read: a run that takes over now makes the commit fail
         replace(table)
 
     until_committed(attempt, conflict)
@@ -69,7 +69,7 @@ def fence(
 
 
 def until_committed(attempt: Callable[[], Result], conflict: type[Exception]) -> Result:
-    """Return what `attempt` returns, which is called again after a conflict. Raise the last of too many conflicts."""
+    """Return the result of `attempt`, which is called again after a conflict. Raise the last of too many conflicts."""
     for seconds in RETRIES.waits():
         try:
             return attempt()
@@ -79,23 +79,23 @@ def until_committed(attempt: Callable[[], Result], conflict: type[Exception]) ->
 
 
 def about(run: Run) -> dict[str, str]:
-    """Return whose a version is, for the table's own history."""
+    """Return the owner of a version, for the table's own history."""
     return {name: getattr(run, name) for name in ("job", "partition", "generation", "attempt")}
 
 
 def partition_columns(run: Run) -> list[str]:
-    """Return the columns that the run's table is partitioned by; none for the partition `all`."""
+    """Return the partition columns of the run's table; none for the partition `all`."""
     return [run.partition_column] if run.partition_directory else []
 
 
 def whole_schema(run: Run, schema: pa.Schema) -> pa.Schema:
-    """Return `schema` and the partition column; a table without any row has `row_id` at least."""
+    """Return `schema` and the partition column; a table without any row has at least `row_id`."""
     fields = list(schema) or [pa.field("row_id", pa.string())]
     return pa.schema([*fields, *(pa.field(name, pa.date32()) for name in partition_columns(run))])
 
 
 def refuse_other_partitioning(run: Run, found: list[str], expected: list[str], kind: str, setting: str) -> None:
-    """Raise `CheckFailed` where the table is partitioned otherwise. `setting` is what else may be changed."""
+    """Raise `CheckFailed` if the table has another partitioning. `setting` is another setting that may be changed."""
     if found != expected:
         raise CheckFailed(
             f"{run.sink}: expected {kind} partitioned by {expected or 'nothing'}, found one by {found or 'nothing'}. "
@@ -104,12 +104,12 @@ def refuse_other_partitioning(run: Run, found: list[str], expected: list[str], k
 
 
 def files_without_table(run: Run) -> list[str]:
-    """Return the files that lie where the partition's would, as paths below the sink, while there is no table."""
+    """Return the files in the partition's place, as paths below the sink, while there is no table."""
     return [path for path in as_paths(run, run.target.names()) if path.rsplit("/", 1)[-1][0] not in "_."]
 
 
 def remove_files(run: Run) -> None:
-    """Remove the files that the run's attempt wrote, which no version of the table names."""
+    """Remove the files of the run's attempt that no version of the table contains."""
     for name in run.target.names():
         if name.startswith(file_prefix(run)):
             (run.target / name).remove()

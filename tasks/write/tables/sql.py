@@ -1,6 +1,6 @@
-"""A table of a database, as far as a sink needs it: rows loaded beside it, and a transaction that puts them in.
+"""The database table of a sink: rows loaded beside it, and a transaction that inserts them.
 
-This file knows nothing of Parquet files beyond reading them, and nothing of receipts.
+This file reads Parquet files and does not use receipts.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class Target:
 
     @property
     def day(self) -> dict[str, date]:
-        """The partition column and its value; nothing for the partition `all`."""
+        """Return the partition column and its value; empty for the partition `all`."""
         return {self.run.partition_column: date.fromisoformat(self.run.partition)} if self.is_dated else {}
 
     @property
@@ -49,7 +49,7 @@ class Target:
         return bool(self.run.partition_directory)
 
     def table(self, schema: pa.Schema) -> "Table":
-        """The table with the key and the columns of the rows."""
+        """Return the table with the key and the columns of the rows."""
         import sqlalchemy as sa
 
         keys: list[sa.Column[Any]] = [sa.Column(name, sa.Date(), primary_key=True) for name in self.day]
@@ -58,7 +58,7 @@ class Target:
         return sa.Table(self.name.rpartition(".")[2], sa.MetaData(), *keys, *columns, schema=self.schema)
 
     def loaded(self, schema: pa.Schema) -> "Table":
-        """The table of the rows that wait to be put in."""
+        """Return the table of the loaded rows before their insertion."""
         import sqlalchemy as sa
 
         about = f"{self.run.job}/{self.run.partition}/{self.run.attempt}"
@@ -68,7 +68,7 @@ class Target:
         return sa.Table(name, sa.MetaData(), key, *columns, schema=self.schema)
 
     def publishes(self) -> "Table":
-        """Which attempt published a partition of a table last, by table and partition."""
+        """Return the table of the last attempt that published each partition, by table and partition."""
         import sqlalchemy as sa
 
         names = ("job", "generation", "attempt")
@@ -85,7 +85,7 @@ class Target:
 
 
 def refuse_foreign_rows(target: Target) -> None:
-    """Raises `CheckFailed` where the partition has rows that no run of this job put there."""
+    """Raise `CheckFailed` if the partition has rows that no run of this job wrote."""
     import sqlalchemy as sa
 
     with transaction(target) as connection:
@@ -108,13 +108,13 @@ def refuse_foreign_rows(target: Target) -> None:
         table = target.table(pa.schema([]))
         if connection.execute(sa.select(table.c.row_id).where(*_own(table, target)).limit(1)).first():
             raise CheckFailed(
-                f"{target.name} holds rows of {target.run.partition} that Overnight did not publish. Nothing was "
+                f"{target.name} has rows of {target.run.partition} that Overnight did not publish. Nothing was "
                 "changed: delete them, or choose another sink.table."
             )
 
 
 def load(target: Target, files: list[MergedFile], schema: pa.Schema) -> None:
-    """Loads the rows beside the table, and tries whether it would take them."""
+    """Load the rows beside the table, and test that the table accepts them."""
     loaded = target.loaded(schema)
     names = [column.name for column in loaded.columns]
     drop_loaded(target)
@@ -122,7 +122,7 @@ def load(target: Target, files: list[MergedFile], schema: pa.Schema) -> None:
         if not hasattr(connection.dialect.statement_compiler, "visit_on_conflict_do_update"):
             raise JobError(
                 f"{target.url}: {connection.dialect.name} has no INSERT ... ON CONFLICT, which the sink needs. "
-                "PostgreSQL and SQLite have.",
+                "PostgreSQL and SQLite have it.",
                 "write",
             )
         loaded.create(connection)
@@ -136,15 +136,16 @@ def load(target: Target, files: list[MergedFile], schema: pa.Schema) -> None:
 
 
 def replace_partition(target: Target, schema: pa.Schema, rows: int) -> None:
-    """The partition's rows become those that were loaded. Raises `LeaseLost` where a later run has taken over."""
+    """Replace the partition's rows by the loaded ones. Raise `LeaseLost` if a later run has taken over."""
     import sqlalchemy as sa
 
     run, publishes = target.run, target.publishes()
     with transaction(target) as connection:
         found = last_publish(connection, target)
         if found and found.attempt == run.attempt:
-            return  # the answer to an earlier try was lost
-        lease.check(run.ledger, run.token)  # under the lock: who takes over now waits for it, and sees what was done
+            return  # the response to an earlier try was lost
+        # under the lock: a run that takes over now waits for it, and sees the result
+        lease.check(run.ledger, run.token)
         _put_in(connection, target, schema)
         table, loaded = target.table(schema), target.loaded(schema)
         kept = sa.select(loaded.c.row_id).where(loaded.c.row_id == table.c.row_id)
@@ -155,9 +156,9 @@ def replace_partition(target: Target, schema: pa.Schema, rows: int) -> None:
 
 
 def has_committed(target: Target) -> bool:
-    """Whether the run's attempt was the last to commit; if it is still about to, this waits for its end.
+    """Return True if the run's attempt was the last to commit; wait for a commit that is still running.
 
-    If not, it cannot any more: the lease is not its own.
+    Otherwise it cannot commit any more: it does not hold the lease.
     """
     with transaction(target) as connection:
         found = last_publish(connection, target)
@@ -170,14 +171,14 @@ def drop_loaded(target: Target) -> None:
 
 
 def _put_in(connection: "Connection", target: Target, schema: pa.Schema, limit: int | None = None) -> None:
-    """The table with all columns, and the loaded rows upserted."""
+    """Complete the table's columns, and upsert the loaded rows."""
     import sqlalchemy as sa
 
     table, loaded = target.table(schema), target.loaded(schema)
     _complete(connection, target, table)
     names, keys = [column.name for column in loaded.columns], [column.name for column in table.primary_key]
     days = [sa.literal(value, sa.Date()) for value in target.day.values()]
-    # SQLite takes ON CONFLICT for the condition of a join where a SELECT has no WHERE.
+    # In a SELECT without WHERE, SQLite parses ON CONFLICT as the condition of a join.
     rows = sa.select(*days, *loaded.columns).where(sa.true()).limit(limit)
     statement = _insert(connection, table).from_select([*target.day, *names], rows)
     if news := {name: statement.excluded[name] for name in names if name not in keys}:
@@ -187,7 +188,7 @@ def _put_in(connection: "Connection", target: Target, schema: pa.Schema, limit: 
 
 
 def _insert(connection: "Connection", table: "Table") -> "postgresql.Insert":
-    """An INSERT that may have ON CONFLICT, which SQLAlchemy has for each database apart, in one form."""
+    """Return an INSERT that supports ON CONFLICT; SQLAlchemy has one class per database."""
     from sqlalchemy.dialects import postgresql, sqlite
 
     dialects: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
@@ -196,7 +197,7 @@ def _insert(connection: "Connection", table: "Table") -> "postgresql.Insert":
 
 
 def _complete(connection: "Connection", target: Target, table: "Table") -> None:
-    """Creates the table, or adds the columns that it lacks. No two publishes do so at once."""
+    """Create the table, or add its missing columns. A lock excludes concurrent publishes."""
     import sqlalchemy as sa
 
     if _columns(connection, table) >= {column.name for column in table.columns}:
@@ -214,7 +215,7 @@ def _complete(connection: "Connection", target: Target, table: "Table") -> None:
 
 
 def last_publish(connection: "Connection", target: Target) -> Any:
-    """The partition's row of `overnight_publishes`, locked until the transaction ends; made where there is none."""
+    """Return the partition's row of `overnight_publishes`, locked until the transaction ends; create a missing row."""
     import sqlalchemy as sa
 
     publishes = target.publishes()
@@ -235,7 +236,7 @@ def _own(table: "Table", target: Target) -> list[Any]:
 
 
 def _columns(connection: "Connection", table: "Table") -> set[str]:
-    """The columns that a table has; none where there is no such table."""
+    """Return the columns of a table; none if it does not exist."""
     import sqlalchemy as sa
 
     inspector = sa.inspect(connection)
@@ -245,7 +246,7 @@ def _columns(connection: "Connection", table: "Table") -> set[str]:
 
 
 def _lock_definitions(connection: "Connection", target: Target) -> None:
-    """PostgreSQL lets two transactions create one table at once, and the second fails."""
+    """Lock definitions: PostgreSQL lets two transactions create one table concurrently, and the second fails."""
     import sqlalchemy as sa
 
     if connection.dialect.name == "postgresql":
@@ -255,7 +256,7 @@ def _lock_definitions(connection: "Connection", target: Target) -> None:
 
 @contextlib.contextmanager
 def transaction(target: Target) -> Iterator["Connection"]:
-    """A connection in a transaction that commits at the end. In PostgreSQL one that stands still gives up its locks."""
+    """Yield a connection in a transaction that commits at the end. An idle one in PostgreSQL loses its locks."""
     import sqlalchemy as sa
 
     with engine(target.url).begin() as connection:

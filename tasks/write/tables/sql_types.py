@@ -1,15 +1,16 @@
-"""Arrow columns as columns of a database, and their values as a driver takes them.
+"""Arrow columns as columns of a database, and their values in the form for a driver.
 
 whole numbers                    BIGINT; uint64 NUMERIC(20)
-floats                           DOUBLE PRECISION
-decimals                         NUMERIC; TEXT in SQLite, which would round them
-text, dates, times, truth values the same
-timestamps                       TIMESTAMP, with a time zone where they have one; microseconds
-durations                        BIGINT, in their own unit
-binary                           BYTEA, BLOB
-lists of numbers, truth, text    an array in PostgreSQL: REAL[] for float32, DOUBLE PRECISION[], BIGINT[] ...; else JSON
-other lists, structs, maps       JSONB in PostgreSQL, else JSON
-null (no value in any row)       left out, until a run gives the column a type
+    floats                           DOUBLE PRECISION
+    decimals                         NUMERIC; TEXT in SQLite, which would round them
+    text, dates, times, truth values the same
+    timestamps                       TIMESTAMP, with a time zone if they have one; microseconds
+    durations                        BIGINT, in their own unit
+    binary                           BYTEA, BLOB
+    lists of numbers, truth, text    an array in PostgreSQL (REAL[] for float32, DOUBLE PRECISION[], BIGINT[] ...); JSON
+                                     in SQLite
+    other lists, structs, maps       JSONB in PostgreSQL, JSON in SQLite
+    null (no value in any row)       left out, until a run gives the column a type
 """
 
 from typing import TYPE_CHECKING, Any
@@ -26,18 +27,18 @@ if TYPE_CHECKING:
 
 
 def sql_columns(schema: pa.Schema) -> "dict[str, TypeEngine[Any]]":
-    """Name and type of each column. Raises `ContractError` for one that no database can hold."""
+    """Return name and type of each column. Raise `ContractError` for one that no database can store."""
     return {field.name: _type(field.name, _known(field.type)) for field in schema if not types.is_null(field.type)}
 
 
 def sql_rows(table: pa.Table, names: list[str]) -> list[dict[str, Any]]:
-    """Rows of the columns with these names."""
+    """Return rows of the columns with these names."""
     columns = [_values(table[name]) for name in names]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _known(kind: pa.DataType) -> pa.DataType:
-    """The type of which `plain` makes values."""
+    """Return the type of the values that `plain` makes."""
     return plain(pa.chunked_array([], kind)).type
 
 
@@ -68,7 +69,7 @@ def _type(name: str, kind: pa.DataType) -> "TypeEngine[Any]":
             return found
     if types.is_timestamp(kind):
         return sa.DateTime(timezone=kind.tz is not None)
-    raise ContractError(f"column {name!r}: a database cannot hold {kind}. Return another type.", "write")
+    raise ContractError(f"column {name!r}: a database cannot store {kind}. Return another type.", "write")
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

@@ -104,7 +104,7 @@ def test_without_one_models_run_on_the_cpu() -> None:
 )
 def test_one_that_is_reserved_and_not_found_is_an_error(reserves: dict[str, Any], says: str) -> None:
     with pytest.raises(
-        JobError, match=rf"{says} asks for an accelerator, but torch .* finds none on this node"
+        JobError, match=rf"{says} reserves an accelerator, but torch .* finds none on this node"
     ) as raised:
         model_of("torch", **OF_TORCH["torch"][1], **reserves).load()
     assert raised.value.stage == "infer"

@@ -78,7 +78,7 @@ def test_a_text_is_embedded_as_the_jobs_rows_are():
 
 def test_a_model_of_images_alone_takes_no_text(tmp_path):
     ViTModel(ViTConfig(**VISION)).save_pretrained(tmp_path)
-    with pytest.raises(JobError, match="expected a model that embeds texts beside images, as CLIP does, found a vit"):
+    with pytest.raises(JobError, match="expected a model that embeds texts and images, such as CLIP, found a vit"):
         embed_text(ImageEmbedding(model=str(tmp_path)), SENTENCE)
 
 
@@ -89,7 +89,7 @@ def test_the_model_that_embeds_a_query_is_found_or_has_to_be_named():
     assert embedder([image.model_copy(update={"name": None})], None)[1] == "embedding"
     assert embedder([labels, image], None) == (image, "looks_embedding")
     assert embedder([image, text], "says") == (text, "says_embedding")
-    with pytest.raises(JobError, match=r"several models embed: looks, says\. Say which with --model NAME"):
+    with pytest.raises(JobError, match=r"several models embed: looks, says\. Choose one with --model NAME"):
         embedder([image, text], None)
     with pytest.raises(JobError, match=r"--model labels: expected one of looks, says"):
         embedder([image, text, labels], "labels")

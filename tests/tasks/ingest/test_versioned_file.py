@@ -248,5 +248,5 @@ def test_a_read_that_ends_early_is_noticed(store: FaultyS3, s3: Any):
     store.rewrite = lambda body: body[: len(body) * 7 // 10]
     with SourceFile(file.uri, file.version, file.size).open() as opened:
         assert opened.read(100) == bytes(range(100))
-        with pytest.raises(SourceChanged, match=r"found \d+ bytes where 900 were read from byte 100 on"):
+        with pytest.raises(SourceChanged, match=r"found \d+ bytes, expected 900, from byte 100 on"):
             opened.read()

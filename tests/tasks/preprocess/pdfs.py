@@ -46,6 +46,6 @@ BROKEN = {
     "locked": (pdf([["Secret"]], trailer=LOCKED), "encrypted and needs a password"),
     "scanned": (pdf([[], []], drawn=PIXEL), r"with text, found none on its 2 pages\. If they are scanned"),
     "no-pages": (pdf([]), "in which PDFium finds no page"),
-    "lost-page": (WHOLE.replace(b"6 0 R 8 0 R", b"9 9 R 8 0 R"), "page 2 of 3 cannot be read"),
+    "lost-page": (WHOLE.replace(b"6 0 R 8 0 R", b"9 9 R 8 0 R"), "found an unreadable page 2 of 3"),
     "wiped": (WHOLE[:60] + bytes(len(WHOLE) - 180) + WHOLE[-120:], "in which PDFium finds no page"),
 }

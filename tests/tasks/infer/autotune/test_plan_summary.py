@@ -33,7 +33,7 @@ def test_it_says_what_a_row_costs_where_it_is_prepared_and_what_a_worker_gets() 
     assert found["workers"] == "1 to 4, 4 at first"
     assert found["memory of a worker"] == "1.00 GiB, measured"
     assert found["batch size"] == "64, found on the sample"
-    assert found["handed to a worker at once"] == "320 rows"
+    assert found["work per task"] == "320 rows"
     assert "one per CPU" in found["note 1"]
 
 
@@ -50,7 +50,7 @@ def test_two_models_are_told_apart_and_what_the_job_pins_is_said_to_be_so() -> N
     plan = make_plan(models, [{"CPU": 4}], {})
     choices = [Choice(Link(model), model, pool, None, 8) for model, pool in zip(models, plan.pools, strict=True)]
     found = explanation(plan, choices, source_block(0, 0, pa.table({"row_id": ["a"]})), False, False)
-    assert found["a: batch size"] == "8, as the job says"
+    assert found["a: batch size"] == "8, from the job file"
     assert found["b: batch size"] == "16, by default"
     assert found["b: memory of a worker"] == "not measured: no row passed"
     assert "nothing known of b" in found["a row costs, measured on a sample"]
@@ -61,7 +61,7 @@ def test_two_models_are_told_apart_and_what_the_job_pins_is_said_to_be_so() -> N
     [
         ({}, "texts that fill 2,048 tokens, of 512 sorted by length, by default"),
         ({"num_gpus": 1}, "texts that fill 65,536 tokens, of 2048 sorted by length, by default"),
-        ({"batch_size": 8}, "8 texts, of 256 sorted by length, as the job says"),
+        ({"batch_size": 8}, "8 texts, of 256 sorted by length, from the job file"),
     ],
 )
 def test_texts_come_in_batches_of_as_many_tokens(settings: dict[str, Any], expected: str) -> None:

@@ -48,14 +48,14 @@ def test_an_answer_becomes_a_value_of_the_schemas_type() -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ("", "a text that is no JSON"),
-        ("The mood is good.", "a text that is no JSON .*It begins with 'The mood is good.'"),
-        ('{"mood": "good", "stars": 3', "a text that is no JSON"),
-        ('{"mood": "good", "stars": 3} I hope this helps!', "a text that is no JSON"),
+        ("", "a text that is not JSON"),
+        ("The mood is good.", "a text that is not JSON .*It begins with 'The mood is good.'"),
+        ('{"mood": "good", "stars": 3', "a text that is not JSON"),
+        ('{"mood": "good", "stars": 3} I hope this helps!', "a text that is not JSON"),
         ('{"mood": "odd", "stars": 3}', r"mood: 'odd' is not one of \['good', 'bad'\]"),
         ('{"mood": "good"}', "'stars' is a required property"),
         ('{"mood": "good", "stars": "3"}', "stars: '3' is not of type 'integer'"),
-        ('{"mood": "good", "stars": 3, "score": NaN}', "NaN is no JSON number"),
+        ('{"mood": "good", "stars": 3, "score": NaN}', "NaN is not a JSON number"),
         ('{"mood": "good", "stars": 99999999999999999999}', "a value that no column of"),
         ('{"mood": "good", "stars": 3, "tags": ["\\ud800"]}', "a value that no column of"),
         ('{"mood": "good", "stars": 3, "tags": ["a", 7]}', r"tags\[1\]: 7 is not of type 'string'"),
@@ -73,7 +73,7 @@ def test_an_answer_that_does_not_fit_says_where(answer: str, why: str) -> None:
     [{"type": "text"}, {"$ref": "#/$defs/nowhere"}, {"items": {"$ref": "http://127.0.0.1:9/schema.json"}}],
 )
 def test_a_schema_that_is_none_or_lies_elsewhere_is_refused(schema: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="expected a JSON schema, found one that is none"):
+    with pytest.raises(ValueError, match="expected a JSON schema, found an invalid one"):
         AnswerSchema(schema)
 
 

@@ -191,5 +191,5 @@ def test_devices_that_are_not_reserved_are_not_taken(model: Path) -> None:
     with pytest.raises(ValidationError, match="device_map: auto spreads the model over the worker's accelerators"):
         chat(model, device_map="auto")
     for asked, says in (({"num_gpus": 2}, "num_gpus: 2"), ({"resources": {"NPU": 2}}, "resources: NPU: 2")):
-        with pytest.raises(JobError, match=f"{says} asks for an accelerator"):
+        with pytest.raises(JobError, match=f"{says} reserves an accelerator"):
             run(model, device_map="auto", max_memory={0: "70GiB", "cpu": "1GiB"}, **asked)

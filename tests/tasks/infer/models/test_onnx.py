@@ -72,7 +72,7 @@ def test_columns_are_one_for_each_input(file: str) -> None:
 
 def test_a_file_that_is_no_model_says_so(tmp_path: Path) -> None:
     (tmp_path / "no.onnx").write_bytes(b"nothing")
-    with pytest.raises(JobError, match="expected an ONNX model, found none that loads"):
+    with pytest.raises(JobError, match="expected an ONNX model, found a file that does not load"):
         run(str(tmp_path / "no.onnx"))
 
 
@@ -114,7 +114,7 @@ def test_a_device_for_which_no_provider_is_there_or_starts_is_an_error(
 ) -> None:
     """This build of onnxruntime has the CPU's alone: others that it is said to have do not start."""
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [*available, "CPUExecutionProvider"])
-    with pytest.raises(JobError, match=r"resources: NPU: 1 asks for an accelerator, but onnxruntime .* finds none"):
+    with pytest.raises(JobError, match=r"resources: NPU: 1 reserves an accelerator, but onnxruntime .* finds none"):
         run(file, resources={"NPU": 1})
 
 

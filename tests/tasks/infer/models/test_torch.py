@@ -174,7 +174,7 @@ def test_what_cannot_be_loaded_says_so(here: Path, scorer: Any, settings: dict[s
 
 
 def test_an_output_needs_a_value_a_row_and_a_name(here: Path, scorer: Any) -> None:
-    with pytest.raises(ContractError, match="output 'output': expected one value a row of 9, found a single value"):
+    with pytest.raises(ContractError, match="output 'output': expected 9 values, one per row, found a single value"):
         TorchModel(module=target(here, "OfWholeBatch"), columns=["x"]).load()({"x": X})
     with pytest.raises(ContractError, match="outputs: expected 2 names, one for each output"):
         run(program="scorer.pt2")

@@ -43,7 +43,7 @@ def test_what_the_model_cannot_hear_is_told_of_the_row(whisper: Path) -> None:
         predict(batch([np.zeros((2, 100), np.float32)]))
     with pytest.raises(RowError, match="one channel, found no value"):
         predict(batch([None]))
-    with pytest.raises(ContractError, match=r"expected 16000 samples a second.*found 8000"):
+    with pytest.raises(ContractError, match=r"expected 16000 samples per second.*found 8000"):
         predict(batch(SOUNDS, 8000))
 
 
@@ -51,7 +51,7 @@ def test_a_language_or_task_that_the_model_does_not_know_is_refused(whisper: Pat
     with pytest.raises(JobError, match="language: expected one of de, en, found tlh"):
         Transcription(model=str(whisper), language="tlh").load()
     write_whisper(tmp_path, is_multilingual=False)
-    with pytest.raises(JobError, match="it knows English only"):
+    with pytest.raises(JobError, match="it supports English only"):
         Transcription(model=str(tmp_path), task="translate").load()
     found = Transcription(model=str(tmp_path), language="en").load()(batch(SOUNDS[:1]))
     assert found == {"transcription": [transcribed(tmp_path, SOUNDS[0])]}

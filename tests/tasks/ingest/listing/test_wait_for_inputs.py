@@ -47,7 +47,7 @@ def test_what_has_arrived_is_not_waited_for(day: Path) -> None:
 def test_a_marker_that_comes_later_ends_the_wait(day: Path) -> None:
     threading.Timer(0.5, (day / "_SUCCESS").touch).start()
     [told] = wait(day.parent, file="_SUCCESS")
-    assert "at most 60.0 minutes longer" in told
+    assert "for at most 60.0 more minutes" in told
     assert f"expected the file {day}/_SUCCESS, found none" in told
 
 

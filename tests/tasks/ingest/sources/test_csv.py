@@ -108,7 +108,7 @@ def test_a_number_that_its_type_would_change_in_a_later_file_makes_the_column_te
 def test_a_number_that_its_type_would_change_is_quarantined_when_it_comes_late(read: Reader, text: str):
     many = b"a,b\n" + b"1,%s\n" % (b"x" * 999) * 4500  # more than types are inferred from
     found = read(Csv, {"a.csv": many + f"{text},y\n2,z\n".encode()})
-    told = f"column a: expected int64, found {text!r}, which int64 does not hold as it is written; see source.types"
+    told = f"column a: expected int64, found {text!r}, which int64 cannot represent as written; see source.types"
     assert found.bad == {"a.csv#4500": told}
     assert found.good["a.csv#4501"]["a"] == 2
 
@@ -145,11 +145,11 @@ NO_FILES = {
     "headless.csv": (b"1,2\n3,4\n", 0, "expected the columns a, b, found 1, 2"),
     "headless-and-short.csv": (b"1,2\n", 0, "if the file has no header line, keep it apart"),
     "column-twice.csv": (b"a,a\n1,2\n", 0, "expected each column once in the header line, found several named a"),
-    "semicolons.csv": (b"a;b\n1;2\n", 0, "if a semicolon is between the columns, set source.delimiter to ';'"),
-    "text.csv.gz": (NUMBERS, 0, "expected a whole file packed with gzip: Not a gzipped file (b'a,')"),
-    "begun.csv.gz": (PACKED[:5], 0, "expected a whole file packed with gzip: Compressed file ended"),
-    "changed.csv.gz": (overwritten(PACKED, 200, 220), 0, "expected a whole file packed with gzip: Error -3"),
-    "sum.csv.gz": (overwritten(PACKED, -8, -4), 2000, "expected a whole file packed with gzip: CRC check failed"),
+    "semicolons.csv": (b"a;b\n1;2\n", 0, "if a semicolon separates the columns, set source.delimiter to ';'"),
+    "text.csv.gz": (NUMBERS, 0, "expected a whole gzip file: Not a gzipped file (b'a,')"),
+    "begun.csv.gz": (PACKED[:5], 0, "expected a whole gzip file: Compressed file ended"),
+    "changed.csv.gz": (overwritten(PACKED, 200, 220), 0, "expected a whole gzip file: Error -3"),
+    "sum.csv.gz": (overwritten(PACKED, -8, -4), 2000, "expected a whole gzip file: CRC check failed"),
 }
 
 
@@ -346,9 +346,9 @@ def test_a_header_line_in_the_middle_of_a_file_is_no_row(read: Reader):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"id;name;price\n1;Ana;1.50\n", "one column is named 'id;name;price': if a semicolon is between the columns"),
-        (b"id\tname\n1\tAna\n", "if a tab is between the columns, set source.delimiter to '\\t'"),
-        (b"id|name\n1|Ana\n", "if a bar is between the columns, set source.delimiter to '|'"),
+        (b"id;name;price\n1;Ana;1.50\n", "one column is named 'id;name;price': if a semicolon separates the columns"),
+        (b"id\tname\n1\tAna\n", "if a tab separates the columns, set source.delimiter to '\\t'"),
+        (b"id|name\n1|Ana\n", "if a bar separates the columns, set source.delimiter to '|'"),
         (b"1,Ana\n2,Bo\n", "the header line looks like a row: 1, Ana. If the files have no header line"),
         (b"1.5,Ana\n2,Bo\n", "the header line looks like a row: 1.5, Ana."),
         (b"country,2019,2020\nNL,1,2\n", None),

@@ -217,5 +217,5 @@ def test_a_table_whose_columns_have_other_names_in_the_files_is_refused(tmp_path
         if "protocol" in action:
             action["protocol"] = {"minReaderVersion": 2, "minWriterVersion": 5}
     log.write_text("\n".join(map(json.dumps, actions)) + "\n")
-    with pytest.raises(InputError, match="columns that have other names in the files"):
+    with pytest.raises(InputError, match="columns with other names in the files"):
         list_inputs(Delta(path=str(place)), "all")

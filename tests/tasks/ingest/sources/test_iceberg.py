@@ -86,7 +86,7 @@ def test_no_row_is_lost_in_silence_where_the_metadata_lie_about_their_number(
     elif count < 3:
         assert len(found.bad) == 2 * count
         assert {reason.rpartition(": ")[2] for reason in found.bad.values()} == {
-            f"expected {count} rows, as the table's metadata say, found more"
+            f"expected {count} rows, by the table's metadata, found more"
         }
     else:
         assert (len(found.good), len(found.bad)) == (7, 193)

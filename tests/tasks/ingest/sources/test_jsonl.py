@@ -72,11 +72,11 @@ def test_a_line_that_is_no_such_object_is_quarantined_alone_with_the_reason(read
 
 PACKED = gzip.compress(b"".join(b'{"a":%d}\n' % random.Random(n).randrange(10**9) for n in range(2000)), mtime=0)
 NO_FILES = {
-    "text.jsonl.gz": (b'{"a":1}\n', 0, "expected a whole file packed with gzip: Not a gzipped file"),
-    "begun.jsonl.gz": (PACKED[:5], 0, "expected a whole file packed with gzip: Compressed file ended before"),
-    "changed.jsonl.gz": (overwritten(PACKED, 200, 220), 0, "expected a whole file packed with gzip: Error -3"),
-    "sum.jsonl.gz": (overwritten(PACKED, -8, -4), 2000, "expected a whole file packed with gzip: CRC check failed"),
-    "more.jsonl.gz": (PACKED + b"more", 2000, "expected a whole file packed with gzip: Not a gzipped file (b'mo')"),
+    "text.jsonl.gz": (b'{"a":1}\n', 0, "expected a whole gzip file: Not a gzipped file"),
+    "begun.jsonl.gz": (PACKED[:5], 0, "expected a whole gzip file: Compressed file ended before"),
+    "changed.jsonl.gz": (overwritten(PACKED, 200, 220), 0, "expected a whole gzip file: Error -3"),
+    "sum.jsonl.gz": (overwritten(PACKED, -8, -4), 2000, "expected a whole gzip file: CRC check failed"),
+    "more.jsonl.gz": (PACKED + b"more", 2000, "expected a whole gzip file: Not a gzipped file (b'mo')"),
     "packed-twice.jsonl.gz": (gzip.compress(PACKED[:9], mtime=0), 0, r"expected text in UTF-8, found '\x1f"),
     "utf-16.json": ('{"a":1}\n{"a":2}\n'.encode("utf-16"), 0, "found the byte order mark of UTF-16; convert the file"),
     "parquet.jsonl": (b"PAR1\x15\x04\x15\xff", 0, "expected text in UTF-8, found 'PAR1"),
@@ -240,7 +240,7 @@ def test_of_a_broken_document_the_rows_before_the_damage_stay(read: Reader, cont
 def test_an_array_on_a_line_of_a_file_of_lines_is_no_row_and_the_reason_says_what_to_do(read: Reader):
     found = read(Jsonl, {"a.jsonl": b'[{"a":1}]\n[{"a":2}]\n'})
     assert len(found.bad) == 2
-    assert "write one object a line, for example with jq -c '.[]' for an array" in found.bad["a.jsonl#0"]
+    assert "write one object per line, for example with jq -c '.[]' for an array" in found.bad["a.jsonl#0"]
 
 
 @pytest.mark.parametrize("depth", [300, 900, 1023, 1100, 100_000])

@@ -129,7 +129,7 @@ def headed(shape: str, is_fortran: bool = False, descr: str = "'<f4'") -> bytes:
 LIES = {
     "rows": (headed(f"({10**12},)"), {"lie.npy#1": "the file ends before this row"}, 1),
     "long rows": (headed(f"(2, {10**12})"), {"lie.npy#0": "the file ends before this row"}, 0),
-    "longer rows": (headed(f"({2**63 - 1}, {2**63 - 1})"), {"lie.npy": "expected rows that a machine can hold"}, 0),
+    "longer rows": (headed(f"({2**63 - 1}, {2**63 - 1})"), {"lie.npy": "expected rows that fit into memory"}, 0),
     "columns": (headed(f"({10**9}, 1000)", is_fortran=True), {"lie.npy": "the file ends before its array does"}, 0),
     "less than nothing": (headed("(-1,)"), {"lie.npy": "each of a length from 0 on, found the shape (-1,)"}, 0),
     "no number": (headed("(True,)"), {"lie.npy": "each of a length from 0 on, found the shape (True,)"}, 0),
@@ -166,7 +166,7 @@ def test_an_archive_that_declares_more_than_it_can_hold_is_one_bad_row(read: Rea
     content[entry + 24 : entry + 28] = (4 * 10**9).to_bytes(4, "little")
     found = read(Numpy, {"a.npz": bytes(content)})
     assert list(found.bad) == ["a.npz"]
-    assert "array data.npy: expected what 4,000,000,000 bytes take, found 152 bytes" in found.bad["a.npz"]
+    assert "array data.npy: expected the packed size of 4,000,000,000 bytes, found 152 bytes" in found.bad["a.npz"]
 
 
 def test_bytes_that_were_changed_in_an_archive_cost_the_rows_that_cannot_be_told_from_it(read: Reader) -> None:
@@ -196,4 +196,4 @@ def test_a_text_of_what_are_no_characters_costs_its_row_alone(read: Reader, kind
         f"{file}.npy#{row}": text for file in "ab" for row, text in ((0, "ab"), (3, "g"))
     }
     assert set(found.bad) == {"a.npy#1", "a.npy#2", "b.npy#1", "b.npy#2"}
-    assert found.bad["b.npy#1"] == "column text: expected text, found numbers that are no characters of Unicode"
+    assert found.bad["b.npy#1"] == "column text: expected text, found numbers that are not characters of Unicode"

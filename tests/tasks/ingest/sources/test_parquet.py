@@ -223,7 +223,7 @@ def test_a_footer_that_promises_other_rows_than_there_are_costs_its_file_alone(r
     found = read(Parquet, {"a.parquet": file({"x": [1]}), "b.parquet": declaring(rows, places)})
     assert len(found.bad) <= 2
     reason = found.bad.get("b.parquet") or found.bad["b.parquet#7777"]
-    assert "as the footer says, found" in reason
+    assert "by the footer, found" in reason
     assert f"{rows:,}" in reason
     assert found.good["a.parquet#0"]["x"] == 1
 
@@ -238,7 +238,7 @@ def test_a_footer_that_promises_fewer_rows_than_the_pages_hold_loses_none_in_sil
     found = read(Parquet, {"a.parquet": file({"x": [1]}), "b.parquet": declaring(rows, [0, 1, 2])})
     assert list(found.good) == ["a.parquet#0"]
     assert set(found.bad.values()) == {
-        f"expected {rows:,} rows in row group 0, as the footer says, found pages of 7,777 values of the column x"
+        f"expected {rows:,} rows in row group 0, by the footer, found pages of 7,777 values of the column x"
     }
 
 
@@ -284,7 +284,7 @@ def test_of_lists_too_a_footer_that_promises_fewer_rows_loses_none_in_silence(
     assert found.counts["a.parquet"] == 7777 <= len(found.good)
     told = {reason for name, reason in found.bad.items()}
     assert len(told) == 1
-    assert "as the footer says, found" in told.pop()
+    assert "by the footer, found" in told.pop()
 
 
 def test_a_column_without_lists_behind_many_with_tells_how_many_rows_there_are(read: Reader):
@@ -296,7 +296,7 @@ def test_a_column_without_lists_behind_many_with_tells_how_many_rows_there_are(r
         return first + varint(77) + varint(7777).join(columns) + varint(77) + last
 
     found = read(Parquet, {"a.parquet": with_footer(whole, change)})
-    assert found.bad["a.parquet"].endswith("as the footer says, found 7,777 values of the column n")
+    assert found.bad["a.parquet"].endswith("by the footer, found 7,777 values of the column n")
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_times_that_microseconds_do_not_hold_are_quarantined_alone(read: Reader)
     day = datetime.date(2024, 1, 2)
     found = read(Parquet, {"a.parquet": int96(day, None, day), "b.parquet": int96(day, nanos=1_001)})
     expected = "column t: expected a time in microseconds, found an INT96 time"
-    assert found.bad["a.parquet#1"] == f"{expected} outside the years that 64 bits hold"
+    assert found.bad["a.parquet#1"] == f"{expected} outside the years that 64 bits can represent"
     assert found.bad["b.parquet#0"] == f"{expected} with nanoseconds"
     assert list(found.good) == ["a.parquet#0", "a.parquet#2"]
 
@@ -459,7 +459,9 @@ def test_a_file_with_a_type_that_does_not_fit_is_quarantined_and_both_are_named(
 
 def test_a_value_that_the_common_type_does_not_hold_is_quarantined_alone(read: Reader):
     found = read(Parquet, {"a.parquet": file({"x": [1.5]}), "b.parquet": file({"x": [2**53 + 1, 2]})})
-    told = "column x: expected double, as in a.parquet, found int64 in b.parquet, and a value that double does not hold"
+    told = (
+        "column x: expected double, as in a.parquet, found int64 in b.parquet, and a value that double cannot represent"
+    )
     assert found.bad == {"b.parquet#0": told}
     assert found.column("x") == [1.5, 2.0]
 

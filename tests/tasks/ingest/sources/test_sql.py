@@ -239,11 +239,11 @@ REFUSED = {
     ),
     "a column is renamed": (
         "ALTER TABLE reviews RENAME COLUMN text TO words",
-        "found no text any more. Put the column back",
+        "found no text any more. Restore the column",
     ),
     "the version is gone": (
         "ALTER TABLE reviews DROP COLUMN changed",
-        "found no changed any more. Put the column back",
+        "found no changed any more. Restore the column",
     ),
     "the key is gone": ("ALTER TABLE reviews RENAME COLUMN id TO number", "source.query: "),
     "the table is gone": ("DROP TABLE reviews", "source.query: "),
@@ -291,7 +291,7 @@ def test_a_password_that_is_wrong_is_not_told(server: str, monkeypatch: pytest.M
     ("url", "told"),
     [
         ("sqlite:////nowhere/at/all.db", "source.url: OperationalError: unable to open database file"),
-        ("sqlite:///{here}/${SECRET}\0.db", "source.url: the driver of sqlite.* does not take it: ValueError"),
+        ("sqlite:///{here}/${SECRET}\0.db", "source.url: the driver of sqlite.* does not accept it: ValueError"),
         ("postgresql+psycopg://me@127.0.0.1:1/db?wrong=${SECRET}", "source.url: ProgrammingError: invalid .*wrong"),
     ],
 )

@@ -44,7 +44,7 @@ NO_TEXTS = {
     "packed.xml": (gzip.compress(b"well", mtime=0), 0, "found b'\\x8b\\x08\\x00"),
     "picture.html": (b"\x89PNG\r\n\x1a\n", 0, "found b'\\x89PNG\\r\\n\\x1a\\n' at byte 0"),
     "paper.tex": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", 0, "found b'\\xe2\\xe3\\xcf\\xd3\\n' at byte 10"),
-    "document.rst": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", 0, "It is no text, or in another encoding"),
+    "document.rst": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", 0, "It is not text, or in another encoding"),
 }
 
 

@@ -107,7 +107,7 @@ def test_what_is_first_met_late_does_not_change_what_is_known(read: Reader, monk
     }
 
 
-NO_EXAMPLE = "expected a tf.train.Example, found {} bytes that are none: Error parsing message"
+NO_EXAMPLE = "expected a tf.train.Example, found {} bytes that do not parse: Error parsing message"
 NO_RECORDS = {
     "text": (record(b"no example"), NO_EXAMPLE.format(10)),
     "json": (record(b'{"n": 1}'), NO_EXAMPLE.format(8)),
@@ -122,8 +122,8 @@ NO_RECORDS = {
     "bytes": (record(example(n=b"1")), "feature n: expected int64, found 1 of large_binary"),
     "number": (record(example(name=1)), "feature name: expected string, found 1 of int64"),
     "other-list": (record(example(x=[1, 2])), "feature x: expected list<item: float>, found 2 of int64"),
-    "changed": (overwritten(record(TEN[3]), 20, 21), "a record of 52 bytes is not the one that its check sum is of"),
-    "sum-changed": (overwritten(record(TEN[3]), -2, -1), "is not the one that its check sum is of"),
+    "changed": (overwritten(record(TEN[3]), 20, 21), "a record of 52 bytes does not match its check sum"),
+    "sum-changed": (overwritten(record(TEN[3]), -2, -1), "does not match its check sum"),
 }
 
 
@@ -155,7 +155,7 @@ def test_a_broken_record_at_the_beginning_does_not_change_what_the_others_are(re
 WHOLE = file(*TEN)
 PACKED = gzip.compress(WHOLE, mtime=0)
 LENGTH = "expected the length of a record and its check sum, found b'"
-PACKING = "expected a whole file packed with gzip: "
+PACKING = "expected a whole gzip file: "
 NO_FILES = {
     "text.tfrecord": (b"no records at all", 0, LENGTH + "no records a'"),
     "short.tfrecord": (b"short", 0, "expected the length of a record, found 5 bytes at the end of the file"),

@@ -121,7 +121,7 @@ def test_a_shard_that_is_cut_off_keeps_its_whole_samples_and_loses_one_row_for_t
 
 PACKED = gzip.compress(WHOLE, 1, mtime=0)
 HEADER = "expected the header of a file in a tar archive: "
-PACKING = "expected a whole file packed with gzip: "
+PACKING = "expected a whole gzip file: "
 NO_SHARDS = {
     "empty.tar": (b"", 0, "expected the mark that ends a tar archive, found the end of the file"),
     "text.tar": (b"no tar", 0, HEADER + "truncated header"),

@@ -125,8 +125,8 @@ def test_a_column_that_is_not_there_is_told_with_those_that_are():
 def test_columns_without_any_value_are_worth_a_warning_and_optional_ones_are_not():
     found = columns(empty=pa.nulls(2), broken=np.full((2, 3), np.nan), some=pa.array([None, 1]), same=[1, 1])
     assert list(empty_columns(found)) == [
-        "the column empty holds nothing but nulls or NaN in all 2 rows.",
-        "the column broken holds nothing but nulls or NaN in all 2 rows.",
+        "the column empty has only nulls or NaN in all 2 rows.",
+        "the column broken has only nulls or NaN in all 2 rows.",
     ]
 
 
@@ -160,7 +160,7 @@ def test_what_passes_without_anything_to_compare_is_noted(tmp_path: Path):
         "checks": {
             "previous": None,
             "drift": {},
-            "notes": ["checks.drift.label: nothing to compare with, no receipt; it passes."],
+            "notes": ["checks.drift.label: nothing to compare with, no receipt; the check passes."],
         },
         "warnings": [],
     }

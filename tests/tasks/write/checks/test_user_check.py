@@ -86,4 +86,4 @@ def test_a_function_that_is_not_there_is_an_error_of_the_job(ask: Any):
 def test_one_that_kills_its_process_is_a_failed_check(ray_session: None):
     (WORKER_PATH / "hook_test_deadly.py").write_text(CODE)
     assert ask_ray("hook_test_deadly:fine", {}, None, []) == []
-    assert "its process died, twice" in ask_ray("hook_test_deadly:dies", {}, None, [])[0]
+    assert "its process died twice" in ask_ray("hook_test_deadly:dies", {}, None, [])[0]

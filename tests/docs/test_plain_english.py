@@ -1,0 +1,97 @@
+"""Docstrings, comments, messages and pages keep to the words of plain English.
+
+The word list has only words and phrases that are wrong wherever they stand. A reader finds the other faults.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Folders and pages whose text follows the rule. Add one when its text is clean.
+FOLDERS = ["tasks"]
+PAGES = [
+    "docs/image-classification.md",
+    "docs/models-of-tables.md",
+    "docs/text-classification.md",
+    "docs/text-generation.md",
+]
+
+# A pattern of whole words -> what to write instead.
+WORDS = {
+    r"nobody|somebody|someone|whoever|whom|whomever": "the name of the component, or `you`",
+    r"he|him|his|she": "the name of the component",
+    r"a person|persons": "a user",
+    r"tells?|told|telling": "returns, reports, shows, or raises",
+    r"says?|said|saying": "returns, reports, shows, or raises",
+    r"asks?|asked|asking": "requests, requires, or calls",
+    r"hands?|handed|handing": "passes, or returns",
+    r"wants?|wanted": "needs, or requires",
+    r"forgets?|forgot|forgotten": "drops, or removes",
+    r"knows? nothing": "does not use",
+    r"anew|afresh": "again",
+    r"at once": "immediately, or at a time",
+    r"for ever": "forever",
+    r"so many|so much|so long as": "this number of, this amount of, or while",
+    r"of which|of whom|what of it|those that": "the noun",
+    r"(?<!there )(?:is|are|was|were) (?-i:none)": "not, or the noun",
+    r"(?<!there )(?<!there that )(?:is|are) no (?!longer|more|less|slower)": "is not",
+    r"lies?|lay": "is",
+    r"stands?|stood": "is",
+    r"is to be|are to be": "must be",
+    r"all the same": "too, or still",
+    r"does without|do without": "does not need",
+    r"(?<!something )(?<!nothing )(?<!anything )else": "otherwise",
+    r"a (?:row|second|minute|file|worker|line|block|request|batch|partition) each": "one per row, second, ...",
+}
+WRONG = re.compile("|".join(rf"\b(?P<w{number}>{pattern})\b" for number, pattern in enumerate(WORDS)), re.IGNORECASE)
+
+# File and text -> why the word is right there.
+ALLOWED = {
+    ("tasks/rows/expressions/syntax.py", "case when condition then a else b end"): "this is SQL",
+}
+
+CODE = re.compile(r"``[^`]*``|`[^`]*`|\b[A-Z]{2,}\b")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_text_of_the_code_has_a_word_of_the_list(folder: str) -> None:
+    found = [
+        problem
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line, text in texts_of(path.read_text(encoding="utf-8"))
+        for problem in problems(path.relative_to(ROOT).as_posix(), line, text)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_page_has_a_word_of_the_list(page: str) -> None:
+    text = re.sub(r"```.*?```", lambda found: "\n" * found[0].count("\n"), (ROOT / page).read_text(), flags=re.DOTALL)
+    lines = enumerate(text.splitlines(), start=1)
+    found = [problem for line, text in lines for problem in problems(page, line, text)]
+    assert not found, "\n".join(found)
+
+
+def problems(path: str, line: int, text: str) -> Iterator[str]:
+    """Yield a sentence for each word of the list in a text. Code in backquotes does not count."""
+    for found in WRONG.finditer(CODE.sub("", text)):
+        if not any(path == file and part in text for file, part in ALLOWED):
+            better = list(WORDS.values())[int(str(found.lastgroup)[1:])]
+            yield f"{path}:{line}: {found[0]!r}, write {better}: {' '.join(text.split())[:100]}"
+
+
+def texts_of(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each comment, and of each string of four words or more."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value.split()) > 3:
+            yield node.lineno, node.value
