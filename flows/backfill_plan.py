@@ -76,7 +76,7 @@ def make_plan(job: Job, request: Request, tell: Callable[[int, int], None] = lam
     """The steps, in order. A partition that another run holds is left to that run.
 
     Looks at the inputs where stale partitions are asked for, and calls `tell` with how many are done and how many there
-    are. Raises `JobError` and `StorageFailed`.
+    are. Raises `JobError` and `ServiceUnavailable`.
     """
     if request.end < request.start:
         raise JobError(f"expected a last day not before the first, found {request.start} to {request.end}.")
@@ -118,7 +118,7 @@ def planned(
 ) -> tuple[Job, Request, list[Step]]:
     """The job with its overrides, what was asked for, and what of it is to be done.
 
-    Where there is a record of `backfill_id` the request is that one's. Raises `JobError` and `StorageFailed`.
+    Where there is a record of `backfill_id` the request is that one's. Raises `JobError` and `ServiceUnavailable`.
     """
     job = file.job(settings)
     if not job.is_dated:

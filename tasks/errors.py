@@ -1,7 +1,31 @@
 """Errors that a person can act on: what was expected, what was found, what to do.
 
-They travel between processes, so each carries only strings and pickles as itself. No message holds what may be secret
-in a URL, nor a character that a terminal obeys.
+    OvernightError
+      JobError                 the job file, a parameter or a path in it is wrong
+      PlanError                the cluster is too small for the job
+      InputError               the source cannot be listed or read
+      ContractError            user code, a model or a table does not keep to what was agreed
+      CheckFailed              a check refused the publish
+        TooManyQuarantined     more rows are quarantined than the job allows
+      StageFailed              a stage failed for another reason
+        WorkerLost             a worker process or a node died
+      ServiceUnavailable       a store, a database or another service does not answer; a later attempt may succeed
+      AccessDenied             a service refuses this user, or has no space or quota left; a person must act
+      LedgerCorrupt            a receipt, a manifest or another record on disk cannot be read
+      PartitionBusy            another run holds the partition (state/lease.py)
+      LeaseLost                another run has taken the partition over (state/lease.py)
+      RunCancelled             a person cancelled the run (flows/runs/cancellation.py)
+      TooManyCrashes           the process of the run died each time (flows/runs/crash_recovery.py)
+      BackfillFailed           some partitions of a backfill failed (flows/backfill.py)
+      NotificationFailed       a notification was not delivered (flows/freshness.py)
+      NothingToSearch          no published rows can be searched (flows/similarity_search.py)
+    RowError                   one row failed, and is quarantined
+      SourceChanged            its file was replaced after it was listed (ingest/versioned_file.py)
+      SourceVanished           its file is gone (ingest/versioned_file.py)
+
+Errors of libraries become errors of this tree in `storage/error_translation.py`. Ours travel between processes, so each
+carries only strings and pickles as itself. No message holds what may be secret in a URL, nor a character that a
+terminal obeys.
 """
 
 import difflib
@@ -27,6 +51,7 @@ class OvernightError(Exception):
 
     stage = "plan"
     status = "failed"
+    recorded_as = ""  # in `error_type`, if that is not the name of the class: records outlast a change of names
 
     def __init__(self, message: str, stage: str | None = None) -> None:
         message = printable(masked(message))
@@ -38,7 +63,7 @@ class OvernightError(Exception):
     @property
     def error_type(self) -> str:
         """The name under which the failure is recorded."""
-        return type(self).__name__
+        return self.recorded_as or type(self).__name__
 
     def __str__(self) -> str:
         return self.message
@@ -97,20 +122,24 @@ class WorkerLost(StageFailed):
     """A process or node died under a stage, beyond what Ray restarts; a new attempt takes up what was staged."""
 
 
-class StorageFailed(OvernightError):
-    """Storage did not recover while it was waited for; a new attempt takes up what was staged."""
+class ServiceUnavailable(OvernightError):
+    """A store, a database or another service did not recover in time; a new attempt takes up what was staged."""
 
-    stage = ""  # of what the storage was used for, which `explain` knows
+    stage = ""  # of what the service was used for, which `explain` knows
+    recorded_as = "StorageFailed"
 
 
-class StorageRefused(OvernightError):
-    """Storage refuses what a person has to allow first: there is no permission, or no space."""
+class AccessDenied(OvernightError):
+    """A service refuses what a person has to allow first: there is no permission, no space or no quota."""
 
     stage = ""
+    recorded_as = "StorageRefused"
 
 
-class LedgerBroken(OvernightError):
-    """A file beside the data, of those that say what became of a partition, cannot be read as what it is."""
+class LedgerCorrupt(OvernightError):
+    """A record on disk, such as a receipt, a manifest or a lease, cannot be read as what it is."""
+
+    recorded_as = "LedgerBroken"
 
 
 class RowError(Exception):

@@ -73,7 +73,7 @@ def read_ledger(
 
     Days that the job's schedule leaves out are there only if they were run. `inputs`: also lists the inputs of what is
     published, and calls `tell` with how many are done and how many there are. Raises `JobError` where the job's own
-    settings cannot be told or `start` and `end` are no range, `LedgerBroken` and `StorageFailed`.
+    settings cannot be told or `start` and `end` are no range, `LedgerCorrupt` and `ServiceUnavailable`.
     """
     run = describe_run(job, "all")
     wanted = _partitions(job, run, start, end, now or datetime.now(UTC))[-newest if newest else None :]

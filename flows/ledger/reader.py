@@ -32,7 +32,7 @@ class PartitionLedger:
 def read_files(state: Location, directories: Collection[str]) -> dict[str, PartitionLedger]:
     """What there is of the ledgers of these names below `state`; those of which there is nothing are left out.
 
-    A file that goes while it is read counts as not there. Raises `LedgerBroken` and `StorageFailed`.
+    A file that goes while it is read counts as not there. Raises `LedgerCorrupt` and `ServiceUnavailable`.
     """
     ledgers = _listed(state, directories)
     wanted = [f"{name}/{file}" for name, files in ledgers.items() for file in {*READ, _unpublished(files)} & files]

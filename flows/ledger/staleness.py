@@ -39,7 +39,7 @@ def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
 
 
 def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any]) -> tuple[str, ...]:
-    """What changed of a partition's inputs since the receipt, by listing them. Raises `StorageFailed`."""
+    """What changed of a partition's inputs since the receipt, by listing them. Raises `ServiceUnavailable`."""
     try:
         if digest(stream_inputs(job.source, partition)) == receipt["inputs"]:
             return ()

@@ -52,7 +52,7 @@ def look_back(job: Job, run: Run, parameter: str) -> None:
 def changed_days(job: Job, run: Run, days: int) -> list[str]:
     """Those of the `days` before the run's own, the newest first, that are published and have other inputs now.
 
-    A day whose inputs were removed keeps what it has, also with `allow_empty`. Raises `StorageFailed`.
+    A day whose inputs were removed keeps what it has, also with `allow_empty`. Raises `ServiceUnavailable`.
     """
     found = []
     for number in range(1, days + 1):

@@ -32,8 +32,8 @@ def ingest(run: Run, source: Source) -> Stream:
     """Take the manifest, or the generation's own.
 
     Returns the stream of its rows: blocks of columns as `tasks/ingest/sources/<kind>.py` gives them. Raises
-    `InputError` where the inputs do not arrive, cannot be listed, or there are none, and `StorageFailed` where that may
-    pass.
+    `InputError` where the inputs do not arrive, cannot be listed, or there are none, and `ServiceUnavailable` where
+    that may pass.
     """
     if not run.manifest.exists():
         if isinstance(source, FileSource) and source.wait_for and not run.limit_rows:  # a sample takes what is there

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from overnight.tasks.errors import LedgerBroken
+from overnight.tasks.errors import LedgerCorrupt
 from overnight.tasks.storage.location import Location
 
 FORMAT_VERSION = 1
@@ -109,7 +109,7 @@ def new_attempt() -> str:
 
 
 def read_json(location: Location) -> dict[str, Any] | None:
-    """A JSON object, or None if the file is not there. Raises `LedgerBroken`."""
+    """A JSON object, or None if the file is not there. Raises `LedgerCorrupt`."""
     try:
         return parse_json(location.read_bytes(), location)
     except FileNotFoundError:
@@ -117,7 +117,7 @@ def read_json(location: Location) -> dict[str, Any] | None:
 
 
 def parse_json(content: bytes, location: Location) -> dict[str, Any]:
-    """The JSON object that a file of the run directory holds. Raises `LedgerBroken` if it holds something else."""
+    """The JSON object that a file of the run directory holds. Raises `LedgerCorrupt` if it holds something else."""
     try:
         found = json.loads(content)
         if isinstance(found, dict):
@@ -125,7 +125,7 @@ def parse_json(content: bytes, location: Location) -> dict[str, Any]:
         problem = f"a {type(found).__name__}"
     except ValueError as error:
         problem = f"{len(content):,} bytes that are none: {error}"
-    raise LedgerBroken(
+    raise LedgerCorrupt(
         f"{location}: expected a JSON object, found {problem}. Overnight writes its files whole or not at all, so "
         "something else did. Put back a whole copy, or remove the file: its partition then counts as if there was none."
     )

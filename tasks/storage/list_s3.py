@@ -30,7 +30,8 @@ FEW, DEEPEST = 8, 3  # folders that are looked into for more of them, and how of
 def s3_entries(filesystem: Any, root: str) -> Iterator[Entry]:
     """Yield what lies below `root`, which is `bucket/prefix`, or the object `root` itself if nothing does.
 
-    Raise as s3fs's own listing, `StorageFailed`, and `InputError` for a store that does not list in the order of keys.
+    Raise as s3fs's own listing, `ServiceUnavailable`, and `InputError` for a store that lists in another order than
+    that of keys.
     """
     bucket, key, _ = filesystem.split_path(root)
     last = ""

@@ -4,7 +4,7 @@ A `Location` is kept as it was written in the job file. `{partition}` and `${ENV
 used, so neither a secret nor a machine's path is stored with it.
 
 S3 that is gone for a while is waited for (`s3_retries.py`); other stores as their own libraries do. What outlasts that
-is a `StorageFailed`; no permission and no space are a `StorageRefused` at once.
+is a `ServiceUnavailable`; no permission and no space are an `AccessDenied` at once.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ import fsspec
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import JobError
 from overnight.tasks.storage.atomic_write import put_on_disk, temporary_file
-from overnight.tasks.storage.error_translation import worded
+from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.storage.filesystems import entries, is_local, is_s3, one_request, open_filesystem
 from overnight.tasks.storage.huggingface import at_commit, is_hub
 from overnight.tasks.storage.skipped_files import pass_over, reason_to_skip
@@ -123,20 +123,20 @@ class Location:
         """Names of the entries directly below, sorted; none if there is no such directory."""
         filesystem, path = self.open_filesystem()
         try:
-            with worded("list", self):
+            with translate_storage_errors("list", self):
                 return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in filesystem.ls(path, detail=False))
         except FileNotFoundError:
             return []
 
     def exists(self) -> bool:
         filesystem, path = self.open_filesystem()
-        with worded("look at", self):
+        with translate_storage_errors("look at", self):
             return bool(filesystem.exists(path))
 
     def read_bytes(self) -> bytes:
         """Raises `FileNotFoundError`."""
         filesystem, path = self.open_filesystem()
-        with worded("read", self):
+        with translate_storage_errors("read", self):
             return bytes(filesystem.cat_file(path, **one_request(filesystem)))
 
     def read_each(self, names: Sequence[str]) -> dict[str, bytes]:
@@ -149,7 +149,7 @@ class Location:
         for name, content in zip(names, found, strict=True):
             if isinstance(content, FileNotFoundError):
                 continue
-            with worded("read", self / name):
+            with translate_storage_errors("read", self / name):
                 if isinstance(content, Exception):
                     raise content
             contents[name] = bytes(content)
@@ -158,7 +158,7 @@ class Location:
     def read_tail(self, count: int) -> bytes:
         """The last `count` bytes, or all where there are fewer. Raises `FileNotFoundError`. One request to S3."""
         filesystem, path = self.open_filesystem()
-        with worded("read", self):
+        with translate_storage_errors("read", self):
             if is_local(filesystem) or is_s3(filesystem):
                 return bytes(filesystem.cat_file(path, start=-count))
             # Azure's driver (adlfs 2026.8) takes no bytes from the end.
@@ -167,13 +167,13 @@ class Location:
     def open(self) -> Any:
         """A seekable binary file for reading."""
         filesystem, path = self.open_filesystem()
-        with worded("read", self):
+        with translate_storage_errors("read", self):
             return filesystem.open(path, "rb")
 
     def write_bytes(self, data: bytes) -> None:
         """Whole or not at all: a rename on local disks, one put on object stores."""
         filesystem, path = self.open_filesystem()
-        with worded("write", self, path if is_local(filesystem) else ""):
+        with translate_storage_errors("write", self, path if is_local(filesystem) else ""):
             if is_local(filesystem):
                 with temporary_file(path) as temporary:
                     temporary.write(data)
@@ -199,10 +199,10 @@ class Location:
                 yield temporary
             except Exception as error:
                 if is_full(error):
-                    with worded("write", self, local_path):
+                    with translate_storage_errors("write", self, local_path):
                         raise
                 raise
-            with worded("write", self, local_path):
+            with translate_storage_errors("write", self, local_path):
                 put_on_disk(temporary)
                 if is_local(filesystem):
                     os.replace(temporary.name, path)
@@ -216,7 +216,7 @@ class Location:
         answer was lost is sent again, by the HTTP library too, and then finds its own file.
         """
         filesystem, path = self.open_filesystem()
-        with worded("write", self, path if is_local(filesystem) else ""):
+        with translate_storage_errors("write", self, path if is_local(filesystem) else ""):
             if is_local(filesystem):
                 with temporary_file(path) as temporary:
                     temporary.write(data)
@@ -237,7 +237,7 @@ class Location:
     def remove(self) -> None:
         """Removes a file, or a directory with all below it; nothing happens if it is not there."""
         filesystem, path = self.open_filesystem()
-        with worded("remove", self):
+        with translate_storage_errors("remove", self):
             if not is_local(filesystem) and has_magic(path):  # to `rm` it is a pattern
                 for found in filesystem.find(path):
                     filesystem.rm_file(found)

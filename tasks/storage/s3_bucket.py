@@ -15,7 +15,7 @@ from obstore.exceptions import InvalidPathError
 from obstore.store import S3Store
 from s3fs.utils import FileExpired
 
-from overnight.tasks.errors import StorageFailed
+from overnight.tasks.errors import ServiceUnavailable
 from overnight.tasks.storage.file_info import Entry, ObjectChanged, entry_of, version_of
 from overnight.tasks.storage.s3_retries import retry_timeout_seconds, say
 from overnight.tasks.storage.s3_store import is_usable, open_store, raise_known, waiting_told, words
@@ -34,7 +34,7 @@ class Bucket:
     def get(self, key: str, etag: str = "", first: int = 0, stop: int | None = None) -> bytes:
         """Return the bytes from `first` to `stop`, or to the end, of the version `etag`, or of any if that is empty.
 
-        Raise `ObjectChanged`, `FileNotFoundError`, `PermissionError`, `StorageFailed`, or what s3fs raises.
+        Raise `ObjectChanged`, `FileNotFoundError`, `PermissionError`, `ServiceUnavailable`, or what s3fs raises.
         """
         failure, started = None, time.monotonic()
         if self._may_ask():
@@ -52,7 +52,7 @@ class Bucket:
     def pages(self, prefix: str, after: str = "") -> Iterator[list[Entry]]:
         """Yield what lies below `prefix`, in the order of keys, from after `after` on.
 
-        `prefix` is empty or ends with a slash. Raise `StorageFailed`, or what s3fs raises.
+        `prefix` is empty or ends with a slash. Raise `ServiceUnavailable`, or what s3fs raises.
         """
         can_list = self._can_list(prefix)
         while True:
@@ -63,7 +63,7 @@ class Bucket:
                         yield page
                         after = self.key(page[-1])
                     return
-                except StorageFailed:
+                except ServiceUnavailable:
                     raise
                 except Exception as error:
                     failure = error

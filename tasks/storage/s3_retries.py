@@ -22,7 +22,7 @@ import aiobotocore
 import aiohttp  # noqa: F401 - first: aiobotocore asks for a part of it, which is there before it is complete
 from aiobotocore.session import AioSession
 
-from overnight.tasks.errors import JobError, StorageFailed
+from overnight.tasks.errors import JobError, ServiceUnavailable
 from overnight.tasks.storage.transient_errors import is_passing
 
 WRITTEN_FOR = "3.10."  # aiobotocore
@@ -65,7 +65,7 @@ def seconds_to_wait(
 ) -> float | None:
     """Answer botocore after each try: seconds until the next one, or None if the outcome stands.
 
-    Raise `StorageFailed` when the patience is at its end.
+    Raise `ServiceUnavailable` when the patience is at its end.
     """
     problem = _passing_problem(response, caught_exception)
     if problem is None:
@@ -80,9 +80,9 @@ def seconds_to_wait(
     return min(wait, patience - (now - since))
 
 
-def not_recovered(what: str) -> StorageFailed:
+def not_recovered(what: str) -> ServiceUnavailable:
     """Return the error for a request that was tried for the whole time."""
-    return StorageFailed(
+    return ServiceUnavailable(
         f"the storage did not recover: {what}. Nothing was published; run again to resume where the staged parts end."
     )
 

@@ -6,7 +6,7 @@ import time
 import pyarrow as pa
 
 from overnight.tasks.config.retry_policy import RetryPolicy
-from overnight.tasks.errors import OvernightError, StorageFailed
+from overnight.tasks.errors import OvernightError, ServiceUnavailable
 from overnight.tasks.rows.result import Outcome, Work
 from overnight.tasks.storage.transient_errors import is_passing
 
@@ -18,8 +18,8 @@ _log = logging.getLogger("overnight.patience")
 def patiently(work: Work, stage: str) -> Work:
     """`work` for one block, tried again with growing waits where its error may pass.
 
-    If it fails all the same and no row succeeds alone, whatever it calls is down: raises `StorageFailed`, and nobody is
-    blamed. If some do, the error stands, and the culprits are found among the rows without waiting again.
+    If it fails all the same and no row succeeds alone, whatever it calls is down: raises `ServiceUnavailable`, and
+    nobody is blamed. If some do, the error stands, and the culprits are found among the rows without waiting again.
     """
     waits = list(RETRIES.waits())
 
@@ -51,7 +51,7 @@ def _refuse_if_down(work: Work, live: pa.Table, error: Exception, stage: str) ->
         except Exception as alone:
             if not is_passing(alone):
                 return
-    raise StorageFailed(
+    raise ServiceUnavailable(
         f"none of {len(live)} rows got through in {RETRIES.max_tries} tries: {type(error).__name__}: {error}. "
         "What the step or model calls is down; run again to resume where the staged parts end.",
         stage,

@@ -6,8 +6,8 @@ Whose fault it is when it does not help:
                     `max_tries` or when `retry_timeout_seconds` ends, while other requests get through: where none is
                     under way, a short one is sent to see
     the service's   nothing gets through for all of `retry_timeout_seconds`, or too many requests (429) all that time:
-                    `StorageFailed`, and `infer` is tried again
-    the settings'   401, 402, 403, no quota: `StorageRefused`. 404, a redirect: `JobError`
+                    `ServiceUnavailable`, and `infer` is tried again
+    the settings'   401, 402, 403, no quota: `AccessDenied`. 404, a redirect: `JobError`
 
 `Retry-After` is honoured, and after a 429 holds back all requests. No message and no log holds the key.
 """
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from overnight.tasks.config.masking import HIDDEN, masked
 from overnight.tasks.config.retry_policy import RetryPolicy
-from overnight.tasks.errors import JobError, RowError, StorageFailed, StorageRefused
+from overnight.tasks.errors import AccessDenied, JobError, RowError, ServiceUnavailable
 from overnight.tasks.infer.chat.rate_limiter import RateLimiter
 from overnight.tasks.infer.chat.settings import Answer
 
@@ -110,7 +110,7 @@ class Endpoint:
                 if knows and (knew or is_over):  # not the first time: the service may have come back just then
                     raise RowError(f"{problem}, in {tries} tries; others get through.")
             if is_over:
-                raise StorageFailed(
+                raise ServiceUnavailable(
                     f"{self._url}: nothing got through in {tries} tries and {spent:.0f} s: {problem}. What was "
                     "answered is kept; run again to resume."
                     + (" Set requests_per_minute to what it allows." if problem.is_limit else ""),
@@ -162,9 +162,9 @@ class Endpoint:
         status = response.status_code
         what = f"HTTP {status}: {self._shown(_told(response))}"
         if status in REFUSED:  # without its words, which may tell of the key
-            return StorageRefused(f"{self._url}: HTTP {status}: {REFUSED[status]}.", "infer")
+            return AccessDenied(f"{self._url}: HTTP {status}: {REFUSED[status]}.", "infer")
         if status == 429 and "insufficient_quota" in response.text:
-            return StorageRefused(f"{self._url}: {what}", "infer")
+            return AccessDenied(f"{self._url}: {what}", "infer")
         if status in WRONG or status < 400:
             return JobError(f"{self._url}: {WRONG.get(status, 'expected an answer')}: {what}", "infer")
         if status in (408, 409, 425, 429) or (status >= 500 and status != 501):

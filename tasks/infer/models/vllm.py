@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from overnight.tasks.errors import JobError, StorageFailed
+from overnight.tasks.errors import JobError, ServiceUnavailable
 from overnight.tasks.infer.accelerators import setting
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.chat.server_process import ChildServer
@@ -100,7 +100,9 @@ class VLLM(RemoteChat):
 
         def predict(batch: Batch) -> dict[str, Any] | Outcome:
             if ended := server.ended():
-                raise StorageFailed(f"model {self.model}: vLLM's server is gone: {ended.replace(key, '***')}", "infer")
+                raise ServiceUnavailable(
+                    f"model {self.model}: vLLM's server is gone: {ended.replace(key, '***')}", "infer"
+                )
             return ask(batch)
 
         return predict

@@ -21,12 +21,12 @@ from pydantic import Field
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.database import DatabaseUrl
+from overnight.tasks.storage.error_translation import translate_publish_errors
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
 from overnight.tasks.write.sink import DirectorySink, ParquetCompression, Sink, file_prefix
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.unwritable_rows import refuse_far_times
 from overnight.tasks.write.tables import iceberg
-from overnight.tasks.write.tables.database import told
 from overnight.tasks.write.tables.delta_types import fitted
 from overnight.tasks.write.tables.optimistic_commit import files_without_table, remove_files
 
@@ -58,7 +58,7 @@ class IcebergSink(DirectorySink):
         refuse_far_times(table)  # of which pyiceberg makes Python's own, for its statistics
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             table = self._opened().open(run)
         if table is None:
             return files_without_table(run)
@@ -68,7 +68,7 @@ class IcebergSink(DirectorySink):
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         """Into the table's own directory, where readers of the table ignore what no snapshot names."""
         schema = iceberg.iceberg_schema(published_schema(records))
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             table = self._opened().open(run)
         if table:
             schema = fitted(schema, iceberg.columns(table, run))
@@ -79,24 +79,24 @@ class IcebergSink(DirectorySink):
         )  # fmt: skip
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             iceberg.commit(self._opened(), run, prepared.files, prepared.schema)
 
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             return iceberg.fence(self._opened(), run)
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
         """Earlier snapshots of the table need what was replaced."""
 
     def version(self, run: Run) -> dict[str, Any]:
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             table = self._opened().open(run)
         snapshot = iceberg.committed(table, run) if table else None
         return {"table_version": snapshot} if snapshot else {}
 
     def discard(self, run: Run) -> None:
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             table = self._opened().open(run)
         if table and iceberg.committed(table, run):
             return

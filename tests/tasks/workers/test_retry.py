@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from overnight.tasks.errors import StorageFailed
+from overnight.tasks.errors import ServiceUnavailable
 from overnight.tasks.rows import apply, blocks, result
 from overnight.tasks.workers import retry as module
 from overnight.tasks.workers.retry import patiently
@@ -45,7 +45,9 @@ def test_a_service_that_comes_back_costs_only_waiting(waits: list[float]):
 
 def test_a_service_that_stays_away_blames_no_row(waits: list[float]):
     work, _ = service(lambda *_: TimeoutError("no answer"))
-    with pytest.raises(StorageFailed, match="none of 5 rows got through in 5 tries: TimeoutError: no answer") as caught:
+    with pytest.raises(
+        ServiceUnavailable, match="none of 5 rows got through in 5 tries: TimeoutError: no answer"
+    ) as caught:
         apply.apply(block(5), "infer", work)
     assert caught.value.stage == "infer"
     assert len(waits) == module.RETRIES.max_tries - 1
