@@ -1,9 +1,11 @@
 """How often a run is tried again, and after how long."""
 
+import math
 from typing import Annotated
 
 from pydantic import Field
 
+from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.config.settings import Settings
 
 
@@ -15,5 +17,5 @@ class Retries(Settings):
     backoff: Annotated[float, Field(ge=1, description="Each later delay is so many times the one before.")] = 2.0
 
     def delays(self) -> list[float]:
-        """Seconds before each try but the first."""
-        return [self.delay_seconds * self.backoff**number for number in range(self.attempts - 1)]
+        """Seconds before each try but the first, without jitter: Prefect adds its own."""
+        return list(RetryPolicy(self.attempts, self.delay_seconds, math.inf, (1, 1), self.backoff).waits())

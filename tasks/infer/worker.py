@@ -23,7 +23,7 @@ from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor, user_output
 from overnight.tasks.workers.device_errors import is_device_failure, is_out_of_memory
-from overnight.tasks.workers.retry import patiently
+from overnight.tasks.workers.retry import with_retries
 from overnight.tasks.workers.watchdog import Watchdog
 
 CAREFUL_CALLS = 8  # of a worker started again: more than Ray Data has under way with one, and sends to it again
@@ -107,7 +107,7 @@ class Worker:
         return user_output.collected(self._run, self._source)
 
     def _apply(self, piece: pa.Table) -> pa.Table:
-        return apply.apply(piece, "infer", patiently(self._work, "infer"), self._clock)
+        return apply.apply(piece, "infer", with_retries(self._work, "infer"), self._clock)
 
     def _work(self, live: pa.Table) -> result.Outcome:
         """Return the model's columns for `live`, null where a row is none of the model's."""

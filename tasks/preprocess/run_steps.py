@@ -15,7 +15,7 @@ from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import Read
 from overnight.tasks.workers import user_output
-from overnight.tasks.workers.retry import patiently
+from overnight.tasks.workers.retry import with_retries
 from overnight.tasks.workers.supervisor import report_quarantined
 from overnight.tasks.workers.watchdog import Watchdog
 
@@ -57,7 +57,7 @@ def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
         before = piece
         with user_output.collected(run, f"preprocess {getattr(step, 'target', None) or step.kind}"):
             work = _built(type(step), step.model_dump_json(exclude_unset=True))
-            piece = apply.apply(piece, "preprocess", patiently(work, "preprocess"))
+            piece = apply.apply(piece, "preprocess", with_retries(work, "preprocess"))
         report_quarantined(piece, before, run)
     return piece
 

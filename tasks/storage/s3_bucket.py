@@ -99,14 +99,14 @@ class Bucket:
 
     @property
     def _store(self) -> S3Store:
-        return self._patient_store if self._has_answered else self._first_store
+        return self._retrying_store if self._has_answered else self._first_store
 
     @functools.cached_property
     def _first_store(self) -> S3Store:
         return open_store(self._filesystem, self._name, 0)
 
     @functools.cached_property
-    def _patient_store(self) -> S3Store:
+    def _retrying_store(self) -> S3Store:
         return open_store(self._filesystem, self._name, retry_timeout_seconds())
 
     def _may_ask(self) -> bool:

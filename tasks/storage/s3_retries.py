@@ -1,6 +1,6 @@
 """How long S3 is waited for: a server that is gone, frozen, or asks to slow down costs time and nothing else.
 
-Time is what counts: `PATIENCE_SECONDS` a request from its first failure, or `OVERNIGHT_STORAGE_RETRY_SECONDS` if a
+Time is what counts: `DEFAULT_RETRY_SECONDS` a request from its first failure, or `OVERNIGHT_STORAGE_RETRY_SECONDS` if a
 process has that in its environment. A log line says what is waited for. obstore is given the time as a setting.
 
 botocore's own retries count attempts. Of 128 requests to a server that failed for 5 s, mode `standard` (16 attempts, a
@@ -12,7 +12,6 @@ that knows it, as of aiobotocore 3.10 with botocore 1.43, and `tests/tasks/stora
 
 import logging
 import os
-import random
 import time
 from collections import deque
 from typing import Any
@@ -22,13 +21,14 @@ import aiobotocore
 import aiohttp  # noqa: F401 - first: aiobotocore asks for a part of it, which is there before it is complete
 from aiobotocore.session import AioSession
 
+from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import JobError, ServiceUnavailable
 from overnight.tasks.storage.transient_errors import is_passing
 
 WRITTEN_FOR = "3.10."  # aiobotocore
-PATIENCE_SECONDS = 120.0
+DEFAULT_RETRY_SECONDS = 120.0
 RETRY_SECONDS, FORMERLY = "OVERNIGHT_STORAGE_RETRY_SECONDS", "OVERNIGHT_STORAGE_PATIENCE"  # in the environment
-LONGEST_WAIT_SECONDS = 8.0
+RETRIES = RetryPolicy(max_tries=None, first_wait_seconds=0.2, longest_wait_seconds=8.0, jitter=(0.5, 1))
 LOG_EVERY_SECONDS = 10.0
 ONE_ATTEMPT = {"mode": "standard", "total_max_attempts": 1}  # botocore's setting `retries`
 
@@ -40,10 +40,10 @@ def retry_timeout_seconds() -> float:
     """Return how long a request is tried again. Raise `JobError` if the environment has it under its former name."""
     if FORMERLY in os.environ:
         raise JobError(f"{FORMERLY} is called {RETRY_SECONDS} now: rename it in the environment.")
-    return float(os.environ.get(RETRY_SECONDS) or PATIENCE_SECONDS)
+    return float(os.environ.get(RETRY_SECONDS) or DEFAULT_RETRY_SECONDS)
 
 
-def patient_session(profile: str | None = None) -> AioSession:
+def retrying_session(profile: str | None = None) -> AioSession:
     """Return a session of which every client waits for S3. Raise `JobError` for another aiobotocore than 3.10."""
     if not aiobotocore.__version__.startswith(WRITTEN_FOR):
         raise JobError(
@@ -51,11 +51,11 @@ def patient_session(profile: str | None = None) -> AioSession:
             "that a request to S3 is sent again. Run: pip install 'aiobotocore>=3.10,<3.11'"
         )
     session = AioSession(profile=profile)
-    session.register("needs-retry.s3", seconds_to_wait, unique_id="overnight-patience")
+    session.register("needs-retry.s3", retry_delay, unique_id="overnight-retries")
     return session
 
 
-def seconds_to_wait(
+def retry_delay(
     attempts: int,
     request_dict: dict[str, Any],
     operation: Any,
@@ -65,19 +65,19 @@ def seconds_to_wait(
 ) -> float | None:
     """Answer botocore after each try: seconds until the next one, or None if the outcome stands.
 
-    Raise `ServiceUnavailable` when the patience is at its end.
+    Raise `ServiceUnavailable` when the time is over.
     """
     problem = _passing_problem(response, caught_exception)
     if problem is None:
         return None
-    now, patience = time.monotonic(), retry_timeout_seconds()
+    now, timeout = time.monotonic(), retry_timeout_seconds()
     since = request_dict["context"].setdefault("overnight_first_failure", now)
     what = f"{operation.name} on {_place(request_dict['url'])}"
-    if now - since >= patience:
+    if now - since >= timeout:
         raise not_recovered(f"{what} was tried {attempts} times in {now - since:.0f} s and failed, last with {problem}")
-    wait = min(LONGEST_WAIT_SECONDS, 0.1 * 2**attempts) * random.uniform(0.5, 1)
-    say(f"waiting for storage: {what} failed with {problem}; trying for {patience - (now - since):.0f} s more")
-    return min(wait, patience - (now - since))
+    left = timeout - (now - since)
+    say(f"waiting for storage: {what} failed with {problem}; trying for {left:.0f} s more")
+    return min(RETRIES.wait_seconds(attempts), left)
 
 
 def not_recovered(what: str) -> ServiceUnavailable:

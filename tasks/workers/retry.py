@@ -15,7 +15,7 @@ RETRIES = RetryPolicy(max_tries=5, first_wait_seconds=1.0, longest_wait_seconds=
 _log = logging.getLogger("overnight.patience")
 
 
-def patiently(work: Work, stage: str) -> Work:
+def with_retries(work: Work, stage: str) -> Work:
     """`work` for one block, tried again with growing waits where its error may pass.
 
     If it fails all the same and no row succeeds alone, whatever it calls is down: raises `ServiceUnavailable`, and

@@ -90,9 +90,9 @@ class Endpoint:
     async def ask(self, body: dict[str, Any]) -> Answer:
         """Raises `RowError` where the row is to blame, else an `OvernightError`."""
         async with self._slots:
-            return await self._patiently(body)
+            return await self._post_with_retries(body)
 
-    async def _patiently(self, body: dict[str, Any]) -> Answer:
+    async def _post_with_retries(self, body: dict[str, Any]) -> Answer:
         spent, tries, knows = 0.0, 0, False
         while True:
             await self._turn(body)

@@ -167,7 +167,7 @@ def test_patience_with_a_listing_and_a_pinned_read_ends_with_a_sentence_too(
 def test_another_aiobotocore_than_the_one_whose_event_is_answered_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("aiobotocore.__version__", "3.11.0")
     with pytest.raises(JobError, match=r"expected aiobotocore 3\.10\.\*, found 3\.11\.0.*pip install"):
-        s3_retries.patient_session()
+        s3_retries.retrying_session()
 
 
 def test_a_filesystem_that_went_to_another_process_waits_as_well(store: FaultyS3, place: Location):

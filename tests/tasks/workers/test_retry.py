@@ -8,7 +8,7 @@ import pytest
 from overnight.tasks.errors import ServiceUnavailable
 from overnight.tasks.rows import apply, blocks, result
 from overnight.tasks.workers import retry as module
-from overnight.tasks.workers.retry import patiently
+from overnight.tasks.workers.retry import with_retries
 from tests.tasks.blocks import source_block
 
 
@@ -33,7 +33,7 @@ def service(fails: Callable[[int, list[int]], Exception | None]) -> tuple[result
             raise error
         return result.Outcome({"y": live["x"]})
 
-    return patiently(work, "infer"), calls
+    return with_retries(work, "infer"), calls
 
 
 def test_a_service_that_comes_back_costs_only_waiting(waits: list[float]):
