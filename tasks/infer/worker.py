@@ -24,12 +24,12 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor, user_output
 from overnight.tasks.workers.device_errors import is_device_failure, is_out_of_memory
 from overnight.tasks.workers.retry import with_retries
+from overnight.tasks.workers.row_isolation import RestartIsolation, RowIsolation
 from overnight.tasks.workers.watchdog import Watchdog
 
-CAREFUL_CALLS = 8  # of a worker started again: more than Ray Data has under way with one, and sends to it again
 BYTES_AT_ONCE = 2**20  # of results that a worker hands on, unless one piece has more
 
-Prepare = Callable[..., Iterator[pa.Table]]  # a block in, and `careful`; its rows out
+Prepare = Callable[..., Iterator[pa.Table]]  # a block in, and its `isolation`; its rows out
 
 
 class Worker:
@@ -64,10 +64,10 @@ class Worker:
         self._is_trial = is_trial
         self.guard = Watchdog(run, "infer", self._label, pace)
         is_restarted = was_restarted() if is_restarted is None else is_restarted
-        self._careful_calls = CAREFUL_CALLS if is_restarted and not is_trial else 0
-        if self._careful_calls:
+        is_restarted = is_restarted and not is_trial
+        self._isolation = RestartIsolation(is_restarted)
+        if is_restarted:
             supervisor.report(run, "infer", f"{self._label}: a worker died and was started again")
-        self._one_by_one = threading.Lock() if self._careful_calls else contextlib.nullcontext()
         self._clock = ConcurrentTimer()
         self._bytes_at_once = 0 if is_slow else BYTES_AT_ONCE
         # A trial has only the source's columns, and is to run the model whatever they hold.
@@ -79,25 +79,19 @@ class Worker:
             self._predict = predictor.load_with(run.answers / (predictor.name or predictor.kind))
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
-        careful = self._careful_calls > 0
-        self._careful_calls -= careful
-        yield from rebatch.rebatch_bytes(self._done(block, careful), self._bytes_at_once)
+        isolation = self._isolation.next_call()
+        pieces = rebatch.rebatch_rows(self.pieces(block, isolation), self._predictor.rows_at_once())
+        yield from rebatch.rebatch_bytes((self.run(piece, isolation) for piece in pieces), self._bytes_at_once)
 
-    def _done(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
-        for piece in rebatch.rebatch_rows(self.pieces(block, careful), self._predictor.rows_at_once()):
-            with self._one_by_one:
-                done = self.run(piece, careful)
-            yield done
-
-    def pieces(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
-        """The rows to work on. careful: they may have killed a worker before."""
+    def pieces(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
+        """Yield the rows to work on."""
         yield block
 
-    def run(self, block: pa.Table, careful: bool) -> pa.Table:
-        """`block` with the model's columns. careful: its rows may have killed a worker before."""
+    def run(self, block: pa.Table, isolation: RowIsolation) -> pa.Table:
+        """Return `block` with the model's columns."""
         heavy = heavy_columns(block, self._earlier, self._bytes_stay) - self._keep if self._drop_heavy else set()
-        with self._clock.call(), self.collected():
-            done = self.guard.run(block, self._apply, careful)
+        with self._isolation.one_at_a_time, self._clock.call(), self.collected():
+            done = self.guard.run(block, self._apply, isolation)
         if not self._is_trial:  # its rows come again, and with the columns of the models before
             supervisor.report_quarantined(done, block, self._run)
         return blocks.leaving_out(done, sorted(heavy - self.made))
@@ -170,8 +164,8 @@ class PreparingWorker(Worker):
         super().__init__(**settings)
         self._prepare = prepare
 
-    def pieces(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
-        return self._prepare(block, careful=careful)
+    def pieces(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
+        return self._prepare(block, isolation=isolation)
 
 
 class ConcurrentTimer:

@@ -1,6 +1,5 @@
 """What a Ray task of the preprocess operator, or a model's worker that prepares its own rows, does with a block."""
 
-import contextlib
 import time
 from collections.abc import Iterator
 from functools import lru_cache
@@ -16,6 +15,7 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import Read
 from overnight.tasks.workers import user_output
 from overnight.tasks.workers.retry import with_retries
+from overnight.tasks.workers.row_isolation import RowIsolation
 from overnight.tasks.workers.supervisor import report_quarantined
 from overnight.tasks.workers.watchdog import Watchdog
 
@@ -26,19 +26,18 @@ BYTES_AT_ONCE = 2**20  # of rows handed on together: many small pieces cost Ray 
 
 
 def run_steps(
-    block: pa.Table, run: Run, steps: tuple[Step, ...], pace: float, careful: bool | None = None
+    block: pa.Table, run: Run, steps: tuple[Step, ...], pace: float, isolation: RowIsolation | None = None
 ) -> Iterator[pa.Table]:
     """`block` after every step, in pieces where it holds files.
 
-    Each worker process builds a step once. pace: seconds a row, measured on a sample; 0 where nobody knows. careful:
-    the block may have killed a worker before; None: that is not known here, as in a Ray task, and the supervisor is
-    asked.
+    Each worker process builds a step once. pace: seconds a row, measured on a sample; 0 where nobody knows. isolation:
+    None if it is not known here, as in a Ray task, and the supervisor is asked.
     """
     guard = Watchdog(run, "preprocess", "preprocess", pace)
     size = _rows_at_once(block, steps)
     pieces = (block[start : start + size] for start in range(0, len(block), size))
-    with guard.at(block) if careful is None else contextlib.nullcontext(careful) as is_careful:
-        done = (guard.run(piece, lambda files: _apply(files, steps, run), is_careful) for piece in pieces)
+    with guard.at(block, isolation) as found:
+        done = (guard.run(piece, lambda files: _apply(files, steps, run), found) for piece in pieces)
         yield from rebatch.rebatch_bytes(done, BYTES_AT_ONCE)
 
 
@@ -85,13 +84,13 @@ def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
     """`block` after every step, tried before the stream starts. Quick steps do it twice: the first time warms up."""
     guard = Watchdog(run, "preprocess", "preprocess sample", 0)
 
-    def tried(careful: bool) -> pa.Table:
-        return guard.run(block, lambda piece: _apply(piece, steps, run), careful)
+    def tried(isolation: RowIsolation) -> pa.Table:
+        return guard.run(block, lambda piece: _apply(piece, steps, run), isolation)
 
-    with guard.at(block) as careful:
+    with guard.at(block) as isolation:
         started = time.perf_counter()
-        done = tried(careful)
-        return tried(careful) if time.perf_counter() - started < WARM_UP_SECONDS else done
+        done = tried(isolation)
+        return tried(isolation) if time.perf_counter() - started < WARM_UP_SECONDS else done
 
 
 @lru_cache(maxsize=64)

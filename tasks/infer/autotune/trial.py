@@ -13,6 +13,7 @@ from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.forked_process import Begun, Forked
+from overnight.tasks.workers.row_isolation import TOGETHER
 
 SHORTEST_TRIAL, LONGEST_TRIAL = 0.3, 3.0  # seconds in which larger batches are tried: a hundredth of what is to do
 LARGEST_BATCH = 512
@@ -85,17 +86,17 @@ class ModelTrial:
         worker = self.load()
         if not len(sample):
             return None
-        with worker.guard.at(sample) as careful:
+        with worker.guard.at(sample) as isolation:
             for _ in range(2 if self._predictor.needs_warm_up() else 1):
                 started = time.perf_counter()
-                done = worker.run(sample, careful)
+                done = worker.run(sample, isolation)
                 seconds = time.perf_counter() - started
             good, _ = blocks.live_rows(sample.filter(pa.array(done["__state"].to_numpy() == blocks.LIVE)))
             if not len(good):
                 return Failed(blocks.drop_live_columns(done))
             size, seconds = None, seconds / len(good)
             # Not where a process died at this before: it may have been of a batch too large.
-            if self._predictor.tunes_batch_size() and not careful and not worker.is_short_of_memory:
+            if self._predictor.tunes_batch_size() and not isolation.is_on and not worker.is_short_of_memory:
                 size, seconds = _best_batch(worker, good, seconds, rows_to_do)
         columns = pa.schema([field for field in blocks.live_rows(done)[0].schema if field.name in worker.made])
         return Trial(seconds, _own_memory(), size, columns)
@@ -147,5 +148,5 @@ def _seconds_a_row(worker: Worker, batch: pa.Table) -> float:
         return piece
 
     started = time.perf_counter()
-    worker.guard.run(batch, work, False)  # what it prints is not collected: it did so for these rows before
+    worker.guard.run(batch, work, TOGETHER)  # what it prints is not collected: it did so for these rows before
     return (time.perf_counter() - started) / len(batch)

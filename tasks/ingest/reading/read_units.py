@@ -53,8 +53,8 @@ def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run
     """The blocks of `units`; where a process died of these, one unit after another, without those that kill."""
     guard = Watchdog(run, "ingest", "ingest", 0)
     named = units.select(["unit", "first_row"]).rename_columns(["__unit", "__row"])
-    with guard.at(named) as careful:
-        if not careful:
+    with guard.at(named) as isolation:
+        if not isolation.is_on:
             yield from _read(source, units, schema, run.partition)
             return
         pieces, killers = guard.judged(named)

@@ -12,6 +12,7 @@ from overnight.tasks.preprocess.run_steps import run_steps, try_first_rows
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import blocks, result
 from overnight.tasks.state.read_plan import PENDING
+from overnight.tasks.workers.row_isolation import TOGETHER
 from tests.tasks.blocks import source_block
 from tests.tasks.manifests import write_order
 from tests.tasks.runs import make_run
@@ -37,7 +38,7 @@ class OneAtATime(Noting):
 def made_of(files: list[bytes], tmp_path: Path, step: PreprocessStep | None = None) -> list[pa.Table]:
     names = [f"{i}.bin" for i in range(len(files))]
     block = source_block(0, 0, pa.table({"row_id": names, "file": pa.array(files, pa.large_binary())}))
-    return list(run_steps(block, make_run(tmp_path), (step or Noting(),), 0, careful=False))
+    return list(run_steps(block, make_run(tmp_path), (step or Noting(),), 0, TOGETHER))
 
 
 def given(tables: list[pa.Table]) -> list[int]:
