@@ -1,7 +1,7 @@
 """All that is used here of Prefect without being documented: Prefect 3.9's cron, its engine and its senders.
 
 `tests/flows/runs/test_prefect_internals.py` breaks where any of it moves. What prefect-ray keeps to itself is in
-`task_runner.py`.
+`prefect_ray_internals.py`.
 """
 
 import asyncio

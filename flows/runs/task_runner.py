@@ -35,10 +35,10 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Crashed
 from prefect_ray.context import RemoteOptionsContext
-from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner
 
 from overnight.flows.runs.cancellation import INTERRUPTIONS, is_stopping
 from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_events
+from overnight.flows.runs.prefect_ray_internals import EndableFuture, OpenRayTaskRunner, run_prefect_task
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.workers import fork_server
 
@@ -51,7 +51,7 @@ STOP_SECONDS = 10.0  # of the 30 that Prefect's runner gives a flow that it canc
 NOT_SHIPPED = [".git", ".venv", ".demo", "__pycache__", "*.parquet", "*.safetensors"]
 
 
-class OvernightFuture(PrefectRayFuture[R]):
+class OvernightFuture(EndableFuture[R]):
     """Waits in Python, so that signals arrive; then it stops its task. A lost worker is an error."""
 
     def wait(self, timeout: float | None = None) -> None:
@@ -60,13 +60,13 @@ class OvernightFuture(PrefectRayFuture[R]):
             super().wait(0)
 
     def result(self, timeout: float | None = None, raise_on_failure: bool = True) -> R:
-        if not self._final_state:
+        if not self.has_ended:
             with contextlib.suppress(FutureTimeoutError):
                 self._wait_in_python(timeout)
         try:
             return super().result(timeout, raise_on_failure)
         except ray.exceptions.RayError as error:
-            if not self._final_state:
+            if not self.has_ended:
                 self._report(Crashed(message=f"The process of this task died: {type(error).__name__}"))
             raise
 
@@ -79,7 +79,7 @@ class OvernightFuture(PrefectRayFuture[R]):
 
     def _report(self, state: State[Any]) -> None:
         """Ends the task run in the server, where its own process cannot any more; that costs the flow nothing."""
-        self._final_state = state
+        self.end_as(state)
         deadline = time.monotonic() + FLUSH_SECONDS
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:
             while time.monotonic() < deadline:
@@ -114,7 +114,7 @@ class OvernightFuture(PrefectRayFuture[R]):
                     raise
 
 
-class OvernightTaskRunner(RayTaskRunner[R]):
+class OvernightTaskRunner(OpenRayTaskRunner[R]):
     """The task runner of every flow here. `stage` is the task that was started last, or "plan"."""
 
     stage = "plan"
@@ -140,7 +140,7 @@ class OvernightTaskRunner(RayTaskRunner[R]):
                 self._connect()
                 owns = True
             super().__enter__()
-        self._owns_ray = owns
+        self.shut_down_ray_at_exit(owns)
         self._submitted: list[OvernightFuture[Any]] = []
         return self
 
@@ -192,14 +192,14 @@ class OvernightTaskRunner(RayTaskRunner[R]):
                 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else Ray keeps one in the home folder
         logging.getLogger("ray").setLevel(logging.ERROR)
         # "local", for None would join whatever cluster was started on this machine last.
-        self._ray_context = ray.init(address or "local", **arguments)
+        ray.init(address or "local", **arguments)
 
     @staticmethod
     def _run_prefect_task(*args: Any, **kwargs: Any) -> Any:
         is_well = False
         _leave_imports_alone()
         try:
-            state = RayTaskRunner._run_prefect_task(*args, **kwargs)
+            state = run_prefect_task(*args, **kwargs)
             is_well = state.is_completed()
             return state
         finally:
