@@ -1,4 +1,4 @@
-"""All that is used here of prefect-ray without being documented: what of 0.6 its future and its runner keep to themselves.
+"""All that is used here of prefect-ray without being documented, of version 0.6: a future's state, and a runner's Ray.
 
 `OvernightTaskRunner` also overrides `_run_prefect_task`, which the runner sends to a Ray worker.
 `tests/flows/runs/test_prefect_ray_internals.py` breaks if any of it moves.
