@@ -35,6 +35,7 @@ from overnight.tasks.write.stream.unwritable_rows import (
     refuse_same_but_for_case,
 )
 from overnight.tasks.write.tables import sql
+from overnight.tasks.write.tables.sql_schema import Target
 from overnight.tasks.write.tables.sql_types import sql_columns
 
 FILE_BYTES = 128 * 2**20
@@ -106,5 +107,5 @@ class SqlSink(Sink):
         merged_rows(run).remove()
         self.finish(run, [], [])
 
-    def _table(self, run: Run) -> sql.Target:
-        return sql.Target(self.url, self.table, run)
+    def _table(self, run: Run) -> Target:
+        return Target(self.url, self.table, run)
