@@ -79,7 +79,7 @@ def make_plan(job: Job, request: Request, tell: Callable[[int, int], None] = lam
     """Return the steps in order, without partitions that another run holds.
 
     If stale partitions are selected, list the inputs, and call `tell` with the number done and the total. Raise
-    `JobError` and `StorageFailed`.
+    `JobError` and `ServiceUnavailable`.
     """
     if request.end < request.start:
         raise JobError(f"expected an end that is not before the start, found {request.start} to {request.end}.")
@@ -124,7 +124,7 @@ def planned(
 ) -> tuple[Job, Request, list[Step]]:
     """Return the job with its overrides, the request, and the steps to run.
 
-    If `backfill_id` has a record, the request comes from the record. Raise `JobError` and `StorageFailed`.
+    If `backfill_id` has a record, the request comes from the record. Raise `JobError` and `ServiceUnavailable`.
     """
     job = file.job(settings)
     if not job.is_dated:

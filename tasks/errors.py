@@ -1,7 +1,31 @@
 """Errors that a user can act on: what was expected, what was found, what to do.
 
-They travel between processes, so each carries only strings and can be pickled. A message contains no secret of a URL
-and no control character that a terminal obeys.
+    OvernightError
+      JobError                 the job file, a parameter or a path in it is wrong
+      PlanError                the cluster is too small for the job
+      InputError               the source cannot be listed or read
+      ContractError            user code, a model or a table does not keep to what was agreed
+      CheckFailed              a check refused the publish
+        TooManyQuarantined     more rows are quarantined than the job allows
+      StageFailed              a stage failed for another reason
+        WorkerLost             a worker process or a node died
+      ServiceUnavailable       a store, a database or another service does not answer; a later attempt may succeed
+      AccessDenied             a service refuses this user, or has no space or quota left; a person must act
+      LedgerCorrupt            a receipt, a manifest or another record on disk cannot be read
+      PartitionBusy            another run holds the partition (state/lease.py)
+      LeaseLost                another run has taken the partition over (state/lease.py)
+      RunCancelled             a person cancelled the run (flows/runs/cancellation.py)
+      TooManyCrashes           the process of the run died each time (flows/runs/crash_recovery.py)
+      BackfillFailed           some partitions of a backfill failed (flows/backfill.py)
+      NotificationFailed       a notification was not delivered (flows/freshness.py)
+      NothingToSearch          no published rows can be searched (flows/similarity_search.py)
+    RowError                   one row failed, and is quarantined
+      SourceChanged            its file was replaced after it was listed (ingest/versioned_file.py)
+      SourceVanished           its file is gone (ingest/versioned_file.py)
+
+Errors of libraries become errors of this tree in `storage/error_translation.py`. They travel between processes, so each
+carries only strings and can be pickled. A message contains no secret of a URL and no control character that a terminal
+obeys.
 """
 
 import difflib
@@ -28,6 +52,7 @@ class OvernightError(Exception):
 
     stage = "plan"
     status = "failed"
+    recorded_as = ""  # in `error_type`, if that is not the name of the class: records outlast a change of names
 
     def __init__(self, message: str, stage: str | None = None) -> None:
         message = printable(masked(message))
@@ -39,7 +64,7 @@ class OvernightError(Exception):
     @property
     def error_type(self) -> str:
         """Return the name that records have for the failure."""
-        return type(self).__name__
+        return self.recorded_as or type(self).__name__
 
     def __str__(self) -> str:
         return self.message
@@ -101,20 +126,24 @@ class WorkerLost(StageFailed):
     """
 
 
-class StorageFailed(OvernightError):
-    """Storage did not recover within the time for retries. A new attempt resumes from the staged parts."""
+class ServiceUnavailable(OvernightError):
+    """A store, a database or another service did not recover in time. A new attempt resumes from the staged parts."""
 
-    stage = ""  # `explain` fills in the stage that used the storage
+    stage = ""  # `explain` fills in the stage that used the service
+    recorded_as = "StorageFailed"
 
 
-class StorageRefused(OvernightError):
-    """Storage refuses until a user acts: permission or space is missing."""
+class AccessDenied(OvernightError):
+    """A service refuses until a user acts: permission, space or quota is missing."""
 
     stage = ""
+    recorded_as = "StorageRefused"
 
 
-class LedgerBroken(OvernightError):
+class LedgerCorrupt(OvernightError):
     """A ledger file (receipt, manifest, lease) cannot be parsed."""
+
+    recorded_as = "LedgerBroken"
 
 
 class RowError(Exception):

@@ -1,9 +1,11 @@
 """The settings of `retries`: the number of tries, and the delays between them."""
 
+import math
 from typing import Annotated
 
 from pydantic import Field
 
+from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.config.settings import Settings
 
 
@@ -15,5 +17,5 @@ class Retries(Settings):
     backoff: Annotated[float, Field(ge=1, description="The factor from one wait to the next.")] = 2.0
 
     def delays(self) -> list[float]:
-        """Return the delay in seconds before each try after the first."""
-        return [self.delay_seconds * self.backoff**number for number in range(self.attempts - 1)]
+        """Return the delay in seconds before each try after the first. Prefect adds the jitter."""
+        return list(RetryPolicy(self.attempts, self.delay_seconds, math.inf, (1, 1), self.backoff).waits())

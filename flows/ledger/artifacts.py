@@ -15,7 +15,7 @@ from overnight.flows.job.model import Job
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
 from overnight.tasks.artifacts import artifact_key, cell, dispensable
-from overnight.tasks.errors import StorageFailed
+from overnight.tasks.errors import ServiceUnavailable
 
 LISTED, IN_CALENDAR, NAMED = 62, 366, 5  # partitions, the newest
 SYMBOLS: dict[Status, str] = {"published": "✅", "missing": "⬜", "failed": "❌", "stale": "🟡", "running": "🔵"}
@@ -31,7 +31,7 @@ def partitions_shown(file: JobFile, backfill: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not isinstance(error, StorageFailed):
+        if not isinstance(error, ServiceUnavailable):
             _show(file, backfill)
         raise
     _show(file, backfill)

@@ -72,7 +72,7 @@ def read_ledger(
 
     The defaults are the first partition that ever ran and the last that is due; later ones that ran are included. Days
     that the job's schedule skips are included only if they ran. Raise `JobError` if the job's settings cannot be read
-    or the range is not valid, `LedgerBroken` and `StorageFailed`.
+    or the range is not valid, `LedgerCorrupt` and `ServiceUnavailable`.
 
     Args:
         inputs: Also list the inputs of published partitions, and call `tell` with the number done and the total.

@@ -32,7 +32,7 @@ class PartitionLedger:
 def read_files(state: Location, directories: Collection[str]) -> dict[str, PartitionLedger]:
     """Return the ledgers with these names below `state`, without ledgers that do not exist.
 
-    A file that disappears during the read counts as missing. Raise `LedgerBroken` and `StorageFailed`.
+    A file that disappears during the read counts as missing. Raise `LedgerCorrupt` and `ServiceUnavailable`.
     """
     ledgers = _listed(state, directories)
     wanted = [f"{name}/{file}" for name, files in ledgers.items() for file in {*READ, _unpublished(files)} & files]

@@ -39,7 +39,7 @@ def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
 
 
 def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any]) -> tuple[str, ...]:
-    """List a partition's inputs, and return their changes since the receipt. Raise `StorageFailed`."""
+    """List a partition's inputs, and return their changes since the receipt. Raise `ServiceUnavailable`."""
     try:
         if digest(stream_inputs(job.source, partition)) == receipt["inputs"]:
             return ()

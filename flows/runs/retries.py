@@ -11,7 +11,7 @@ from prefect.futures import PrefectFuture
 
 from overnight.flows.job.retries import Retries
 from overnight.flows.runs.cancellation import pause
-from overnight.tasks.errors import StorageFailed, WorkerLost, explain
+from overnight.tasks.errors import ServiceUnavailable, WorkerLost, explain
 from overnight.tasks.state.run import Run
 
 NAME_FILES = ("infer", "write")  # their files carry the attempt's name, so that no try replaces the files of another
@@ -49,4 +49,4 @@ def run_task(task: Task[..., Any], retries: Retries, run: Run, *arguments: Any) 
 def may_pass(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
     """Return True if another try may succeed: storage did not answer, or a worker or a node was lost."""
     error = state.result(raise_on_failure=False)
-    return isinstance(explain(error, task.name), WorkerLost | StorageFailed)
+    return isinstance(explain(error, task.name), WorkerLost | ServiceUnavailable)

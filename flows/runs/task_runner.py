@@ -35,10 +35,10 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Crashed
 from prefect_ray.context import RemoteOptionsContext
-from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner
 
 from overnight.flows.runs.cancellation import INTERRUPTIONS, is_stopping
 from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_events
+from overnight.flows.runs.prefect_ray_internals import EndableFuture, OpenRayTaskRunner, run_prefect_task
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.workers import fork_server
 
@@ -51,7 +51,7 @@ STOP_SECONDS = 10.0  # Prefect's runner gives a cancelled flow 30 s
 NOT_SHIPPED = [".git", ".venv", ".demo", "__pycache__", "*.parquet", "*.safetensors"]
 
 
-class OvernightFuture(PrefectRayFuture[R]):
+class OvernightFuture(EndableFuture[R]):
     """A future that waits in Python, so that signals arrive, and then stops its task. A lost worker is an error."""
 
     def wait(self, timeout: float | None = None) -> None:
@@ -62,13 +62,13 @@ class OvernightFuture(PrefectRayFuture[R]):
 
     def result(self, timeout: float | None = None, raise_on_failure: bool = True) -> R:
         """Return the task's result. Set its task run to Crashed if its process died, and raise Ray's error."""
-        if not self._final_state:
+        if not self.has_ended:
             with contextlib.suppress(FutureTimeoutError):
                 self._wait_in_python(timeout)
         try:
             return super().result(timeout, raise_on_failure)
         except ray.exceptions.RayError as error:
-            if not self._final_state:
+            if not self.has_ended:
                 self._report(Crashed(message=f"The process of this task died: {type(error).__name__}"))
             raise
 
@@ -81,7 +81,7 @@ class OvernightFuture(PrefectRayFuture[R]):
 
     def _report(self, state: State[Any]) -> None:
         """End the task run on the server, because its process no longer can. Errors are ignored."""
-        self._final_state = state
+        self.end_as(state)
         deadline = time.monotonic() + FLUSH_SECONDS
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:
             while time.monotonic() < deadline:
@@ -116,7 +116,7 @@ class OvernightFuture(PrefectRayFuture[R]):
                     raise
 
 
-class OvernightTaskRunner(RayTaskRunner[R]):
+class OvernightTaskRunner(OpenRayTaskRunner[R]):
     """The task runner of every flow of Overnight. `stage` is the name of the task that started last, or "plan"."""
 
     stage = "plan"
@@ -143,7 +143,7 @@ class OvernightTaskRunner(RayTaskRunner[R]):
                 self._connect()
                 owns = True
             super().__enter__()
-        self._owns_ray = owns
+        self.shut_down_ray_at_exit(owns)
         self._submitted: list[OvernightFuture[Any]] = []
         return self
 
@@ -195,14 +195,14 @@ class OvernightTaskRunner(RayTaskRunner[R]):
                 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray writes one to HOME
         logging.getLogger("ray").setLevel(logging.ERROR)
         # "local", because None would join the cluster that was started last on this machine.
-        self._ray_context = ray.init(address or "local", **arguments)
+        ray.init(address or "local", **arguments)
 
     @staticmethod
     def _run_prefect_task(*args: Any, **kwargs: Any) -> Any:
         is_well = False
         _leave_imports_alone()
         try:
-            state = RayTaskRunner._run_prefect_task(*args, **kwargs)
+            state = run_prefect_task(*args, **kwargs)
             is_well = state.is_completed()
             return state
         finally:

@@ -55,7 +55,7 @@ def look_back(job: Job, run: Run, parameter: str) -> None:
 def changed_days(job: Job, run: Run, days: int) -> list[str]:
     """Return the published days, of the `days` before the run's own, whose inputs have changed, newest first.
 
-    A day whose inputs were removed stays as it is, also with `allow_empty`. Raise `StorageFailed`.
+    A day whose inputs were removed stays as it is, also with `allow_empty`. Raise `ServiceUnavailable`.
     """
     found = []
     for number in range(1, days + 1):

@@ -20,6 +20,7 @@ from overnight.tasks.rows.padding import LARGEST_BLOCK_BYTES, Share
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import Read, Steps, Stream
+from overnight.tasks.workers.row_isolation import RowIsolation
 
 MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four in a large batch
 
@@ -88,11 +89,11 @@ def worker_preparation(run: Run, stream: Stream, reads: bool) -> Prepare | None:
 
 
 def _read_and_prepare(
-    numbers: pa.Table, run: Run, read: Read, steps: Steps | None, careful: bool | None = None
+    numbers: pa.Table, run: Run, read: Read, steps: Steps | None, isolation: RowIsolation | None = None
 ) -> Iterator[pa.Table]:
     for number in numbers["block"].to_pylist():
         for block in read(read_block(run.order, number)):
-            yield from steps(block, careful=careful) if steps else (block,)
+            yield from steps(block, isolation=isolation) if steps else (block,)
 
 
 def without_heavy(

@@ -26,14 +26,14 @@ from overnight.tasks.rows.padding import Share, without_padding
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor, user_output
 from overnight.tasks.workers.device_errors import is_device_failure, is_out_of_memory
-from overnight.tasks.workers.retry import patiently
+from overnight.tasks.workers.retry import with_retries
+from overnight.tasks.workers.row_isolation import RestartIsolation, RowIsolation
 from overnight.tasks.workers.watchdog import Watchdog
 
-CAREFUL_CALLS = 8  # for a restarted worker: more than Ray Data runs with one at a time, and sends to it again
 MOST_BYTES_AT_ONCE = 512 * 2**20  # of rows that a model gets, unless one row has more
 BYTES_AT_ONCE = 2**20  # of results that a worker passes on together, unless one piece has more
 
-Prepare = Callable[..., Iterator[pa.Table]]  # a block in, and `careful`; its rows out
+Prepare = Callable[..., Iterator[pa.Table]]  # a block in, and its `isolation`; its rows out
 
 
 class Worker:
@@ -65,10 +65,10 @@ class Worker:
         self._is_trial = is_trial
         self.guard = Watchdog(run, "infer", self._label, pace)
         is_restarted = was_restarted() if is_restarted is None else is_restarted
-        self._careful_calls = CAREFUL_CALLS if is_restarted and not is_trial else 0
-        if self._careful_calls:
+        is_restarted = is_restarted and not is_trial
+        self._isolation = RestartIsolation(is_restarted)
+        if is_restarted:
             supervisor.report(run, "infer", f"{self._label}: a worker died and was started again")
-        self._one_by_one = threading.Lock() if self._careful_calls else contextlib.nullcontext()
         self._clock = ConcurrentTimer()
         self._bytes_at_once = 0 if is_slow else BYTES_AT_ONCE
         self._share, self._to = share, to
@@ -82,36 +82,35 @@ class Worker:
             self._predict = predictor.load_with(run.answers / (predictor.name or predictor.kind))
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
-        careful = self._careful_calls > 0
-        self._careful_calls -= careful
-        done = rebatch.rebatch_bytes(self._done(block, careful), self._bytes_at_once)
+        isolation = self._isolation.next_call()
+        done = rebatch.rebatch_bytes(self._done(block, isolation), self._bytes_at_once)
         yield from handed_on(done, self._share, self._to, self._run) if self._share else done
 
-    def _done(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
-        for piece in rebatch.rebatch_rows(self.pieces(block, careful), self._predictor.rows_at_once()):
+    def _done(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
+        for piece in rebatch.rebatch_rows(self.pieces(block, isolation), self._predictor.rows_at_once()):
             for batch in rebatch.cut(piece, MOST_BYTES_AT_ONCE):
-                with self._one_by_one:
-                    done = list(self.behind(self.run(batch, careful), careful))
-                yield from done
+                yield from self.behind(self.run(batch, isolation), isolation)
 
-    def pieces(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
-        """Yield the rows to process. `careful`: they may have killed a worker before."""
+    def pieces(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
+        """Yield the rows to process."""
         rows = without_padding(block)
         if len(rows) or not len(block):
             yield rows
 
-    def run(self, block: pa.Table, careful: bool) -> pa.Table:
-        """Return `block` with the model's columns. `careful`: its rows may have killed a worker before."""
-        with self._clock.call(), self.collected():
-            done = self.guard.run(block, self._apply, careful)
+    def run(self, block: pa.Table, isolation: RowIsolation) -> pa.Table:
+        """Return `block` with the model's columns."""
+        with self._isolation.one_at_a_time, self._clock.call(), self.collected():
+            done = self.guard.run(block, self._apply, isolation)
         if not self._is_trial:  # its rows come again
             supervisor.report_quarantined(done, block, self._run)
         return done
 
-    def behind(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
-        """Yield what goes on: `block` after the steps behind the model, without heavy columns that nothing reads."""
+    def behind(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
+        """Yield `block` after the steps behind the model, without heavy columns that nothing reads."""
         steps, read = self._link.steps, self._link.read
-        for piece in steps(block, run=self._run, careful=careful) if steps else (block,):
+        with self._isolation.one_at_a_time:
+            pieces = list(steps(block, run=self._run, isolation=isolation)) if steps else [block]
+        for piece in pieces:
             if read is None:
                 yield piece
             else:
@@ -122,7 +121,7 @@ class Worker:
         return user_output.collected(self._run, self._source)
 
     def _apply(self, piece: pa.Table) -> pa.Table:
-        return apply.apply(piece, "infer", patiently(self._work, "infer"), self._clock, self.errors)
+        return apply.apply(piece, "infer", with_retries(self._work, "infer"), self._clock, self.errors)
 
     def _work(self, live: pa.Table) -> result.Outcome:
         """Return the model's columns for `live`, null for rows that are not the model's."""
@@ -188,9 +187,9 @@ class PreparingWorker(Worker):
         super().__init__(**settings)
         self._prepare = prepare
 
-    def pieces(self, block: pa.Table, careful: bool) -> Iterator[pa.Table]:
+    def pieces(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
         block = without_padding(block) if "__state" in block.column_names else block  # else of `read_numbers`
-        return self._prepare(block, careful=careful) if len(block) else iter(())
+        return self._prepare(block, isolation=isolation) if len(block) else iter(())
 
 
 class ConcurrentTimer:

@@ -32,8 +32,8 @@ def ingest(run: Run, source: Source) -> Stream:
     """Take the manifest, or reuse the generation's own.
 
     Return the stream of its rows: blocks of columns as `tasks/ingest/sources/<kind>.py` describes them. Raise
-    `InputError` if the inputs do not arrive, cannot be listed, or there are none, and `StorageFailed` if the error may
-    pass.
+    `InputError` if the inputs do not arrive, cannot be listed, or there are none, and `ServiceUnavailable` if the
+    error may pass.
     """
     if not run.manifest.exists():
         # a sample uses the files that exist

@@ -1,6 +1,5 @@
 """The work on a block in a Ray task of the preprocess operator, or in a model's worker that prepares its own rows."""
 
-import contextlib
 import time
 from collections.abc import Iterator
 from functools import lru_cache
@@ -15,7 +14,8 @@ from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import Read
 from overnight.tasks.workers import user_output
-from overnight.tasks.workers.retry import patiently
+from overnight.tasks.workers.retry import with_retries
+from overnight.tasks.workers.row_isolation import RowIsolation
 from overnight.tasks.workers.supervisor import report_quarantined
 from overnight.tasks.workers.watchdog import Watchdog
 
@@ -30,21 +30,21 @@ def run_steps(
     run: Run,
     steps: tuple[Step, ...],
     pace: float,
-    careful: bool | None = None,
+    isolation: RowIsolation | None = None,
     stage: str = "preprocess",
     label: str = "preprocess",
 ) -> Iterator[pa.Table]:
     """Yield `block` after every step, in pieces if it contains files.
 
-    Each worker process builds a step once. `pace` is seconds per row, measured on a sample; 0 if unknown. `careful` is
-    True if the block may have killed a worker before. None means unknown, as in a Ray task; then the supervisor knows.
-    `stage` is the stage that the work counts for. `label` identifies these steps among others of the job.
+    Each worker process builds a step once. `pace` is seconds per row, measured on a sample; 0 if unknown. `isolation`
+    None means unknown, as in a Ray task; then the supervisor knows. `stage` is the stage that the work counts for.
+    `label` identifies these steps among others of the job.
     """
     guard = Watchdog(run, stage, label, pace)
     size = _rows_at_once(block, steps)
     pieces = (block[start : start + size] for start in range(0, len(block), size))
-    with guard.at(block) if careful is None else contextlib.nullcontext(careful) as is_careful:
-        done = (guard.run(piece, lambda files: _apply(files, steps, run, stage), is_careful) for piece in pieces)
+    with guard.at(block, isolation) as found:
+        done = (guard.run(piece, lambda files: _apply(files, steps, run, stage), found) for piece in pieces)
         yield from rebatch.rebatch_bytes(done, BYTES_AT_ONCE)
 
 
@@ -63,7 +63,7 @@ def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run, stage: str = "pre
         before = piece
         with user_output.collected(run, f"{stage} {getattr(step, 'target', None) or step.kind}"):
             work = _built(type(step), step.model_dump_json(exclude_unset=True))
-            piece = apply.apply(piece, stage, patiently(work, stage))
+            piece = apply.apply(piece, stage, with_retries(work, stage))
         report_quarantined(piece, before, run)
     return piece
 
@@ -91,13 +91,13 @@ def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
     """Return `block` after every step, before the stream starts. Fast steps run twice: the first run warms up."""
     guard = Watchdog(run, "preprocess", "preprocess sample", 0)
 
-    def tried(careful: bool) -> pa.Table:
-        return guard.run(block, lambda piece: _apply(piece, steps, run), careful)
+    def tried(isolation: RowIsolation) -> pa.Table:
+        return guard.run(block, lambda piece: _apply(piece, steps, run), isolation)
 
-    with guard.at(block) as careful:
+    with guard.at(block) as isolation:
         started = time.perf_counter()
-        done = tried(careful)
-        return tried(careful) if time.perf_counter() - started < WARM_UP_SECONDS else done
+        done = tried(isolation)
+        return tried(isolation) if time.perf_counter() - started < WARM_UP_SECONDS else done
 
 
 @lru_cache(maxsize=64)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from overnight.tasks.errors import LedgerBroken
+from overnight.tasks.errors import LedgerCorrupt
 from overnight.tasks.storage.location import Location
 
 FORMAT_VERSION = 1
@@ -112,7 +112,7 @@ def new_attempt() -> str:
 
 
 def read_json(location: Location) -> dict[str, Any] | None:
-    """Return a JSON object, or None if the file does not exist. Raise `LedgerBroken`."""
+    """Return a JSON object, or None if the file does not exist. Raise `LedgerCorrupt`."""
     try:
         return parse_json(location.read_bytes(), location)
     except FileNotFoundError:
@@ -120,7 +120,7 @@ def read_json(location: Location) -> dict[str, Any] | None:
 
 
 def parse_json(content: bytes, location: Location) -> dict[str, Any]:
-    """Return the JSON object in a file of the run directory. Raise `LedgerBroken` if it contains something else."""
+    """Return the JSON object in a file of the run directory. Raise `LedgerCorrupt` if it contains something else."""
     try:
         found = json.loads(content)
         if isinstance(found, dict):
@@ -128,7 +128,7 @@ def parse_json(content: bytes, location: Location) -> dict[str, Any]:
         problem = f"a {type(found).__name__}"
     except ValueError as error:
         problem = f"{len(content):,} bytes that are not JSON: {error}"
-    raise LedgerBroken(
+    raise LedgerCorrupt(
         f"{location}: expected a JSON object, found {problem}. Overnight writes its files whole or not at all, so "
         "something else wrote this one. Restore a whole copy, or remove the file: its partition then counts as if it "
         "never existed."

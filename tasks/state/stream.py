@@ -15,7 +15,7 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 
 Read = Callable[..., Iterator[pa.Table]]  # units (schema `read_plan.PENDING`) and `run` in, blocks of their rows out
-Steps = Callable[..., Iterator[pa.Table]]  # a block, `run` and `careful` in, blocks after every step out
+Steps = Callable[..., Iterator[pa.Table]]  # a block, `run` and `isolation` in, blocks after every step out
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from fsspec.config import conf
 
-from overnight.tasks.errors import StorageRefused
+from overnight.tasks.errors import AccessDenied
 
 WAIT_SECONDS = 12.0
 GOOGLE, AZURE = ("gs", "gcs"), ("abfs", "abfss", "az")
@@ -21,7 +21,7 @@ _found: set[str] = set()  # protocols
 
 
 def require_credentials(protocol: str) -> None:
-    """Raise `StorageRefused` if there are no credentials for a store of Google's or Azure's. Other stores pass."""
+    """Raise `AccessDenied` if there are no credentials for a store of Google's or Azure's. Other stores pass."""
     if protocol in _found:
         return
     if protocol in GOOGLE:
@@ -68,7 +68,7 @@ def _look(protocol: str, look: Callable[[], object], advice: str) -> None:
     thread.join(WAIT_SECONDS)
     why = errors[0] if errors else f" in {WAIT_SECONDS:g} s"
     if why:
-        raise StorageRefused(f"{protocol}://: expected credentials, found none{why.rstrip('.')}. {advice}")
+        raise AccessDenied(f"{protocol}://: expected credentials, found none{why.rstrip('.')}. {advice}")
 
 
 def _google() -> object:

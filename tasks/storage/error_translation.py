@@ -1,17 +1,27 @@
-"""Storage errors as messages: the operation, the place, and what helps."""
+"""Errors of libraries as errors of Overnight: the operation, the place, and what helps.
+
+Each function is a context manager for one use: a store, a listing of inputs, a query, a publish to a database. Errors
+without a rule pass unchanged. `transient_errors.py` says which errors may pass by themselves.
+"""
 
 import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from overnight.tasks.errors import OvernightError, StorageFailed, StorageRefused
+from overnight.tasks.errors import AccessDenied, ContractError, InputError, OvernightError, ServiceUnavailable
 from overnight.tasks.storage.transient_errors import is_forbidden, is_full, is_passing
+
+if TYPE_CHECKING:
+    from sqlalchemy.exc import DBAPIError
+
+CLIENTS = frozenset({"botocore", "aiobotocore", "aiohttp"})  # of which errors are about credentials or an endpoint
 
 
 @contextlib.contextmanager
-def worded(verb: str, place: object, local_path: str = "") -> Iterator[None]:
-    """Raise `StorageRefused` or `StorageFailed` if a user or a new attempt can solve the error.
+def translate_storage_errors(verb: str, place: object, local_path: str = "") -> Iterator[None]:
+    """Raise `AccessDenied` or `ServiceUnavailable` if a user or a new attempt can solve the error.
 
     Other errors pass unchanged. `local_path` is the path of the file if it is on a disk.
     """
@@ -21,17 +31,17 @@ def worded(verb: str, place: object, local_path: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         if is_full(error):
-            raise StorageRefused(
+            raise AccessDenied(
                 f"cannot {verb} {place}: no space left{_free(local_path)}. Nothing was published. Make room there, "
                 "then run again: it resumes where the staged parts end."
             ) from error
         if is_forbidden(error):
-            raise StorageRefused(
+            raise AccessDenied(
                 f"no permission to {verb} {place}: {error}. Nothing was published. Grant it to the user or the "
                 "credentials that the job runs with, then run again."
             ) from error
         if is_passing(error):
-            raise StorageFailed(
+            raise ServiceUnavailable(
                 f"cannot {verb} {place}: {type(error).__name__}: {error}. Nothing was published; "
                 "run again to resume where the staged parts end."
             ) from error
@@ -46,3 +56,84 @@ def _free(path: str) -> str:
     while not place.exists():
         place = place.parent
     return f" ({shutil.disk_usage(place).free:,} bytes free in {place})"
+
+
+@contextlib.contextmanager
+def translate_listing_errors(place: str, may_be_missing: bool = False) -> Iterator[None]:
+    """Raise `InputError` if inputs cannot be listed, and `ServiceUnavailable` if a later attempt may list them."""
+    try:
+        yield
+    except OvernightError:
+        raise
+    except FileNotFoundError as error:
+        if may_be_missing:
+            return
+        why = str(error).rstrip(".")
+        raise InputError(f"source.path: expected a directory or bucket, found nothing at {place} ({why}).") from error
+    except PermissionError as error:
+        raise InputError(f"source.path: no permission to list {place}: {error}") from error
+    except Exception as error:
+        if is_passing(error):
+            raise ServiceUnavailable(f"cannot list {place}: {type(error).__name__}: {error}", "ingest") from error
+        if isinstance(error, OSError):
+            raise InputError(f"source.path: cannot list {place}: {error}") from error
+        if type(error).__module__.split(".")[0] not in CLIENTS:
+            raise
+        raise InputError(
+            f"source.path: cannot list {place}: {error}. Check the credentials and the endpoint in the environment, "
+            "or set anonymous: true for a public bucket."
+        ) from error
+
+
+@contextlib.contextmanager
+def translate_query_errors(database: str, setting: str, shows_cause: bool = True) -> Iterator[None]:
+    """Raise `ServiceUnavailable` if the database does not answer, and `InputError` if it refuses the setting.
+
+    Without `shows_cause` the driver's own error, which may hold a password, is no part of a traceback.
+    """
+    import sqlalchemy as sa
+
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        what = f"{type(error.orig).__name__}: {' '.join(str(error.orig).split())}"
+        known: OvernightError = InputError(f"{setting}: {what}")
+        if _is_locked(error) if _is_of_sqlite(error) else _is_down(error):
+            known = ServiceUnavailable(f"the database {database} did not answer: {what}", "ingest")
+        raise known from (error if shows_cause else None)
+
+
+@contextlib.contextmanager
+def translate_publish_errors(database: str) -> Iterator[None]:
+    """Raise `ServiceUnavailable` if the database does not answer, and `ContractError` if it refuses the rows."""
+    import sqlalchemy as sa
+
+    try:
+        yield
+    except OvernightError:
+        raise
+    except sa.exc.DBAPIError as error:
+        said = " ".join(str(error.orig).split())
+        if _is_down(error):
+            raise ServiceUnavailable(
+                f"cannot publish to {database}: {said}. Nothing was published; run again to resume where the staged "
+                "parts end.",
+                "write",
+            ) from None
+        raise ContractError(f"{database} does not take the rows: {said}. Nothing was published.", "write") from None
+
+
+def _is_down(error: "DBAPIError") -> bool:
+    """Return whether the database is to blame, so that a later attempt may find it well."""
+    import sqlalchemy as sa
+
+    return isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError) or error.connection_invalidated
+
+
+def _is_of_sqlite(error: "DBAPIError") -> bool:
+    """Return whether SQLite raised it, which calls a wrong query operational, too."""
+    return isinstance(error.orig, Exception) and type(error.orig).__module__ == "sqlite3"
+
+
+def _is_locked(error: "DBAPIError") -> bool:
+    return "locked" in str(error.orig)

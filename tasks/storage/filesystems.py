@@ -24,7 +24,7 @@ def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractF
 
     Listings are not cached, because directories change during a run. Raise `JobError` if the protocol's driver is not
     installed, `ValueError` if fsspec does not know the protocol,
-    `StorageRefused` if there are no credentials.
+    `AccessDenied` if there are no credentials.
     """
     protocol = protocol_of(uri)
     options: dict[str, Any] = {"use_listings_cache": False}

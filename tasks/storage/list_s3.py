@@ -30,8 +30,8 @@ FEW, DEEPEST = 8, 3  # the number of folders below which subfolders are listed, 
 def s3_entries(filesystem: Any, root: str) -> Iterator[Entry]:
     """Yield the entries below `root`, which is `bucket/prefix`, or the object `root` itself if there are none.
 
-    Raise the errors of s3fs's own listing, `StorageFailed`, and `InputError` if a store does not list in the order of
-    keys.
+    Raise the errors of s3fs's own listing, `ServiceUnavailable`, and `InputError` if a store does not list in the
+    order of keys.
     """
     bucket, key, _ = filesystem.split_path(root)
     last = ""

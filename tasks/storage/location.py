@@ -4,7 +4,8 @@ A `Location` keeps the text of the job file. `{partition}` and `${ENV_VAR}` are 
 secret nor a machine's path is stored with it.
 
 If S3 is unavailable for a while, requests are retried (`s3_retries.py`); other stores use the retries of their own
-libraries. A longer outage raises `StorageFailed`; missing permission or space raises `StorageRefused` without retries.
+libraries. A longer outage raises `ServiceUnavailable`; missing permission or space raises `AccessDenied` without
+retries.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ import fsspec
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import JobError
 from overnight.tasks.storage.atomic_write import put_on_disk, temporary_file
-from overnight.tasks.storage.error_translation import worded
+from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.storage.filesystems import entries, is_local, is_s3, one_request, open_filesystem
 from overnight.tasks.storage.huggingface import at_commit, is_hub
 from overnight.tasks.storage.skipped_files import pass_over, reason_to_skip
@@ -126,20 +127,20 @@ class Location:
         """Return the sorted names of the entries directly below; an empty list if there is no such directory."""
         filesystem, path = self.open_filesystem()
         try:
-            with worded("list", self):
+            with translate_storage_errors("list", self):
                 return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in filesystem.ls(path, detail=False))
         except FileNotFoundError:
             return []
 
     def exists(self) -> bool:
         filesystem, path = self.open_filesystem()
-        with worded("look at", self):
+        with translate_storage_errors("look at", self):
             return bool(filesystem.exists(path))
 
     def read_bytes(self) -> bytes:
         """Return the whole content. Raise `FileNotFoundError`."""
         filesystem, path = self.open_filesystem()
-        with worded("read", self):
+        with translate_storage_errors("read", self):
             return bytes(filesystem.cat_file(path, **one_request(filesystem)))
 
     def read_each(self, names: Sequence[str]) -> dict[str, bytes]:
@@ -155,7 +156,7 @@ class Location:
         for name, content in zip(names, found, strict=True):
             if isinstance(content, FileNotFoundError):
                 continue
-            with worded("read", self / name):
+            with translate_storage_errors("read", self / name):
                 if isinstance(content, Exception):
                     raise content
             contents[name] = bytes(content)
@@ -164,7 +165,7 @@ class Location:
     def read_tail(self, count: int) -> bytes:
         """Return the last `count` bytes, or all if there are fewer. S3 needs one request. Raise `FileNotFoundError`."""
         filesystem, path = self.open_filesystem()
-        with worded("read", self):
+        with translate_storage_errors("read", self):
             if is_local(filesystem) or is_s3(filesystem):
                 return bytes(filesystem.cat_file(path, start=-count))
             # Azure's driver (adlfs 2026.8) cannot read bytes from the end.
@@ -173,13 +174,13 @@ class Location:
     def open(self) -> Any:
         """Open the file for reading: binary and seekable."""
         filesystem, path = self.open_filesystem()
-        with worded("read", self):
+        with translate_storage_errors("read", self):
             return filesystem.open(path, "rb")
 
     def write_bytes(self, data: bytes) -> None:
         """Write the file whole or not at all: by a rename on local disks, by one put on object stores."""
         filesystem, path = self.open_filesystem()
-        with worded("write", self, path if is_local(filesystem) else ""):
+        with translate_storage_errors("write", self, path if is_local(filesystem) else ""):
             if is_local(filesystem):
                 with temporary_file(path) as temporary:
                     temporary.write(data)
@@ -206,10 +207,10 @@ class Location:
                 yield temporary
             except Exception as error:
                 if is_full(error):
-                    with worded("write", self, local_path):
+                    with translate_storage_errors("write", self, local_path):
                         raise
                 raise
-            with worded("write", self, local_path):
+            with translate_storage_errors("write", self, local_path):
                 put_on_disk(temporary)
                 if is_local(filesystem):
                     os.replace(temporary.name, path)
@@ -223,7 +224,7 @@ class Location:
         the HTTP library also sends the request again, and then finds its own file.
         """
         filesystem, path = self.open_filesystem()
-        with worded("write", self, path if is_local(filesystem) else ""):
+        with translate_storage_errors("write", self, path if is_local(filesystem) else ""):
             if is_local(filesystem):
                 with temporary_file(path) as temporary:
                     temporary.write(data)
@@ -245,7 +246,7 @@ class Location:
     def remove(self) -> None:
         """Remove a file, or a directory with everything below it. Do nothing if it does not exist."""
         filesystem, path = self.open_filesystem()
-        with worded("remove", self):
+        with translate_storage_errors("remove", self):
             if not is_local(filesystem) and has_magic(path):  # `rm` treats it as a pattern
                 for found in filesystem.find(path):
                     filesystem.rm_file(found)

@@ -9,7 +9,7 @@ from fsspec.asyn import sync
 from s3fs import S3FileSystem
 
 from overnight.tasks.storage.s3_bucket import Bucket
-from overnight.tasks.storage.s3_retries import ONE_ATTEMPT, patient_session
+from overnight.tasks.storage.s3_retries import ONE_ATTEMPT, retrying_session
 
 
 class PatientS3(S3FileSystem):
@@ -17,7 +17,7 @@ class PatientS3(S3FileSystem):
 
     def __init__(self, **options: Any) -> None:
         settings = {**(options.get("config_kwargs") or {}), "retries": ONE_ATTEMPT}
-        session = options.get("session") or patient_session(options.get("profile"))
+        session = options.get("session") or retrying_session(options.get("profile"))
         super().__init__(**{**options, "config_kwargs": settings, "session": session})
         self._buckets: dict[str, Bucket] = {}
 

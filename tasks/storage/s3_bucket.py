@@ -15,7 +15,7 @@ from obstore.exceptions import InvalidPathError
 from obstore.store import S3Store
 from s3fs.utils import FileExpired
 
-from overnight.tasks.errors import StorageFailed
+from overnight.tasks.errors import ServiceUnavailable
 from overnight.tasks.storage.file_info import Entry, ObjectChanged, entry_of, version_of
 from overnight.tasks.storage.s3_retries import retry_timeout_seconds, say
 from overnight.tasks.storage.s3_store import is_usable, open_store, raise_known, waiting_told, words
@@ -35,7 +35,7 @@ class Bucket:
         """Return the bytes from `first` to `stop`, or to the end.
 
         They are of the version `etag`, or of any version if that is empty. Raise `ObjectChanged`, `FileNotFoundError`,
-        `PermissionError`, `StorageFailed`, or the errors of s3fs.
+        `PermissionError`, `ServiceUnavailable`, or the errors of s3fs.
         """
         failure, started = None, time.monotonic()
         if self._may_ask():
@@ -53,7 +53,7 @@ class Bucket:
     def pages(self, prefix: str, after: str = "") -> Iterator[list[Entry]]:
         """Yield the entries below `prefix`, in the order of keys, from after `after` on.
 
-        `prefix` is empty or ends with a slash. Raise `StorageFailed`, or the errors of s3fs.
+        `prefix` is empty or ends with a slash. Raise `ServiceUnavailable`, or the errors of s3fs.
         """
         can_list = self._can_list(prefix)
         while True:
@@ -64,7 +64,7 @@ class Bucket:
                         yield page
                         after = self.key(page[-1])
                     return
-                except StorageFailed:
+                except ServiceUnavailable:
                     raise
                 except Exception as error:
                     failure = error
@@ -100,14 +100,14 @@ class Bucket:
 
     @property
     def _store(self) -> S3Store:
-        return self._patient_store if self._has_answered else self._first_store
+        return self._retrying_store if self._has_answered else self._first_store
 
     @functools.cached_property
     def _first_store(self) -> S3Store:
         return open_store(self._filesystem, self._name, 0)
 
     @functools.cached_property
-    def _patient_store(self) -> S3Store:
+    def _retrying_store(self) -> S3Store:
         return open_store(self._filesystem, self._name, retry_timeout_seconds())
 
     def _may_ask(self) -> bool:

@@ -1,7 +1,7 @@
 """How long requests to S3 are retried: a server that is down, frozen or throttling costs time and nothing else.
 
-The limit is a time: `PATIENCE_SECONDS` per request from its first failure, or `OVERNIGHT_STORAGE_RETRY_SECONDS` from
-the environment. A log line names the cause of the wait. obstore takes the time as a setting.
+The limit is a time: `DEFAULT_RETRY_SECONDS` per request from its first failure, or `OVERNIGHT_STORAGE_RETRY_SECONDS`
+from the environment. A log line names the cause of the wait. obstore takes the time as a setting.
 
 botocore's own retries count attempts. Of 128 requests to a server that failed for 5 s, mode `standard` (16 attempts, a
 quota for all of them) lost all within 3 s. Mode `legacy` (9 attempts) lost none of 128 while a server failed for 30 s,
@@ -12,7 +12,6 @@ it, with aiobotocore 3.10 and botocore 1.43. `tests/tasks/storage/test_s3.py` fa
 
 import logging
 import os
-import random
 import time
 from collections import deque
 from typing import Any
@@ -22,13 +21,14 @@ import aiobotocore
 import aiohttp  # noqa: F401 - first: aiobotocore uses a part of it that exists before its import is complete
 from aiobotocore.session import AioSession
 
-from overnight.tasks.errors import JobError, StorageFailed
+from overnight.tasks.config.retry_policy import RetryPolicy
+from overnight.tasks.errors import JobError, ServiceUnavailable
 from overnight.tasks.storage.transient_errors import is_passing
 
 WRITTEN_FOR = "3.10."  # aiobotocore
-PATIENCE_SECONDS = 120.0
+DEFAULT_RETRY_SECONDS = 120.0
 RETRY_SECONDS, FORMERLY = "OVERNIGHT_STORAGE_RETRY_SECONDS", "OVERNIGHT_STORAGE_PATIENCE"  # in the environment
-LONGEST_WAIT_SECONDS = 8.0
+RETRIES = RetryPolicy(max_tries=None, first_wait_seconds=0.2, longest_wait_seconds=8.0, jitter=(0.5, 1))
 LOG_EVERY_SECONDS = 10.0
 ONE_ATTEMPT = {"mode": "standard", "total_max_attempts": 1}  # botocore's setting `retries`
 
@@ -40,10 +40,10 @@ def retry_timeout_seconds() -> float:
     """Return how long a request is retried. Raise `JobError` if the environment has the setting's former name."""
     if FORMERLY in os.environ:
         raise JobError(f"{FORMERLY} is called {RETRY_SECONDS} now: rename it in the environment.")
-    return float(os.environ.get(RETRY_SECONDS) or PATIENCE_SECONDS)
+    return float(os.environ.get(RETRY_SECONDS) or DEFAULT_RETRY_SECONDS)
 
 
-def patient_session(profile: str | None = None) -> AioSession:
+def retrying_session(profile: str | None = None) -> AioSession:
     """Return a session whose clients retry requests to S3. Raise `JobError` for another aiobotocore than 3.10."""
     if not aiobotocore.__version__.startswith(WRITTEN_FOR):
         raise JobError(
@@ -51,11 +51,11 @@ def patient_session(profile: str | None = None) -> AioSession:
             "requests to S3. Run: pip install 'aiobotocore>=3.10,<3.11'"
         )
     session = AioSession(profile=profile)
-    session.register("needs-retry.s3", seconds_to_wait, unique_id="overnight-patience")
+    session.register("needs-retry.s3", retry_delay, unique_id="overnight-retries")
     return session
 
 
-def seconds_to_wait(
+def retry_delay(
     attempts: int,
     request_dict: dict[str, Any],
     operation: Any,
@@ -65,24 +65,24 @@ def seconds_to_wait(
 ) -> float | None:
     """Return the seconds until botocore's next try, or None if the result is final.
 
-    botocore calls it after each try. Raise `StorageFailed` when the time for retries is over.
+    botocore calls it after each try. Raise `ServiceUnavailable` when the time for retries is over.
     """
     problem = _passing_problem(response, caught_exception)
     if problem is None:
         return None
-    now, patience = time.monotonic(), retry_timeout_seconds()
+    now, timeout = time.monotonic(), retry_timeout_seconds()
     since = request_dict["context"].setdefault("overnight_first_failure", now)
     what = f"{operation.name} on {_place(request_dict['url'])}"
-    if now - since >= patience:
+    if now - since >= timeout:
         raise not_recovered(f"{what} was tried {attempts} times in {now - since:.0f} s and failed, last with {problem}")
-    wait = min(LONGEST_WAIT_SECONDS, 0.1 * 2**attempts) * random.uniform(0.5, 1)
-    say(f"waiting for storage: {what} failed with {problem}; trying for {patience - (now - since):.0f} s more")
-    return min(wait, patience - (now - since))
+    left = timeout - (now - since)
+    say(f"waiting for storage: {what} failed with {problem}; trying for {left:.0f} s more")
+    return min(RETRIES.wait_seconds(attempts), left)
 
 
-def not_recovered(what: str) -> StorageFailed:
+def not_recovered(what: str) -> ServiceUnavailable:
     """Return the error for a request that was retried for the whole time."""
-    return StorageFailed(
+    return ServiceUnavailable(
         f"the storage did not recover: {what}. Nothing was published; run again to resume where the staged parts end."
     )
 

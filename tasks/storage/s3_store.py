@@ -21,7 +21,7 @@ from obstore.store import S3Store
 from overnight.tasks.storage.file_info import ObjectChanged
 from overnight.tasks.storage.s3_retries import (
     LOG_EVERY_SECONDS,
-    LONGEST_WAIT_SECONDS,
+    RETRIES,
     not_recovered,
     retry_timeout_seconds,
     say,
@@ -37,7 +37,7 @@ TIMEOUTS: "ClientConfig" = {"connect_timeout": "5s", "read_timeout": "15s", "tim
 _used_in: list[int] = []  # the process in which obstore started: its threads do not outlive a fork, and requests hang
 
 
-def open_store(filesystem: Any, bucket: str, patience_seconds: float) -> S3Store:
+def open_store(filesystem: Any, bucket: str, retry_seconds: float) -> S3Store:
     """Return a client for a bucket that retries a request for this time, or sends it once if the time is 0."""
     client = filesystem.connect()
     address = client.meta.endpoint_url
@@ -48,9 +48,9 @@ def open_store(filesystem: Any, bucket: str, patience_seconds: float) -> S3Store
         return {**filesystem.ask_for_credentials(), "expires_at": datetime.now(UTC) + ASK_AGAIN}
 
     retries: RetryConfig = {
-        "max_retries": 100_000 if patience_seconds else 0,  # the time is the limit
-        "retry_timeout": timedelta(seconds=patience_seconds),
-        "backoff": {"max_backoff": timedelta(seconds=LONGEST_WAIT_SECONDS)},
+        "max_retries": 100_000 if retry_seconds else 0,  # the time decides
+        "retry_timeout": timedelta(seconds=retry_seconds),
+        "backoff": {"max_backoff": timedelta(seconds=RETRIES.longest_wait_seconds)},
     }
     return S3Store(
         bucket,

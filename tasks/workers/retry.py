@@ -6,7 +6,7 @@ import time
 import pyarrow as pa
 
 from overnight.tasks.config.retry_policy import RetryPolicy
-from overnight.tasks.errors import OvernightError, StorageFailed
+from overnight.tasks.errors import OvernightError, ServiceUnavailable
 from overnight.tasks.rows.result import Outcome, Work
 from overnight.tasks.storage.transient_errors import is_passing
 
@@ -15,11 +15,11 @@ RETRIES = RetryPolicy(max_tries=5, first_wait_seconds=1.0, longest_wait_seconds=
 _log = logging.getLogger("overnight.patience")
 
 
-def patiently(work: Work, stage: str) -> Work:
+def with_retries(work: Work, stage: str) -> Work:
     """Return `work` for one block, with retries and growing waits for transient errors.
 
-    Raise `StorageFailed` if every row also fails alone: the service is down. Otherwise re-raise the error, and let the
-    caller find the failing rows without more waits.
+    Raise `ServiceUnavailable` if every row also fails alone: the service is down. Otherwise re-raise the error, and let
+    the caller find the failing rows without more waits.
     """
     waits = list(RETRIES.waits())
 
@@ -51,7 +51,7 @@ def _refuse_if_down(work: Work, live: pa.Table, error: Exception, stage: str) ->
         except Exception as alone:
             if not is_passing(alone):
                 return
-    raise StorageFailed(
+    raise ServiceUnavailable(
         f"none of {len(live)} rows succeeded in {RETRIES.max_tries} tries: {type(error).__name__}: {error}. "
         "The service that the step or model calls is down; run again to resume where the staged parts end.",
         stage,

@@ -21,6 +21,7 @@ from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.poison_rows import DEATHS
+from overnight.tasks.workers.row_isolation import TOGETHER, RowIsolation
 
 SLACK = 10.0  # times the usual pace for the rows of a call, in addition to the limit of one row
 GRACE_SECONDS = 5.0
@@ -36,30 +37,29 @@ class Watchdog:
         self._run, self._stage, self._label, self._pace = run, stage, label, pace
         self._worker = _this_process()
 
-    def run(self, block: pa.Table, work: Work, careful: bool) -> pa.Table:
-        """Return the result of `work` for `block`.
-
-        If `careful`, a worker died with these rows: they run in pieces, and condemned rows do not run.
-        """
-        if careful and len(block) and supervisor.is_there(self._run):
-            return self._carefully(block, work)
+    def run(self, block: pa.Table, work: Work, isolation: RowIsolation) -> pa.Table:
+        """Return the result of `work` for `block`, for all its rows together or in pieces, without condemned rows."""
+        if isolation.is_on and len(block) and supervisor.is_there(self._run):
+            return self._isolated(block, work)
         with _process_limited(self._seconds(int(blocks.counts(block).sum()))):
             return self._timed(block, work)
 
     @contextlib.contextmanager
-    def at(self, block: pa.Table) -> Iterator[bool]:
-        """Record that the worker is at a block. Yield True if another worker died at it or a poison row in it is known.
+    def at(self, block: pa.Table, known: RowIsolation | None = None) -> Iterator[RowIsolation]:
+        """Record that the worker is at a block. Yield its isolation, which is on if a worker died at it before.
+
+        It is also on if a poison row in it is known. With `known` the supervisor is not asked.
 
         It is for Ray tasks, which Ray runs again from the beginning. Only a process that ends in the body never leaves.
         """
-        if not len(block):
-            yield False
+        if known is not None or not len(block):
+            yield known or TOGETHER
             return
-        died, careful = supervisor.ask(self._run, "arrive", self._worker, self._name(block)) or (False, False)
+        died, is_on = supervisor.ask(self._run, "arrive", self._worker, self._name(block)) or (False, False)
         if died:
             supervisor.report(self._run, self._stage, "a worker died and its rows were run again")
         try:
-            yield careful
+            yield RowIsolation(is_on)
         finally:
             with contextlib.suppress(ray.exceptions.RayError):  # the run is over, and the result is not needed
                 supervisor.ask(self._run, "leave", self._worker)  # wait: the process may end with its task
@@ -76,7 +76,7 @@ class Watchdog:
             supervisor.ask(self._run, "explain", self._worker, reason, False)
             os._exit(1)
 
-    def _carefully(self, block: pa.Table, work: Work) -> pa.Table:
+    def _isolated(self, block: pa.Table, work: Work) -> pa.Table:
         pieces, condemned = self.judged(block)
         done = [(row, blocks.quarantine(block[row : row + 1], error, self._stage)) for row, error in condemned.items()]
         for start, stop in pieces:

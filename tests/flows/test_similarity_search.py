@@ -14,7 +14,7 @@ from transformers import BertConfig, BertModel, CLIPModel
 
 from overnight.flows.similarity_search import similarity_search
 from overnight.tasks.errors import JobError, OvernightError
-from overnight.tasks.write.tables.lance import INDEXED_ROWS
+from overnight.tasks.write.tables.lance_index import INDEXED_ROWS
 from tests.flows.by_hand import covered, image_features
 from tests.flows.conftest import Overnight, RunJob
 from tests.tasks.infer.models.test_text_embedding import some_texts, word_tokenizer

@@ -9,11 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from overnight.tasks.errors import InputError
-from overnight.tasks.ingest.listing.list_files import list_inputs, told
+from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.sources.delta import Delta
 from overnight.tasks.ingest.sources.iceberg import Iceberg
 from overnight.tasks.ingest.sources.lance import Lance
+from overnight.tasks.storage.error_translation import translate_listing_errors
 from tests.fuzz.mutations import Sample
 from tests.fuzz.targets import READ, REFUSED, Found, Target, assert_own_words, rows_of
 
@@ -57,7 +58,7 @@ def table_target(
 
 def _read(source: Source) -> Found:
     """What a run reads of a table: the version is chosen first."""
-    with told(source.place("all")):
+    with translate_listing_errors(source.place("all")):
         snapshot = source.snapshot("all")
     chosen = source.at(snapshot) if snapshot else source
     return rows_of(chosen, chosen.units(list_inputs(chosen, "all")))

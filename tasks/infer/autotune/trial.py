@@ -14,6 +14,7 @@ from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.forked_process import Begun, Forked
+from overnight.tasks.workers.row_isolation import TOGETHER
 
 SHORTEST_TRIAL, LONGEST_TRIAL = 0.3, 3.0  # seconds in which larger batches are tried: a hundredth of the work
 LARGEST_BATCH = 512
@@ -93,20 +94,20 @@ class ModelTrial:
         worker = self.load()
         if not len(sample):
             return None
-        with worker.guard.at(sample) as careful:
+        with worker.guard.at(sample) as isolation:
             for _ in range(2 if self._link.model.needs_warm_up() else 1):
                 worker.errors = []
                 started, seen = time.perf_counter(), worker.rows_seen
-                done = worker.run(sample, careful)
+                done = worker.run(sample, isolation)
                 seconds = time.perf_counter() - started
             good, _ = blocks.live_rows(sample.filter(pa.array(done["__state"].to_numpy() == blocks.LIVE)))
             if not len(good):
                 return _failed(done, blocks.live_rows(sample)[0], worker.errors or [])
             size, seconds = None, seconds / max(worker.rows_seen - seen, 1)
             # Not if a process died here before: the batch may have been too large.
-            if self._link.model.tunes_batch_size() and not careful and not worker.is_short_of_memory:
+            if self._link.model.tunes_batch_size() and not isolation.is_on and not worker.is_short_of_memory:
                 size, seconds = _best_batch(worker, good, seconds, rows_to_do)
-            behind = rebatch.joined(worker.behind(done, careful))
+            behind = rebatch.joined(worker.behind(done, isolation))
         fields = [field for field in blocks.live_rows(done)[0].schema if field.name in worker.made]
         columns = pa.schema([field.with_name(field.name.removeprefix(self._link.prefix)) for field in fields])
         return Trial(seconds, _own_memory(), size, columns, blocks.live_block(behind))
@@ -171,5 +172,5 @@ def _seconds_a_row(worker: Worker, batch: pa.Table) -> float:
         return piece
 
     started = time.perf_counter()
-    worker.guard.run(batch, work, False)  # its output is not collected: the first run on these rows had the same
+    worker.guard.run(batch, work, TOGETHER)  # its output is not collected: the first run on these rows had the same
     return (time.perf_counter() - started) / len(batch)

@@ -6,8 +6,8 @@ the row         a 4xx about the request, or an invalid answer; a 5xx, a time-out
                     `max_tries` or `retry_timeout_seconds`, while other requests succeed. If no other request
                     is running, a short one tests the service
     the service     no request succeeds for all of `retry_timeout_seconds`, or too many requests (429) all that time:
-                    `StorageFailed`, and `infer` is tried again
-    the settings    401, 402, 403, no quota: `StorageRefused`. 404, a redirect: `JobError`
+                    `ServiceUnavailable`, and `infer` is tried again
+    the settings    401, 402, 403, no quota: `AccessDenied`. 404, a redirect: `JobError`
 
 `Retry-After` is respected, and after a 429 delays all requests. No message and no log contains the key.
 """
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from overnight.tasks.config.masking import HIDDEN, masked
 from overnight.tasks.config.retry_policy import RetryPolicy
-from overnight.tasks.errors import JobError, RowError, StorageFailed, StorageRefused
+from overnight.tasks.errors import AccessDenied, JobError, RowError, ServiceUnavailable
 from overnight.tasks.infer.chat.rate_limiter import RateLimiter
 from overnight.tasks.infer.chat.settings import Answer
 
@@ -93,9 +93,9 @@ class Endpoint:
     async def ask(self, body: dict[str, Any]) -> Answer:
         """Return the answer. Raise `RowError` if the row is the cause, otherwise an `OvernightError`."""
         async with self._slots:
-            return await self._patiently(body)
+            return await self._post_with_retries(body)
 
-    async def _patiently(self, body: dict[str, Any]) -> Answer:
+    async def _post_with_retries(self, body: dict[str, Any]) -> Answer:
         spent, tries, knows = 0.0, 0, False
         while True:
             await self._turn(body)
@@ -113,7 +113,7 @@ class Endpoint:
                 if knows and (knew or is_over):  # not the first time: the service may have recovered just then
                     raise RowError(f"{problem}, in {tries} tries; other requests succeed.")
             if is_over:
-                raise StorageFailed(
+                raise ServiceUnavailable(
                     f"{self._url}: no request succeeded in {tries} tries and {spent:.0f} s: {problem}. The answers "
                     "so far are kept; run again to resume."
                     + (" Set requests_per_minute to its limit." if problem.is_limit else ""),
@@ -165,9 +165,9 @@ class Endpoint:
         status = response.status_code
         what = f"HTTP {status}: {self._shown(_told(response))}"
         if status in REFUSED:  # without its text, which may contain the key
-            return StorageRefused(f"{self._url}: HTTP {status}: {REFUSED[status]}.", "infer")
+            return AccessDenied(f"{self._url}: HTTP {status}: {REFUSED[status]}.", "infer")
         if status == 429 and "insufficient_quota" in response.text:
-            return StorageRefused(f"{self._url}: {what}", "infer")
+            return AccessDenied(f"{self._url}: {what}", "infer")
         if status in WRONG or status < 400:
             return JobError(f"{self._url}: {WRONG.get(status, 'expected an answer')}: {what}", "infer")
         if status in (408, 409, 425, 429) or (status >= 500 and status != 501):

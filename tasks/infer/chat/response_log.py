@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from overnight.tasks.storage.error_translation import worded
+from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import Location
 
@@ -84,7 +84,7 @@ class ResponseLog(NoLog):
                 return False
             Path(path).mkdir(parents=True, exist_ok=True)
             self._appended = Path(path, f"{self._name}.jsonl").open("ab", buffering=0)  # noqa: SIM115 - kept open
-        with worded("write", self._place):
+        with translate_storage_errors("write", self._place):
             self._appended.write(line)
         return True
 

@@ -51,7 +51,7 @@ def build_image_encoder(
     import torch
 
     uploads = DeviceTransfer(device)
-    pixel_values = _pixel_function(checkpoint, device, uploads.copy)
+    pixel_values = PixelValues(checkpoint, device, uploads.copy)
 
     def run(images: np.ndarray) -> "torch.Tensor":
         _check(images)
@@ -65,10 +65,89 @@ def build_image_encoder(
     return run
 
 
-def _pixel_function(
-    checkpoint: Checkpoint, device: "torch.device", upload: Callable[[np.ndarray], "torch.Tensor"]
-) -> Callable[[np.ndarray], Iterator[tuple[list[int], "torch.Tensor"]]]:
-    import torch
+class PixelValues:
+    """A function from images to pixel values on the device, in groups of one size, each with the rows it holds.
+
+    The processor resizes and crops on the CPU; rescaling and normalising are done on the device if that gives the same.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, device: "torch.device", upload: Callable[[np.ndarray], "torch.Tensor"]
+    ) -> None:
+        self._checkpoint, self._device, self._upload = checkpoint, device, upload
+        self._processor = load_processor(checkpoint)
+        self._factor, self._offset = self._normalisation()
+        self._has_model_size = lru_cache(maxsize=256)(self._is_left_as_it_is)
+        self._on_device = all(map(self._only_rescales_and_normalises, ((40, 56, 3), (640, 480, 3))))
+        if not self._on_device:
+            logging.getLogger(__name__).warning(
+                "model %s: its %s does more than rescale and normalise, so it works on the CPU, image by image",
+                checkpoint.written,
+                type(self._processor).__name__,
+            )
+
+    def __call__(self, images: np.ndarray) -> Iterator[tuple[list[int], "torch.Tensor"]]:
+        import torch
+
+        if self._on_device and images.dtype != object and self._has_model_size(images.shape[1:]):
+            is_cpu = self._device.type == "cpu"
+            pixels = torch.from_numpy(_planes(images)) if is_cpu else self._upload(images).permute(0, 3, 1, 2)
+            yield list(range(len(images))), self._normalised(pixels)
+            return
+        by_shape: dict[tuple[int, ...], list[tuple[int, np.ndarray]]] = {}
+        for row, image in enumerate(images):
+            made = self._resized(image) if self._on_device else self._processed(image)
+            by_shape.setdefault(made.shape, []).append((row, made))
+        for same in by_shape.values():
+            stacked = self._upload(np.stack([made for _, made in same]))
+            yield [row for row, _ in same], self._normalised(stacked) if self._on_device else stacked.float()
+
+    def _normalisation(self) -> tuple["torch.Tensor", "torch.Tensor"]:
+        """Return the factor and the offset that rescale and normalise, on the device."""
+        import torch
+
+        processor = self._processor
+        scale = processor.rescale_factor if processor.do_rescale else 1.0
+        mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else (0.0, 1.0)
+        mean, std = (
+            torch.tensor(value, dtype=torch.float32, device=self._device).reshape(-1, 1, 1) for value in (mean, std)
+        )
+        return scale / std, mean / std
+
+    def _processed(self, image: np.ndarray, **settings: bool) -> np.ndarray:
+        made = self._processor(image, input_data_format="channels_last", **settings)
+        if list(made) != ["pixel_values"]:
+            found = ", ".join(made)
+            raise self._checkpoint.unusable(f"expected a processor that makes pixel_values alone, found {found}")
+        return np.asarray(made["pixel_values"][0])
+
+    def _resized(self, image: np.ndarray) -> np.ndarray:
+        return self._processed(image, do_rescale=False, do_normalize=False)
+
+    def _normalised(self, pixels: "torch.Tensor") -> "torch.Tensor":
+        import torch
+
+        # In place and in two passes: three take twice as long.
+        layout = torch.contiguous_format if self._device.type == "cpu" else torch.channels_last
+        return pixels.to(torch.float32, memory_format=layout).mul_(self._factor).sub_(self._offset)
+
+    def _only_rescales_and_normalises(self, shape: tuple[int, ...]) -> bool:
+        """Return whether the processor does no more than that with a resized image."""
+        import torch
+
+        image = _noise(shape)
+        ours = self._normalised(torch.tensor(self._resized(image), device=self._device)[None])[0].cpu().numpy()
+        expected = self._processed(image)
+        return ours.shape == expected.shape and np.allclose(ours, expected, atol=1e-4)
+
+    def _is_left_as_it_is(self, shape: tuple[int, ...]) -> bool:
+        """Return whether images of this shape have the model's size already."""
+        image = _noise(shape)
+        return np.array_equal(self._resized(image), image.transpose(2, 0, 1))
+
+
+def load_processor(checkpoint: Checkpoint) -> Any:
+    """Return the model's image processor. Raise `JobError` if the model's files have none."""
     from transformers import AutoImageProcessor
 
     if all(checkpoint.settings_file(name) is None for name in ("preprocessor_config.json", "processor_config.json")):
@@ -76,60 +155,7 @@ def _pixel_function(
             "expected preprocessor_config.json beside the model, with the size and normalisation of its images, found "
             "none. Save the model's image processor there with save_pretrained"
         )
-    processor = checkpoint.load(AutoImageProcessor, backend="pil")
-    scale = processor.rescale_factor if processor.do_rescale else 1.0
-    mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else (0.0, 1.0)
-    mean, std = (torch.tensor(value, dtype=torch.float32, device=device).reshape(-1, 1, 1) for value in (mean, std))
-    factor, offset = scale / std, mean / std
-
-    def processed(image: np.ndarray, **settings: bool) -> np.ndarray:
-        made = processor(image, input_data_format="channels_last", **settings)
-        if list(made) != ["pixel_values"]:
-            raise checkpoint.unusable(
-                f"expected a processor with the single output pixel_values, found {', '.join(made)}"
-            )
-        return np.asarray(made["pixel_values"][0])
-
-    def resized(image: np.ndarray) -> np.ndarray:
-        return processed(image, do_rescale=False, do_normalize=False)
-
-    def normalised(pixels: "torch.Tensor") -> "torch.Tensor":
-        # In place and in two passes: three passes take twice as long.
-        layout = torch.contiguous_format if device.type == "cpu" else torch.channels_last
-        return pixels.to(torch.float32, memory_format=layout).mul_(factor).sub_(offset)
-
-    def only_rescales_and_normalises(image: np.ndarray) -> bool:
-        ours = normalised(torch.tensor(resized(image), device=device)[None])[0].cpu().numpy()
-        expected = processed(image)
-        return ours.shape == expected.shape and np.allclose(ours, expected, atol=1e-4)
-
-    @lru_cache(maxsize=256)
-    def has_model_size(shape: tuple[int, ...]) -> bool:
-        image = _noise(shape)
-        return np.array_equal(resized(image), image.transpose(2, 0, 1))
-
-    on_device = all(only_rescales_and_normalises(_noise(shape)) for shape in ((40, 56, 3), (640, 480, 3)))
-    if not on_device:
-        logging.getLogger(__name__).warning(
-            "model %s: its %s does more than rescale and normalise, so it works on the CPU, image by image",
-            checkpoint.written,
-            type(processor).__name__,
-        )
-
-    def pixel_values(images: np.ndarray) -> Iterator[tuple[list[int], "torch.Tensor"]]:
-        if on_device and images.dtype != object and has_model_size(images.shape[1:]):
-            pixels = torch.from_numpy(_planes(images)) if device.type == "cpu" else upload(images).permute(0, 3, 1, 2)
-            yield list(range(len(images))), normalised(pixels)
-            return
-        by_shape: dict[tuple[int, ...], list[tuple[int, np.ndarray]]] = {}
-        for row, image in enumerate(images):
-            made = resized(image) if on_device else processed(image)
-            by_shape.setdefault(made.shape, []).append((row, made))
-        for same in by_shape.values():
-            stacked = upload(np.stack([made for _, made in same]))
-            yield [row for row, _ in same], normalised(stacked) if on_device else stacked.float()
-
-    return pixel_values
+    return checkpoint.load(AutoImageProcessor, backend="pil")
 
 
 class DeviceTransfer:

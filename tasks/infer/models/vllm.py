@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from overnight.tasks.errors import JobError, StorageFailed
+from overnight.tasks.errors import JobError, ServiceUnavailable
 from overnight.tasks.infer.accelerators import setting
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.chat.server_process import ChildServer
@@ -111,7 +111,8 @@ class VLLM(RemoteChat):
 
         def predict(batch: Batch) -> dict[str, Any] | Outcome:
             if ended := server.ended():
-                raise StorageFailed(f"model {self.model}: vLLM's server ended: {ended.replace(key, '***')}", "infer")
+                told = f"model {self.model}: vLLM's server ended: {ended.replace(key, '***')}"
+                raise ServiceUnavailable(told, "infer")
             return ask(batch)
 
         return predict

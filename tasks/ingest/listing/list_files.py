@@ -1,16 +1,15 @@
 """The listing of a partition's files, and the units of sources whose files are read whole."""
 
-import contextlib
 from collections.abc import Iterator
 
 import pyarrow as pa
 
-from overnight.tasks.errors import InputError, OvernightError, StorageFailed
+from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.state.manifest import UNITS
 from overnight.tasks.storage import skipped_files
+from overnight.tasks.storage.error_translation import translate_listing_errors
 from overnight.tasks.storage.location import File
-from overnight.tasks.storage.transient_errors import is_passing
 
 
 def list_inputs(source: Source, partition: str) -> list[File]:
@@ -21,7 +20,7 @@ def list_inputs(source: Source, partition: str) -> list[File]:
 def stream_inputs(source: Source, partition: str) -> Iterator[File]:
     """Yield the files of a partition, sorted by path, as they are found.
 
-    Raise `InputError` if they cannot be listed, or there are none, and `StorageFailed` if the error may pass.
+    Raise `InputError` if they cannot be listed, or there are none, and `ServiceUnavailable` if the error may pass.
     """
     is_empty = True
     for file in find_files(source, partition):
@@ -42,35 +41,8 @@ def find_files(source: Source, partition: str, may_be_missing: bool = False) -> 
     Raise the errors of `stream_inputs`, but none for a missing place if `may_be_missing`.
     """
     place = source.place(partition)
-    with told(place, may_be_missing):
+    with translate_listing_errors(place, may_be_missing):
         yield from source.files(partition)
-
-
-@contextlib.contextmanager
-def told(place: str, may_be_missing: bool = False) -> Iterator[None]:
-    """Raise `InputError` if the body cannot list the place, and `StorageFailed` if the error may pass."""
-    try:
-        yield
-    except OvernightError:
-        raise
-    except FileNotFoundError as error:
-        if may_be_missing:
-            return
-        why = str(error).rstrip(".")
-        raise InputError(f"source.path: expected a directory or bucket, found nothing at {place} ({why}).") from error
-    except PermissionError as error:
-        raise InputError(f"source.path: no permission to list {place}: {error}") from error
-    except Exception as error:
-        if is_passing(error):
-            raise StorageFailed(f"cannot list {place}: {type(error).__name__}: {error}", "ingest") from error
-        if isinstance(error, OSError):
-            raise InputError(f"source.path: cannot list {place}: {error}") from error
-        if type(error).__module__.split(".")[0] not in {"botocore", "aiobotocore", "aiohttp"}:
-            raise
-        raise InputError(
-            f"source.path: cannot list {place}: {error}. Check the credentials and the endpoint in the environment, "
-            "or set anonymous: true for a public bucket."
-        ) from error
 
 
 def file_units(files: list[File], rows: int | None) -> pa.Table:

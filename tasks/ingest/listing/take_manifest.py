@@ -9,11 +9,12 @@ from itertools import islice
 import pyarrow as pa
 
 from overnight.tasks.errors import InputError
-from overnight.tasks.ingest.listing.list_files import stream_inputs, told
+from overnight.tasks.ingest.listing.list_files import stream_inputs
 from overnight.tasks.ingest.source import Source, seen_in
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.manifest import UNITS, ListingDigest, begin_manifest
 from overnight.tasks.state.read_plan import PENDING
+from overnight.tasks.storage.error_translation import translate_listing_errors
 from overnight.tasks.storage.location import File, Location
 from overnight.tasks.storage.skipped_files import counting
 
@@ -24,9 +25,9 @@ FIRST_UNITS = 1000  # enough to infer the schema
 def take_manifest(place: Location, source: Source, partition: str, limit_rows: int | None = None) -> None:
     """Write the manifest of all inputs, or of their first `limit_rows` rows; its digest covers all inputs.
 
-    Raise `InputError` if they cannot be listed, or there are none, and `StorageFailed` if the error may pass.
+    Raise `InputError` if they cannot be listed, or there are none, and `ServiceUnavailable` if the error may pass.
     """
-    with told(source.place(partition)):
+    with translate_listing_errors(source.place(partition)):
         snapshot = source.snapshot(partition)
     source = source.at(snapshot) if snapshot else source
     found, first, seen = ListingDigest(), UNITS.empty_table(), dict[pa.Schema, None]()

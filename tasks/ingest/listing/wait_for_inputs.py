@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.listing.list_files import find_files
 from overnight.tasks.ingest.source import FileSource, WaitFor
 from overnight.tasks.state.manifest import ListingDigest, census
 
-SHORTEST_SECONDS, LONGEST_SECONDS = 2.0, 60.0  # between two checks
+LONGEST_SECONDS = 60.0  # between two looks
+LOOKS = RetryPolicy(None, first_wait_seconds=2.0, longest_wait_seconds=LONGEST_SECONDS, jitter=(1, 1), growth=1.5)
 
 _log = logging.getLogger("overnight.arrival")
 
@@ -52,7 +54,7 @@ def wait_for_arrival(
 
     Raise `InputError` after `timeout_minutes`, and if the source cannot be listed.
     """
-    started, told, pause, quiet = time.monotonic(), float("-inf"), SHORTEST_SECONDS, StableListing()
+    started, told, pauses, quiet = time.monotonic(), float("-inf"), LOOKS.waits(), StableListing()
     while lacking := _lacking(source, wait_for, partition, quiet):
         waited = time.monotonic() - started
         left = wait_for.timeout_minutes * 60 - waited
@@ -64,8 +66,7 @@ def wait_for_arrival(
         if time.monotonic() - told >= LONGEST_SECONDS:
             tell(f"waiting for the inputs, for at most {left / 60:.1f} more minutes: {lacking}")
             told = time.monotonic()
-        time.sleep(min(pause, left))
-        pause = min(pause * 1.5, LONGEST_SECONDS)
+        time.sleep(min(next(pauses), left))
 
 
 def _lacking(source: FileSource, wait_for: WaitFor, partition: str, quiet: StableListing) -> str:

@@ -16,7 +16,7 @@ from overnight.tasks.ingest.reading.table_blocks import lost_unit
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
-from overnight.tasks.storage.error_translation import worded
+from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.workers.supervisor import report_quarantined, tell
 from overnight.tasks.workers.watchdog import Watchdog
 
@@ -53,15 +53,15 @@ def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run
     """Yield the blocks of `units`. After a death of a process they run unit by unit, without condemned units."""
     guard = Watchdog(run, "ingest", "ingest", 0)
     named = units.select(["unit", "first_row"]).rename_columns(["__unit", "__row"])
-    with guard.at(named) as careful:
-        if not careful:
+    with guard.at(named) as isolation:
+        if not isolation.is_on:
             yield from _read(source, units, schema, run.partition)
             return
         pieces, killers = guard.judged(named)
         for place, error in killers.items():
             yield from lost_unit(units[place : place + 1].to_pylist()[0], error)
         for start, stop in pieces:
-            with worded("read", source.place(run.partition)):
+            with translate_storage_errors("read", source.place(run.partition)):
                 tables = source.read(units[start:stop], schema)
                 while True:
                     with guard.in_hand(named, start, stop):
@@ -72,7 +72,7 @@ def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run
 
 
 def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: str) -> Iterator[pa.Table]:
-    with worded("read", source.place(partition)):
+    with translate_storage_errors("read", source.place(partition)):
         tables = source.read(units, schema)
         # Not for a local disk: its files are mostly in memory, and a second thread would take the CPU from the first.
         yield from tables if source.is_local(partition) else prefetch(tables)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from overnight.tasks.config.retry_policy import RetryPolicy
-from overnight.tasks.errors import JobError, OvernightError, RowError, StorageFailed
+from overnight.tasks.errors import JobError, OvernightError, RowError, ServiceUnavailable
 from overnight.tasks.ingest.formats.json_types import column_of, inferred_type
 from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.sources.text import decoded
@@ -86,7 +86,10 @@ class Uris(WholeFiles):
         return columns, errors
 
     def contents(self, units: pa.Table) -> list[bytes | Exception]:
-        """Return the contents, fetched together for one storage. Raise `StorageFailed` if none of several answers."""
+        """Return the contents, fetched together for one storage.
+
+        Raise `ServiceUnavailable` if none of several answers.
+        """
         left = dict(enumerate(units.to_pylist()))
         found, waits = self._fetched(left), RETRIES.waits()
         while left := {i: unit for i, unit in left.items() if _may_pass(unit["uri"], found[i])}:
@@ -95,7 +98,7 @@ class Uris(WholeFiles):
             time.sleep(seconds)
             found |= self._fetched(left)
         if len(left) == len(units) > 1:
-            raise StorageFailed(f"cannot read {units['uri'][0]} and {len(left) - 1} more: {found[0]!r}", "ingest")
+            raise ServiceUnavailable(f"cannot read {units['uri'][0]} and {len(left) - 1} more: {found[0]!r}", "ingest")
         return [_blamed(uri, found[i]) for i, uri in enumerate(units["uri"].to_pylist())]
 
     def _fetched(self, units: dict[int, dict[str, Any]]) -> dict[int, bytes | Exception]:

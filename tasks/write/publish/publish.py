@@ -17,7 +17,7 @@ from overnight.tasks.errors import CheckFailed, ContractError
 from overnight.tasks.state import lease, staged_parts
 from overnight.tasks.state.run import Run, published_files, read_json, write_json
 from overnight.tasks.state.staged_parts import Record
-from overnight.tasks.storage.error_translation import worded
+from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.write.merge.merge_parts import Prepared
 from overnight.tasks.write.sink import Sink
 
@@ -71,7 +71,7 @@ def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: di
         raise
     write_json(run.ledger / PUBLISHING, {**_owner(run), "receipt": receipt, "old": old})
     try:
-        with worded("publish to", run.target):
+        with translate_storage_errors("publish to", run.target):
             sink.commit(run, ready, old)
     finally:
         lease.check(run.ledger, run.token)  # a run that has taken over since then rolls this back, or completes it

@@ -21,12 +21,12 @@ from pydantic import Field
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.database import DatabaseUrl
+from overnight.tasks.storage.error_translation import translate_publish_errors
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
 from overnight.tasks.write.sink import DirectorySink, ParquetCompression, Sink, file_prefix
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.unwritable_rows import refuse_far_times
 from overnight.tasks.write.tables import iceberg
-from overnight.tasks.write.tables.database import told
 from overnight.tasks.write.tables.delta_types import fitted
 from overnight.tasks.write.tables.optimistic_commit import files_without_table, remove_files
 
@@ -60,7 +60,7 @@ class IcebergSink(DirectorySink):
         refuse_far_times(table)  # pyiceberg converts them to Python's own, for its statistics
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             table = self._opened().open(run)
         if table is None:
             return files_without_table(run)
@@ -70,7 +70,7 @@ class IcebergSink(DirectorySink):
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         """Merge into the table's own directory. Readers of the table ignore files without a snapshot."""
         schema = iceberg.iceberg_schema(published_schema(records))
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             table = self._opened().open(run)
         if table:
             schema = fitted(schema, iceberg.columns(table, run))
@@ -81,24 +81,24 @@ class IcebergSink(DirectorySink):
         )  # fmt: skip
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             iceberg.commit(self._opened(), run, prepared.files, prepared.schema)
 
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             return iceberg.fence(self._opened(), run)
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
         """Keep replaced files, because earlier snapshots of the table need them."""
 
     def version(self, run: Run) -> dict[str, Any]:
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             table = self._opened().open(run)
         snapshot = iceberg.committed(table, run) if table else None
         return {"table_version": snapshot} if snapshot else {}
 
     def discard(self, run: Run) -> None:
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             table = self._opened().open(run)
         if table and iceberg.committed(table, run):
             return

@@ -25,6 +25,7 @@ from overnight.tasks.write.merge.merge_parts import Prepared, merge, merged_rows
 from overnight.tasks.write.sink import DirectorySink, file_prefix
 from overnight.tasks.write.stream.unwritable_rows import refuse_names
 from overnight.tasks.write.tables import lance
+from overnight.tasks.write.tables.lance_index import bring_index_up_to_date, refuse_no_vectors
 from overnight.tasks.write.tables.optimistic_commit import files_without_table
 
 
@@ -55,7 +56,7 @@ class LanceSink(DirectorySink):
         """Merge into the table's own directory. Readers of the table ignore files without a version."""
         schema = lance.fitted_schema(lance.open_table(run.sink), run, published_schema(records))
         if self.index:
-            lance.refuse_no_vectors(schema, self.index)
+            refuse_no_vectors(schema, self.index)
         day = pa.scalar(date.fromisoformat(run.partition)) if run.partition_directory else None
         ready = merge(
             run.parts, records, merged, schema, merged_rows(run), file_prefix(run), PART, "zstd",
@@ -74,7 +75,7 @@ class LanceSink(DirectorySink):
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
         """Keep replaced files, because earlier versions of the table need them."""
         if self.index:
-            lance.bring_index_up_to_date(run.sink, self.index, self.metric)
+            bring_index_up_to_date(run.sink, self.index, self.metric)
 
     def version(self, run: Run) -> dict[str, Any]:
         table = lance.open_table(run.sink)

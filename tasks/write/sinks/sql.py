@@ -25,6 +25,7 @@ from overnight.tasks.config.masking import masked
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, Record
 from overnight.tasks.storage.database import DatabaseUrl
+from overnight.tasks.storage.error_translation import translate_publish_errors
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, merged_rows, published_schema
 from overnight.tasks.write.sink import Sink, file_prefix
 from overnight.tasks.write.sinks.parquet import ParquetSink
@@ -35,7 +36,7 @@ from overnight.tasks.write.stream.unwritable_rows import (
     refuse_same_but_for_case,
 )
 from overnight.tasks.write.tables import sql
-from overnight.tasks.write.tables.database import told
+from overnight.tasks.write.tables.sql_schema import Target
 from overnight.tasks.write.tables.sql_types import sql_columns
 
 FILE_BYTES = 128 * 2**20
@@ -81,7 +82,7 @@ class SqlSink(Sink):
         return []
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             sql.refuse_foreign_rows(self._table(run))
         return []
 
@@ -90,25 +91,25 @@ class SqlSink(Sink):
             run.parts, records, merged, published_schema(records), merged_rows(run), file_prefix(run), PART, "zstd",
             FILE_BYTES,
         )  # fmt: skip
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             sql.load(self._table(run), ready.files, ready.schema)
         return ready
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             sql.replace_partition(self._table(run), prepared.schema, prepared.rows)
 
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             return sql.has_committed(self._table(run))
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
-        with told(self.shown(run)):
+        with translate_publish_errors(self.shown(run)):
             sql.drop_loaded(self._table(run))
 
     def discard(self, run: Run) -> None:
         merged_rows(run).remove()
         self.finish(run, [], [])
 
-    def _table(self, run: Run) -> sql.Target:
-        return sql.Target(self.url, self.table, run)
+    def _table(self, run: Run) -> Target:
+        return Target(self.url, self.table, run)

@@ -1,10 +1,7 @@
-"""A database for a sink: an engine with reliable transactions, and translated errors."""
+"""A database for a sink: an engine with reliable transactions."""
 
-import contextlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from overnight.tasks.errors import ContractError, OvernightError, StorageFailed
 from overnight.tasks.storage import database
 
 if TYPE_CHECKING:
@@ -35,23 +32,3 @@ def _begin_at_once(made: "Engine") -> None:
     @sa.event.listens_for(made, "begin")
     def _begin(connection) -> None:  # type: ignore[no-untyped-def]
         connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-@contextlib.contextmanager
-def told(place: str) -> Iterator[None]:
-    """Raise `StorageFailed` for a database that cannot be reached, `ContractError` for rows that it refuses."""
-    import sqlalchemy as sa
-
-    try:
-        yield
-    except OvernightError:
-        raise
-    except sa.exc.DBAPIError as error:
-        said = " ".join(str(error.orig).split())
-        if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError) or error.connection_invalidated:
-            raise StorageFailed(
-                f"cannot publish to {place}: {said}. Nothing was published; run again to resume where the staged "
-                "parts end.",
-                "write",
-            ) from None
-        raise ContractError(f"{place} refuses the rows: {said}. Nothing was published.", "write") from None

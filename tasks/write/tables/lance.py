@@ -8,7 +8,6 @@ Each commit's transaction has its owner: job, partition, generation, attempt.
 """
 
 import json
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -20,7 +19,7 @@ import pyarrow.parquet as pq
 import ray
 
 from overnight.tasks.config.extras import require_extra
-from overnight.tasks.errors import CheckFailed, ContractError
+from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.object_store import object_store_uri, storage_options
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 VERSIONS_LOOKED_AT = 200  # between a commit and the repair that searches for it
-INDEXED_ROWS = 5_000
 WRITTEN = ".fragments"
 COMMITTED, FENCED_OFF = "overnight.attempt", "overnight.fenced-off"
 
@@ -78,19 +76,6 @@ def fitted_schema(table: "LanceDataset | None", run: Run, schema: pa.Schema) -> 
     """
     schema = pa.schema([field for field in schema if not pa.types.is_null(field.type)])
     return fitted(schema, table.schema) if table else schema
-
-
-def refuse_no_vectors(schema: pa.Schema, column: str) -> None:
-    """Raise `ContractError` if an index over the column is impossible."""
-    if not len(schema):
-        return  # no rows
-    kind = schema.field(column).type if column in schema.names else None
-    if kind is None or not (pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type)):
-        raise ContractError(
-            f"sink.index: expected a column {column!r} of embeddings, all of one length, found {kind or 'none'} among "
-            f"{', '.join(schema.names)}.",
-            "write",
-        )
 
 
 def complete(run: Run, schema: pa.Schema) -> None:
@@ -198,18 +183,6 @@ def fence(run: Run) -> bool:
         lambda table: committed(table, run) is not None,
         take_its_place,
     )
-
-
-def bring_index_up_to_date(sink: Location, column: str, metric: str) -> None:
-    """Update the vector index over the column: create it once there are many rows, later add the new rows."""
-    table = open_table(sink)
-    rows = table.count_rows(f"{column} IS NOT NULL") if table and column in table.schema.names else 0
-    if table is None or rows < INDEXED_ROWS:
-        return
-    if any(column in index.field_names for index in table.describe_indices()):
-        table.optimize.optimize_indices()
-        return
-    table.create_index(column, "IVF_FLAT", metric=metric, num_partitions=round(math.sqrt(rows)))
 
 
 def _write(sink: Location, rows: Location) -> list[Fragment]:

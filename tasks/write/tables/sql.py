@@ -1,13 +1,11 @@
 """The database table of a sink: rows loaded beside it, and a transaction that inserts them.
 
-This file reads Parquet files and does not use receipts.
+`sql_schema.py` defines its tables. This file reads Parquet files and does not use receipts.
 """
 
 import contextlib
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,10 +13,10 @@ import pyarrow.parquet as pq
 
 from overnight.tasks.errors import CheckFailed, JobError
 from overnight.tasks.state import lease
-from overnight.tasks.state.run import Run
 from overnight.tasks.write.merge.merge_parts import MergedFile
 from overnight.tasks.write.tables.database import SECONDS_TO_WAIT, engine
-from overnight.tasks.write.tables.sql_types import sql_columns, sql_rows
+from overnight.tasks.write.tables.sql_schema import Target, columns_of, complete, lock_definitions
+from overnight.tasks.write.tables.sql_types import sql_rows
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
@@ -27,69 +25,12 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 5_000
 
 
-@dataclass(frozen=True)
-class Target:
-    """The table `name` (`schema.table` or `table`) of the database at `url`, and the run's partition of it."""
-
-    url: str
-    name: str
-    run: Run
-
-    @property
-    def schema(self) -> str | None:
-        return self.name.rpartition(".")[0] or None
-
-    @property
-    def day(self) -> dict[str, date]:
-        """Return the partition column and its value; empty for the partition `all`."""
-        return {self.run.partition_column: date.fromisoformat(self.run.partition)} if self.is_dated else {}
-
-    @property
-    def is_dated(self) -> bool:
-        return bool(self.run.partition_directory)
-
-    def table(self, schema: pa.Schema) -> "Table":
-        """Return the table with the key and the columns of the rows."""
-        import sqlalchemy as sa
-
-        keys: list[sa.Column[Any]] = [sa.Column(name, sa.Date(), primary_key=True) for name in self.day]
-        keys.append(sa.Column("row_id", sa.Text(), primary_key=True))
-        columns = [sa.Column(name, kind) for name, kind in sql_columns(schema).items() if name != "row_id"]
-        return sa.Table(self.name.rpartition(".")[2], sa.MetaData(), *keys, *columns, schema=self.schema)
-
-    def loaded(self, schema: pa.Schema) -> "Table":
-        """Return the table of the loaded rows before their insertion."""
-        import sqlalchemy as sa
-
-        about = f"{self.run.job}/{self.run.partition}/{self.run.attempt}"
-        columns = [sa.Column(name, kind) for name, kind in sql_columns(schema).items() if name != "row_id"]
-        key = sa.Column("row_id", sa.Text(), primary_key=True)
-        name = f"_overnight_{hashlib.sha256(about.encode()).hexdigest()[:16]}"
-        return sa.Table(name, sa.MetaData(), key, *columns, schema=self.schema)
-
-    def publishes(self) -> "Table":
-        """Return the table of the last attempt that published each partition, by table and partition."""
-        import sqlalchemy as sa
-
-        names = ("job", "generation", "attempt")
-        return sa.Table(
-            "overnight_publishes",
-            sa.MetaData(),
-            sa.Column("table_name", sa.Text(), primary_key=True),
-            sa.Column("partition_name", sa.Text(), primary_key=True),
-            *(sa.Column(name, sa.Text()) for name in names),
-            sa.Column("rows_published", sa.BigInteger()),
-            sa.Column("published_at", sa.DateTime(timezone=True)),
-            schema=self.schema,
-        )
-
-
 def refuse_foreign_rows(target: Target) -> None:
     """Raise `CheckFailed` if the partition has rows that no run of this job wrote."""
     import sqlalchemy as sa
 
     with transaction(target) as connection:
-        there = _columns(connection, target.table(pa.schema([])))
+        there = columns_of(connection, target.table(pa.schema([])))
         if not there:
             return
         if missing := {"row_id", *target.day} - there:
@@ -175,7 +116,7 @@ def _put_in(connection: "Connection", target: Target, schema: pa.Schema, limit: 
     import sqlalchemy as sa
 
     table, loaded = target.table(schema), target.loaded(schema)
-    _complete(connection, target, table)
+    complete(connection, target, table)
     names, keys = [column.name for column in loaded.columns], [column.name for column in table.primary_key]
     days = [sa.literal(value, sa.Date()) for value in target.day.values()]
     # In a SELECT without WHERE, SQLite parses ON CONFLICT as the condition of a join.
@@ -196,31 +137,13 @@ def _insert(connection: "Connection", table: "Table") -> "postgresql.Insert":
     return insert
 
 
-def _complete(connection: "Connection", target: Target, table: "Table") -> None:
-    """Create the table, or add its missing columns. A lock excludes concurrent publishes."""
-    import sqlalchemy as sa
-
-    if _columns(connection, table) >= {column.name for column in table.columns}:
-        return
-    _lock_definitions(connection, target)
-    there = _columns(connection, table)
-    if not there:
-        table.create(connection)
-        return
-    quote, types = connection.dialect.identifier_preparer, connection.dialect.type_compiler_instance
-    for column in table.columns:
-        if column.name not in there:
-            added = f"{quote.quote(column.name)} {types.process(column.type)}"
-            connection.execute(sa.text(f"ALTER TABLE {quote.format_table(table)} ADD COLUMN {added}"))
-
-
 def last_publish(connection: "Connection", target: Target) -> Any:
     """Return the partition's row of `overnight_publishes`, locked until the transaction ends; create a missing row."""
     import sqlalchemy as sa
 
     publishes = target.publishes()
-    if not _columns(connection, publishes):
-        _lock_definitions(connection, target)
+    if not columns_of(connection, publishes):
+        lock_definitions(connection, target)
         publishes.create(connection, checkfirst=True)
     key = {"table_name": target.name, "partition_name": target.run.partition}
     connection.execute(_insert(connection, publishes).values(key).on_conflict_do_nothing())
@@ -233,25 +156,6 @@ def _marker(publishes: "Table", target: Target) -> list[Any]:
 
 def _own(table: "Table", target: Target) -> list[Any]:
     return [table.c[name] == value for name, value in target.day.items()]
-
-
-def _columns(connection: "Connection", table: "Table") -> set[str]:
-    """Return the columns of a table; none if it does not exist."""
-    import sqlalchemy as sa
-
-    inspector = sa.inspect(connection)
-    if not inspector.has_table(table.name, schema=table.schema):
-        return set()
-    return {column["name"] for column in inspector.get_columns(table.name, schema=table.schema)}
-
-
-def _lock_definitions(connection: "Connection", target: Target) -> None:
-    """Lock definitions: PostgreSQL lets two transactions create one table concurrently, and the second fails."""
-    import sqlalchemy as sa
-
-    if connection.dialect.name == "postgresql":
-        key = int.from_bytes(hashlib.sha256(f"overnight/{target.schema}".encode()).digest()[:7])
-        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
 from overnight.flows.runs.attempt import fresh_receipt, opened
 from overnight.flows.runs.run import describe_run
-from overnight.tasks.errors import JobError, LedgerBroken, OvernightError
+from overnight.tasks.errors import JobError, LedgerCorrupt, OvernightError
 from overnight.tasks.state import lease
 from overnight.tasks.storage.location import Location
 from tests.conftest import WORKER_PATH
@@ -449,9 +449,9 @@ def test_another_job_in_the_place_is_named_and_its_record_is_not_this_one_s(plac
 @pytest.mark.parametrize("content", ['{"job": "numb', "[]", ""])
 def test_a_receipt_that_cannot_be_read_is_named(place: Place, content: str) -> None:
     (place.ledger() / "receipt.json").write_text(content)
-    with pytest.raises(LedgerBroken, match=r"date=2026-01-02/receipt\.json: expected a JSON object, found"):
+    with pytest.raises(LedgerCorrupt, match=r"date=2026-01-02/receipt\.json: expected a JSON object, found"):
         read_ledger(place.job(), now=NOW)
-    with pytest.raises(LedgerBroken, match=r"date=2026-01-02/receipt\.json"):
+    with pytest.raises(LedgerCorrupt, match=r"date=2026-01-02/receipt\.json"):
         place.run(PUBLISHED)
 
 

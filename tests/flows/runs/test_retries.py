@@ -12,7 +12,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from overnight.flows.job.retries import Retries
 from overnight.flows.runs.retries import run_task
 from overnight.flows.runs.task_runner import OvernightTaskRunner
-from overnight.tasks.errors import ContractError, OvernightError, StorageFailed
+from overnight.tasks.errors import ContractError, OvernightError, ServiceUnavailable
 from overnight.tasks.state.run import Run
 from tests.tasks.runs import make_run
 
@@ -26,7 +26,7 @@ def infer(run: Run, folder: str, fault: str) -> str:
     count = len(tries(Path(folder)))
     Path(folder, f"try-{count}").write_text(run.attempt)
     if count < 1 and fault == "storage":
-        raise StorageFailed("the store did not answer")
+        raise ServiceUnavailable("the store did not answer")
     if count < 1 and fault == "death":
         os._exit(1)
     if fault == "contract":

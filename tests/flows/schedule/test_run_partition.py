@@ -106,7 +106,7 @@ def test_a_run_reads_its_job_file_once(
     assert len(times) == 1
 
 
-@pytest.mark.parametrize("partition", ["", "yesterday"])
+@pytest.mark.parametrize("partition", ["", "all"])  # a job with days has no partition `all`
 def test_a_run_without_a_valid_job_and_partition_is_named_invalid(
     client: SyncPrefectClient, tmp_path: Path, partition: str
 ) -> None:

@@ -1,7 +1,10 @@
 """Waits that double, up to a limit, and are never the same for two callers."""
 
+import itertools
+
 import pytest
 
+from overnight.flows.job.retries import Retries
 from overnight.tasks.config.retry_policy import RetryPolicy
 
 
@@ -26,3 +29,15 @@ def test_a_wait_is_drawn_between_the_two_factors(jitter: tuple[float, float]) ->
 
 def test_a_server_that_asks_for_thousands_of_tries_gets_them() -> None:
     assert RetryPolicy(3, 0.5, 8.0, jitter=(1, 1)).wait_seconds(5_000) == 8
+
+
+def test_waits_go_on_as_long_as_the_callers_time_does() -> None:
+    policy = RetryPolicy(None, first_wait_seconds=2.0, longest_wait_seconds=60.0, jitter=(1, 1), growth=1.5)
+    assert list(itertools.islice(policy.waits(), 4)) == [2, 3, 4.5, 6.75]
+    assert next(itertools.islice(policy.waits(), 10_000, None)) == 60
+
+
+def test_a_jobs_delays_grow_by_its_own_factor() -> None:
+    assert Retries(attempts=4, delay_seconds=5, backoff=3).delays() == [5, 15, 45]
+    assert Retries(attempts=50, delay_seconds=1, backoff=1.1).delays()[-1] == pytest.approx(1.1**48)
+    assert Retries(attempts=1).delays() == []

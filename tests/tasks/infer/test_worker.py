@@ -28,6 +28,7 @@ from overnight.tasks.resources.plan import Pool
 from overnight.tasks.rows import blocks, rebatch, result
 from overnight.tasks.rows.padding import Share, without_padding
 from overnight.tasks.workers import fork_server
+from overnight.tasks.workers.row_isolation import RowIsolation
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
@@ -78,9 +79,9 @@ def test_rows_that_a_worker_prepares_come_in_batches_all_the_same(tmp_path: Path
     run = make_run(tmp_path)
     steps = (DeriveColumns(columns={"x": "x * 10"}),)
 
-    def prepare(table: pa.Table, careful: bool):
+    def prepare(table: pa.Table, isolation: RowIsolation):
         for start in range(0, len(table), 3):
-            yield from run_steps(table[start : start + 3], run, steps, 0, careful)
+            yield from run_steps(table[start : start + 3], run, steps, 0, isolation)
 
     worker = PreparingWorker(prepare, link=Link(Counting(batch_size=4)), run=run)
     made = list(worker(block(10)))
@@ -102,8 +103,8 @@ def test_results_are_handed_on_together_while_they_are_small(
 def test_a_forked_worker_gives_what_one_gives_that_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, steps = make_run(tmp_path), (DeriveColumns(columns={"x": "x * 10"}),)
 
-    def prepare(table: pa.Table, careful: bool):
-        yield from run_steps(table, run, steps, 0, careful)
+    def prepare(table: pa.Table, isolation: RowIsolation):
+        yield from run_steps(table, run, steps, 0, isolation)
 
     settings = {"link": Link(Counting(batch_size=4)), "run": run}
     monkeypatch.delenv(fork_server.ADDRESS, raising=False)

@@ -12,6 +12,7 @@ from overnight.tasks.preprocess.run_steps import run_steps, try_first_rows
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import blocks, result
 from overnight.tasks.state.read_plan import PENDING
+from overnight.tasks.workers.row_isolation import TOGETHER
 from tests.tasks.blocks import source_block
 from tests.tasks.manifests import write_order
 from tests.tasks.runs import make_run
@@ -37,7 +38,7 @@ class OneAtATime(Noting):
 def made_of(files: list[bytes], tmp_path: Path, step: PreprocessStep | None = None) -> list[pa.Table]:
     names = [f"{i}.bin" for i in range(len(files))]
     block = source_block(0, 0, pa.table({"row_id": names, "file": pa.array(files, pa.large_binary())}))
-    return list(run_steps(block, make_run(tmp_path), (step or Noting(),), 0, careful=False))
+    return list(run_steps(block, make_run(tmp_path), (step or Noting(),), 0, TOGETHER))
 
 
 def given(tables: list[pa.Table]) -> list[int]:
@@ -62,7 +63,7 @@ def test_small_files_go_to_the_steps_together_large_ones_some_at_a_time(
 def test_files_in_structs_go_to_the_steps_some_at_a_time_too(tmp_path: Path) -> None:
     structs = pa.array([{"bytes": b"x" * 100_000, "path": "a"}] * 40)
     block = source_block(0, 0, pa.table({"row_id": [f"t#{i}" for i in range(40)], "file": structs}))
-    assert given(list(run_steps(block, make_run(tmp_path), (Noting(),), 0, careful=False))) == [16] * 32 + [8] * 8
+    assert given(list(run_steps(block, make_run(tmp_path), (Noting(),), 0, isolation=TOGETHER))) == [16] * 32 + [8] * 8
 
 
 def test_small_pieces_are_handed_on_as_one_and_large_ones_as_they_are(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from azure.identity import DefaultAzureCredential
 from fsspec.config import conf
 
-from overnight.tasks.errors import StorageRefused
+from overnight.tasks.errors import AccessDenied
 from overnight.tasks.storage import credentials
 from overnight.tasks.storage.location import Location
 
@@ -36,7 +36,7 @@ def _nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_credentials_are_not_waited_for_long_and_what_is_missing_is_named(place: str) -> None:
     began = time.monotonic()
-    with pytest.raises(StorageRefused, match=f"expected credentials, found none in 0.2 s. Set {PLACES[place]}"):
+    with pytest.raises(AccessDenied, match=f"expected credentials, found none in 0.2 s. Set {PLACES[place]}"):
         list(Location(place).files())
     assert time.monotonic() - began < 5
 
@@ -47,7 +47,7 @@ def test_a_key_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.delitem(conf, "gs", raising=False)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent/key.json")
-    with pytest.raises(StorageRefused, match=r"found none: File /nonexistent/key.json was not found. Set GOOGLE"):
+    with pytest.raises(AccessDenied, match=r"found none: File /nonexistent/key.json was not found. Set GOOGLE"):
         Location("gs://bucket/a").exists()
 
 
@@ -91,4 +91,4 @@ except Exception as error:
         timeout=50,
         env={"PYTHONPATH": str(Path(__file__).resolve().parents[3]), "PATH": "/usr/bin"},
     )
-    assert done.stdout.strip() == "StorageRefused", done.stderr
+    assert done.stdout.strip() == "AccessDenied", done.stderr

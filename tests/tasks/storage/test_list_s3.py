@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from overnight.tasks.errors import StorageFailed
+from overnight.tasks.errors import ServiceUnavailable
 from overnight.tasks.storage import list_s3, s3_bucket
 from overnight.tasks.storage.file_info import Entry
 from overnight.tasks.storage.list_s3 import s3_entries
@@ -126,7 +126,7 @@ def test_an_answer_that_ends_early_is_not_taken_for_a_whole_one(s3: Any, monkeyp
         store.faults = ["cut"]
         assert len(list(place.files())) == 50
         store.rewrite = lambda body: body[: int(len(body) * keep)]
-        with pytest.raises(StorageFailed, match="the storage did not recover"):
+        with pytest.raises(ServiceUnavailable, match="the storage did not recover"):
             list(place.files())
         PatientS3.clear_instance_cache()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from overnight.tasks.errors import InputError, JobError, StorageFailed, StorageRefused
+from overnight.tasks.errors import AccessDenied, InputError, JobError, ServiceUnavailable
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.sources.media_files import Images
 from overnight.tasks.storage import s3_retries, s3_store
@@ -130,7 +130,7 @@ def test_patience_ends_with_a_sentence_and_says_meanwhile_what_is_waited_for(
     store.seen.clear()
     store.always = "throttle"
     started = time.monotonic()
-    with caplog.at_level(logging.WARNING, "overnight"), pytest.raises(StorageFailed) as caught:
+    with caplog.at_level(logging.WARNING, "overnight"), pytest.raises(ServiceUnavailable) as caught:
         (place / "a").write_bytes(b"one")
     assert 3 <= time.monotonic() - started < 40
     assert f"PutObject on {store.url}/{place.uri.removeprefix('s3://')}/a was tried " in str(caught.value)
@@ -153,10 +153,10 @@ def test_patience_with_a_listing_and_a_pinned_read_ends_with_a_sentence_too(
         if call == "read":
             [found] = read_versions(filesystem, [path], [""])
         else:
-            with pytest.raises(StorageFailed) as caught:
+            with pytest.raises(ServiceUnavailable) as caught:
                 list(place.files())
             found = caught.value
-    assert isinstance(found, StorageFailed)
+    assert isinstance(found, ServiceUnavailable)
     what = f"GetObject on s3://{path}" if call == "read" else f"ListObjectsV2 on {place}/"
     assert f"the storage did not recover: {what} was tried for " in str(found)
     assert "503 Service Unavailable" in str(found)
@@ -167,7 +167,7 @@ def test_patience_with_a_listing_and_a_pinned_read_ends_with_a_sentence_too(
 def test_another_aiobotocore_than_the_one_whose_event_is_answered_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("aiobotocore.__version__", "3.11.0")
     with pytest.raises(JobError, match=r"expected aiobotocore 3\.10\.\*, found 3\.11\.0.*pip install"):
-        s3_retries.patient_session()
+        s3_retries.retrying_session()
 
 
 def test_a_filesystem_that_went_to_another_process_waits_as_well(store: FaultyS3, place: Location):
@@ -214,7 +214,7 @@ def test_no_permission_is_told_at_once(store: FaultyS3, place: Location):
         ((place / "a").remove, "remove"),
     ):
         store.seen.clear()
-        with pytest.raises(StorageRefused, match=rf"no permission to {verb} {place}.*Nothing was published"):
+        with pytest.raises(AccessDenied, match=rf"no permission to {verb} {place}.*Nothing was published"):
             call()
         assert len(store.seen) == len(set(store.seen)), "asked again"
 
@@ -228,7 +228,7 @@ def test_of_several_files_one_that_may_not_be_read_is_told_and_one_that_is_not_t
     assert place.read_each(["a", "gone", "b"]) == {"a": b"1", "b": b"2"}
     assert sorted(store.seen) == [f"GET /{place.template.removeprefix('s3://')}/{name}" for name in ("a", "b", "gone")]
     store.faults = ["forbid"]
-    with pytest.raises(StorageRefused, match="no permission to read"):
+    with pytest.raises(AccessDenied, match="no permission to read"):
         place.read_each(["a", "b"])
     store.faults = ["drop", "throttle"]
     assert place.read_each(["a", "b"]) == {"a": b"1", "b": b"2"}
@@ -250,7 +250,7 @@ def test_a_source_that_may_not_be_listed_fails_at_once_and_a_single_file_costs_i
     with pytest.raises(InputError, match=f"source.path: no permission to list {place}: Access Denied"):
         list_inputs(source, "all")
     store.always = "fail"
-    with pytest.raises(StorageFailed, match=r"ListObjectsV2 on s3://.* was tried for [45] s"):
+    with pytest.raises(ServiceUnavailable, match=r"ListObjectsV2 on s3://.* was tried for [45] s"):
         list_inputs(source, "all")
     assert 4 < time.monotonic() - started < 60
 

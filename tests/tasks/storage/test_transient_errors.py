@@ -10,8 +10,8 @@ import pytest
 from botocore import exceptions as boto
 from s3fs.errors import translate_boto_error
 
-from overnight.tasks.errors import StorageFailed, StorageRefused
-from overnight.tasks.storage.error_translation import worded
+from overnight.tasks.errors import AccessDenied, ServiceUnavailable
+from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.transient_errors import is_forbidden, is_full, is_passing
 
@@ -52,7 +52,7 @@ LASTING = [
     OSError(errno.ENOSPC, "full"),
     OSError(errno.EIO, "input/output error"),
     ValueError("ours"),
-    StorageFailed("waited already"),
+    ServiceUnavailable("waited already"),
 ]
 
 
@@ -60,8 +60,8 @@ LASTING = [
 def test_waiting_may_help(error: Exception):
     assert is_passing(error)
     with (
-        pytest.raises(StorageFailed, match=rf"cannot write the place: {type(error).__name__}"),
-        worded("write", "the place"),
+        pytest.raises(ServiceUnavailable, match=rf"cannot write the place: {type(error).__name__}"),
+        translate_storage_errors("write", "the place"),
     ):
         raise error
 
@@ -79,7 +79,7 @@ def test_who_must_act_is_known():
 
 
 def test_what_only_the_caller_understands_passes_as_it_is():
-    with pytest.raises(FileNotFoundError), worded("read", "the place"):
+    with pytest.raises(FileNotFoundError), translate_storage_errors("read", "the place"):
         raise FileNotFoundError(errno.ENOENT, "gone")
 
 
@@ -87,15 +87,15 @@ def test_a_full_disk_says_where_how_much_and_what_to_do(tmp_path: Path):
     sentence = rf"cannot write the place: no space left \([\d,]+ bytes free in {tmp_path}\)\. .* Make room there"
     with (
         open("/dev/full", "wb", 0) as file,
-        pytest.raises(StorageRefused, match=sentence),
-        worded("write", "the place", str(tmp_path / "not" / "yet")),
+        pytest.raises(AccessDenied, match=sentence),
+        translate_storage_errors("write", "the place", str(tmp_path / "not" / "yet")),
     ):
         file.write(b"x")
 
 
 def test_a_place_where_nobody_may_write_is_named():
     place = Location("/sys/kernel/overnight-test")
-    with pytest.raises(StorageRefused, match=r"no permission to write /sys/kernel/overnight-test: .*then run again"):
+    with pytest.raises(AccessDenied, match=r"no permission to write /sys/kernel/overnight-test: .*then run again"):
         place.write_bytes(b"x")
 
 

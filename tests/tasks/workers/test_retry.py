@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from overnight.tasks.errors import StorageFailed
+from overnight.tasks.errors import ServiceUnavailable
 from overnight.tasks.rows import apply, blocks, result
 from overnight.tasks.workers import retry as module
-from overnight.tasks.workers.retry import patiently
+from overnight.tasks.workers.retry import with_retries
 from tests.tasks.blocks import source_block
 
 
@@ -33,7 +33,7 @@ def service(fails: Callable[[int, list[int]], Exception | None]) -> tuple[result
             raise error
         return result.Outcome({"y": live["x"]})
 
-    return patiently(work, "infer"), calls
+    return with_retries(work, "infer"), calls
 
 
 def test_a_service_that_comes_back_costs_only_waiting(waits: list[float]):
@@ -45,7 +45,7 @@ def test_a_service_that_comes_back_costs_only_waiting(waits: list[float]):
 
 def test_a_service_that_stays_away_blames_no_row(waits: list[float]):
     work, _ = service(lambda *_: TimeoutError("no answer"))
-    with pytest.raises(StorageFailed, match="none of 5 rows succeeded in 5 tries: TimeoutError: no answer") as caught:
+    with pytest.raises(ServiceUnavailable, match="none of 5 rows succeeded in 5 tries: TimeoutError") as caught:
         apply.apply(block(5), "infer", work)
     assert caught.value.stage == "infer"
     assert len(waits) == module.RETRIES.max_tries - 1

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from overnight.tasks.errors import JobError, StorageFailed, StorageRefused
+from overnight.tasks.errors import AccessDenied, JobError, ServiceUnavailable
 from overnight.tasks.infer.chat import openai_client
 from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.storage.location import Location
@@ -157,7 +157,7 @@ def test_after_too_many_requests_all_wait_as_long_as_the_server_says(server: Cha
 @pytest.mark.parametrize("fault", [FAILED, "drop", (429, "slow down", {})])
 def test_a_service_that_is_down_blames_no_row(server: ChatServer, fault: Any) -> None:
     server.down = fault
-    with pytest.raises(StorageFailed, match=r"no request succeeded in .* tries and .* run again to resume"):
+    with pytest.raises(ServiceUnavailable, match=r"no request succeeded in .* tries and .* run again to resume"):
         run(server, ["a", "b", "c"], retry_timeout_seconds=1)
 
 
@@ -170,8 +170,8 @@ def test_a_service_that_comes_back_costs_only_waiting(server: ChatServer) -> Non
 @pytest.mark.parametrize(
     ("fault", "kind", "message"),
     [
-        ((403, "no", {}), StorageRefused, "HTTP 403: the server does not allow this"),
-        ((429, "insufficient_quota", {}), StorageRefused, "HTTP 429: insufficient_quota"),
+        ((403, "no", {}), AccessDenied, "HTTP 403: the server does not allow this"),
+        ((429, "insufficient_quota", {}), AccessDenied, "HTTP 429: insufficient_quota"),
         ((404, "model small does not exist", {}), JobError, "no such path or model.*model small does not exist"),
         ((301, "moved", {"Location": "http://127.0.0.1:9"}), JobError, "HTTP 301"),
     ],
@@ -200,7 +200,7 @@ def test_the_key_comes_from_the_environment_and_is_told_to_nobody_else(
     assert texts_of(found)[0] == expected("a")
     assert "what is ***?" in str(found.failed[1])
     monkeypatch.setenv("SOME_KEY", "sk-wrong-456")
-    with pytest.raises(StorageRefused, match="HTTP 401: the server does not accept the key") as caught:
+    with pytest.raises(AccessDenied, match="HTTP 401: the server does not accept the key") as caught:
         model.load()(batch_of(["a"]))
     kept = "".join(file.read_text() for file in (tmp_path / "answers").iterdir())
     assert "sk-" not in kept + caplog.text + str(caught.value) + model.model_dump_json()
@@ -255,7 +255,7 @@ def test_a_retry_after_that_says_nothing_is_no_reason_to_wait(server: ChatServer
 def test_a_retry_after_beyond_the_patience_is_not_slept_through(server: ChatServer) -> None:
     server.down = (429, "come back tomorrow", {"Retry-After": "86400"})
     started = time.monotonic()
-    with pytest.raises(StorageFailed, match=r"come back tomorrow.* Set requests_per_minute"):
+    with pytest.raises(ServiceUnavailable, match=r"come back tomorrow.* Set requests_per_minute"):
         run(server, ["a"])
     assert time.monotonic() < started + 10
 
@@ -285,7 +285,7 @@ def test_answers_are_kept_on_an_object_store_too(s3: Any, server: ChatServer) ->
     run(server, texts, journal)
     assert len(server.seen) == 8
     server.down = FAILED
-    with pytest.raises(StorageFailed):
+    with pytest.raises(ServiceUnavailable):
         run(server, [*texts, "other"], journal, retry_timeout_seconds=1)
     assert [text for _, text in server.seen].count("other") >= 1
     assert len({text for _, text in server.seen[8:]} - {"other", "Hi"}) == 0
@@ -333,7 +333,7 @@ def test_a_key_in_the_query_is_sent_and_never_told(
         assert not model.load()(batch_of(["a"])).failed
         for fault in ((500, "your key canary-1 is odd", {}), (404, "canary-1", {}), (403, "canary-1", {})):
             server.down = fault
-            with caplog.at_level("INFO"), pytest.raises((JobError, StorageFailed, StorageRefused)) as caught:
+            with caplog.at_level("INFO"), pytest.raises((JobError, ServiceUnavailable, AccessDenied)) as caught:
                 model.load()(batch_of(["b"]))
             assert "key=***" in str(caught.value)
             assert "canary" not in str(caught.value)

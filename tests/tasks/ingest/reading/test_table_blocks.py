@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import NoRegionError, ParamValidationError
 
-from overnight.tasks.errors import InputError, RowError, StorageFailed
+from overnight.tasks.errors import InputError, RowError, ServiceUnavailable
 from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file, translate_corruption, translate_panics
 from overnight.tasks.ingest.reading.unit_rows import counted_rows
 from overnight.tasks.ingest.source import Source
@@ -70,7 +70,7 @@ def test_no_row_is_blamed_for_a_storage_that_fails(kind: type[Source]):
     if kind is Parquet or kind is Images:
         unit |= {"rows": 1, "row_group": 0}
     source = kind(path="s3://bucket", anonymous=True)
-    with pytest.raises(StorageFailed, match="Internal Server Error"):
+    with pytest.raises(ServiceUnavailable, match="Internal Server Error"):
         list(source.read(pa.Table.from_pylist([unit], schema=PENDING), None))
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from overnight.tasks.errors import InputError, StorageFailed
+from overnight.tasks.errors import InputError, ServiceUnavailable
 from overnight.tasks.ingest.formats.sql_query import connection, rows
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.listing.take_manifest import limited
@@ -276,13 +276,13 @@ def test_every_type_of_postgresql_comes_as_what_it_is(server: str) -> None:
 
 def test_a_database_that_is_away_is_waited_for_by_another_attempt(tmp_path: Path) -> None:
     source = Sql(url=f"postgresql+psycopg://me@/x?host={tmp_path}", query="SELECT 1 AS id", key="id")
-    with pytest.raises(StorageFailed, match=r"the database postgresql\+psycopg://.* did not answer: Operational"):
+    with pytest.raises(ServiceUnavailable, match=r"the database postgresql\+psycopg://.* did not answer: Operational"):
         listed(source)
 
 
 def test_a_password_that_is_wrong_is_not_told(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPASSWORD", "s3cret")
-    with pytest.raises(StorageFailed, match="password authentication failed") as caught:
+    with pytest.raises(ServiceUnavailable, match="password authentication failed") as caught:
         listed(Sql(url=server, query="SELECT 1 AS id", key="id"))
     assert "s3cret" not in str(caught.value)
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from overnight.tasks.errors import InputError, StorageFailed
+from overnight.tasks.errors import InputError, ServiceUnavailable
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.sources import uris
 from overnight.tasks.ingest.sources.text import Text
@@ -158,7 +158,7 @@ def test_what_a_list_names_and_is_no_file_is_quarantined_and_never_opened(tmp_pa
 
 def test_where_nothing_can_be_reached_the_run_fails_and_quarantines_nothing(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("http://127.0.0.1:9/a\nhttp://127.0.0.1:9/b\n")
-    with pytest.raises(StorageFailed, match=r"cannot read http://127\.0\.0\.1:9/a and 1 more"):
+    with pytest.raises(ServiceUnavailable, match=r"cannot read http://127\.0\.0\.1:9/a and 1 more"):
         read(Uris(path=str(tmp_path), content="bytes"))
 
 

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from pydantic import ValidationError
 
-from overnight.tasks.errors import CheckFailed, ContractError, JobError, StorageFailed
+from overnight.tasks.errors import CheckFailed, ContractError, JobError, ServiceUnavailable
 from overnight.tasks.state.lease import LeaseLost
 from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.tables.database import engine
@@ -140,7 +140,7 @@ def test_rows_and_tables_of_somebody_else_are_refused(url: str, tmp_path: Path) 
 
 def test_a_table_without_a_unique_key_is_refused_before_anything_changes(url: str, tmp_path: Path) -> None:
     ask(url, "CREATE TABLE results (row_id TEXT, x BIGINT)")
-    with pytest.raises((ContractError, StorageFailed), match="ON CONFLICT"):
+    with pytest.raises((ContractError, ServiceUnavailable), match="ON CONFLICT"):
         publish_parts(numbered(tmp_path, 1, "all"), sink_at(url), {"x": [1]})
     assert ask(url, "SELECT * FROM results") == []
 
@@ -200,7 +200,7 @@ def test_what_is_told_of_a_database_that_does_not_answer_holds_no_secret(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", PASSWORD + "wrong")
-    with pytest.raises(StorageFailed, match="password authentication failed") as refused:
+    with pytest.raises(ServiceUnavailable, match="password authentication failed") as refused:
         publish_parts(numbered(tmp_path, 1), sink_at(database), {"x": [1]})
     assert PASSWORD not in str(refused.value)
     assert refused.value.__cause__ is None

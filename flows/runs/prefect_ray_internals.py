@@ -1,0 +1,50 @@
+"""All that is used here of prefect-ray without being documented, of version 0.6: a future's state, and a runner's Ray.
+
+`OvernightTaskRunner` also overrides `_run_prefect_task`, which the runner sends to a Ray worker.
+`tests/flows/runs/test_prefect_ray_internals.py` breaks if any of it moves.
+"""
+
+from typing import Any, TypeVar
+
+import prefect_ray
+from prefect.client.schemas.objects import State
+
+from overnight.tasks.errors import OvernightError
+
+WRITTEN_FOR = "0.6."
+
+if not prefect_ray.__version__.startswith(WRITTEN_FOR):
+    raise OvernightError(
+        f"expected prefect-ray {WRITTEN_FOR}*, whose task runner Overnight extends; found {prefect_ray.__version__}. "
+        f"Install it: pip install 'prefect-ray=={WRITTEN_FOR}*'."
+    )
+
+from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner  # noqa: E402 - only of that version
+
+R = TypeVar("R")
+
+
+class EndableFuture(PrefectRayFuture[R]):
+    """A future that can be given its final state: its task's process may be gone before it told one."""
+
+    @property
+    def has_ended(self) -> bool:
+        return self._final_state is not None
+
+    def end_as(self, state: State[Any]) -> None:
+        """Count the task run as ended in this state."""
+        self._final_state = state
+
+
+class OpenRayTaskRunner(RayTaskRunner[R]):
+    """A runner that uses the Ray that is there, and can still end it."""
+
+    def shut_down_ray_at_exit(self, is_owned: bool) -> None:
+        """Decide whether the end of the runner ends Ray, too."""
+        self._owns_ray = is_owned
+
+
+def run_prefect_task(*arguments: Any, **named: Any) -> State[Any]:
+    """Run the Prefect task in a Ray worker, as the runner does, and return the task's final state."""
+    state: State[Any] = RayTaskRunner._run_prefect_task(*arguments, **named)
+    return state

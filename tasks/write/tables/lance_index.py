@@ -1,0 +1,36 @@
+"""The vector index of a Lance table: which column can have one, and how it follows the table's rows."""
+
+import math
+
+import pyarrow as pa
+
+from overnight.tasks.errors import ContractError
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.tables.lance import open_table
+
+INDEXED_ROWS = 5_000
+
+
+def refuse_no_vectors(schema: pa.Schema, column: str) -> None:
+    """Raise `ContractError` if an index over the column is impossible."""
+    if not len(schema):
+        return  # no rows
+    kind = schema.field(column).type if column in schema.names else None
+    if kind is None or not (pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type)):
+        raise ContractError(
+            f"sink.index: expected a column {column!r} of embeddings, all of one length, found {kind or 'none'} among "
+            f"{', '.join(schema.names)}.",
+            "write",
+        )
+
+
+def bring_index_up_to_date(sink: Location, column: str, metric: str) -> None:
+    """Update the vector index over the column: create it once there are many rows, later add the new rows."""
+    table = open_table(sink)
+    rows = table.count_rows(f"{column} IS NOT NULL") if table and column in table.schema.names else 0
+    if table is None or rows < INDEXED_ROWS:
+        return
+    if any(column in index.field_names for index in table.describe_indices()):
+        table.optimize.optimize_indices()
+        return
+    table.create_index(column, "IVF_FLAT", metric=metric, num_partitions=round(math.sqrt(rows)))

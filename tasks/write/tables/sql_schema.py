@@ -1,0 +1,111 @@
+"""The definitions of a database's tables: the table published to, the rows that wait, and the record of publishes.
+
+A table is created if it is missing, and extended by the columns that it lacks. Nothing is ever dropped from it.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from overnight.tasks.state.run import Run
+from overnight.tasks.write.tables.sql_types import sql_columns
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Table
+
+
+@dataclass(frozen=True)
+class Target:
+    """The table `name` (`schema.table` or `table`) of the database at `url`, and the run's partition of it."""
+
+    url: str
+    name: str
+    run: Run
+
+    @property
+    def schema(self) -> str | None:
+        return self.name.rpartition(".")[0] or None
+
+    @property
+    def day(self) -> dict[str, date]:
+        """The partition column and its value; nothing for the partition `all`."""
+        return {self.run.partition_column: date.fromisoformat(self.run.partition)} if self.is_dated else {}
+
+    @property
+    def is_dated(self) -> bool:
+        return bool(self.run.partition_directory)
+
+    def table(self, schema: pa.Schema) -> "Table":
+        """Return the table with the key and the columns of the rows."""
+        import sqlalchemy as sa
+
+        keys: list[sa.Column[Any]] = [sa.Column(name, sa.Date(), primary_key=True) for name in self.day]
+        keys.append(sa.Column("row_id", sa.Text(), primary_key=True))
+        columns = [sa.Column(name, kind) for name, kind in sql_columns(schema).items() if name != "row_id"]
+        return sa.Table(self.name.rpartition(".")[2], sa.MetaData(), *keys, *columns, schema=self.schema)
+
+    def loaded(self, schema: pa.Schema) -> "Table":
+        """Return the table of the loaded rows before their insertion."""
+        import sqlalchemy as sa
+
+        about = f"{self.run.job}/{self.run.partition}/{self.run.attempt}"
+        columns = [sa.Column(name, kind) for name, kind in sql_columns(schema).items() if name != "row_id"]
+        key = sa.Column("row_id", sa.Text(), primary_key=True)
+        name = f"_overnight_{hashlib.sha256(about.encode()).hexdigest()[:16]}"
+        return sa.Table(name, sa.MetaData(), key, *columns, schema=self.schema)
+
+    def publishes(self) -> "Table":
+        """Which attempt published a partition of a table last, by table and partition."""
+        import sqlalchemy as sa
+
+        names = ("job", "generation", "attempt")
+        return sa.Table(
+            "overnight_publishes",
+            sa.MetaData(),
+            sa.Column("table_name", sa.Text(), primary_key=True),
+            sa.Column("partition_name", sa.Text(), primary_key=True),
+            *(sa.Column(name, sa.Text()) for name in names),
+            sa.Column("rows_published", sa.BigInteger()),
+            sa.Column("published_at", sa.DateTime(timezone=True)),
+            schema=self.schema,
+        )
+
+
+def complete(connection: "Connection", target: Target, table: "Table") -> None:
+    """Create the table, or add its missing columns. A lock excludes concurrent publishes."""
+    import sqlalchemy as sa
+
+    if columns_of(connection, table) >= {column.name for column in table.columns}:
+        return
+    lock_definitions(connection, target)
+    there = columns_of(connection, table)
+    if not there:
+        table.create(connection)
+        return
+    quote, types = connection.dialect.identifier_preparer, connection.dialect.type_compiler_instance
+    for column in table.columns:
+        if column.name not in there:
+            added = f"{quote.quote(column.name)} {types.process(column.type)}"
+            connection.execute(sa.text(f"ALTER TABLE {quote.format_table(table)} ADD COLUMN {added}"))
+
+
+def columns_of(connection: "Connection", table: "Table") -> set[str]:
+    """Return the columns of a table; none if it does not exist."""
+    import sqlalchemy as sa
+
+    inspector = sa.inspect(connection)
+    if not inspector.has_table(table.name, schema=table.schema):
+        return set()
+    return {column["name"] for column in inspector.get_columns(table.name, schema=table.schema)}
+
+
+def lock_definitions(connection: "Connection", target: Target) -> None:
+    """PostgreSQL lets two transactions create one table at once, and the second fails."""
+    import sqlalchemy as sa
+
+    if connection.dialect.name == "postgresql":
+        key = int.from_bytes(hashlib.sha256(f"overnight/{target.schema}".encode()).digest()[:7])
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
