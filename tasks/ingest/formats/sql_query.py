@@ -38,12 +38,17 @@ def connection(url: str) -> Iterator["Connection"]:
     except Exception as error:  # of the driver itself, whose message may show what a variable stands for
         raise InputError(f"source.url: the driver of {shown} does not take it: {type(error).__name__}.") from None
     with opened:
+        driver: Any = opened.connection.dbapi_connection
+        if type(driver).__module__ == "sqlite3":
+            driver.text_factory = _text_or_bytes
         try:
             yield opened
         except OvernightError:
             raise
         except sa.exc.DBAPIError as error:
             raise _told(error, shown, "source.query") from error
+        except UnicodeDecodeError as error:  # of sqlite3, which decodes names and what SQLite says of them
+            raise InputError(f"source.url: expected a database that is whole at {shown}, found {error}") from error
 
 
 def rows(connection: "Connection", query: str, values: dict[str, Any]) -> Iterator[Sequence[Any]]:
@@ -60,10 +65,24 @@ def rows(connection: "Connection", query: str, values: dict[str, Any]) -> Iterat
 
 
 def _told(error: "DBAPIError", shown: str, setting: str) -> OvernightError:
+    import sqlalchemy as sa
+
     what = f"{type(error.orig).__name__}: {' '.join(str(error.orig).split())}"
     if _is_passing(error):
         return StorageFailed(f"the database {shown} did not answer: {what}", "ingest")
+    if type(error) is sa.exc.DatabaseError:  # and none of the kinds of it that blame a query
+        return InputError(f"source.url: expected a database that is whole at {shown}, found {what}")
+    if setting == "source.query":
+        return InputError(f"{setting}: expected a query that the database answers, found {what}")
     return InputError(f"{setting}: {what}")
+
+
+def _text_or_bytes(content: bytes) -> str | bytes:
+    """What SQLite calls a text may be any bytes; bytes cost their row, where the driver would end the query."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content
 
 
 def _is_passing(error: "DBAPIError") -> bool:
