@@ -100,7 +100,13 @@ def translate_query_errors(database: str, setting: str, shows_cause: bool = True
         known: OvernightError = InputError(f"{setting}: {what}")
         if _is_locked(error) if _is_of_sqlite(error) else _is_down(error):
             known = ServiceUnavailable(f"the database {database} did not answer: {what}", "ingest")
+        elif type(error) is sa.exc.DatabaseError:  # its subclasses blame the query
+            known = InputError(f"source.url: expected a whole database at {database}, found {what}")
+        elif setting == "source.query":
+            known = InputError(f"{setting}: expected a query that the database answers, found {what}")
         raise known from (error if shows_cause else None)
+    except UnicodeDecodeError as error:  # from sqlite3, which decodes names and SQLite's messages
+        raise InputError(f"source.url: expected a whole database at {database}, found {error}") from error
 
 
 @contextlib.contextmanager

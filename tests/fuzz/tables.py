@@ -3,6 +3,8 @@
 A file of data keeps its length: of another length it is refused before it is opened.
 """
 
+import contextlib
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.sources.delta import Delta
 from overnight.tasks.ingest.sources.iceberg import Iceberg
 from overnight.tasks.ingest.sources.lance import Lance
+from overnight.tasks.ingest.sources.sql import Sql
 from overnight.tasks.storage.error_translation import translate_listing_errors
 from tests.fuzz.mutations import Sample
 from tests.fuzz.targets import READ, REFUSED, Found, Target, assert_own_words, rows_of
@@ -91,6 +94,15 @@ def iceberg(folder: Path) -> Iceberg:
     return Iceberg(table=table.metadata_location.removeprefix("file://"))
 
 
+def sqlite(folder: Path) -> Sql:
+    """A table in a file of SQLite, whose pages are the smallest that there are."""
+    with contextlib.closing(sqlite3.connect(folder / "data.db")) as connection, connection:
+        connection.execute("PRAGMA page_size = 512")
+        connection.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, text TEXT)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, f"row {n}") for n in range(6)])
+    return Sql(url=f"sqlite:///{folder}/data.db", query="SELECT * FROM t", key="n")
+
+
 TARGETS: dict[str, Callable[[Path], Target]] = {
     "delta": table_target(delta, "table/*.parquet", keeps_length=True),
     "delta-record": table_target(delta, "table/_delta_log/*.json", is_record=True),
@@ -100,4 +112,5 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "iceberg-record": table_target(iceberg, "**/*.metadata.json", is_record=True),
     "iceberg-list": table_target(iceberg, "**/snap-*.avro", is_record=True),
     "iceberg-files": table_target(iceberg, "**/*-m0.avro", is_record=True),
+    "sql": table_target(sqlite, "data.db", is_record=True),
 }

@@ -37,6 +37,9 @@ def connection(url: str) -> Iterator["Connection"]:
     except Exception as error:  # from the driver itself, whose message may show the value of a variable
         raise InputError(f"source.url: the driver of {shown} does not accept it: {type(error).__name__}.") from None
     with opened, translate_query_errors(shown, "source.query"):
+        driver: Any = opened.connection.dbapi_connection
+        if type(driver).__module__ == "sqlite3":
+            driver.text_factory = _text_or_bytes
         yield opened
 
 
@@ -51,3 +54,11 @@ def rows(connection: "Connection", query: str, values: dict[str, Any]) -> Iterat
     with connection.execution_options(**options).execute(BoundSql(query, values)) as found:
         yield list(found.keys())
         yield from found
+
+
+def _text_or_bytes(content: bytes) -> str | bytes:
+    """Return SQLite's text, or its bytes if they are not UTF-8: these cost their row, not the query."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content

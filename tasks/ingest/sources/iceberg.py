@@ -178,7 +178,10 @@ class _Key:
 
 @lru_cache(maxsize=4)
 def _planned(key: _Key, snapshot_id: int | None, where: str) -> dict[str, Any]:
-    return {task.file.file_path: task for task in _scan(key.table, snapshot_id, where).plan_files()}
+    from overnight.tasks.ingest.formats.iceberg_manifests import BoundedFiles
+
+    scan = _scan(key.table, snapshot_id, where).update(io=BoundedFiles(key.table.io))
+    return {task.file.file_path: task for task in scan.plan_files()}
 
 
 def _no_more_than(count: int | None, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -22,6 +22,7 @@ from overnight.tasks.ingest.sources.iceberg import Iceberg
 from overnight.tasks.state.manifest import digest, read_manifest, read_snapshot
 from overnight.tasks.storage.location import Location
 from tests.tasks.ingest.conftest import RESIZED, Read, overwritten, read_all, rewritten
+from tests.tasks.ingest.sources.test_parquet import varint
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("day", pa.date32()), ("v", pa.list_(pa.float32()))])
 DAYS = [date(2026, 1, 1), date(2026, 1, 2)]
@@ -269,6 +270,21 @@ def test_a_table_whose_own_files_are_broken_is_refused(
         damage(path)
     with pytest.raises(InputError, match=rf"^source\.table: {re.escape(refusal)}: \S+"):
         list_inputs(source(), "all")
+
+
+@pytest.mark.parametrize("length", [10**9, -(10**9), 2**62], ids=["long", "negative", "huge"])
+@pytest.mark.parametrize("files", ["snap-*.avro", "*-m0.avro"], ids=["list of manifests", "manifests"])
+def test_a_length_beyond_the_end_of_a_manifest_is_an_error_and_ends_no_process(
+    source: Callable[..., Iceberg], tmp_path: Path, files: str, length: int
+) -> None:
+    """Of a text in the header, where a compiled decoder would read whatever memory lies behind."""
+    for path in tmp_path.rglob(files):
+        content = path.read_bytes()
+        place = content.index(b"avro.codec") + len(b"avro.codec")
+        path.write_bytes(content[:place] + varint(length) + content[place + 1 :])
+    listed = source()
+    with pytest.raises(InputError, match=r"^source\.table: cannot plan to read news\.daily: \w+Error: "):
+        list_inputs(listed, "all")
 
 
 def test_what_is_no_table_snapshot_or_column_says_so(source: Callable[..., Iceberg], catalog: Catalog) -> None:

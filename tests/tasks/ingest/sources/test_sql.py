@@ -179,6 +179,8 @@ MISFITS = [
     ("'yesterday'", "timestamp[us]", "expected timestamp[us], found 'yesterday'"),
     ("5", "binary", "expected binary, found 5"),
     ("x'6772fc6e'", "string", r"expected string, found b'gr\xfcn'"),
+    ("CAST(x'6772fc6e' AS TEXT)", "string", r"expected string, found b'gr\xfcn'"),
+    ("CAST(x'6772fc6e' AS TEXT)", "", r"expected int64, found b'gr\xfcn'"),
 ]
 
 
@@ -259,6 +261,17 @@ def test_a_table_that_is_another_than_was_listed_is_refused(reviews: Any, statem
     connection.execute(statement)
     with pytest.raises(InputError, match=re.escape(refusal)):
         read_all(dated, units, schema)
+
+
+@pytest.mark.parametrize(
+    "content", [b"no database" * 99, b"SQLite format 3\0" + b"\xab" * 4000], ids=["text", "random"]
+)
+def test_a_file_that_is_no_database_is_told_of_the_url_and_not_of_the_query(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "data.db").write_bytes(content)
+    with pytest.raises(
+        InputError, match=r"^source\.url: expected a whole database at .*, found DatabaseError: "
+    ):
+        listed(Sql(url=f"sqlite:///{tmp_path}/data.db", query="SELECT 1 AS id FROM t", key="id"))
 
 
 def test_every_type_of_postgresql_comes_as_what_it_is(server: str) -> None:
