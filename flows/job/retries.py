@@ -8,7 +8,7 @@ from overnight.tasks.config.settings import Settings
 
 
 class Retries(Settings):
-    """Of a task that failed because a worker, a node or storage did, and of a run whose process died."""
+    """How often a task is tried again that lost a worker, a node or storage, and a run whose process died."""
 
     attempts: Annotated[int, Field(ge=1, le=50, description="The number of tries, the first included.")] = 3
     delay_seconds: Annotated[float, Field(ge=0, description="The wait before the second try, about.")] = 5.0

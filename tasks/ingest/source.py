@@ -120,7 +120,7 @@ def too_large(what: str, found: int, most: int, setting: str) -> RowError:
 
 
 class WaitFor(Settings):
-    """What has to be there before the inputs are listed; with both, both."""
+    """What must exist before the inputs are listed. If both are set, the run waits for both."""
 
     file: Annotated[
         str | None,

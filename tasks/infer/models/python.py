@@ -22,7 +22,7 @@ from overnight.tasks.rows import user_values
 
 
 class PythonPredictor(Predictor):
-    """Runs a class or function of the user's."""
+    """Runs your own class or function."""
 
     kind: Literal["python"] = "python"
     target: Target

@@ -19,7 +19,7 @@ from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 
 class Transcription(PretrainedPredictor):
-    """Writes down what is said."""
+    """Transcribes speech."""
 
     kind: Literal["transcription"] = "transcription"
     offer: ClassVar[Offer] = Offer("what is said in sound (Whisper)", "audio", "openai/whisper-small")

@@ -25,7 +25,7 @@ NO_DATA = ("cache-", "indices")  # what the library leaves beside the data
 
 
 class HuggingFace(FileSource):
-    """Every .arrow file below the directory, but what the library keeps there for itself."""
+    """A dataset of Hugging Face as `save_to_disk` writes it: every .arrow file below the directory."""
 
     kind: Literal["huggingface"] = "huggingface"
     columns: Annotated[list[str] | None, Field(description="Columns to read; default: all.")] = None

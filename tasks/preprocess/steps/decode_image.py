@@ -18,7 +18,7 @@ from overnight.tasks.rows import result, tensors
 
 
 class DecodeImage(PreprocessStep):
-    """Decodes a column of image files; a row that is not a whole image fails alone."""
+    """Decodes a column of image files; a row that is not a whole image is quarantined alone."""
 
     kind: Literal["decode_image"] = "decode_image"
     column: Annotated[str, Field(description="The column with the encoded images.")] = "image"

@@ -28,7 +28,7 @@ PADDING_PIXELS = 2**20  # FFmpeg, which has a limit so that it allocates no more
 
 
 class SampleFrames(PreprocessStep):
-    """Makes a row of one frame out of many."""
+    """Makes a row of each frame that it takes from a video."""
 
     kind: Literal["sample_frames"] = "sample_frames"
     column: Annotated[str, Field(description="The column with the videos.")] = "video"

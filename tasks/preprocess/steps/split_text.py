@@ -29,7 +29,7 @@ LIBRARY = "semantic-text-splitter"
 
 
 class SplitText(PreprocessStep):
-    """Makes a row of every so many characters or tokens of a text."""
+    """Makes a row of each chunk of a text."""
 
     kind: Literal["split_text"] = "split_text"
     column: Annotated[str, Field(description="The column with the texts.")] = "text"
