@@ -5,6 +5,7 @@ ignores them. They are files, not directives, because llms-full.txt is made of t
 description stops the build.
 """
 
+import inspect
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Any, get_args
 import click
 from pydantic import BaseModel
 
+from overnight import extend
 from overnight.cli.main import main as command_line
 from overnight.flows.job.model import Job
 from overnight.flows.job.retries import Retries
@@ -64,6 +66,7 @@ def pages() -> dict[str, str]:
         found[f"reference/job-file/{section}.md"] = "\n".join(_union_page(title, union, words))
     for section, (title, model, words) in SINGLE.items():
         found[f"reference/job-file/{section}.md"] = "\n".join([f"# {title}", "", words, "", *_tables(model)])
+    found["reference/extend.md"] = "\n".join(_extend_page())
     found["changelog.md"] = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     found["reference/command-line.md"] = "\n".join(_command_page(command_line))
     return found
@@ -225,3 +228,18 @@ def _command_page(group: click.Group) -> Iterator[str]:
     for name, command in sorted(group.commands.items()):
         inner = click.Context(command, context, info_name=name, max_content_width=92, terminal_width=92)
         yield from [f"## overnight {name}", "", "```text", command.get_help(inner), "```", ""]
+
+
+def _extend_page() -> Iterator[str]:
+    yield from ["# Classes for your own leaves", "", "`overnight.extend` has these names, and they stay."]
+    yield from ["A leaf inherits from one of the classes and has the methods that are listed below it.", ""]
+    yield from ["[A job and a model of your own](../how-to/extension.md) has an example.", ""]
+    for name in extend.__all__:
+        thing = getattr(extend, name)
+        if inspect.isclass(thing):
+            yield from [f"## {name}", "", _first_paragraph(thing), ""]
+            for method in sorted(getattr(thing, "__abstractmethods__", ())):
+                function = getattr(thing, method)
+                taken = ", ".join(list(inspect.signature(function).parameters)[1:])
+                yield f"- `{method}({taken})`: {_one_line((function.__doc__ or '').split(chr(10) * 2)[0])}"
+            yield ""

@@ -120,7 +120,7 @@ def too_large(what: str, found: int, most: int, setting: str) -> RowError:
 
 
 class WaitFor(Settings):
-    """The condition for listing the inputs; with both settings, both must hold."""
+    """What must exist before the inputs are listed. If both are set, the run waits for both."""
 
     file: Annotated[
         str | None,

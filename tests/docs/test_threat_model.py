@@ -7,12 +7,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_test_that_the_threat_model_names_is_there_and_every_threat_has_one() -> None:
-    lines = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8").splitlines()
-    rows = [line for line in lines if line.startswith("|")][2:]
+    threats = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8").split("\n### ")[1:]
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
     there = {name for source in sources for name in re.findall(r"^def (test_\w+)\(", source, re.MULTILINE)}
-    for row in rows:
-        named = re.findall(r"`(test_\w+)`", row)
-        assert named, row
+    for threat in threats:
+        named = re.findall(r"^- `(test_\w+)`$", threat, re.MULTILINE)
+        assert named, threat
         assert set(named) <= there, set(named) - there
-    assert len(rows) > 10
+    assert len(threats) > 10

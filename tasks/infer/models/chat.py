@@ -14,7 +14,7 @@ from overnight.tasks.rows.result import Outcome
 
 
 class Chat(LocalChat):
-    """Answers chat messages."""
+    """Answers chat messages by a model of transformers in the workers."""
 
     kind: Literal["chat"] = "chat"
     offer: ClassVar[Offer] = Offer(

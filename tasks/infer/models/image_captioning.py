@@ -22,7 +22,7 @@ from overnight.tasks.rows.result import Outcome
 
 
 class ImageCaptioning(LocalChat):
-    """Describes images."""
+    """Answers chat messages about an image by a vision-language model."""
 
     kind: Literal["image_captioning"] = "image_captioning"
     offer: ClassVar[Offer] = Offer(

@@ -22,7 +22,7 @@ from overnight.tasks.rows import user_values
 
 
 class PythonPredictor(Predictor):
-    """Runs the user's class or function."""
+    """Runs your own class or function."""
 
     kind: Literal["python"] = "python"
     target: Target

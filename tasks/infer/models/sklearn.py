@@ -19,7 +19,7 @@ from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 
 
 class SklearnModel(Predictor):
-    """Runs an estimator."""
+    """Runs a scikit-learn estimator or pipeline."""
 
     kind: Literal["sklearn"] = "sklearn"
     file: ModelFile

@@ -37,7 +37,7 @@ def _summary(column: str) -> dict[str, str]:
 
 
 class TextGeneration(PretrainedPredictor):
-    """Continues texts."""
+    """Generates text from a prompt, by causal models and encoder-decoders."""
 
     kind: Literal["text_generation"] = "text_generation"
     offer: ClassVar[Offer] = Offer(

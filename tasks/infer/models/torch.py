@@ -30,7 +30,7 @@ ONLY_WEIGHTS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # PyTorch reads it at each load
 
 
 class TorchModel(Predictor):
-    """Runs an exported program, a TorchScript one, or a module."""
+    """Runs a PyTorch model: an exported program, a TorchScript program, or a module of yours."""
 
     kind: Literal["torch"] = "torch"
     program: Annotated[ModelFile | None, Field(description="A .pt2 file, or a TorchScript file.")] = None

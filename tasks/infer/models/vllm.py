@@ -33,7 +33,7 @@ SERVED = "model"  # the model's name in its server
 
 
 class VLLM(RemoteChat):
-    """Answers chat messages with vLLM."""
+    """Answers chat messages by vLLM, in an environment of its own."""
 
     kind: Literal["vllm"] = "vllm"
     model: Model

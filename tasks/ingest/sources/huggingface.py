@@ -27,7 +27,7 @@ NO_DATA = ("cache-", "indices")  # other files that the library leaves beside th
 
 
 class HuggingFace(FileSource):
-    """Every .arrow file below the directory, except for the library's own files."""
+    """A dataset of Hugging Face as `save_to_disk` writes it: every .arrow file below the directory."""
 
     kind: Literal["huggingface"] = "huggingface"
     columns: Annotated[list[str] | None, Field(description="Columns to read; default: all.")] = None

@@ -43,7 +43,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class Sql(Source):
-    """The rows of a query, by key."""
+    """The rows of a SQL query, each named by its key."""
 
     kind: Literal["sql"] = "sql"
     url: DatabaseUrl

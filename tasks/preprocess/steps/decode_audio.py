@@ -25,7 +25,7 @@ COLUMNS = {"sampling_rate": pa.int64(), "start_seconds": pa.float64(), "end_seco
 
 
 class DecodeAudio(PreprocessStep):
-    """Decodes sound; a file that is not whole fails alone."""
+    """Decodes sound, whole or in chunks; a file that is cut off is quarantined alone."""
 
     kind: Literal["decode_audio"] = "decode_audio"
     column: Annotated[str, Field(description="The column with the files; for videos: video.")] = "audio"

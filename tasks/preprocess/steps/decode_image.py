@@ -18,7 +18,7 @@ from overnight.tasks.rows.file_columns import EXPECTED, files_in, holds_files
 
 
 class DecodeImage(PreprocessStep):
-    """Decodes a column of image files; a row that is not a whole image fails alone."""
+    """Decodes a column of image files; a row that is not a whole image is quarantined alone."""
 
     kind: Literal["decode_image"] = "decode_image"
     column: Annotated[str, Field(description="The column with the encoded images.")] = "image"

@@ -28,7 +28,7 @@ ONE_AT_A_TIME = threading.Lock()  # PDFium is not thread-safe
 
 
 class PdfText(PreprocessStep):
-    """Makes a row of every page with text."""
+    """Makes a row of each page of a PDF file that has text."""
 
     kind: Literal["pdf_text"] = "pdf_text"
     column: Annotated[str, Field(description="The column with the PDF files.")] = "pdf"

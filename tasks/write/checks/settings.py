@@ -12,7 +12,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Drift(Settings):
-    """How far a column may be from the previous receipt."""
+    """How far a column may be from its state in the previous receipt."""
 
     mean: Annotated[
         float | None,
