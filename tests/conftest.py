@@ -59,7 +59,7 @@ def ray_session(s3: Any, prefect_api: str, demo: Path) -> Iterator[None]:
         COMMAND_FOLDER.symlink_to(WORKER_PATH)
     os.environ["RAY_AUTH_MODE"] = "disabled"
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - a lower one starves beside tests that compute
-    folder = tempfile.mkdtemp(prefix="ray-")
+    folder = os.environ["TESTS_RAY_FOLDER"] = tempfile.mkdtemp(prefix="ray-")
     settings = {"include_dashboard": False, "log_to_driver": False, "namespace": "prefect", "_temp_dir": folder}
     with fork_server.started():
         ray.init(num_cpus=2, resources={"NPU": 2}, **settings)

@@ -127,7 +127,11 @@ def _laid_out(
     trials = [choice.trial for choice in choices]
     seconds = stream_seconds_a_row(choices, work, prepare is not None)
     count = rows_per_part or part_size.rows_per_part(seconds, size + sum(map(_bytes_made, trials)))
-    takers = [Share(choice.at_once, BYTES_HANDED) for choice in choices[1:]] + [Share(count, part_size.BYTES_A_PART)]
+    a_part = math.inf if rows_per_part else part_size.SECONDS_A_PART * sum(choice.pool.initial for choice in choices)
+    takers = [
+        *(Share(choice.at_once, BYTES_HANDED) for choice in choices[1:]),
+        Share(count, part_size.BYTES_A_PART, a_part),
+    ]
     with ray.data.DataContext.current(operators.context(largest)):
         dataset = operators.read_numbers(run) if read_by_workers else operators.read_rows(run, stream, plan)
         if stream.steps and not in_workers:

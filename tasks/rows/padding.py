@@ -1,10 +1,11 @@
-"""Rows that stand for bytes: Ray Data counts rows to decide what it hands on together, whatever their size.
+"""Rows that stand for bytes and time: Ray Data counts rows to decide what it hands on together, whatever their size.
 
 A writer that waits for many rows would wait for ever where Ray Data's memory holds fewer of them. A block whose rows
-are larger than those of the sample therefore gets empty rows of state `PADDING`. It then counts as many rows as its
-bytes are worth. The worker or the writer that takes the block drops them first.
+are larger or slower than those of the sample therefore gets empty rows of state `PADDING`. It then counts as many rows
+as its bytes, or the model's seconds, are worth. The worker or the writer that takes the block drops them first.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -19,17 +20,22 @@ LARGEST_BLOCK_BYTES = 32 * 2**20  # keeps memory small and lets the model start 
 
 @dataclass(frozen=True)
 class Share:
-    """What Ray Data hands on together: `rows`, or fewer that have `size` bytes."""
+    """What Ray Data hands on together: `rows`, or fewer that have `size` bytes or took models so many `seconds`."""
 
     rows: int
     size: int
+    seconds: float = math.inf
 
     def padded(self, blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield the same rows in blocks of bounded bytes, each with padding if its bytes are worth more rows."""
         for block in blocks:
             for piece in cut(block, LARGEST_BLOCK_BYTES):
-                missing = min(piece.nbytes * self.rows // self.size, self.rows) - len(piece)
+                missing = int(self.rows * min(self._part(piece), 1)) - len(piece)
                 yield joined([piece, _padding(missing)]) if missing > 0 else piece
+
+    def _part(self, block: pa.Table) -> float:
+        """How much of what is handed on together the block is, by its bytes and its time."""
+        return max(block.nbytes / self.size, (pc.sum(block["__infer_seconds"]).as_py() or 0.0) / self.seconds)
 
 
 def padding_of(block: pa.Table) -> int:

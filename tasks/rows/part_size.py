@@ -11,7 +11,7 @@ def rows_per_part(seconds_per_row: float | None, bytes_per_row: float) -> int:
     """Return rows that take about a minute, so that a crash costs minutes; without a measurement, a few thousand.
 
     They are no more than Ray holds back for a writer, which waits for all rows of a part: both would wait for ever.
-    Rows that are larger than those measured count as several, see `padding.py`.
+    Rows that are larger or slower than those measured count as several, see `padding.py`.
 
     Args:
         seconds_per_row: The workers' time for a row; None if it was not measured.

@@ -2,7 +2,8 @@
 
 `collected` sends each line that is written while its body runs to the run's supervisor. The streams work as before, so
 a Ray worker's own log has the lines too. If no code configures `logging`, stderr gets warnings of all code, and the
-messages of the user's own code, which Python drops. Output of C code and child processes is not collected.
+messages of the user's own code, which Python drops. Output of C code and child processes comes
+from the worker's log file when the body ends, see `raw_output.py`.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import platform
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -21,6 +23,7 @@ from overnight.tasks.config.masking import masked
 from overnight.tasks.config.user_frames import is_own
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
+from overnight.tasks.workers.raw_output import RawOutput, flush_c_streams, last_text, raw_outputs
 
 LONGEST_LINE = 1000  # characters
 LINES_A_SECOND = 100  # per process; further ones are counted
@@ -73,6 +76,8 @@ class _Collector:
         self._newest = ""  # the source for threads that the user's code started
         self._written = threading.Event()
         self._thread: threading.Thread | None = None
+        self._raw: list[RawOutput] = []
+        self._printed: Counter[str] = Counter()  # lines of Python's streams that `_raw` has not met yet
 
     @property
     def is_on(self) -> bool:
@@ -84,6 +89,12 @@ class _Collector:
 
     def begin(self, run: Run, source: str) -> None:
         with self._lock:
+            if self._process != os.getpid():
+                self._raw, self._bodies = raw_outputs(), 0
+            if not self._bodies:
+                self._printed.clear()
+                for raw in self._raw:
+                    raw.skip()
             self._bodies += 1
             self._run, self._newest, self._process = run, source, os.getpid()
 
@@ -93,10 +104,30 @@ class _Collector:
             for stream in (sys.stdout, sys.stderr):
                 if isinstance(stream, _Tee):
                     stream.end_line()
+        self._read_raw()
         with self._lock:
             self._bodies -= 1
         if not self.is_on:
             self._send()
+
+    def _read_raw(self) -> None:
+        """Add what C code and child processes wrote."""
+        if not self._raw:
+            return
+        with contextlib.suppress(Exception), self._lock:  # what a model prints must not cost a row
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            flush_c_streams()
+            for raw in self._raw:
+                for text in raw.lines(self._printed, is_last=self._bodies == 1):
+                    self.add(_shown(text))
+
+    def print(self, text: str) -> None:
+        """Add a line that Python's stream is about to write."""
+        if self._raw:
+            with self._lock:
+                self._printed[text] += 1
+        self.add(_shown(text))
 
     def add(self, line: str) -> None:
         told = self._told(line)
@@ -148,15 +179,14 @@ class _Tee:
         self._begun = ""
 
     def write(self, text: str) -> int:
-        written = self._stream.write(text)
         if _collector.is_on:
             *lines, begun = (self._begun + text).split("\n")
-            self._begun = _last_text(begun) + "\r" * begun.endswith("\r")
+            self._begun = last_text(begun) + "\r" * begun.endswith("\r")
             for line in lines:
                 self._add(line)
             if len(self._begun) > LONGEST_LINE:
                 self.end_line()
-        return written
+        return self._stream.write(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -168,9 +198,8 @@ class _Tee:
         self._add(begun)
 
     def _add(self, line: str) -> None:
-        if text := _last_text(line).rstrip():
-            cut = f" ... (of {len(text):,} characters)" if len(text) > LONGEST_LINE else ""
-            _collector.add(masked(text[:LONGEST_LINE]).encode(errors="replace").decode() + cut)
+        if text := last_text(line).rstrip():
+            _collector.print(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -188,8 +217,9 @@ class _LastResort(logging.Handler):
             print(self.format(record), file=sys.stderr)
 
 
-def _last_text(line: str) -> str:
-    return line.rstrip("\r").rpartition("\r")[2]
+def _shown(text: str) -> str:
+    cut = f" ... (of {len(text):,} characters)" if len(text) > LONGEST_LINE else ""
+    return masked(text[:LONGEST_LINE]).encode(errors="replace").decode() + cut
 
 
 _collector = _Collector()

@@ -1,6 +1,7 @@
 """A canary in every place where a user may write a secret, and a search of all that runs write."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,14 @@ def told_by_prefect(api: str, job: str) -> str:
 
 
 def assert_silent(folder: Path, *told: str) -> None:
-    """No file below the folder and nothing that was told holds a canary."""
-    for file in sorted(folder.rglob("*")):
-        if file.is_file():
-            assert CANARY.encode() not in file.read_bytes(), file
+    """No file below the folder, of the Prefect server or of Ray's logs, and nothing that was told holds a canary."""
+    server, workers = Path(os.environ["PREFECT_HOME"]), Path(os.environ["TESTS_RAY_FOLDER"]) / "session_latest/logs"
+    assert list(server.glob("*.db")), "the server's database"
+    assert list(workers.glob("worker-*")), "the logs of Ray's workers"
+    for place in (folder, server, workers):
+        for file in sorted(place.rglob("*")):
+            if file.is_file():
+                assert CANARY.encode() not in file.read_bytes(), file
     for text in told:
         assert not (at := text.find(CANARY) + 1), text[max(at - 200, 0) : at + 50]
 

@@ -3,7 +3,7 @@
 import contextlib
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,9 @@ from overnight.tasks.ingest.formats.parquet_types import plain
 from overnight.tasks.ingest.reading.table_blocks import translate_corruption
 from overnight.tasks.ingest.reading.unit_rows import BROKEN, Judged, RowRange
 
-ROWS_AT_ONCE = 8192
+ROWS_AT_ONCE, BYTES_AT_ONCE = 8192, 16 * 2**20
+DICTIONARY_BYTES = 2**20  # at most, of most writers
+ROWS_OF_A_DICTIONARY = 32  # for each that its bytes allow: one value of 1 MiB in every row makes 512 MiB of rows
 ROWS_A_BYTE = 8  # of a file; more rows are counted, because a footer can declare any number
 
 
@@ -92,7 +94,9 @@ def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str
         compare_pages(file, opened, group)
         errors = times_that_do_not_fit(file, partial(_file, opened), group, columns)
         unread = values_of_lists(file, group, columns)
-        for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=columns):
+        rows_at_once = _rows_at_once(file, group, columns)
+        batches = file.iter_batches(rows_at_once, row_groups=[group], columns=columns)
+        for batch in _joined(batches) if rows_at_once < ROWS_AT_ONCE else batches:
             unread -= slots(batch.column(0)) if unread else 0
             if unread > 0 and done + len(batch) == (count := file.metadata.row_group(group).num_rows):
                 raise RowError(
@@ -104,6 +108,39 @@ def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str
             done += len(data)
     if done < (expected := file.metadata.row_group(group).num_rows):
         raise RowError(f"expected {expected:,} rows in row group {group}, by the footer, found {done:,}")
+
+
+def _rows_at_once(file: pq.ParquetFile, group: int, columns: Sequence[str] | None) -> int:
+    """Return how many rows of a group pyarrow may make at a time, so that they are of bounded bytes.
+
+    Values that a dictionary holds once may come in every row. None is larger than the column.
+    """
+    metadata = file.metadata.row_group(group)
+    every = map(metadata.column, range(metadata.num_columns))
+    read = [one for one in every if columns is None or one.path_in_schema.split(".")[0] in columns]
+    average = sum(max(one.total_uncompressed_size, 0) for one in read) / max(metadata.num_rows, 1)
+    coded = max((_dictionary_bytes(one) for one in read), default=0) / ROWS_OF_A_DICTIONARY
+    return int(np.clip(BYTES_AT_ONCE / max(average, coded, 1), 1, ROWS_AT_ONCE))
+
+
+def _dictionary_bytes(column: Any) -> int:
+    """Return what one value of a column's dictionary may have, as far as the footer tells."""
+    is_coded = column.physical_type == "BYTE_ARRAY" and any("DICTIONARY" in name for name in column.encodings)
+    return min(max(column.total_uncompressed_size, 0), DICTIONARY_BYTES) if is_coded else 0
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in larger batches, up to the bounds."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if held and (rows + len(batch) > ROWS_AT_ONCE or size + batch.nbytes > BYTES_AT_ONCE):
+            yield pa.concat_batches(held)
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows, size = rows + len(batch), size + batch.nbytes
+    if held:
+        yield pa.concat_batches(held)
 
 
 def _file(opened: Any, unit: str) -> pq.ParquetFile:

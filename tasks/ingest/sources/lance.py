@@ -15,7 +15,7 @@ from pydantic import Field, PositiveInt
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import InputError, RowError
-from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns, translate_panics
+from overnight.tasks.ingest.reading.table_blocks import BYTES_AT_ONCE, as_schema, chosen_columns, translate_panics
 from overnight.tasks.ingest.reading.unit_rows import RowRange, counted_rows, counted_units
 from overnight.tasks.ingest.source import FileSource
 from overnight.tasks.ingest.versioned_file import SourceFile
@@ -80,7 +80,9 @@ class Lance(FileSource):
         try:
             with translate_panics():
                 fragment = table.get_fragment(unit["row_group"])
-                for batch in fragment.to_batches(columns=schema.names, batch_size=ROWS_AT_ONCE):
+                bytes_each = max(unit["size"] / max(unit["rows"], 1), 1)
+                rows_at_once = min(max(int(BYTES_AT_ONCE / bytes_each), 1), ROWS_AT_ONCE)
+                for batch in fragment.to_batches(columns=schema.names, batch_size=rows_at_once):
                     yield as_schema(pa.Table.from_batches([batch]), schema)
         except (pa.ArrowInvalid, OSError, RuntimeError) as error:
             self.file(unit).look()  # Lance reports the same error for an unreachable store and a broken file

@@ -14,6 +14,8 @@ from tests.prefect_api import ask
 
 MODULE = """
     import logging
+    import os
+    import subprocess
 
     def check(receipt, previous, rows):
         print("checking")
@@ -28,6 +30,8 @@ MODULE = """
 
         def __call__(self, batch):
             print("asked https://me:secret@host/")
+            os.write(1, b"from C\\n")
+            subprocess.run(["echo", "from a child"])
             if (batch["x"] == 5).any():
                 raise ValueError("five")
             return {"y": batch["x"]}
@@ -68,10 +72,13 @@ def test_what_is_printed_and_logged_reaches_terminal_prefect_and_the_file_of_the
         ("preprocess talking:clean", "cleaning"),
         ("infer talking:Talks", "INFO talking: loaded"),
         ("infer talking:Talks", "asked https://***:***@host/"),
+        ("infer talking:Talks", "from C"),
+        ("infer talking:Talks", "from a child"),
         ("write talking:check", "checking"),
     ):
         assert says(kept, source, text)
         assert says(done.stderr, source, text)
+        assert kept.count(f"] {text}\n") == done.stderr.count(f"] {text}\n"), kept
         wait_for(f"{text} in the log of the Prefect run", lambda: says(in_prefect(), source, text), 20)  # noqa: B023
 
 

@@ -41,6 +41,17 @@ def test_rows_that_grow_behind_the_sample_count_as_many() -> None:
     assert pa.concat_tables(map(without_padding, pieces))["row_id"].to_pylist() == [f"a#{row}" for row in range(400)]
 
 
+def test_rows_that_take_a_hundred_times_the_sample_s_seconds_count_as_many() -> None:
+    share = Share(rows_per_part(0.001, SMALL), BYTES_A_PART, 60.0)
+    rows = block(0, 500, SMALL)
+    timely = blocks.measured(rows, np.arange(500), "infer", 0.5, 0)
+    assert list(share.padded([timely])) == [timely]
+    [slow] = share.padded([blocks.measured(rows, np.arange(500), "infer", 30.0, 0)])
+    assert len(slow) == share.rows / 2
+    [slower] = share.padded([blocks.measured(rows, np.arange(500), "infer", 100.0, 0)])
+    assert len(slower) == share.rows
+
+
 def test_one_row_of_a_part_s_bytes_is_a_part() -> None:
     [piece] = Share(1_000, 2**20).padded([block(0, 1, 5 * 2**20)])
     assert (len(piece), padding_of(piece)) == (1_000, 999)

@@ -16,6 +16,7 @@ from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.listing.take_manifest import take_manifest
 from overnight.tasks.ingest.sources.lance import Lance
 from overnight.tasks.state.manifest import read_manifest, read_snapshot
+from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.storage.location import File, Location
 from overnight.tasks.storage.object_store import storage_options
 from tests.tasks.ingest.conftest import RESIZED, Read, overwritten, read_all, rewritten
@@ -51,6 +52,17 @@ def test_a_table_s_rows_come_as_they_are_a_fragment_a_unit(table: str) -> None:
     assert {name.rpartition("#")[0] for name in found.good} == {path.name for path in Path(table, "data").iterdir()}
     assert all(Path(row["uri"]).is_file() for row in found.good.values())
     assert set(read(Lance(path=table, columns=["n"])).good.popitem()[1]) == {"row_id", "uri", "n"}
+
+
+def test_wide_rows_of_a_fragment_come_in_blocks_of_bounded_bytes(tmp_path: Path) -> None:
+    files = [random.Random(n).randbytes(2**20) for n in range(40)]
+    lance.write_dataset(pa.table({"file": pa.array(files, pa.large_binary())}), str(tmp_path / "wide.lance"))
+    source = Lance(path=str(tmp_path / "wide.lance"))
+    units = source.units(list_inputs(source, "all"))
+    pending = units.append_column("settled", pa.nulls(1, pa.list_(pa.int64()))).cast(PENDING)
+    found = list(source.read(pending, source.common_schema(units)))
+    assert [file for block in found for file in block["file"].to_pylist()] == files
+    assert max(block.nbytes for block in found) <= 17 * 2**20
 
 
 def test_the_version_is_chosen_once_and_read_until_the_end(table: str, tmp_path: Path) -> None:

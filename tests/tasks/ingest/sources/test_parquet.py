@@ -29,6 +29,7 @@ from overnight.tasks.ingest.sources import parquet
 from overnight.tasks.ingest.sources.parquet import Parquet
 from overnight.tasks.rows import rebatch
 from overnight.tasks.state.manifest import read_schema
+from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.output_schema import common_schema, conform
 from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
@@ -331,6 +332,27 @@ def test_many_rows_in_few_bytes_are_rows_if_they_are_there(read: Reader):
     content = file({"x": [None] * 200_000}, compression="none")
     assert len(content) * 8 < 200_000
     assert read(Parquet, {"a.parquet": content}).counts == {"a.parquet": 200_000}
+
+
+@pytest.mark.parametrize("size", [100, 2**20])
+def test_rows_of_a_group_come_in_blocks_of_bounded_bytes(tmp_path: Path, size: int) -> None:
+    count = 64 * 2**20 // max(size, 1_000)
+    values = pa.array([{"bytes": b"x" * size, "path": "x"}] * count)
+    options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
+    (tmp_path / "a.parquet").write_bytes(file({"id": range(count), "image": values}, **options))
+    source = Parquet(path=str(tmp_path))
+    units = source.units(list_inputs(source, "all"))
+    pending = units.append_column("settled", pa.nulls(1, pa.list_(pa.int64()))).cast(PENDING)
+    found = list(source.read(pending, source.common_schema(units)))
+    assert pa.concat_tables(found)["id"].to_pylist() == list(range(count))
+    assert len(found) == (9 if size == 100 else 5)
+    assert max(block.nbytes for block in found) < 17 * 2**20
+
+
+def test_a_dictionary_s_value_that_every_row_has_comes_in_blocks_of_bounded_bytes(read: Reader) -> None:
+    texts = ["x" * 2**20] * 40
+    found = read(Parquet, {"a.parquet": file({"x": texts + ["y"] * 20_000})})
+    assert found.counts == {"a.parquet": 20_040}
 
 
 def int96(*days: datetime.date | None, nanos: int = 1_000) -> bytes:

@@ -268,9 +268,7 @@ def test_a_table_that_is_another_than_was_listed_is_refused(reviews: Any, statem
 )
 def test_a_file_that_is_no_database_is_told_of_the_url_and_not_of_the_query(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "data.db").write_bytes(content)
-    with pytest.raises(
-        InputError, match=r"^source\.url: expected a whole database at .*, found DatabaseError: "
-    ):
+    with pytest.raises(InputError, match=r"^source\.url: expected a whole database at .*, found DatabaseError: "):
         listed(Sql(url=f"sqlite:///{tmp_path}/data.db", query="SELECT 1 AS id FROM t", key="id"))
 
 

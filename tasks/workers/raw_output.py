@@ -1,0 +1,74 @@
+"""What C code and child processes write past Python's streams, in the log files that Ray gives a worker.
+
+A worker's descriptors 1 and 2, and those of a process forked of it, are files of Ray's. `RawOutput` reads what was
+added to one while user code ran, without the lines that Python's own stream wrote and Ray's marks. In another process,
+whose output is a terminal or a pipe, there is nothing to read.
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import BinaryIO
+
+_LOG = re.compile(r"worker-[^/]+\.(out|err)$")
+_MARKS = (":job_id:", ":actor_name:", ":task_name:", ":actor_repr:")  # Ray's, for its own reader of these files
+PIECE_BYTES = 2**20
+
+
+class RawOutput:
+    """One descriptor's file, of which others write the end."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._begun = b""
+
+    def skip(self) -> None:
+        """Leave out what was written so far."""
+        self._begun = b""
+        self._file.seek(0, os.SEEK_END)
+
+    def lines(self, printed: Counter[str], is_last: bool) -> Iterator[str]:
+        """Yield the lines that were added and not `printed` by Python, which are taken off there.
+
+        is_last: A line without an end counts, too.
+        """
+        while piece := self._file.read(PIECE_BYTES):
+            *lines, self._begun = (self._begun + piece).split(b"\n")
+            yield from self._unknown(lines, printed)
+        if is_last and self._begun:
+            lines, self._begun = [self._begun], b""
+            yield from self._unknown(lines, printed)
+
+    @staticmethod
+    def _unknown(lines: list[bytes], printed: Counter[str]) -> Iterator[str]:
+        for line in lines:
+            text = last_text(line.decode(errors="replace")).rstrip()
+            if printed[text] > 0:
+                printed[text] -= 1
+            elif text and not text.startswith(_MARKS):
+                yield text
+
+
+def raw_outputs() -> list[RawOutput]:
+    """Return those of this process, none where its output is no file of Ray's."""
+    found = []
+    for descriptor in (1, 2):
+        place = f"/proc/self/fd/{descriptor}"
+        with contextlib.suppress(OSError):  # no Linux, or the file is gone
+            if _LOG.search(os.readlink(place)):
+                found.append(RawOutput(open(place, "rb", buffering=0)))  # noqa: SIM115 - closed with the process
+    return found
+
+
+def flush_c_streams() -> None:
+    """Have C's standard library write what it holds: into a file it writes whole blocks."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).fflush(None)
+
+
+def last_text(line: str) -> str:
+    """Return what a terminal shows of a line. Progress bars overwrite theirs after a carriage return."""
+    return line.rstrip("\r").rpartition("\r")[2]
