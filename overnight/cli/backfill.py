@@ -11,13 +11,9 @@ from rich.table import Column, Table
 
 from overnight.cli.command import (
     exit_on_error,
-    job_argument,
-    json_option,
     print_result,
-    reason_option,
-    settings_option,
+    run_options,
     start_fork_server,
-    verbose_option,
 )
 from overnight.cli.console import VisibleConsole
 from overnight.tasks.config.masking import masked
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@job_argument
 @click.option("--start", metavar="D", help="The first day, as YYYY-MM-DD.")
 @click.option("--end", metavar="D", help="The last day, included.")
 @click.option(
@@ -45,11 +40,8 @@ if TYPE_CHECKING:
 @click.option("--max-concurrent", metavar="N", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--stop-on-failure", is_flag=True, help="Begin no other partition once one has failed.")
 @click.option("--dry-run", is_flag=True, help="Say what would run, why, and how long it would take.")
-@reason_option
-@settings_option
 @click.option("--resume", metavar="ID", default="", help="Run what an earlier backfill has not done.")
-@verbose_option
-@json_option
+@run_options
 def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Run the partitions of a range of dates that are missing, failed or stale."""
     if not dry_run:

@@ -5,11 +5,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from overnight.tasks.workers import fork_server
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 job_argument = click.argument("job_path", metavar="JOB.yaml", type=click.Path(path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, all else on stderr.")
@@ -20,6 +22,13 @@ reason_option = click.option("--reason", metavar="T", default="", help="Why, for
 settings_option = click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Override a setting of the job file."
 )
+
+
+def run_options(command: Command) -> Command:
+    """Give a command that runs partitions JOB.yaml, `--reason`, `--set`, `--verbose` and `--json`."""
+    for option in (json_option, verbose_option, settings_option, reason_option, job_argument):
+        command = option(command)
+    return command
 
 
 @contextlib.contextmanager

@@ -11,13 +11,9 @@ import click
 
 from overnight.cli.command import (
     exit_on_error,
-    job_argument,
-    json_option,
     print_result,
-    reason_option,
-    settings_option,
+    run_options,
     start_fork_server,
-    verbose_option,
 )
 from overnight.cli.console import VisibleConsole
 from overnight.tasks.config.masking import masked
@@ -28,10 +24,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@job_argument
 @click.option("--partition", metavar="D", help="YYYY-MM-DD; default: yesterday in the job's time zone.")
 @click.option("--force", is_flag=True, help="Run again although the partition is published.")
-@reason_option
 @click.option(
     "--limit-rows",
     metavar="N",
@@ -39,9 +33,7 @@ if TYPE_CHECKING:
     default=None,
     help="A sample, published to a scratch place.",
 )
-@settings_option
-@verbose_option
-@json_option
+@run_options
 def run(
     job_path: Path,
     partition: str | None,
