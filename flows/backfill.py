@@ -59,9 +59,12 @@ def backfill_id(flow_run_id: UUID | str) -> str:
     return str(flow_run_id)[-8:]
 
 
-def _run_name(job: str, start: date | None, end: date | None, resume: str) -> str:
-    """Return the name of the flow run, such as `job/2026-11-01..2026-11-07`."""
-    return f"{job}/resume {resume}" if resume else f"{job}/{start}..{end}"
+def _read_job_file(path: str, range_name: str) -> JobFile:
+    """Read the job file, and name the flow run `job/2026-11-01..2026-11-07`."""
+    with named_if_invalid(f"{Path(path).stem}/{range_name}"):
+        file = JobFile(path)
+        rename_flow_run(f"{file.job().name}/{range_name}")
+    return file
 
 
 @flow(name="backfill", persist_result=False)
@@ -95,11 +98,8 @@ def backfill(
         resume: The id of an earlier backfill. Its unfinished partitions run, with its own range and settings.
         job: The job file, as a path where the flow runs. The deployment sets it.
     """
-    with named_if_invalid(_run_name(Path(job).stem, start, end, resume)):
-        file = JobFile(job)
-        as_written = file.job()
-    rename_flow_run(_run_name(as_written.name, start, end, resume))
-    if state := after_crashes(as_written.retries.attempts):
+    file = _read_job_file(job, f"resume {resume}" if resume else f"{start}..{end}")
+    if state := after_crashes(file.job().retries.attempts):
         return state
     own_id = backfill_id(prefect.runtime.flow_run.id)
     loaded, request, steps = planned(
@@ -120,7 +120,7 @@ def backfill(
         _run_all(loaded, job, request, steps, max_concurrent, stop_on_failure, tell)
     finally:
         _show_outcomes(loaded, request, steps, outcomes, why_none)
-        show_partitions(as_written, request.start, request.end)
+        show_partitions(file.job(), request.start, request.end)
     if failed := [outcome for outcome in outcomes if outcome.status != "published"]:
         raise BackfillFailed(
             f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {failed[0].error}. "

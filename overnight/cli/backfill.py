@@ -12,13 +12,9 @@ from rich.table import Column, Table
 from overnight.cli.command import (
     EXIT_STATUS,
     exit_on_error,
-    job_argument,
-    json_option,
     print_result,
-    reason_option,
-    settings_option,
+    run_options,
     start_fork_server,
-    verbose_option,
 )
 from overnight.cli.console import VisibleConsole
 from overnight.tasks.config.masking import masked
@@ -31,7 +27,6 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog=EXIT_STATUS)
-@job_argument
 @click.option("--start", metavar="D", help="The first day, as YYYY-MM-DD.")
 @click.option("--end", metavar="D", help="The last day, as YYYY-MM-DD; it runs too.")
 @click.option(
@@ -61,11 +56,8 @@ if TYPE_CHECKING:
 @click.option(
     "--dry-run", is_flag=True, help="Only print the plan: the partitions, the reasons and the estimated time."
 )
-@reason_option
-@settings_option
 @click.option("--resume", metavar="ID", default="", help="Run the unfinished partitions of an earlier backfill.")
-@verbose_option
-@json_option
+@run_options
 def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Run the partitions of a range of dates.
 

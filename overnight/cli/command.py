@@ -5,13 +5,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from overnight.tasks.workers import fork_server
 
 EXIT_STATUS = "Exit status: 0 success, 1 failure, 2 bad usage or a bad job file."
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 job_argument = click.argument("job_path", metavar="JOB.yaml", type=click.Path(path_type=Path))
 json_option = click.option(
@@ -30,6 +31,13 @@ settings_option = click.option(
     multiple=True,
     help="Override a setting of the job file, such as inference.0.batch_size=8; you may repeat this option.",
 )
+
+
+def run_options(command: Command) -> Command:
+    """Give a command that runs partitions JOB.yaml, `--reason`, `--set`, `--verbose` and `--json`."""
+    for option in (json_option, verbose_option, settings_option, reason_option, job_argument):
+        command = option(command)
+    return command
 
 
 @contextlib.contextmanager

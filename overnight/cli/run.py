@@ -12,13 +12,9 @@ import click
 from overnight.cli.command import (
     EXIT_STATUS,
     exit_on_error,
-    job_argument,
-    json_option,
     print_result,
-    reason_option,
-    settings_option,
+    run_options,
     start_fork_server,
-    verbose_option,
 )
 from overnight.cli.console import VisibleConsole
 from overnight.tasks.config.masking import masked
@@ -29,12 +25,10 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog=EXIT_STATUS)
-@job_argument
 @click.option(
     "--partition", metavar="D", help="The day to run, as YYYY-MM-DD; default: yesterday in the job's time zone."
 )
 @click.option("--force", is_flag=True, help="Run the partition again even if it is published and not stale.")
-@reason_option
 @click.option(
     "--limit-rows",
     metavar="N",
@@ -42,9 +36,7 @@ if TYPE_CHECKING:
     default=None,
     help="Run only the first N rows, and publish them to a scratch folder as a sample.",
 )
-@settings_option
-@verbose_option
-@json_option
+@run_options
 def run(
     job_path: Path,
     partition: str | None,

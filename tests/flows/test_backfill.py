@@ -15,6 +15,8 @@ import yaml
 from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
+from prefect.flow_engine import run_flow
+from prefect.states import Pending
 
 from overnight.flows.backfill_plan import planned
 from overnight.flows.job.loading import JobFile, load_job
@@ -283,3 +285,26 @@ def test_the_command_prints_the_partitions_of_its_range_and_exits_1_where_one_fa
 )
 def test_bad_usage_exits_2(overnight: Overnight, folder: Path, arguments: tuple[str, ...]) -> None:
     assert overnight("backfill", "job.yaml", *arguments).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "name"),
+    [
+        ("", {"start": DAYS[0], "end": DAYS[3]}, "tiny/2026-02-27..2026-03-02"),
+        ("name: tiny", {"start": DAYS[0], "end": DAYS[3]}, "job/2026-02-27..2026-03-02"),
+        ("", {"resume": "0f3c9d21"}, "tiny/resume 0f3c9d21"),
+    ],
+)
+def test_a_backfill_is_named_after_its_job_or_the_file_and_what_it_is_to_run(
+    prefect_api: str, folder: Path, text: str, options: dict[str, str], name: str
+) -> None:
+    from overnight.flows.backfill import backfill
+
+    if text:
+        (folder / "job.yaml").write_text(text)
+    parameters = {**options, "dry_run": True, "job": str(folder / "job.yaml")}
+    with get_client(sync_client=True) as client:
+        flow_run = client.create_flow_run(backfill, parameters=parameters, state=Pending())
+        ended: Any = run_flow(backfill, flow_run=flow_run, return_type="state")
+        assert client.read_flow_run(flow_run.id).name == name
+    assert ended.is_completed() == (not text and "start" in options)

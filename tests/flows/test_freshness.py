@@ -197,3 +197,13 @@ def test_without_a_block_only_the_event_is_raised(prefect_api: str, webhook: Web
     assert [check(job).name, check(job).name] == ["Completed", "Completed"]
     assert len(events(prefect_api, "quiet")) == 1
     assert webhook.posts == []
+
+
+def test_a_check_is_named_after_its_partition(prefect_api: str, tmp_path: Path) -> None:
+    named, broken = (new_check(write_job(tmp_path, "named", notify=None)) for _ in range(2))
+    assert run(named).is_completed()
+    (tmp_path / "job.yaml").write_text("name: named")
+    assert run(broken).is_failed()
+    with get_client(sync_client=True) as client:
+        assert client.read_flow_run(named.id).name == "named/2025-11-18"
+        assert client.read_flow_run(broken.id).name == "job/invalid"

@@ -1,0 +1,71 @@
+"""What libraries keep to themselves is used in one file a library, which names the version that it was written for."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import overnight
+
+PACKAGE = Path(overnight.__file__).parent
+OWN = {"self", "cls", "os", "entry", "segment"}  # os._exit and the _replace of named tuples are public
+
+
+def code() -> Iterator[tuple[str, ast.Module]]:
+    for folder in ("cli", "flows", "tasks"):
+        for path in (PACKAGE / folder).rglob("*.py"):
+            yield f"{folder}/{path.relative_to(PACKAGE / folder)}", ast.parse(path.read_text())
+
+
+def private_imports(tree: ast.Module) -> set[str]:
+    """Modules of libraries with a part that begins with an underscore, and such names that are imported from them."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in names if "._" in name}
+
+
+def private_attributes(tree: ast.Module) -> set[str]:
+    """Attributes with an underscore of what is not this file's own object, or of its class."""
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and isinstance(node.value, ast.Name)
+        and node.value.id not in OWN
+    }
+
+
+@pytest.mark.parametrize(
+    ("find", "expected"),
+    [
+        (
+            private_imports,
+            {
+                "tasks/resources/ray_internals.py": {
+                    "ray._private.state.state",
+                    "ray.data._internal.execution.execution_callback.ExecutionCallback",
+                    "ray.data._internal.stats.Timer",
+                }
+            },
+        ),
+        (
+            private_attributes,
+            {
+                "tasks/resources/ray_internals.py": {"_topology"},
+                "flows/runs/prefect_ray_internals.py": {"_run_prefect_task"},
+            },
+        ),
+    ],
+)
+def test_private_names_are_used_where_their_version_is_checked(find, expected):
+    found = {file: names for file, tree in code() if (names := find(tree))}
+    assert found == expected
+    for file in found:
+        assert "WRITTEN_FOR" in (PACKAGE / file).read_text()
