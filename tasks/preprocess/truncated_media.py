@@ -1,7 +1,8 @@
 """The check that a sound or video file is complete, by the length or end that its container declares.
 
-FFmpeg reads what exists of a file. Some containers declare nothing (MP3 without a Xing header, live recordings). For
-them only the decoded seconds can show it, see `ffmpeg.py`.
+FFmpeg reads what exists of a file. Some containers declare nothing (live recordings). For them only the decoded seconds
+can show it, see `ffmpeg.py`. MP3 without a Xing header does not count its frames: it is truncated if its last frame is.
+If it ends between two frames, it counts as whole.
 """
 
 import struct
@@ -16,6 +17,14 @@ ID3_FOOTER = 16
 MP3_SIDE_INFO = (32, 17, 9)  # bytes between a frame's header and its Xing header: by version and channels
 XING_COUNTS = 3  # its flags for frames and bytes
 FROM_THE_FRAME = (b"LAME", b"Lavf", b"Lavc")
+MPEG_1, MPEG_2, LAYER_2, LAYER_3 = 3, 2, 2, 1  # as the bits of a frame's header have them
+KILOBITS = {
+    (MPEG_1, LAYER_2): (32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384),
+    (MPEG_1, LAYER_3): (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    (MPEG_2, LAYER_3): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+}
+MPEG_RATES, RATE_SHIFTS = (44_100, 48_000, 32_000), {MPEG_1: 0, MPEG_2: 1, 0: 2}  # halved for MPEG 2, twice for 2.5
+MPEG_HEADER, LEAST_FRAMES = 4, 2  # fewer frames may be chance
 EBML, SEGMENT, CLUSTER = b"\x1a\x45\xdf\xa3", 0x18538067, 0x1F43B675
 
 
@@ -119,7 +128,8 @@ def _number(content: bytes, place: int) -> tuple[int, int]:
 def _mp3(content: bytes) -> int:
     """Return the length of MP3 with a Xing header in its first frame that counts bytes.
 
-    LAME and FFmpeg count from that frame on. The count of other encoders may include the tags before the frame.
+    LAME and FFmpeg count from that frame on. The count of other encoders may include the tags before the frame. Without
+    a count, the last frame decides.
     """
     start = 0
     while content[start : start + 3] == b"ID3":  # https://id3.org/id3v2.4.0-structure, 3.1
@@ -132,7 +142,31 @@ def _mp3(content: bytes) -> int:
             if flags & XING_COUNTS != XING_COUNTS or not size:
                 return 0
             return (start if content[place + 120 : place + 124] in FROM_THE_FRAME else 0) + int(size)
-    return 0
+    return _end_of_frames(content, start)
+
+
+def _end_of_frames(content: bytes, place: int) -> int:
+    """Where the last of the frames ends that follow one another from `place`, which may be beyond the file's end."""
+    frames = 0
+    while size := _frame_bytes(content[place : place + MPEG_HEADER]):
+        frames, place = frames + 1, place + size
+    return place if frames >= LEAST_FRAMES else 0
+
+
+def _frame_bytes(header: bytes) -> int:
+    """The bytes of a frame of MPEG audio, layers 2 and 3; 0 for what is no header, or names no rate of bits."""
+    if header[:1] == b"\xff" and len(header) < MPEG_HEADER:
+        return MPEG_HEADER  # it breaks off itself
+    if len(header) < MPEG_HEADER or header[0] != 0xFF or header[1] < 0xE0:
+        return 0
+    version, layer = header[1] >> 3 & 3, header[1] >> 1 & 3
+    kilobits, rate = header[2] >> 4, header[2] >> 2 & 3
+    if version not in RATE_SHIFTS or layer not in (LAYER_2, LAYER_3) or kilobits in (0, 15) or rate == 3:
+        return 0
+    table = KILOBITS[(MPEG_1, layer) if version == MPEG_1 else (MPEG_2, LAYER_3)]
+    samples = 576 if layer == LAYER_3 and version != MPEG_1 else 1152
+    hertz = MPEG_RATES[rate] >> RATE_SHIFTS[version]
+    return samples // 8 * table[kilobits - 1] * 1000 // hertz + (header[2] >> 1 & 1)
 
 
 def _missing_of_ogg(content: bytes) -> str:

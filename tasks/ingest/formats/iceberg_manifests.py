@@ -7,74 +7,63 @@ the bounds.
 
 import io
 import json
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from pyiceberg.avro.decoder import StreamingBinaryDecoder
-from pyiceberg.avro.file import META_SCHEMA, AvroFileHeader
-from pyiceberg.avro.reader import Reader
-from pyiceberg.avro.resolver import construct_reader
-from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
-from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
+class BoundedFiles:
+    """What pyiceberg plans a scan with, a `FileIO` of which it only reads; `files` are the table's own."""
 
-class BoundedFiles(FileIO):
-    """Reads the files of `files`; raises `ValueError` or `EOFError` for an Avro file with lengths beyond its end."""
-
-    def __init__(self, files: FileIO) -> None:
-        super().__init__(files.properties)
+    def __init__(self, files: Any) -> None:
         self._files = files
+        self.properties = files.properties
 
-    def new_input(self, location: str) -> InputFile:
-        return _Bounded(location, self._files.new_input(location))
-
-    def new_output(self, location: str) -> OutputFile:
-        return self._files.new_output(location)
-
-    def delete(self, location: str | InputFile | OutputFile) -> None:
-        self._files.delete(location)
+    def new_input(self, location: str) -> "BoundedFile":
+        return BoundedFile(self._files.new_input(location))
 
 
-class _Bounded(InputFile):
-    def __init__(self, location: str, file: InputFile) -> None:
-        super().__init__(location)
+class BoundedFile:
+    """An Avro file as an `InputFile`. Opening it raises what its damage makes of it: any `Exception`."""
+
+    def __init__(self, file: Any) -> None:
         self._file = file
+        self.location = file.location
 
     def __len__(self) -> int:
         return len(self._file)
 
-    def exists(self) -> bool:
-        return self._file.exists()
-
-    def open(self, seekable: bool = True) -> InputStream:
+    def open(self, seekable: bool = True) -> io.BytesIO:
         with self._file.open(seekable) as opened:
             content = opened.read()
-        refuse_lengths_beyond_the_end(content)
+        _read_once(content)
         return io.BytesIO(content)
 
 
-def refuse_lengths_beyond_the_end(content: bytes) -> None:
-    """Read an Avro file without keeping anything. Raise what its damage makes of it: any `Exception`."""
+def _read_once(content: bytes) -> None:
+    """Read all of an Avro file within its bounds, and keep nothing."""
+    from pyiceberg.avro.decoder import StreamingBinaryDecoder
+    from pyiceberg.avro.file import META_SCHEMA, AvroFileHeader
+    from pyiceberg.avro.resolver import construct_reader
+
     decoder = StreamingBinaryDecoder(content)
     header: Any = construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder)
     codec, reader = header.compression_codec(), _reader(header.meta.get("avro.schema", "null"))
     while decoder.tell() < len(content):
-        count, block = decoder.read_int(), decoder.read_bytes()
-        _read_all(codec.decompress(block) if codec else block, count, reader.read)
+        count, packed = decoder.read_int(), decoder.read_bytes()
+        block = codec.decompress(packed) if codec else packed
+        if count > len(block):
+            raise ValueError(f"expected {count:,} records, as a block declares, found {len(block):,} bytes")
+        records = StreamingBinaryDecoder(block)
+        for _ in range(count):
+            reader.read(records)
         if decoder.read(len(header.sync)) != header.sync:
             raise ValueError(f"expected the mark {header.sync!r} behind a block")
 
 
 @lru_cache(maxsize=16)
-def _reader(schema: str) -> Reader:
+def _reader(schema: str) -> Any:
     """Return the reader of a schema. It is kept: to make one takes longer than to read a manifest."""
+    from pyiceberg.avro.resolver import construct_reader
+    from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
     return construct_reader(AvroSchemaConversion().avro_to_iceberg(json.loads(schema)))
-
-
-def _read_all(block: bytes, count: int, read: Callable[[StreamingBinaryDecoder], object]) -> None:
-    if count > len(block):
-        raise ValueError(f"expected {count:,} records, as a block declares, found {len(block):,} bytes")
-    decoder = StreamingBinaryDecoder(block)
-    for _ in range(count):
-        read(decoder)

@@ -116,3 +116,34 @@ def test_an_mp3_whose_encoder_counts_its_tags_too_is_whole() -> None:
         truncated_media.what_is_missing((tag + frames)[:-1])
         == f"found {len(tag + frames) - 1} bytes of {len(tag + frames)}"
     )
+
+
+def frames_of(codec: str, rate: int) -> bytes:
+    """MPEG audio without a header that counts its frames."""
+    content = compressed(codec, codec.removeprefix("lib").replace("mp3lame", "mp3"), 2.0, rate)
+    start = content.index(b"\xff")
+    if not any(name in content[start : start + 100] for name in (b"Xing", b"Info")):
+        return content[start:]
+    return content[content.index(content[start : start + 2], start + 40) :]
+
+
+@pytest.mark.parametrize("rate", [8_000, 11_025, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000])
+@pytest.mark.parametrize("codec", ["libmp3lame", "mp2"])
+def test_mpeg_audio_without_a_count_is_cut_off_if_its_last_frame_is(codec: str, rate: int) -> None:
+    if codec == "mp2" and rate < 16_000:
+        pytest.skip("FFmpeg has no such encoder")
+    content = frames_of(codec, rate)
+    assert truncated_media.what_is_missing(content) == ""
+    assert truncated_media.what_is_missing(content + b"TAG" + bytes(125)) == ""
+    for cut in (1, 40, len(content) // 2 + 1):
+        words = truncated_media.what_is_missing(content[:-cut])
+        assert words.startswith(f"found {len(content) - cut} bytes of "), cut
+
+
+def test_mpeg_audio_without_a_count_that_ends_between_two_frames_is_taken_for_whole() -> None:
+    content = frames_of("libmp3lame", 16_000)
+    frame = content.index(content[:3], 4)
+    assert truncated_media.what_is_missing(content[: frame * 9]) == ""
+    assert (
+        truncated_media.what_is_missing(content[: frame * 9 + 2]) == f"found {frame * 9 + 2} bytes of {frame * 9 + 4}"
+    )
