@@ -31,7 +31,7 @@ class Source(Leaf):
     allow_empty: Annotated[bool, Field(description="Publish an empty partition instead of failing.")] = False
     on_changed: Annotated[
         Literal["quarantine", "fail"],
-        Field(description="What fails if a file changed or vanished after the listing: its rows, or the run."),
+        Field(description="If a file changed or vanished after the listing, this fails: its rows, or the run."),
     ] = "quarantine"
 
     operational: ClassVar[tuple[str, ...]] = ("allow_empty", "on_changed")
@@ -142,9 +142,7 @@ class FileSource(Source):
 
     path: Annotated[str, Field(min_length=1, description="Directory or file; {partition} and ${ENV_VAR} expand.")]
     anonymous: Annotated[bool, Field(description="Read a public bucket without credentials.")] = False
-    wait_for: Annotated[
-        WaitFor | None, Field(description="What must exist before the inputs are listed; null: nothing.")
-    ] = None
+    wait_for: Annotated[WaitFor | None, Field(description="Conditions for listing the inputs; null: none.")] = None
 
     operational: ClassVar[tuple[str, ...]] = ("anonymous", "wait_for")
     dated_by: ClassVar[tuple[str, ...]] = ("path",)

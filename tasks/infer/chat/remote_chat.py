@@ -29,12 +29,12 @@ class RemoteChat(ChatSettings):
         PositiveInt,
         Field(description="Concurrent requests of a worker.", json_schema_extra={"formerly": "requests_at_once"}),
     ] = 32
-    timeout_seconds: Annotated[float, Field(gt=0, description="For one answer.")] = 60
+    timeout_seconds: Annotated[float, Field(gt=0, description="Limit for one answer.")] = 60
     retry_timeout_seconds: Annotated[
         float,
         Field(
             gt=0,
-            description="For all tries of a row; less than the job's row_timeout_seconds.",
+            description="Limit for all tries of a row; less than the job's row_timeout_seconds.",
             json_schema_extra={"formerly": "patience_seconds"},
         ),
     ] = 240

@@ -13,7 +13,9 @@ from pydantic import Field, PositiveInt
 if TYPE_CHECKING:
     import torch
 
-TopK = Annotated[PositiveInt, Field(description="How many of the likeliest classes; more than one: as lists, too.")]
+TopK = Annotated[
+    PositiveInt, Field(description="The number of likeliest classes; more than one adds columns of lists.")
+]
 
 
 def labelled(probabilities: "torch.Tensor", labels: Mapping[int, str], top_k: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from overnight.tasks.storage.location import Location, expand
 
 MILLION = 1_000_000
 
-Price = Annotated[float | None, Field(ge=0, description="With both prices each row has its cost.")]
+Price = Annotated[float | None, Field(ge=0, description="If both prices are set, each row has its cost.")]
 
 
 class OpenAI(RemoteChat):
@@ -42,8 +42,12 @@ class OpenAI(RemoteChat):
         ),
     ] = None
     workers: PositiveInt | tuple[PositiveInt, PositiveInt] = 1
-    requests_per_minute: Annotated[PositiveInt | None, Field(description="For the whole run, tries included.")] = None
-    tokens_per_minute: Annotated[PositiveInt | None, Field(description="For the whole run, both ways.")] = None
+    requests_per_minute: Annotated[
+        PositiveInt | None, Field(description="Limit for the whole run, including retries.")
+    ] = None
+    tokens_per_minute: Annotated[
+        PositiveInt | None, Field(description="Limit for the whole run, prompts and answers together.")
+    ] = None
     price_per_million_input_tokens: Price = None
     price_per_million_output_tokens: Price = None
 

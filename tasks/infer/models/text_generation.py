@@ -45,7 +45,8 @@ class TextGeneration(PretrainedPredictor):
     )
     text_column: str
     prompt: Annotated[
-        str | None, Field(description="What the model continues, with {column} for values; default: the text alone.")
+        str | None,
+        Field(description="The text that the model continues, with {column} for values; default: the text alone."),
     ] = None
     max_new_tokens: PositiveInt = 128
     temperature: Annotated[float, Field(ge=0, description="0 takes the likeliest token.")] = 0

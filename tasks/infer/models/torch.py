@@ -35,7 +35,7 @@ class TorchModel(Predictor):
     kind: Literal["torch"] = "torch"
     program: ModelFile | None = None
     module: Target | None = None
-    kwargs: Annotated[dict[str, Any], Field(description="For the module's __init__.")] = {}
+    kwargs: Annotated[dict[str, Any], Field(description="Arguments of the module's __init__.")] = {}
     weights: ModelFile | None = None
     columns: Columns
     outputs: Outputs = None

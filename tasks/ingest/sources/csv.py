@@ -38,7 +38,9 @@ class Csv(FileSource):
 
     kind: Literal["csv"] = "csv"
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
-    column_names: Annotated[list[str] | None, Field(description="For files without a header line.")] = None
+    column_names: Annotated[
+        list[str] | None, Field(description="Names of the columns, for files without a header line.")
+    ] = None
     types: Annotated[
         dict[str, str],
         AfterValidator(known_types),

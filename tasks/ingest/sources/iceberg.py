@@ -28,7 +28,10 @@ class Iceberg(Source):
 
     kind: Literal["iceberg"] = "iceberg"
     table: Annotated[
-        str, Field(min_length=1, description="Its name in the catalogue, reviews.daily; or its .metadata.json file.")
+        str,
+        Field(
+            min_length=1, description="The table's name in the catalogue, reviews.daily; or its .metadata.json file."
+        ),
     ]
     catalog: Annotated[
         dict[str, str],

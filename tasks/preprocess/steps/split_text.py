@@ -34,7 +34,7 @@ class SplitText(PreprocessStep):
     kind: Literal["split_text"] = "split_text"
     column: Annotated[str, Field(description="The column with the texts.")] = "text"
     size: Annotated[PositiveInt, Field(description="Characters, or tokens, of a chunk at most.")] = 1000
-    overlap: Annotated[NonNegativeInt, Field(description="How many of them a chunk shares with the next at most.")] = 0
+    overlap: Annotated[NonNegativeInt, Field(description="The maximum that a chunk shares with the next.")] = 0
     tokenizer: Annotated[
         str | None,
         Field(description="Counts tokens: a hub name, a folder with tokenizer.json, or package:NAME/FOLDER."),

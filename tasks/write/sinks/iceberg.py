@@ -37,7 +37,7 @@ class IcebergSink(DirectorySink):
     kind: Literal["iceberg"] = "iceberg"
     catalog: DatabaseUrl
     table: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$", description="namespace.table")]
-    catalog_name: Annotated[str, Field(description="How the catalogue is named in its database.")] = "default"
+    catalog_name: Annotated[str, Field(description="The name of the catalogue in its database.")] = "default"
     compression: ParquetCompression = "zstd"
 
     operational: ClassVar[tuple[str, ...]] = ("catalog", "catalog_name", "compression")

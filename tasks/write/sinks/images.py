@@ -45,7 +45,7 @@ class ImagesSink(HiveFiles):
     kind: Literal["images"] = "images"
     column: Annotated[str, Field(description="The column of images; keep_columns need not contain it.")] = "image"
     format: Literal["png", "jpeg"] = "png"
-    quality: Annotated[int, Field(ge=1, le=100, description="Of JPEG.")] = 95
+    quality: Annotated[int, Field(ge=1, le=100, description="The quality of JPEG files.")] = 95
     compression: Annotated[ParquetCompression, Field(description="The compression of the Parquet files.")] = "zstd"
 
     operational: ClassVar[tuple[str, ...]] = ("column", "format", "quality", "compression")

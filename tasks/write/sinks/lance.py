@@ -33,7 +33,7 @@ class LanceSink(DirectorySink):
 
     kind: Literal["lance"] = "lance"
     index: Annotated[str | None, Field(description="A column of embeddings for a vector index.")] = None
-    metric: Annotated[Literal["cosine", "l2", "dot"], Field(description="Of the index.")] = "cosine"
+    metric: Annotated[Literal["cosine", "l2", "dot"], Field(description="The metric of the index.")] = "cosine"
 
     operational: ClassVar[tuple[str, ...]] = ("index", "metric")
 

@@ -50,7 +50,7 @@ class SqlSink(Sink):
     url: DatabaseUrl
     table: Annotated[
         str,
-        Field(pattern=r"^([A-Za-z_]\w*\.)?[A-Za-z_]\w*$", description="Its name, or schema.name."),
+        Field(pattern=r"^([A-Za-z_]\w*\.)?[A-Za-z_]\w*$", description="The table's name, or schema.name."),
     ]
 
     operational: ClassVar[tuple[str, ...]] = ("url",)

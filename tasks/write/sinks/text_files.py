@@ -26,7 +26,9 @@ class TextFiles(HiveFiles):
     """
 
     kind: str
-    compression: Annotated[Literal["none", "gzip", "zstd"], Field(description="Of whole files.")] = "none"
+    compression: Annotated[Literal["none", "gzip", "zstd"], Field(description="The compression of whole files.")] = (
+        "none"
+    )
 
     operational: ClassVar[tuple[str, ...]] = ("compression",)
 
