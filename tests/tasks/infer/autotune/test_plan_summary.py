@@ -33,7 +33,7 @@ def test_it_says_what_a_row_costs_where_it_is_prepared_and_what_a_worker_gets() 
     assert found["memory of a worker"] == "1.00 GiB, measured"
     assert found["batch size"] == "64, found on the sample"
     assert found["work per task"] == "320 rows"
-    assert "one a CPU" in found["note 1"]
+    assert "one per CPU" in found["note 1"]
 
 
 def test_it_says_when_memory_holds_fewer_workers_than_there_are_cpus() -> None:
