@@ -59,11 +59,11 @@ class Predictor(Leaf):
     )
     workers: Annotated[
         PositiveInt | tuple[PositiveInt, PositiveInt] | None,
-        Field(description="Copies of the model: a number, or [min, max] to scale between; default: what fits."),
+        Field(description="Copies of the model: a number, or [min, max] to scale between; default: as many as fit."),
     ] = None
-    num_cpus: Annotated[float | None, Field(ge=0, description="CPUs that a worker reserves; default: what fits.")] = (
-        None
-    )
+    num_cpus: Annotated[
+        float | None, Field(ge=0, description="CPUs that a worker reserves; default: the planner decides.")
+    ] = None
     num_gpus: Annotated[float, Field(ge=0, description="GPUs that a worker reserves.")] = 0
     memory: Annotated[int | None, Field(gt=0, description="Bytes of memory that a worker reserves.")] = None
     accelerator_type: Annotated[str | None, Field(description="A Ray accelerator type, for example A100.")] = None
@@ -85,7 +85,7 @@ class Predictor(Leaf):
     placement: Annotated[
         Literal["auto", "separate", "colocated"],
         Field(
-            description="Where rows are preprocessed: in Ray tasks of their own (separate), or in the model's workers, "
+            description="The place of preprocessing: in Ray tasks of their own (separate), or in the model's workers, "
             "one per CPU (colocated). auto: colocated for the only model of a job, if it is to "
             "run on CPUs and reserves nothing.",
             json_schema_extra={"formerly": "prepare"},

@@ -148,9 +148,7 @@ class FileSource(Source):
 
     path: Annotated[str, Field(min_length=1, description="Directory or file; {partition} and ${ENV_VAR} expand.")]
     anonymous: Annotated[bool, Field(description="Read a public bucket without credentials.")] = False
-    wait_for: Annotated[
-        WaitFor | None, Field(description="What must exist before the inputs are listed; null: nothing.")
-    ] = None
+    wait_for: Annotated[WaitFor | None, Field(description="Conditions for listing the inputs; null: none.")] = None
 
     operational: ClassVar[tuple[str, ...]] = ("anonymous", "wait_for")
     dated_by: ClassVar[tuple[str, ...]] = ("path",)

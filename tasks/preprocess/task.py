@@ -78,7 +78,7 @@ def _try(run: Run, steps: list[Step], plan: Plan, read: Read) -> pa.Table:
             return ray.get(remote.remote(*trial))
     raise StageFailed(
         f"the steps' process ended {TASK_RETRIES + 1} times while {count} rows were tried: they crash, or "
-        "take longer than row_timeout_seconds, whatever the row.",
+        "take longer than row_timeout_seconds, for any row.",
         "preprocess",
         "WorkerCrashedError",
     )

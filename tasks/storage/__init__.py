@@ -1,1 +1,1 @@
-"""Where bytes are: locations, listings, S3, hf://, and which errors are transient."""
+"""The place of bytes: locations, listings, S3, hf://, and which errors are transient."""

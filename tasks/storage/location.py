@@ -92,7 +92,7 @@ class Location:
         try:
             return open_filesystem(self.uri, self.anonymous)
         except ValueError as error:
-            raise JobError(f"{self}: no such filesystem here: {error}") from error
+            raise JobError(f"{self}: this filesystem is unknown here: {error}") from error
 
     def files(self, extensions: tuple[str, ...] = ()) -> Iterator[File]:
         """Yield the files below, sorted by path; links are followed.

@@ -20,7 +20,7 @@ from tests.fuzz.mutations import Sample
 
 READ, REFUSED = "read", "refused"
 FOUND = Path(__file__).parent / "found"  # files that were faults once, a folder a target
-OWN_WORDS = re.compile("expected|cannot|ends before|is not the one|is reserved|found two|is (?:there|written) twice")
+OWN_WORDS = re.compile("expected|cannot|ends before|does not match|is reserved|found two|is (?:there|written) twice")
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class AnswerSchema:
             kind.check_schema(schema)
             targets = {name: resolver.lookup(name).contents for name in _references(schema)}
         except (SchemaError, Unresolvable) as error:
-            why = error.message if isinstance(error, SchemaError) else f"nothing is there for $ref {error.ref!r}"
+            why = error.message if isinstance(error, SchemaError) else f"found no target of $ref {error.ref!r}"
             raise ValueError(f"expected a JSON schema, found an invalid one: {why}") from None
         self._validator = kind(schema, registry=Registry())  # without one, a $ref to another document would be fetched
         self.type = _arrow_type(schema, targets)

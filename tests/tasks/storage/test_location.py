@@ -170,7 +170,7 @@ def test_a_variable_that_is_not_set_is_named():
 
 
 def test_a_scheme_that_nobody_knows_is_refused():
-    with pytest.raises(JobError, match="no such filesystem"):
+    with pytest.raises(JobError, match="this filesystem is unknown here"):
         Location("nonsense://x/y").names()
 
 

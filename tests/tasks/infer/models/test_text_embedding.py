@@ -235,7 +235,7 @@ CLIP_TEXTS = {"text": {"method": "get_text_features", "method_output_name": "poo
         ({"steps": ["Dense"]}, r"modules\.json names the steps Transformer, Pooling, Dense"),
         ({"steps": ["Pooling"]}, r"modules\.json names the steps Transformer, Pooling"),
         ({"pooling": {"pooling_mode_attention": True}}, "its pooling is pooling_mode_attention"),
-        ({"modality_config": CLIP_TEXTS}, "its tokens are what pooler_output of get_text_features is"),
+        ({"modality_config": CLIP_TEXTS}, "its tokens come from pooler_output of get_text_features"),
     ],
 )
 def test_what_only_sentence_transformers_knows_asks_for_its_extra(encoder, files, needs, monkeypatch):

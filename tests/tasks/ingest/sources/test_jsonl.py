@@ -47,7 +47,7 @@ NO_OBJECTS = {
     b'{"a":"caf\xe9"}': """expected text in UTF-8, found '{"a":"caf\ufffd"}'""",
     b'{"a":"\\ud800"}': "no low surrogate in string",
     b'{"a":' + b"[" * 3000: "depth limit exceeded",
-    b'{"new":' + b"[" * 700 + b"]" * 700 + b"}": "column new: expected a value of fewer lists",
+    b'{"new":' + b"[" * 700 + b"]" * 700 + b"}": "column new: expected a value with less nesting",
     b"\x00": "found '\\x00': unexpected character",
     b'{"__state":0}': "the key __state is reserved; rename it in the source",
     b'{"__left_out_x":0}': "the key __left_out_x is reserved; rename it in the source",
@@ -224,8 +224,8 @@ BROKEN_DOCUMENTS = {
     b'[\n{"a":1}\n]\n{"a":2}': (1, 'expected the end of a JSON array, found \']\\n{"a":2}'),
     b'[{"a":1},\n' + b'{"a":' * 100_000: (1, "expected JSON, found"),
     b'{\n"a":1}\n{"a":\xff}': (0, "expected a JSON document in UTF-8"),
-    b"[\n": (0, "write one object a line"),
-    b'{\n"a":': (0, "write one object a line"),
+    b"[\n": (0, "write one object per line"),
+    b'{\n"a":': (0, "write one object per line"),
 }
 
 

@@ -105,7 +105,7 @@ def test_what_is_no_image_is_refused_with_its_row_and_what_was_published_stays(t
     files = publish_parts(run, SINK, staged(pixels(1, 4, 4, 3)))
     for number, (columns, said) in enumerate(
         [
-            ({"x": [1], "image": pa.array([b"text"])}, "'image': a#0.png is no image"),
+            ({"x": [1], "image": pa.array([b"text"])}, "'image': a#0.png is not a writable image"),
             (staged(np.ones((1, 4, 4, 3), np.float32)), "expected pixels of uint8, found 48 values of float"),
             ({"x": [1]}, "expected a column 'image', found x, row_id"),
         ]
