@@ -29,7 +29,7 @@ from overnight.flows.runs.user_output import printed_shown
 from overnight.flows.schedule.catch_up import skipped
 from overnight.flows.schedule.lookback import look_back
 from overnight.flows.schedule.run_partition import own_partition
-from overnight.tasks.infer.task import begin_trials, infer
+from overnight.tasks.infer.task import Inference, begin_trials, infer
 from overnight.tasks.ingest.task import ingest
 from overnight.tasks.preprocess.task import begin_steps, preprocess
 from overnight.tasks.resources.cluster import read_cluster
@@ -100,6 +100,7 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     chain = links(job)
     trials = begin_trials(run, chain, plan) if not waits else [None] * len(chain)
     sink = job.sink_for(run)
+    inference = Inference(chain, sink.keep_columns, sink.rows_per_part, plan, trials)
     staging = partial(stage, sink, job.checks)
 
     def done(task: Task[..., Any], *arguments: Any) -> PrefectFuture[Any]:
@@ -109,6 +110,6 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     with gpus_held(plan.gpus):  # after ingest, because ingest may wait for inputs
         rows = done(shuffle, job.shuffle, rows)
         rows = done(preprocess, job.steps, plan, rows)
-        streamed = done(infer, chain, sink.keep_columns, sink.rows_per_part, plan, trials, staging, rows)
+        streamed = done(infer, inference, staging, rows)
     receipt = done(write, sink, job.checks, job.source.allow_empty, plan, job.settings(), streamed)
     return dict(receipt.result())

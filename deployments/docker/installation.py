@@ -1,7 +1,7 @@
 """Control an installation of docker-compose.yml for try.py, with a name, ports and secrets of its own.
 
 It needs only Python's standard library, a container engine and its compose command: COMPOSE, by default
-`docker compose`. It knows the engine, the Prefect API and the pages that show health; try.py knows the steps.
+`docker compose`. It knows the engine, the Prefect API and the pages that show health; trial.py knows the steps.
 """
 
 import json

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,7 @@ from overnight.tasks.workers import supervisor
 
 __all__ = [
     "Embedder",
+    "Inference",
     "Link",
     "begin_trials",
     "embed_image",
@@ -54,6 +56,21 @@ ADVICE = "Correct the model; to refuse a row on purpose, raise overnight.extend.
 SAMPLE_ROWS = 8  # a document's chunks or a video's frames are many more than a trial needs
 
 
+@dataclass(frozen=True)
+class Inference:
+    """The work of `infer`: the models with their steps, and the plan by which they run.
+
+    `keep` names heavy inputs that are published. `rows_per_part` is the job's limit of rows per task, if any. `trials`
+    are from `begin_trials`.
+    """
+
+    links: list[Link]
+    keep: list[str]
+    rows_per_part: int | None
+    plan: Plan
+    trials: list[Any]
+
+
 @task(
     name="infer",
     task_run_name="infer: read, prepare, infer, stage",
@@ -62,18 +79,13 @@ SAMPLE_ROWS = 8  # a document's chunks or a video's frames are many more than a 
 )
 def infer(
     run: Run,
-    links: list[Link],
-    keep: list[str],
-    rows_per_part: int | None,
-    plan: Plan,
-    begun: list[Any],
+    inference: Inference,
     stage: Callable[[Run, ray.data.Dataset, Sampled], Streamed],
     stream: Stream,
 ) -> Streamed:
     """Run the stream: read rows, prepare them, run every model and its steps, and stage parts.
 
-    Each try processes the rows that no staged part settles. `keep` names heavy inputs that are published.
-    `rows_per_part` is the job's limit of rows per task, if any. `begun` is from `begin_trials`. `stage` runs a dataset.
+    Each try processes the rows that no staged part settles. `stage` runs a dataset.
 
     Raise `JobError` for a model that cannot be loaded, and `ContractError` for one that breaks its contract. Raise the
     error that stopped the stream, with its stage.
@@ -83,28 +95,21 @@ def infer(
             run = run.as_new_attempt()
         if not run.order.exists():  # a later try, which has no early trial
             stream.plan_read(run)
-            begun = [None] * len(links)
-        if not begun or not all(begun):
-            wait_until_free(plan)
-        dataset, sampled = _laid_out(run, links, keep, rows_per_part, plan, begun, stream)
+            inference = replace(inference, trials=[None] * len(inference.links))
+        if not inference.trials or not all(inference.trials):
+            wait_until_free(inference.plan)
+        dataset, sampled = _laid_out(run, inference, stream)
         return stage(run, dataset, sampled) if read_summaries(run.order) else Streamed(columns=sampled.columns)
     except Exception as error:
         raise explain(error, "infer") from None
 
 
-def _laid_out(
-    run: Run,
-    links: list[Link],
-    keep: list[str],
-    rows_per_part: int | None,
-    plan: Plan,
-    begun: list[Any],
-    stream: Stream,
-) -> tuple[ray.data.Dataset, Sampled]:
+def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple[ray.data.Dataset, Sampled]:
     """Return the lazy dataset of the rows after all models, which are tried first."""
+    plan, keep, rows_per_part = inference.plan, inference.keep, inference.rows_per_part
     sample = _sample(stream.sample)
     size = _bytes_a_row(sample, keep, stream.bytes_stay)
-    if not links:
+    if not inference.links:
         count = rows_per_part or part_size.rows_per_part(None, size)
         with ray.data.DataContext.current(operators.context()):
             dataset = operators.read_rows(run, stream, plan)
@@ -116,7 +121,7 @@ def _laid_out(
         return dataset, Sampled(columns_made(sample, [], keep, stream.bytes_stay), count)
     read_by_workers = operators.is_read_by_workers(run, plan)
     work = _work(run, sample, rows_per_part, read_by_workers)
-    choices, failed, error = _chosen(run, links, plan, sample, begun, work)
+    choices, failed, error = _chosen(run, inference, sample, work)
     in_workers = plan.is_beside and choices[0].pool.maximum == plan.pools[0].maximum  # enough for all the CPUs
     read_by_workers = read_by_workers and in_workers
     prepare = operators.worker_preparation(run, stream, read_by_workers) if in_workers else None
@@ -154,7 +159,7 @@ def _laid_out(
 
 
 def _chosen(
-    run: Run, links: list[Link], plan: Plan, sample: pa.Table, begun: list[Any], work: Work
+    run: Run, inference: Inference, sample: pa.Table, work: Work
 ) -> tuple[list[Choice], tuple[str, pa.Table] | None, str | None]:
     """Return what each model runs with after its trial, and `failed` and `error` of `Sampled`.
 
@@ -163,7 +168,8 @@ def _chosen(
     choices: list[Choice] = []
     failed, error = None, None
     rows, is_whole = sample, True  # is_whole: the rows have the columns of all models so far
-    for link, pool, trying in zip(links, plan.pools, begun, strict=True):
+    plan = inference.plan
+    for link, pool, trying in zip(inference.links, plan.pools, inference.trials, strict=True):
         if is_whole and len(rows):
             require_inputs(link, rows)
         each = blocks.rows_each(rows)
