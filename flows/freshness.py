@@ -68,10 +68,6 @@ def _asked(job: Job, partition: str) -> Deadline:
     return latest_deadline(job, moment)
 
 
-def _ledger(job: Job, partition: str) -> Location:
-    return job.state_location / ("all" if partition == "all" else f"{job.sink.partition_column}={partition}")
-
-
 def _unnotified_deadlines(job: Job, last: Deadline) -> Iterator[Deadline]:
     """Yield earlier deadlines whose notification was not sent, oldest first."""
     schedule = scheduled(job)
@@ -83,7 +79,7 @@ def _unnotified_deadlines(job: Job, last: Deadline) -> Iterator[Deadline]:
     }
     partitions.pop(last.partition, None)
     for partition, fire in partitions.items():
-        told = read_json(_ledger(job, partition) / "late.json")
+        told = read_json(job.ledger(partition) / "late.json")
         if told and not told["notified_at"]:
             yield Deadline(partition, deadline_after(schedule, fire))
 
@@ -94,7 +90,7 @@ def _check(job: Job, due: Deadline) -> None:
     if entry.receipt:
         log.info("%s/%s is published", job.name, due.partition)
         return
-    place = _ledger(job, due.partition)
+    place = job.ledger(due.partition)
     try:
         with lease.held(place / "late", f"freshness-{prefect.runtime.flow_run.id}"):
             _notify_once(job, due, entry, place / "late.json")

@@ -17,7 +17,7 @@ from overnight.tasks.infer.kinds import Predictor
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.shuffle.kinds import Shuffle
-from overnight.tasks.state.run import FORMAT_VERSION, Run
+from overnight.tasks.state.run import FORMAT_VERSION, Run, partition_directory
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.kinds import AnySink, Checks, Sink
 
@@ -178,6 +178,10 @@ class Job(Settings):
     def state_location(self) -> Location:
         """`<state>`: the directory of the job's ledgers."""
         return Location(self.state or f"{(self.sink.place or '').rstrip('/')}/_overnight")
+
+    def ledger(self, partition: str) -> Location:
+        """Return `<state>/date=D` or `<state>/all`: the directory of a partition's records."""
+        return self.state_location / (partition_directory(self.sink.partition_column, partition) or "all")
 
     def output_location(self, is_sample: bool) -> Location:
         """Return the directory of the files that a receipt lists. A sample never touches real data."""

@@ -56,7 +56,7 @@ class Run:
     @property
     def partition_directory(self) -> str:
         """Return `date=2026-11-19`, or an empty string for the partition `all`."""
-        return "" if self.partition == "all" else f"{self.partition_column}={self.partition}"
+        return partition_directory(self.partition_column, self.partition)
 
     @property
     def ledger(self) -> Location:
@@ -104,6 +104,11 @@ class Run:
     def as_new_attempt(self) -> "Run":
         """Return the same run with a new attempt's name, which no staged part has yet."""
         return replace(self, attempt=new_attempt())
+
+
+def partition_directory(column: str, partition: str) -> str:
+    """Return the directory of a partition in its sink and in its state, or an empty string for the partition `all`."""
+    return "" if partition == "all" else f"{column}={partition}"
 
 
 def new_attempt() -> str:

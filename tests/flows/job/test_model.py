@@ -10,6 +10,7 @@ import pytest
 
 from overnight.flows.job.loading import job_schema, load_job, read_job
 from overnight.flows.job.model import Job
+from overnight.flows.runs.run import describe_run
 from overnight.tasks.config.settings import Settings
 from overnight.tasks.errors import JobError
 from tests.flows.job.jobs import SMALL, WHOLE, complaint
@@ -293,3 +294,17 @@ def test_environment_variables_are_neither_read_nor_shown(write, monkeypatch):
 def test_image_files_are_decoded_unasked_and_nothing_else_is(source: dict[str, str], steps: list[str]):
     job = Job.model_validate({"name": "it", "source": source, "sink": {"kind": "parquet", "path": "out"}})
     assert [step.kind for step in job.steps] == steps
+
+
+@pytest.mark.parametrize("partition", ["all", "2026-11-19"])
+def test_a_job_knows_the_ledger_that_its_runs_write(write, partition):
+    job = load_job(write(SMALL.replace("/date={partition}", "") if partition == "all" else SMALL))
+    assert job.ledger(partition) == describe_run(job, partition).ledger
+    assert str(job.ledger("2026-11-19")) == "s3://bucket/predictions/_overnight/date=2026-11-19"
+    assert str(job.ledger("all")) == "s3://bucket/predictions/_overnight/all"
+
+
+def test_a_sample_lies_beside_the_ledgers_and_never_in_the_sink(write):
+    job = load_job(write(SMALL))
+    assert str(job.output_location(is_sample=False)) == "s3://bucket/predictions"
+    assert str(job.output_location(is_sample=True)) == "s3://bucket/predictions/_overnight/samples/published"
