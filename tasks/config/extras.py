@@ -12,6 +12,7 @@ EXTRAS = {
     "accelerate": "sharding",
     "adlfs": "azure",
     "av": "media",
+    "azure": "azure",
     "cv2": "fast-decode",
     "deltalake": "delta",
     "gcsfs": "gcs",

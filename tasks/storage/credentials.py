@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from fsspec.config import conf
 
+from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import AccessDenied
 
 WAIT_SECONDS = 12.0
@@ -30,6 +31,7 @@ def require_credentials(protocol: str) -> None:
     elif protocol in AZURE:
         is_named = any(os.environ.get(f"AZURE_STORAGE_{key.upper()}") for key in AZURE_KEYS)
         if not is_named and not _is_configured(AZURE, AZURE_KEYS):
+            require_extra("azure", f"{protocol}://")
             _look(protocol, _azure, AZURE_ADVICE)
     _found.add(protocol)
 
@@ -72,9 +74,9 @@ def _look(protocol: str, look: Callable[[], object], advice: str) -> None:
 
 
 def _google() -> object:
-    import google.auth
+    from gcsfs.credentials import GoogleCredentials
 
-    return google.auth.default(scopes=["https://www.googleapis.com/auth/devstorage.read_write"])
+    return GoogleCredentials(None, "read_write", "google_default")
 
 
 def _azure() -> object:

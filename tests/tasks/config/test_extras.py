@@ -34,6 +34,7 @@ from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from overnight.tasks.preprocess.steps.sample_frames import SampleFrames
 from overnight.tasks.preprocess.steps.split_text import SplitText
 from overnight.tasks.search.published_rows import newest_version
+from overnight.tasks.storage.credentials import require_credentials
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.tables import delta, lance
 from overnight.tasks.write.tables.database import engine
@@ -74,6 +75,7 @@ CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("adlfs", "az://", "ingest", read_uris),
     ("av", "decode_audio", "preprocess", lambda _: DecodeAudio(sampling_rate=8000).build()),
     ("av", "sample_frames", "preprocess", lambda _: SampleFrames(every_seconds=1).build()),
+    ("azure", "abfss://", "plan", lambda _: require_credentials("abfss")),
     ("cv2", "resize_image, decode: fast", "preprocess", lambda _: ResizeImage(size=8, decode="fast").build()),
     ("deltalake", "sink.kind: delta", "write", lambda here: delta.open_table(Location(str(here)))),
     ("deltalake", "source.kind: delta", "ingest", lambda here: list(Delta(path=str(here)).files("all"))),

@@ -113,7 +113,7 @@ def test_a_file_without_pages_is_not_said_to_need_a_password_after_one_that_does
 def test_a_column_that_holds_no_files_stops_the_run() -> None:
     with pytest.raises(ContractError, match=r"expected a PDF file in column 'pdf', found columns row_id, text"):
         apply.apply(texts("a"), "preprocess", PdfText().build())
-    with pytest.raises(ContractError, match=r"expected a PDF file \(binary\) in column 'text', found string"):
+    with pytest.raises(ContractError, match=r"a PDF file \(binary, or a struct .*\) in column 'text', found string"):
         apply.apply(texts("a"), "preprocess", PdfText(column="text").build())
 
 
