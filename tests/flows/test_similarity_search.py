@@ -63,7 +63,7 @@ def test_images_and_texts_find_the_rows_that_plain_transformers_find(
     run_job: RunJob, overnight: Overnight, job: dict[str, Any], tmp_path: Path
 ) -> None:
     path = written(job, tmp_path)
-    with pytest.raises(OvernightError, match=r"expected a partition of looks with embeddings, found none that is pub"):
+    with pytest.raises(OvernightError, match=r"expected a partition of looks with embeddings, found no published"):
         similarity_search(path, text=SENTENCE)
     for day in DAYS:
         run_job(job, day)
