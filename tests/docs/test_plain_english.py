@@ -60,6 +60,8 @@ RIGHT_IN_PAGES = {"say", "says", "said"}
 # File and text -> why the word is right there.
 ALLOWED = {
     ("tasks/rows/expressions/syntax.py", "case when condition then a else b end"): "this is SQL",
+    ("demo/workload_language.py", "{% else %}"): "this is a template of Jinja",
+    ("benchmarks/decoding.py", "(He et al. 2015"): "this is the name of an author",
 }
 
 CODE = re.compile(r"``[^`]*``|`[^`]*`|\b[A-Z]{2,}\b")
@@ -89,9 +91,10 @@ def test_no_page_has_a_word_of_the_list(page: str) -> None:
 def problems(path: str, line: int, text: str, right: Collection[str] = ()) -> Iterator[str]:
     """Yield a sentence for each word of the list in a text. Code in backquotes does not count."""
     text = " ".join(CODE.sub("", text).split())
+    for file, part in ALLOWED:
+        text = text.replace(part, "") if file == path else text
     for found in WRONG.finditer(text):
-        allowed = any(path == file and part in text for file, part in ALLOWED)
-        if not allowed and found[0].lower() not in right:
+        if found[0].lower() not in right:
             better = list(WORDS.values())[int(str(found.lastgroup)[1:])]
             near = text[max(found.start() - 50, 0) : found.end() + 50]
             yield f"{path}:{line}: {found[0]!r}, write {better}: {near}"
