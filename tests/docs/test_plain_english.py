@@ -108,10 +108,19 @@ def paragraphs_of(page: str) -> Iterator[tuple[int, str]]:
 
 
 def texts_of(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of each comment, and of each string of four words or more."""
+    """Yield line and text of each comment, and of each string of four words or more, with its values left out."""
+    last, comment = 0, ""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string
+            goes_on = token.start[0] == last + 1 and token.line.lstrip().startswith("#")
+            if comment and not goes_on:
+                yield last, comment
+                comment = ""
+            last, comment = token.start[0], f"{comment} {token.string.lstrip('# ')}"
+    yield last, comment
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value.split()) > 3:
-            yield node.lineno, node.value
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        texts = [part.value if isinstance(part, ast.Constant) else "{}" for part in parts]
+        text = "".join(text for text in texts if isinstance(text, str))
+        if len(text.split()) > 3:
+            yield getattr(node, "lineno", 0), text
