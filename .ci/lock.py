@@ -30,7 +30,7 @@ LAYERS = {
     ),
     "constraints-bench.txt": (["constraints.txt", "constraints-extras.txt"], ["--group=demo", "--group=bench"]),
 }
-HEADER = "# `make lock` writes this file; .ci/lock.py says what is in which file.\n"
+HEADER = "# `make lock` writes this file; .ci/lock.py describes the files.\n"
 
 
 def main(options: list[str]) -> None:

@@ -40,7 +40,7 @@ def main() -> None:
         found = [probabilities(weights, resized(files, 32, how)) for how in HOW]
         same = int((found[0].argmax(1) == found[1].argmax(1)).sum())
         apart = np.abs(found[1] - found[0]).max(1).mean()
-        print(f"| ResNet20 says the same of {what} | {len(files)} | {same} |")
+        print(f"| ResNet20 predicts the same for {what} | {len(files)} | {same} |")
         print(f"| its probabilities of {what} differ by, on average | 0 | {apart:.3f} |")
     right = [f"{(probabilities(weights, resized(small, 32, how)).argmax(1) == truth).mean():.1%}" for how in HOW]
     print(f"| its accuracy on {len(truth)} CIFAR-10 images | {right[0]} | {right[1]} |")

@@ -1,6 +1,6 @@
 """Measure a resume: `python benchmarks/resume.py [--rows 10000000] [--shape files ...] [--folder DIR]`.
 
-It makes a partition of which 90% is staged, in real parts with small rows. It measures the steps of an attempt before
+It makes a partition and stages 90% of it, in real parts with small rows. It measures the steps of an attempt before
 the read, and the planning of a publish, each in a process of its own:
 
     files              a unit is one row, staged in shuffled order: each part settles thousands of scattered units

@@ -10,9 +10,9 @@ each step; the libraries' share is the memory before the first step.
 
 Rows: `overnight run` of a small job over Parquet files of 200 rows of 10 kB, through a predictor that sums bytes.
 Photos: a job that decodes photos and embeds them with a small CLIP, as in `peers.py`; by default none, because they
-take long. Memory is the peak of private memory, of the started process and of the largest worker. Workers are those of
-Ray, one of which runs the stream, and processes forked for them. Reads and writes are the Ray tasks that read, and
-those that staged a part. The first run starts a Prefect server for all runs and is not shown.
+take long. Memory is the peak of private memory, of the started process and of the largest worker. Workers are Ray's
+workers, also the one that runs the stream, and processes forked for them. Reads are the Ray tasks that read, and writes
+are the tasks that staged a part. The first run starts a Prefect server for all runs and is not shown.
 """
 
 import argparse

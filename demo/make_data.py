@@ -54,7 +54,7 @@ def make_digits(folder: Path) -> None:
     newest = unfinished / f"date={PARTITIONS[-1]}"
     whole = min((newest / "3").iterdir()).read_bytes()
     (newest / TRUNCATED).write_bytes(whole[: len(whole) // 2])
-    (newest / NOT_AN_IMAGE).write_text("This file is a text, whatever its name says.\n")
+    (newest / NOT_AN_IMAGE).write_text("This file is a text, but it has a .png name.\n")
     unfinished.rename(folder / "digits")
 
 

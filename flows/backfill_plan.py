@@ -183,7 +183,7 @@ def write_record(job: Job, request: Request, steps: Sequence[Step]) -> None:
 
 
 def read_record(job: Job, backfill: str) -> dict[str, Any] | None:
-    """Return the record of a backfill, or None if it never began. Raise `JobError` for text that is no id."""
+    """Return the record of a backfill, or None if it never began. Raise `JobError` for text that is not an id."""
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", backfill):
         raise JobError(f"backfill: expected an id such as 0f3c9d21, found {backfill!r}.")
     return read_json(_record(job, backfill))

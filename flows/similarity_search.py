@@ -168,7 +168,7 @@ def _sheet(job: Job, image: str | None, text: str | None, matches: Sequence[Mapp
 
 
 def _picture(uri: str | None, anonymous: bool) -> np.ndarray | None:
-    """Return the image of a file, or None if the file is gone or is no image."""
+    """Return the image of a file, or None if the file is gone or is not an image."""
     try:
         return readable_image(Location(uri, anonymous=anonymous).read_bytes()) if uri else None
     except (OSError, OvernightError):

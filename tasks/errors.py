@@ -10,11 +10,11 @@
       StageFailed              a stage failed for another reason
         WorkerLost             a worker process or a node died
       ServiceUnavailable       a store, a database or another service does not answer; a later attempt may succeed
-      AccessDenied             a service refuses this user, or has no space or quota left; a person must act
+      AccessDenied             a service refuses this user, or has no space or quota left; a user must act
       LedgerCorrupt            a receipt, a manifest or another record on disk cannot be read
       PartitionBusy            another run holds the partition (state/lease.py)
       LeaseLost                another run has taken the partition over (state/lease.py)
-      RunCancelled             a person cancelled the run (flows/runs/cancellation.py)
+      RunCancelled             a user cancelled the run (flows/runs/cancellation.py)
       TooManyCrashes           the process of the run died each time (flows/runs/crash_recovery.py)
       BackfillFailed           some partitions of a backfill failed (flows/backfill.py)
       NotificationFailed       a notification was not delivered (flows/freshness.py)

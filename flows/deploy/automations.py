@@ -39,7 +39,7 @@ def apply_automations(folder: Path = FOLDER) -> dict[str, str]:
 
 
 def read_automations(folder: Path = FOLDER) -> list[AutomationCore]:
-    """Return the automations of a folder. Raise `JobError` for a file that is no automation, or a missing folder."""
+    """Return the automations of a folder. Raise `JobError` for a missing folder or an invalid file."""
     if not folder.is_dir():
         raise JobError(f"expected automation files in {folder}, found no such folder. Install Overnight again.")
     return [_read(path) for path in sorted(folder.glob("*.yaml"))]

@@ -67,7 +67,7 @@ def check_environment(job_path: Path) -> Iterator[Finding]:
 def check_storage(job: Job) -> Iterator[Finding]:
     """Check that the job's source can be listed, and that its state and sink can be written.
 
-    If the sink is no folder, check that its database answers. Skip places whose variable is not set, because
+    If the sink is not a folder, check that its database answers. Skip places whose variable is not set, because
     `check_environment` reports them.
     """
     path = getattr(job.source, "path", "")
@@ -83,7 +83,7 @@ def check_storage(job: Job) -> Iterator[Finding]:
 
 
 def _listed(job: Job) -> Finding:
-    """List the first input of the day that is due, from a source that is no folder."""
+    """List the first input of the day that is due, from a source that is not a folder."""
     day = resolve_partition(job, None, None, datetime.now(UTC))
     try:
         first = next(iter(job.source.files(day)), None)
@@ -95,7 +95,7 @@ def _listed(job: Job) -> Finding:
 
 
 def _answering(job: Job) -> Finding:
-    """Connect to a sink that is no folder, by a search for foreign rows of the day that is due."""
+    """Connect to a sink that is not a folder, by a search for foreign rows of the day that is due."""
     run = describe_run(job, resolve_partition(job, None, None, datetime.now(UTC)))
     try:
         job.sink.foreign(run, set())

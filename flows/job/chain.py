@@ -12,7 +12,7 @@ Reads = tuple[str, ...] | None  # the columns that are read; None: all
 
 
 def links(job: Job) -> list[Link]:
-    """Return a link for each model of the job, in order. Steps before the first model are none of a link's."""
+    """Return a link for each model of the job, in order. No link has the steps before the first model."""
     models = job.models
     prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
     made: list[Link] = []

@@ -1,4 +1,4 @@
-"""What a job's `inference` may hold: models and steps, told apart by their kind; one union for both.
+"""What a job's `inference` may hold: models and steps, as one union that their kind distinguishes.
 
 `kind: python` is both. A class is a model, which each worker makes once; so is a function with a setting of models, a
 `name` or a reservation. Any other function is a step.
@@ -48,7 +48,7 @@ def _is_step(entry: dict[str, Any]) -> bool:
 
 
 class _ByKind:
-    """Names the kinds in the JSON schema as pydantic does for a union that a setting tells apart."""
+    """Name the kinds in the JSON schema, as pydantic does for a union with a discriminator."""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         schema = handler(core)

@@ -66,7 +66,7 @@ def _validated(path: Path | str, data: dict[str, Any]) -> Job:
 
 
 def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a job file as it is written, with overrides, before validation. Raise `JobError` if it is no mapping."""
+    """Return a job file as written, with overrides, before validation. Raise `JobError` if it is not a mapping."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:

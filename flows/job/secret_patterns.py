@@ -1,7 +1,7 @@
-"""Patterns of what may stand in the form: the server refuses secrets that are written out before it keeps them.
+"""Patterns of the values that the form accepts: the server refuses a secret in plain text before it stores it.
 
-They say what `masking.py` says, as far as one pattern can, in what Python's and JavaScript's `re` have in common. What
-they miss is refused where the job is loaded; the server has kept it by then.
+They follow the rules of `masking.py` as far as one pattern can, in the syntax that Python's and JavaScript's regular
+expressions share. If the patterns miss a secret, the server stores it, and the loading of the job refuses it.
 """
 
 import re

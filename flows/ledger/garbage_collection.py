@@ -104,7 +104,7 @@ def _ledgers(run: Run) -> Iterable[tuple[Run, Sizes]]:
 
 
 def _partition(name: str, column: str) -> str:
-    """Return the partition whose ledger has this name, or an empty string if the name is no ledger's."""
+    """Return the partition whose ledger has this name, or an empty string if the name is not a ledger's."""
     return name if name == "all" else name.removeprefix(f"{column}=") if name.startswith(f"{column}=") else ""
 
 

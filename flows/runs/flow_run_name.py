@@ -35,7 +35,7 @@ def named_if_invalid(name: str) -> Iterator[None]:
     try:
         yield
     except OvernightError:
-        with contextlib.suppress(Exception):  # the error says more than the name
+        with contextlib.suppress(Exception):  # the error matters more than the name
             rename_flow_run(name)
         raise
 

@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class EndableFuture(PrefectRayFuture[R]):
-    """A future that can be given its final state: its task's process may be gone before it told one."""
+    """A future that accepts a final state, because its task's process may end before it reports one."""
 
     @property
     def has_ended(self) -> bool:

@@ -1,4 +1,4 @@
-"""A new run of a partition, made of a job: where its state lies, where it publishes, and what decides its results."""
+"""A new run of a partition, made of a job: where its state is, where it publishes, and what decides its results."""
 
 import hashlib
 import json

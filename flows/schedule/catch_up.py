@@ -86,12 +86,12 @@ def why_skipped(job: Job, scheduled: datetime, picked_up: datetime, taken: Colle
         instead = resolve_partition(job, None, max(later), picked_up)
         return (
             f"{own} was due at {_clock(job, scheduled)} and could not start then. {instead}, due at "
-            f"{_clock(job, max(later))}, runs instead: schedule.catch_up is latest. {anyway}"
+            f"{_clock(job, max(later))}, runs instead: schedule.catch_up is 'latest'. {anyway}"
         )
     if schedule.catch_up == "none" and picked_up - scheduled > LATE:
         return (
             f"{own} was due at {_clock(job, scheduled)} and could not start before {_clock(job, picked_up)}: "
-            f"schedule.catch_up is none. {anyway}"
+            f"schedule.catch_up is 'none'. {anyway}"
         )
     return ""
 

@@ -1,4 +1,4 @@
-"""`overnight init`: prompt on a terminal for every answer that is no option; `init_templates.py` writes the files.
+"""`overnight init`: prompt on a terminal for every answer that no option gives; `init_templates.py` writes the files.
 
 Without a terminal, every answer that has no default must be an option.
 """
@@ -56,7 +56,7 @@ def prompt_for_answers(folder: Path, given: Mapping[str, str | None]) -> "Answer
         "path", "Where are the inputs? A folder or a URI; {partition} is replaced by the day"
     )
     kinds = list(source_kinds())
-    source = given["source"] or find_source(path) or _asked("source", "Of which kind are the inputs?", kinds)
+    source = given["source"] or find_source(path) or _asked("source", "What kind are the inputs?", kinds)
     _one_of("source", source, kinds)
     works = task_choices(source)
     if not given["work"] and sys.stdin.isatty():

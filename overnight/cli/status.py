@@ -8,7 +8,7 @@ import click
 from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json_option, print_result
 
 
-@click.command(epilog=f"{EXIT_STATUS} Failed partitions are no failure of status.")
+@click.command(epilog=f"{EXIT_STATUS} Failed partitions do not change it.")
 @job_argument
 @click.option(
     "--start",

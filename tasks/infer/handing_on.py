@@ -1,4 +1,4 @@
-"""What a Ray task hands on to the next operator: blocks of bounded bytes, padded for who takes them."""
+"""What a Ray task passes to the next operator: blocks of bounded bytes, padded for the stage that takes them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +10,7 @@ from overnight.tasks.workers import supervisor
 
 
 def handed_on(blocks: Iterable[pa.Table], share: Share, to: str, run: Run) -> Iterator[pa.Table]:
-    """Yield `Share.padded`, and tell the supervisor how much of it is padding, which progress does not count.
+    """Yield `Share.padded`, and report to the supervisor how much of it is padding, which progress does not count.
 
     Args:
         to: The stage that takes it, `infer` or `write`.

@@ -1,6 +1,6 @@
 """One link of the chain that `inference` is: a model, and the steps between it and the next model.
 
-What a link needs of the others it is given here, so that a worker knows nothing of the chain.
+A link holds what it needs from the other links, so that a worker does not need the chain.
 """
 
 from dataclasses import dataclass

@@ -175,7 +175,7 @@ def steps_behind_model(
 ) -> Iterator[pa.Table]:
     """Return the rows after the link's steps, without heavy columns that nothing reads; the model made those of `made`.
 
-    A model without a prefix whose sample showed no columns may have made some; only a prefix tells them then.
+    A model without a prefix whose sample showed no columns may have made some; only a prefix identifies them then.
     """
     earlier = (*link.earlier, *([link.prefix] if link.prefix else []))
     pieces = steps(block, run=run)

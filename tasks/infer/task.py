@@ -49,7 +49,7 @@ __all__ = [
     "infer",
 ]
 
-BYTES_HANDED = 128 * 2**20  # to a model's worker at once, unless one block has more
+BYTES_HANDED = 128 * 2**20  # to a model's worker at a time, unless one block has more
 WAIT_SECONDS = 0.5  # Ray keeps a reservation for about a second after its task has ended
 SECONDS_BETWEEN_WARNINGS = 60.0
 ADVICE = "Correct the model; to refuse a row on purpose, raise overnight.extend.RowError."

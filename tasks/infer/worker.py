@@ -40,7 +40,7 @@ class Worker:
     """The worker. Columns in: those of `link.model.inputs()`. Columns out: its result, prefixed with `link.prefix`.
 
     Inputs such as images are dropped behind the link's steps, unless `link.read` names them, or a prefix in
-    `link.earlier` shows that a model made them. `columns` are those that the model adds, without prefix, if known. With
+    `link.earlier` shows that a model made them. `columns` are what the model adds, without prefix, if known. With
     `is_slow` each result goes on immediately. `share` is that of the next operator, of the stage `to`. Several threads
     may call a worker. With `is_restarted` another worker died before it: it makes one call at a time, so that a death
     identifies its rows.
@@ -129,7 +129,7 @@ class Worker:
             return self._in_calls(live, self._predictor.rows_per_call())
         holds, failed = self._where.holds(live, f"{self._label}: where", "infer")
         chosen = np.flatnonzero(holds)
-        if self._is_trial and not len(chosen):  # the model is to be tried, whatever these few rows hold
+        if self._is_trial and not len(chosen):  # a trial calls the model, whatever these few rows hold
             return self._in_calls(live, self._predictor.rows_per_call())
         if not len(chosen):
             none = {self._prefix + column.name: pa.nulls(len(live), column.type) for column in self._columns}
@@ -188,7 +188,7 @@ class PreparingWorker(Worker):
         self._prepare = prepare
 
     def pieces(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
-        block = without_padding(block) if "__state" in block.column_names else block  # else of `read_numbers`
+        block = without_padding(block) if "__state" in block.column_names else block  # otherwise from `read_numbers`
         return self._prepare(block, isolation=isolation) if len(block) else iter(())
 
 

@@ -154,7 +154,7 @@ def _end_of_frames(content: bytes, place: int) -> int:
 
 
 def _frame_bytes(header: bytes) -> int:
-    """Return the bytes of a frame of MPEG audio, layers 2 and 3; 0 if it is no header, or has no bit rate."""
+    """Return the bytes of a frame of MPEG audio, layers 2 and 3; 0 if it is not a header, or has no bit rate."""
     if header[:1] == b"\xff" and len(header) < MPEG_HEADER:
         return MPEG_HEADER  # it breaks off itself
     if len(header) < MPEG_HEADER or header[0] != 0xFF or header[1] < 0xE0:

@@ -10,7 +10,7 @@ A block is a `pyarrow.Table`. Besides the columns that users see it has the hidd
 
 Filtered and quarantined rows stay in the block until the write, so that every source row is counted. Their other
 columns are null, and a block without live rows has only its identity and hidden columns. An END row closes a unit whose
-number of rows was unknown before: `__row` is that number. PADDING rows stand for bytes, see `padding.py`.
+number of rows was unknown before: `__row` is that number. PADDING rows represent bytes, see `padding.py`.
 
 A step may make several output rows of a source row. The block keeps one row for it, and the output rows are in the
 hidden column of `nested_rows.py`; such a block has no data columns of its own. Work always gets output rows. They share
@@ -108,7 +108,7 @@ def leaving_out(block: pa.Table, names: Iterable[str]) -> pa.Table:
 
 
 def ordered(block: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return the block with these columns alone, besides those that name rows, in this order; of output rows too."""
+    """Return the block with only these columns, in this order, after the columns that name rows; of output rows too."""
 
     def chosen(table: pa.Table) -> list[str]:
         wanted = [name for name in (*IDENTITY, *names) if name in table.column_names]

@@ -1,6 +1,6 @@
-"""Rows that stand for bytes and time: Ray Data counts rows to decide what it hands on together, whatever their size.
+"""Rows that represent bytes and time: Ray Data counts rows to decide what it passes on, whatever their size.
 
-A writer that waits for many rows would wait for ever where Ray Data's memory holds fewer of them. A block whose rows
+A writer that waits for many rows would wait forever if Ray Data's memory holds fewer of them. A block whose rows
 are larger or slower than those of the sample therefore gets empty rows of state `PADDING`. It then counts as many rows
 as its bytes, or the model's seconds, are worth. The worker or the writer that takes the block drops them first.
 """
@@ -20,7 +20,7 @@ LARGEST_BLOCK_BYTES = 32 * 2**20  # keeps memory small and lets the model start 
 
 @dataclass(frozen=True)
 class Share:
-    """What Ray Data hands on together: `rows`, or fewer that have `size` bytes or took models so many `seconds`."""
+    """What Ray Data passes on together: `rows`, or fewer that have `size` bytes or took models `seconds`."""
 
     rows: int
     size: int
@@ -34,7 +34,7 @@ class Share:
                 yield joined([piece, _padding(missing)]) if missing > 0 else piece
 
     def _part(self, block: pa.Table) -> float:
-        """How much of what is handed on together the block is, by its bytes and its time."""
+        """Return the block's share of what Ray Data passes on together, by its bytes and its time."""
         return max(block.nbytes / self.size, (pc.sum(block["__infer_seconds"]).as_py() or 0.0) / self.seconds)
 
 

@@ -10,7 +10,7 @@ BYTES_A_PART = 128 * 2**20  # in memory, which a worker's results fill many time
 def rows_per_part(seconds_per_row: float | None, bytes_per_row: float) -> int:
     """Return rows that take about a minute, so that a crash costs minutes; without a measurement, a few thousand.
 
-    They are no more than Ray holds back for a writer, which waits for all rows of a part: both would wait for ever.
+    They are no more than Ray holds back for a writer, which waits for all rows of a part: both would wait forever.
     Rows that are larger or slower than those measured count as several, see `padding.py`.
 
     Args:

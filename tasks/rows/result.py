@@ -23,7 +23,7 @@ class Outcome:
 
     `columns` are added or replaced, one value per row. `keep` has a bool per row; False filters it. `failed` maps rows
     to errors; values of `columns` for such a row are ignored. `made_of` is int64, see `several`. `order` names
-    the columns that stay, in this order, besides those that name rows; None keeps all as they come.
+    the columns that stay, in this order, besides the columns that name rows; None keeps all as they come.
     """
 
     columns: Mapping[str, Column] = field(default_factory=dict)

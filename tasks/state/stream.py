@@ -42,8 +42,8 @@ class Sampled:
     """Facts that a few sample rows show about the output of the models.
 
     `columns` is None if the rows do not show them. `rows_per_part` is the job's setting, or follows from the rows.
-    `failed` has the message of a model that failed for each of its sample rows, and these rows, settled. `error` says
-    why no row is read, if that is the model's fault.
+    `failed` has the message of a model that failed for each of its sample rows, and these rows, settled. `error` has
+    the reason that no row is read, if that is the model's fault.
     """
 
     columns: pa.Schema | None = None

@@ -1,7 +1,7 @@
 """Credentials of Google's and Azure's stores: looked for before the first request, and for seconds only.
 
-Their libraries ask a server that only machines in their clouds have, and elsewhere wait for it again and again. This
-file asks the same libraries once a process. It reads no secret.
+Their libraries call a server that only machines in their clouds have, and elsewhere wait for it again and again. This
+file calls the same libraries once per process. It reads no secret.
 """
 
 import logging
@@ -49,7 +49,7 @@ AZURE_ADVICE = (
 
 
 def _is_configured(protocols: tuple[str, ...], keys: tuple[str, ...]) -> bool:
-    """Whether fsspec's own configuration, which FSSPEC_GS_TOKEN for example belongs to, says how to log in."""
+    """Return whether fsspec's own configuration has a login, for example from FSSPEC_GS_TOKEN."""
     return any(conf.get(protocol, {}).get(key) for protocol in protocols for key in keys)
 
 

@@ -1,7 +1,7 @@
 """Errors of libraries as errors of Overnight: the operation, the place, and what helps.
 
 Each function is a context manager for one use: a store, a listing of inputs, a query, a publish to a database. Errors
-without a rule pass unchanged. `transient_errors.py` says which errors may pass by themselves.
+without a rule pass unchanged. `transient_errors.py` decides which errors may pass by themselves.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from overnight.tasks.storage.transient_errors import is_forbidden, is_full, is_p
 if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError
 
-CLIENTS = frozenset({"botocore", "aiobotocore", "aiohttp"})  # of which errors are about credentials or an endpoint
+CLIENTS = frozenset({"botocore", "aiobotocore", "aiohttp"})  # their errors are about credentials or an endpoint
 
 
 @contextlib.contextmanager
@@ -89,7 +89,7 @@ def translate_listing_errors(place: str, may_be_missing: bool = False) -> Iterat
 def translate_query_errors(database: str, setting: str, shows_cause: bool = True) -> Iterator[None]:
     """Raise `ServiceUnavailable` if the database does not answer, and `InputError` if it refuses the setting.
 
-    Without `shows_cause` the driver's own error, which may hold a password, is no part of a traceback.
+    Without `shows_cause`, a traceback leaves out the driver's own error, which may hold a password.
     """
     import sqlalchemy as sa
 

@@ -19,7 +19,7 @@ PIECE_BYTES = 2**20
 
 
 class RawOutput:
-    """One descriptor's file, of which others write the end."""
+    """One descriptor's file, to which other code appends."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -53,7 +53,7 @@ class RawOutput:
 
 
 def raw_outputs() -> list[RawOutput]:
-    """Return those of this process, none where its output is no file of Ray's."""
+    """Return the outputs of this process; the list is empty if its output is not a file of Ray's."""
     found = []
     for descriptor in (1, 2):
         place = f"/proc/self/fd/{descriptor}"

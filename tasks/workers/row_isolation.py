@@ -1,7 +1,7 @@
 """Whether the rows of a block go together or apart: apart if one of them may have killed a worker.
 
 Rows that go apart are worked on in pieces, so that it is known which of them a process dies of. Known killers are
-quarantined without another try. `watchdog.py` does both; this file says when.
+quarantined without another try. `watchdog.py` does both; this file decides when.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ TOGETHER, APART = RowIsolation(False), RowIsolation(True)
 class RestartIsolation:
     """The isolation of a worker's calls: of the first calls if the worker was started again, otherwise of none.
 
-    `one_at_a_time`: to hold while rows are worked on. A process that dies then has the rows of one call in hand.
+    `one_at_a_time`: to hold while rows are worked on. A process that dies then works on the rows of one call.
     """
 
     def __init__(self, is_restarted: bool) -> None:

@@ -48,7 +48,7 @@ class Watchdog:
     def at(self, block: pa.Table, known: RowIsolation | None = None) -> Iterator[RowIsolation]:
         """Record that the worker is at a block. Yield its isolation, which is on if a worker died at it before.
 
-        It is also on if a poison row in it is known. With `known` the supervisor is not asked.
+        It is also on if a poison row in it is known. With `known`, the watchdog does not call the supervisor.
 
         It is for Ray tasks, which Ray runs again from the beginning. Only a process that ends in the body never leaves.
         """

@@ -71,7 +71,7 @@ def stage(sink: Sink, checks: Checks, run: Run, dataset: ray.data.Dataset, sampl
         counts, _ = read_manifest(run.manifest, COUNTS)
         supervisor.tell(run, "allow", quarantine_limit(run, checks, counts), read_plan.read_quarantined(run.order))
         if sampled.failed:
-            with contextlib.suppress(*([TooManyQuarantined] if sampled.error else [])):  # the error says more
+            with contextlib.suppress(*([TooManyQuarantined] if sampled.error else [])):  # the error explains more
                 supervisor.report_quarantined(sampled.failed[1], None, run)
         if sampled.error:
             raise ContractError(sampled.error, "infer")

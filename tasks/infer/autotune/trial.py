@@ -44,7 +44,7 @@ class Failed:
     """A trial in which every row failed; `block` has these rows, settled.
 
     With `is_the_models` the model is to blame: it raised another error than `RowError` for each of several rows.
-    `missing` lists the columns if the model wanted one that the rows lack.
+    `missing` lists the columns if the model needs one that the rows lack.
     """
 
     block: pa.Table

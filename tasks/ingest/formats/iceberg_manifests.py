@@ -12,7 +12,7 @@ from typing import Any
 
 
 class BoundedFiles:
-    """What pyiceberg plans a scan with, a `FileIO` of which it only reads; `files` are the table's own."""
+    """A `FileIO` with which pyiceberg plans a scan. It only reads; `files` are the table's own."""
 
     def __init__(self, files: Any) -> None:
         self._files = files

@@ -124,7 +124,7 @@ def _rows_at_once(file: pq.ParquetFile, group: int, columns: Sequence[str] | Non
 
 
 def _dictionary_bytes(column: Any) -> int:
-    """Return what one value of a column's dictionary may have, as far as the footer tells."""
+    """Return what one value of a column's dictionary may have, as far as the footer shows."""
     is_coded = column.physical_type == "BYTE_ARRAY" and any("DICTIONARY" in name for name in column.encodings)
     return min(max(column.total_uncompressed_size, 0), DICTIONARY_BYTES) if is_coded else 0
 

@@ -41,7 +41,7 @@ class _Member(tarfile.TarInfo):
 
 
 class _Ending:
-    """A stream that ends once; tarfile would read on, a mebibyte at a time, as far as a header says."""
+    """A stream that ends once; tarfile would read on, a mebibyte at a time, up to the size in a header."""
 
     def __init__(self, stream: Any) -> None:
         self._stream, self._has_ended = stream, False

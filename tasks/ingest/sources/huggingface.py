@@ -104,7 +104,7 @@ def _refuse_hidden_rows(batch: pa.RecordBatch) -> None:
             continue
         if (values := column.buffers()[1]) and values.size >= needed + PADDING_BYTES:
             expected = f"expected {len(column):,} rows in a batch, as it declares"
-            raise RowError(f"{expected}, found {values.size:,} bytes in column {name}, where {needed:,} hold so many")
+            raise RowError(f"{expected}, found {values.size:,} bytes in column {name}, where the rows need {needed:,}")
 
 
 def _plain(table: pa.Table) -> pa.Table:

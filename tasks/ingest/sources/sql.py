@@ -48,7 +48,7 @@ class Sql(Source):
     kind: Literal["sql"] = "sql"
     url: DatabaseUrl
     query: Annotated[str, Field(min_length=1, description="One SELECT; {partition} is the date, as a bound parameter.")]
-    key: Annotated[Name, Field(description="The column that names a row for ever: whole numbers or texts, each once.")]
+    key: Annotated[Name, Field(description="The column that names a row forever: whole numbers or texts, each once.")]
     version_column: Annotated[
         Name | None, Field(description="A column whose value changes with its row, such as updated_at.")
     ] = None

@@ -94,7 +94,7 @@ class RenameColumns(PreprocessStep):
 
 
 def require_columns(table: pa.Table, names: Sequence[str], what: str) -> None:
-    """Raise `ContractError` for a column that the table lacks; the message names those that are near."""
+    """Raise `ContractError` for a column that the table lacks; the message gives columns with similar names."""
     for name in names:
         if name not in table.column_names:
             found = ", ".join(table.column_names)

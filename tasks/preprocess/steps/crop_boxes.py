@@ -1,11 +1,11 @@
-"""A row for each box of an image, with what lies in the box as its image.
+"""A row for each box of an image, with the content of the box as its image.
 
 Columns in: `image`, uint8 H x W x 3, and `boxes`, a list a row of boxes: left, top, right and bottom in pixels, as
 `object_detection` writes them. Columns out: the crop in the image's place; `boxes` without its last letters "es" (of
 `found_boxes`: `found_box`, four float32). Lists beside the boxes, `found_labels` and `found_scores`, become
 `found_label` and `found_score`. `row_id` gets the box's number, from 0. A row without a box counts as filtered.
 
-A box is cut at the image's edges and holds whole pixels: those that it covers in part belong to it.
+A box is cut at the image's edges and holds whole pixels: a pixel that it covers in part belongs to it.
 """
 
 from typing import Annotated, Any, Literal

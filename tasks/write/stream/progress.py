@@ -44,9 +44,10 @@ def without_ends(rows: dict[str, int], ends: int) -> dict[str, int]:
 
 
 def without_padding(rows: dict[str, int], padded: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """Rows finished by stage, without padding. padded: rows and padding of padded blocks, by who is to take them.
+    """Return rows finished by stage, without padding.
 
-    Blocks are told of before Ray Data counts them.
+    `padded` has the rows and the padding of padded blocks, by the stage that takes them. The supervisor counts blocks
+    before Ray Data does.
     """
     before_models = "infer" if "infer" in rows else "write"
     takers = {"ingest": before_models, "preprocess": before_models, "infer": "write", "write": "write"}

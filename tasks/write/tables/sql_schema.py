@@ -103,7 +103,7 @@ def columns_of(connection: "Connection", table: "Table") -> set[str]:
 
 
 def lock_definitions(connection: "Connection", target: Target) -> None:
-    """PostgreSQL lets two transactions create one table at once, and the second fails."""
+    """Take a lock, because PostgreSQL lets two transactions create one table at the same time, and the second fails."""
     import sqlalchemy as sa
 
     if connection.dialect.name == "postgresql":

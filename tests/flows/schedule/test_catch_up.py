@@ -78,7 +78,7 @@ def test_none_runs_what_is_little_late_and_gives_no_day_a_run():
         assert (why == "") is ran, late
     days, why = picked_up(job(catch_up="none"), *FIVE_DAYS)
     assert days == []
-    assert "could not start before 2026-11-18 09:00 UTC: schedule.catch_up is none" in why
+    assert "could not start before 2026-11-18 09:00 UTC: schedule.catch_up is 'none'" in why
 
 
 @pytest.mark.parametrize("policy", ["all", "latest", "none"])
