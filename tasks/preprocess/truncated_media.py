@@ -1,8 +1,8 @@
 """Whether a sound or video file is all there, by what its container says of its own length or end.
 
 FFmpeg takes what there is of a file. What a container does not say (live recordings), nobody knows here: then only the
-seconds that were decoded tell, see `ffmpeg.py`. MP3 without a Xing header does not count its frames: it is cut off if its
-last frame is, and one that ends between two frames is taken for whole.
+seconds that were decoded tell, see `ffmpeg.py`. MP3 without a Xing header does not count its frames: it is cut off if
+its last frame is, and one that ends between two frames is taken for whole.
 """
 
 import struct

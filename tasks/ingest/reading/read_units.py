@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.errors import explain
-from overnight.tasks.ingest.reading.table_blocks import lost_unit
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
@@ -54,21 +53,34 @@ def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run
     guard = Watchdog(run, "ingest", "ingest", 0)
     named = units.select(["unit", "first_row"]).rename_columns(["__unit", "__row"])
     with guard.at(named) as careful:
-        if not careful:
-            yield from _read(source, units, schema, run.partition)
-            return
-        pieces, killers = guard.judged(named)
-        for place, error in killers.items():
-            yield from lost_unit(units[place : place + 1].to_pylist()[0], error)
-        for start, stop in pieces:
-            with worded("read", source.place(run.partition)):
-                tables = source.read(units[start:stop], schema)
-                while True:
-                    with guard.in_hand(named, start, stop):
-                        table = next(tables, None)
-                    if table is None:
-                        break
-                    yield table  # what is done with it is not in this hand
+        try:
+            if careful:
+                yield from _carefully(source, units, schema, run, guard, named)
+            else:
+                yield from _read(source, units, schema, run.partition)
+        except (
+            SystemExit
+        ) as error:  # of the code of a source: it means its unit, and would leave here as if all were well
+            told = RuntimeError(f"the code of the source called sys.exit({error})")
+            guard.end_process(told)
+            raise told from error
+
+
+def _carefully(
+    source: Source, units: pa.Table, schema: pa.Schema | None, run: Run, guard: Watchdog, named: pa.Table
+) -> Iterator[pa.Table]:
+    pieces, killers = guard.judged(named)
+    for place, error in killers.items():
+        yield from source.lost(units[place : place + 1].to_pylist()[0], error)
+    for start, stop in pieces:
+        with worded("read", source.place(run.partition)):
+            tables = source.read(units[start:stop], schema)
+            while True:
+                with guard.in_hand(named, start, stop):
+                    table = next(tables, None)
+                if table is None:
+                    break
+                yield table  # what is done with it is not in this hand
 
 
 def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: str) -> Iterator[pa.Table]:
