@@ -58,9 +58,7 @@ def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run
                 yield from _carefully(source, units, schema, run, guard, named)
             else:
                 yield from _read(source, units, schema, run.partition)
-        except (
-            SystemExit
-        ) as error:  # of a source's code: it means its unit, and no death would be noted
+        except SystemExit as error:  # of a source's code: it means its unit, and no death would be noted
             told = RuntimeError(f"the code of the source called sys.exit({error})")
             guard.end_process(told)
             raise told from error
