@@ -30,9 +30,9 @@ def test_a_file_whose_header_lies_costs_itself_or_gives_what_there_is(column: st
     files[place] = content
     names = ["0", "1", "2"]
     block = source_block(0, 0, pa.table({"row_id": names, "uri": names, column: pa.array(files, pa.large_binary())}))
-    began = time.monotonic()
+    began = time.process_time()
     done = apply.apply(block, "preprocess", step.build())
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
     states = [blocks.LIVE] * 3
     states[place] = blocks.QUARANTINED if words else blocks.LIVE
     assert done["__state"].to_pylist() == states
