@@ -13,6 +13,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from overnight.tasks.config.settings import Leaf, Settings
 from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.reading.table_blocks import lost_unit
 from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import File, Location
@@ -98,6 +99,10 @@ class Source(Leaf):
     @abc.abstractmethod
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         """Yield blocks of the rows of `units`, one unit after another, quarantining unreadable rows."""
+
+    def lost(self, unit: dict[str, Any], error: Exception) -> Iterator[pa.Table]:
+        """Blocks of the rows of a unit that ends whatever process reads it, each quarantined with `error`."""
+        yield from lost_unit(unit, error)
 
 
 def with_seen(units: pa.Table, schemas: Iterable[pa.Schema]) -> pa.Table:

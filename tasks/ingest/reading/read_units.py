@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.errors import explain
-from overnight.tasks.ingest.reading.table_blocks import lost_unit
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
@@ -54,21 +53,32 @@ def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run
     guard = Watchdog(run, "ingest", "ingest", 0)
     named = units.select(["unit", "first_row"]).rename_columns(["__unit", "__row"])
     with guard.at(named) as isolation:
-        if not isolation.is_on:
-            yield from _read(source, units, schema, run.partition)
-            return
-        pieces, killers = guard.judged(named)
-        for place, error in killers.items():
-            yield from lost_unit(units[place : place + 1].to_pylist()[0], error)
-        for start, stop in pieces:
-            with translate_storage_errors("read", source.place(run.partition)):
-                tables = source.read(units[start:stop], schema)
-                while True:
-                    with guard.in_hand(named, start, stop):
-                        table = next(tables, None)
-                    if table is None:
-                        break
-                    yield table  # the work of the consumer does not count here
+        try:
+            if isolation.is_on:
+                yield from _one_by_one(source, units, schema, run, guard, named)
+            else:
+                yield from _read(source, units, schema, run.partition)
+        except SystemExit as error:  # from a source's code: it means its unit, and without this no death is recorded
+            told = RuntimeError(f"the code of the source called sys.exit({error})")
+            guard.end_process(told)
+            raise told from error
+
+
+def _one_by_one(
+    source: Source, units: pa.Table, schema: pa.Schema | None, run: Run, guard: Watchdog, named: pa.Table
+) -> Iterator[pa.Table]:
+    pieces, killers = guard.judged(named)
+    for place, error in killers.items():
+        yield from source.lost(units[place : place + 1].to_pylist()[0], error)
+    for start, stop in pieces:
+        with translate_storage_errors("read", source.place(run.partition)):
+            tables = source.read(units[start:stop], schema)
+            while True:
+                with guard.in_hand(named, start, stop):
+                    table = next(tables, None)
+                if table is None:
+                    break
+                yield table  # the work of the consumer does not count here
 
 
 def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: str) -> Iterator[pa.Table]:

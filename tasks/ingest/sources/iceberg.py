@@ -137,7 +137,7 @@ def _loaded(name: str, catalog: str) -> Any:
         if name.endswith(".metadata.json"):
             return StaticTable.from_metadata(name)
         return load_catalog(properties.pop("name", "default"), **properties).load_table(name)
-    except (FileNotFoundError, UnicodeDecodeError, ValidationError) as error:
+    except (FileNotFoundError, UnicodeDecodeError, ValidationError, KeyError, TypeError) as error:
         raise InputError(f"source.table: cannot read the metadata of the Iceberg table {name}: {error}") from error
     except (NoSuchTableError, NoSuchNamespaceError, ValueError) as error:
         raise InputError(f"source.table: expected an Iceberg table, found none named {name}: {error}.") from error

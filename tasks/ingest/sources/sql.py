@@ -189,9 +189,11 @@ class Sql(Source):
             ids = pa.array([str(keys[n]) for n in numbers[good].tolist()], pa.string())
             yield block.set_column(block.column_names.index("row_id"), "row_id", ids)
         if errors:
-            places = sorted(errors)
-            identity: dict[str, list[Any]] = {"row_id": [str(keys[n]) for n in places], "uri": [None] * len(places)}
-            yield blocks.quarantined_block(identity, unit["unit"], places, "ingest", [errors[n] for n in places])
+            yield _quarantined(unit, keys, errors)
+
+    def lost(self, unit: dict, error: Exception) -> Iterator[pa.Table]:
+        keys = json.loads(unit["version"])["keys"][: unit["rows"]]
+        yield _quarantined(unit, keys, dict.fromkeys(range(len(keys)), error))
 
     def _vanished(self, key: Any) -> Exception:
         return self._lost(SourceVanished, f"expected the row with {self.key} {key}, as listed, found none any more")
@@ -207,6 +209,13 @@ class Sql(Source):
         if self.on_changed == "quarantine":
             return kind(sentence)
         raise InputError(f"{sentence}. source.on_changed is fail: run with --force for a new list.")
+
+
+def _quarantined(unit: dict, keys: list[Any], errors: dict[int, Exception]) -> pa.Table:
+    """Return the rows at these places of `keys`, which name them."""
+    places = sorted(errors)
+    identity: dict[str, list[Any]] = {"row_id": [str(keys[n]) for n in places], "uri": [None] * len(places)}
+    return blocks.quarantined_block(identity, unit["unit"], places, "ingest", [errors[n] for n in places])
 
 
 def _place(column: str, names: list[str]) -> int:

@@ -20,7 +20,7 @@ from tests.tasks.ingest.hostile.cases import Case, Family
 FAMILIES = texts.FAMILIES | columns.FAMILIES | archives.FAMILIES
 WHOLES = 9  # more than a source looks at before it reads
 PLACES = {"first": "0", "behind": "z"}
-SECONDS, BYTES = 5.0, 128 * 2**20
+SECONDS, BYTES = 5.0, 128 * 2**20  # of the CPU, so that a busy machine does not count
 HOSTILE = [
     pytest.param(family, f"{PLACES[place]}-{name}", case, id=f"{kind}-{name}-{place}")
     for kind, family in FAMILIES.items()
@@ -51,9 +51,9 @@ def test_each_kind_has_ten_broken_files_and_five_that_lie(kind: str) -> None:
 @pytest.mark.parametrize(("family", "name", "case"), HOSTILE)
 def test_a_hostile_file_costs_itself_and_no_other(family: Family, name: str, case: Case, tmp_path: Path) -> None:
     written(family, tmp_path, name, case)
-    began = time.monotonic()
+    began = time.process_time()
     found = read_all(family.source(path=str(tmp_path), **family.settings))
-    assert time.monotonic() - began < SECONDS
+    assert time.process_time() - began < SECONDS
     wholes = [row for row in found.good if row.startswith("m")]
     assert len(wholes) == WHOLES * family.rows
     assert {row.partition("#")[0] for row in found.bad} <= {name}

@@ -1,65 +1,19 @@
 """A file that ends the process that reads it costs itself."""
 
-import multiprocessing
-import os
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
-from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from overnight.tasks.ingest.reading.read_units import read_units
-from overnight.tasks.ingest.source import Source
+from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.rows import blocks, rebatch
-from overnight.tasks.state.manifest import UNITS
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.state.run import Run
-from overnight.tasks.storage.location import File
-from overnight.tasks.workers import supervisor
-from overnight.tasks.workers.supervisor import Supervisor
+from tests.tasks.ingest.hostile import sources
+from tests.tasks.ingest.hostile.deadly import CONTEXT, ROWS, Deadly, Killing, Manager, read
 from tests.tasks.runs import make_run
-
-ROWS = 3  # of each file
-
-
-class Killing(Source):
-    """Files of three rows, of which the listed ones end the process."""
-
-    kind: str = "killing"
-    killers: list[str] = []
-    counted: bool = True
-
-    def place(self, partition: str) -> str:
-        return "here"
-
-    def is_local(self, partition: str) -> bool:
-        return True
-
-    def files(self, partition: str) -> Iterator[File]:
-        return iter(())
-
-    def units(self, files: list[File]) -> pa.Table:
-        return UNITS.empty_table()
-
-    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        for unit in units.to_pylist():
-            if unit["path"] in self.killers:
-                os._exit(1)
-            names = [f"{unit['path']}#{row}" for row in range(ROWS)]
-            table = pa.table({"row_id": names, "uri": [unit["uri"]] * ROWS})
-            yield blocks.with_hidden(table, [unit["unit"]] * ROWS, list(range(ROWS)))
-
-
-class Manager(BaseManager):
-    pass
-
-
-Manager.register("Supervisor", Supervisor)
-# Of a clean process: one with a Ray, as this one may be, does not survive a fork.
-CONTEXT = multiprocessing.get_context("forkserver")
 
 
 @pytest.fixture
@@ -94,20 +48,6 @@ def read_until_done(asked: Any, tries: int, *reading: Any) -> tuple[pa.Table, in
     return pytest.fail(f"{tries} processes died")
 
 
-def read(sending: Connection, asked: Any, units: pa.Table, source: Source, run: Run) -> None:
-    """Send what `read_units` reads. In a process of its own."""
-
-    def ask(run: Run, method: str, *given: Any) -> Any:
-        return getattr(asked, method)(*given)
-
-    vars(supervisor).update(ask=ask, tell=ask, is_there=lambda run: True)
-    table = rebatch.joined(read_units(units, source, run, None))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    sending.send_bytes(sink.getvalue().to_pybytes())
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return make_run(tmp_path)
@@ -133,3 +73,32 @@ def test_a_second_reader_of_the_same_files_takes_no_killer_in_hand(run: Run, ask
     first, _ = read_until_done(asked, 13, units, source, run)
     second, died = read_until_done(asked, 2, units, source, run)
     assert (second.num_rows, died) == (first.num_rows, 0)
+
+
+ERRORS = {"killed": "WorkerDied", "exits": "WorkerDied", "sys.exit": "RuntimeError"}
+
+
+@pytest.mark.parametrize(("kind", "turn"), [(kind, at % len(ERRORS)) for at, kind in enumerate(sources.MADE)])
+def test_units_of_every_kind_that_end_their_reader_first_and_behind_cost_themselves(
+    kind: str, turn: int, tmp_path: Path, run: Run, asked: Any
+) -> None:
+    source = sources.made(kind, tmp_path / "in")
+    units = source.units(list_inputs(source, "all"))
+    pending = units.append_column("settled", pa.nulls(len(units), pa.list_(pa.int64()))).cast(PENDING)
+    schema, paths = source.common_schema(units), units["path"].to_pylist()
+    assert len(paths) >= sources.UNITS
+    order = [*ERRORS, *ERRORS][turn : turn + 3]
+    ways = dict(zip((paths[0], paths[len(paths) // 2], paths[-1]), order, strict=True))
+    whole = rebatch.joined(source.read(pending, schema)).to_pylist()
+    table, _ = read_until_done(asked, 13, pending, Deadly(inner=source, ways=ways), run, schema)
+    lost = [row for row in table.to_pylist() if row["__state"] == blocks.QUARANTINED]
+    path_of = dict(zip(units["unit"].to_pylist(), paths, strict=True))
+    found = {path_of[row["__unit"]]: row["__error_type"] for row in lost}
+    assert found == {path: ERRORS[way] for path, way in ways.items()}
+    named = {True: set[str](), False: set[str]()}
+    for row in whole:
+        if row["__state"] == blocks.LIVE:
+            named[path_of[row["__unit"]] in ways].add(row["row_id"])
+    assert {row["row_id"] for row in table.to_pylist() if row["__state"] == blocks.LIVE} == named[False]
+    if not units["rows"].null_count:  # then each row is lost under its own name
+        assert {row["row_id"] for row in lost} == named[True]

@@ -219,3 +219,37 @@ def test_a_table_whose_columns_have_other_names_in_the_files_is_refused(tmp_path
     log.write_text("\n".join(map(json.dumps, actions)) + "\n")
     with pytest.raises(InputError, match="columns with other names in the files"):
         list_inputs(Delta(path=str(place)), "all")
+
+
+LIES: dict[str, tuple[dict[str, Any], str]] = {
+    "more rows": ({"stats": '{"numRecords": 1000000000000}'}, ""),
+    "fewer rows": ({"stats": '{"numRecords": 1}'}, ""),
+    "rows below none": ({"stats": '{"numRecords": -5}'}, ""),
+    "no statistics": ({"stats": "no json"}, ""),
+    "more bytes": ({"size": 10**12}, "expected a file of 1,000,000,000,000 bytes, as listed, found "),
+    "fewer bytes": ({"size": 1}, "expected a file of 1 bytes, as listed, found "),
+    "bytes below none": ({"size": -1}, "expected a file of -1 bytes, as listed, found "),
+    "another file": ({"path": "nowhere.parquet"}, "expected a file, as listed, found no file any more"),
+}
+
+
+@pytest.mark.parametrize("version", [0, 4], ids=["first", "behind"])
+@pytest.mark.parametrize(("said", "reason"), LIES.values(), ids=LIES)
+def test_a_log_that_lies_about_a_file_costs_it_alone_or_nothing(
+    tmp_path: Path, said: dict[str, Any], reason: str, version: int
+) -> None:
+    for number in range(5):
+        write_deltalake(tmp_path, rows(number * 10, 3), mode="append")
+    log = tmp_path / f"_delta_log/{version:020d}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    log.write_text(
+        "".join(
+            json.dumps(action | {"add": action["add"] | said} if "add" in action else action) + "\n"
+            for action in actions
+        )
+    )
+    found = read(Delta(path=str(tmp_path)))
+    lost = version * 10 if reason else None
+    assert sorted(found.column("n")) == [n + k for n in range(0, 50, 10) if n != lost for k in range(3)]
+    assert len(found.bad) == bool(reason)
+    assert all(told.startswith(reason) for told in found.bad.values())

@@ -211,3 +211,44 @@ def test_a_list_that_is_no_text_fails_with_its_name(tmp_path: Path) -> None:
 def test_what_the_files_are_has_to_be_said() -> None:
     with pytest.raises(ValidationError, match="'image', 'audio', 'video', 'pdf', 'text' or 'bytes'"):
         Uris(path="x", content="picture")
+
+
+LIES = {
+    "longer": ("Content-Length", "1000"),
+    "negative": ("Content-Length", "-5"),
+    "no-number": ("Content-Length", "many"),
+    "packed": ("Content-Encoding", "gzip"),
+}
+
+
+@pytest.fixture
+def liar() -> Iterator[str]:
+    """The address of a server whose answers have a header that is no true one, by the path."""
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header(*LIES[self.path.strip("/")])
+            self.end_headers()
+            self.wfile.write(b"well")
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("place", [0, 2], ids=["first", "behind"])
+@pytest.mark.parametrize("name", LIES)
+def test_an_answer_whose_header_lies_costs_its_row_alone(tmp_path: Path, liar: str, name: str, place: int) -> None:
+    (tmp_path / "a.bin").write_bytes(b"x")
+    lines = ["a.bin"] * 3
+    lines[place] = f"{liar}/{name}"
+    (tmp_path / "list.txt").write_text("\n".join(lines) + "\n")
+    found = read(Uris(path=str(tmp_path / "list.txt"), content="bytes"))
+    assert found.column("bytes") == [b"x", b"x"]
+    assert list(found.bad) == [f"list.txt#{place}"]
+    assert found.bad[f"list.txt#{place}"].startswith("cannot be fetched: Client")

@@ -3,7 +3,7 @@
 import datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pytest
 from overnight.tasks.errors import ContractError
 from overnight.tasks.rows import blocks
 from overnight.tasks.state import row_ranges, staged_parts
+from overnight.tasks.write.kinds import AnySink
 from overnight.tasks.write.merge.output_schema import publishable
 from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
@@ -102,6 +103,12 @@ UNFIT_COLUMNS = [
     ("sql", {"X": pa.int64(), "x": pa.int64()}, "'X' and 'x' differ only.*'x_2'"),
     ("sql", {"ROW_ID": pa.int64()}, "'row_id' and 'ROW_ID' differ only"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sorted(leaf.model_fields["kind"].default for leaf in get_args(get_args(AnySink)[0])))
+def test_every_sink_has_three_rows_and_two_columns_that_it_cannot_take(kind: str) -> None:
+    assert sum(case[0] == kind for case in UNFIT_ROWS) >= 3
+    assert sum(case[0] == kind for case in UNFIT_COLUMNS) >= 2
 
 
 @pytest.mark.parametrize(("kind", "columns", "words"), UNFIT_COLUMNS)
