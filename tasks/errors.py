@@ -22,6 +22,7 @@
     RowError                   one row failed, and is quarantined
       SourceChanged            its file was replaced after it was listed (ingest/versioned_file.py)
       SourceVanished           its file is gone (ingest/versioned_file.py)
+      InvalidValues            a step or a model returned values that no column can have
 
 Errors of libraries become errors of this tree in `storage/error_translation.py`. They travel between processes, so each
 carries only strings and can be pickled. A message contains no secret of a URL and no control character that a terminal

@@ -14,6 +14,7 @@ import pytest
 import ray
 
 from overnight.tasks.infer.autotune.trial import ModelTrial
+from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.preprocess.run_steps import try_steps
 from overnight.tasks.preprocess.steps.python import PythonStep
@@ -53,7 +54,9 @@ def steps(run: Any, target: str, **kwargs: Any) -> Any:
 
 def model(run: Any, target: str, **kwargs: Any) -> Any:
     predictor = PythonPredictor(target=f"guarded:{target}", kwargs=kwargs)
-    return ray.remote(ModelTrial).options(max_restarts=1, max_task_retries=1).remote(predictor, run).on.remote(BLOCK)
+    return (
+        ray.remote(ModelTrial).options(max_restarts=1, max_task_retries=1).remote(Link(predictor), run).on.remote(BLOCK)
+    )
 
 
 @pytest.fixture(autouse=True)

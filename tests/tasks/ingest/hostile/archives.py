@@ -46,7 +46,7 @@ TFRECORD = Family(
         "largest.tfrecord": Case(of_length(2**64 - 1), 0, "expected"),
         "feature.tfrecord": Case(record(field(1, b"\x0a\xff\xff\xff\x7f")), 0, "expected a tf.train.Example"),
         "other-kind.tfrecord": Case(record(example(n=b"1")), 0, "feature n: expected"),
-        "unpacked.tfrecord.gz": Case(b"\x1f\x8b" + test_tfrecord.WHOLE, 0, "packed with gzip"),
+        "unpacked.tfrecord.gz": Case(b"\x1f\x8b" + test_tfrecord.WHOLE, 0, "whole gzip file"),
     },
     {"bomb.tfrecord.gz": Case(endless(of_length(2**29)[:12]), 0, "expected a record of at most max_row_bytes")},
     {"texts": ["name"], "max_row_bytes": 2**22},

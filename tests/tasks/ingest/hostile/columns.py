@@ -42,7 +42,9 @@ PARQUET = Family(
     ROWS,
     {f"{name}.parquet": Case(content, 0, words) for name, (content, words) in test_parquet.NO_PARQUET.items()},
     {
-        f"{rows}-rows-{''.join(map(str, places))}.parquet": Case(test_parquet.declaring(rows, places), 0, "footer says")
+        f"{rows}-rows-{''.join(map(str, places))}.parquet": Case(
+            test_parquet.declaring(rows, places), 0, "by the footer"
+        )
         for rows, places in ((10**15, [0]), (10**8, [1]), (7776, [0, 2]), (-25, [2]), (10**15, [0, 1, 2]), (-25, [0]))
     },
 )

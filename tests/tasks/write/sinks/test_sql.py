@@ -184,10 +184,10 @@ def test_a_publish_that_froze_in_its_transaction_is_waited_for_and_loses_its_loc
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("postgresql+psycopg://me:secret@host/db", r"password .* \$\{ENV_VAR\}"),
+        ("postgresql+psycopg://me:secret@host/db", r"password; write \$\{ENV_VAR\}"),
         ("postgresql://host/db?user=me&password=secret", "URL contains password"),
         ("sqlite:///results.db", "absolute path"),
-        ("results", "expected a URL"),
+        ("results", "expected a SQLAlchemy URL"),
     ],
 )
 def test_a_url_that_holds_a_secret_or_depends_on_the_directory_is_refused(url: str, said: str) -> None:
