@@ -8,7 +8,6 @@ from typing import Annotated, Any, Union, get_args
 
 from pydantic import Discriminator, GetJsonSchemaHandler, Tag
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from overnight.tasks.config.settings import Leaf
 from overnight.tasks.config.user_code import is_function
@@ -50,7 +49,7 @@ def _is_step(entry: dict[str, Any]) -> bool:
 class _ByKind:
     """Name the kinds in the JSON schema, as pydantic does for a union with a discriminator."""
 
-    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         schema = handler(core)
         mapping: dict[str, str] = {}
         for one in schema["oneOf"]:

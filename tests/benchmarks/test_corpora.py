@@ -146,7 +146,9 @@ def test_a_reader_that_changes_loses_or_refuses_a_row_is_seen(
     assert found.counts == {outcome: 1}, found.notes
 
 
-@pytest.mark.parametrize(("fault", "reason"), [(dying, "ended with exit status 3"), (raising, "OSError: not of a row")])
+@pytest.mark.parametrize(
+    ("fault", "reason"), [(dying, "the process ended with exit status 3"), (raising, "OSError: not of a row")]
+)
 def test_a_reader_that_dies_or_raises_is_a_crash_and_the_next_file_is_read(
     script: Any, process: Any, folder: Path, fault: Any, reason: str
 ) -> None:

@@ -21,7 +21,9 @@ FILES, FILES_A_NIGHT = 500, 10_000
 TARGETS = sorted(makers())
 
 
-NO_DECODERS = {"filter_rows", "derive_columns", "python"}  # steps that see columns, and no bytes of a format
+COLUMN_STEPS = {"select_columns", "drop_columns", "rename_columns", "explode", "crop_boxes"}
+# steps that see columns, and no bytes of a format
+NO_DECODERS = {"filter_rows", "derive_columns", "python", *COLUMN_STEPS}
 
 
 def kinds_of(union: Any) -> set[str]:

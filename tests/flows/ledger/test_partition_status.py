@@ -426,7 +426,7 @@ def test_a_job_without_days_has_one_partition(place: Place) -> None:
     assert {partition: entry.status for partition, entry in place.entries(**undated).items()} == {"all": "missing"}
     place.run("", undated)
     assert {partition: entry.status for partition, entry in place.entries(**undated).items()} == {"all": "published"}
-    with pytest.raises(JobError, match="no days"):
+    with pytest.raises(JobError, match="expected no start or end"):
         read_ledger(place.job(**undated), date(2026, 1, 1))
 
 

@@ -48,7 +48,7 @@ def pdf() -> dict[str, tuple[bytes, str]]:
     return {
         "count-of-pages": (PDF.replace(b"/Count 3", b"/Count 999999999"), ""),
         "length-of-a-page": (PDF.replace(b"/Length ", b"/Length 9999"), ""),
-        "pages-of-themselves": (PDF.replace(b"/Kids [4 0 R", b"/Kids [2 0 R"), "page 3 of 3 cannot be read"),
+        "pages-of-themselves": (PDF.replace(b"/Kids [4 0 R", b"/Kids [2 0 R"), "unreadable page 3 of 3"),
         "place-of-the-table": (PDF[: PDF.rindex(b"startxref")] + b"startxref\n99999999\n%%EOF\n", ""),
         "count-of-objects": (PDF.replace(b"/Size ", b"/Size 99999999"), ""),
     }
