@@ -32,7 +32,12 @@ SECTIONS = {
     "source": ("Sources", Source, "What `source` takes: where the rows come from."),
     "shuffle": ("Shuffles", Shuffle, "What `shuffle` takes: the order in which the rows are read."),
     "preprocess": ("Steps", Step, "What each item of `preprocess` takes: the work on CPUs before the models."),
-    "inference": ("Models", AnyPredictor, "What each item of `inference` takes."),
+    "inference": (
+        "Models",
+        AnyPredictor,
+        "What each item of `inference` takes. An item may also be a [step](preprocess.md): see "
+        "[models in a row](../../how-to/several-models.md#models-in-a-row).",
+    ),
     "sink": ("Sinks", AnySink, "What `sink` takes: where the rows go."),
 }
 SINGLE = {
