@@ -53,5 +53,5 @@ def _read(path: Path) -> AutomationCore:
 
 
 def _content(automation: AutomationCore) -> dict[str, object]:
-    """Return the content that a file can have, without the ids that the server adds."""
+    """Return the automation's fields that a YAML file can have, without the ids that the server adds."""
     return AutomationCore.model_validate(automation.model_dump(mode="json")).model_dump(mode="json")

@@ -104,7 +104,7 @@ def without_heavy(
 
 
 def padded_rows(dataset: ray.data.Dataset, run: Run, plan: Plan, share: Share, is_prepared: bool) -> ray.data.Dataset:
-    """Return the rows for the first model's workers, from the Ray tasks that read or prepared them."""
+    """Pad blocks for the first model's workers, in the Ray tasks that read the rows, or that prepared them."""
     is_beside = is_prepared and plan.is_beside
     return dataset.map_batches(
         partial(_padded, run=run, share=share),

@@ -34,10 +34,10 @@ def run_steps(
     stage: str = "preprocess",
     label: str = "preprocess",
 ) -> Iterator[pa.Table]:
-    """Yield `block` after every step, in pieces if it contains files.
+    """Run all steps on `block`, and yield the result; in pieces if the block contains files.
 
-    Each worker process builds a step once. `pace` is seconds per row, measured on a sample; 0 if unknown. `isolation`
-    None means unknown, as in a Ray task; then the supervisor knows. `stage` is the stage that the work counts for.
+    Each worker process builds a step once. `pace` is seconds per row, measured on a sample; 0 if unknown. Without
+    `isolation`, as in a Ray task, the supervisor decides whether the rows run one by one. The work counts for `stage`.
     `label` identifies these steps among others of the job.
     """
     guard = Watchdog(run, stage, label, pace)

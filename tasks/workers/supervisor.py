@@ -101,7 +101,7 @@ class Supervisor(PoisonRowTracker):
         self._padded[attempt, stage, first] = (rows, padding)
 
     def padding(self, attempt: str) -> dict[str, tuple[int, int]]:
-        """Rows and padding of the padded blocks so far, by the stage that they are for."""
+        """Return the numbers of rows and of padding in an attempt's padded blocks, by the stage that reads them."""
         found: dict[str, tuple[int, int]] = {}
         for (of, stage, _), (rows, padding) in self._padded.items():
             if of == attempt:

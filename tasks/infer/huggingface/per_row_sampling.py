@@ -37,7 +37,7 @@ class GumbelNoise:
         self.generators = [torch.Generator(device).manual_seed(_number(f"{seed} {name}")) for name in names]
 
     def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
-        """Return the noisy scores (float32) of `generate`'s scores N x V."""
+        """Return `generate`'s scores, N x V, with the random noise of each row added, as float32."""
         import torch
 
         scores = scores.float() / self.temperature

@@ -58,7 +58,7 @@ def _bytes(stream: Any, count: int) -> bytes:
 
 
 def _skipped(stream: Any, count: int) -> int:
-    """Return how many of this number of bytes there are; memory holds none of them."""
+    """Skip `count` bytes of the stream, without keeping them. Return how many there were."""
     left = count
     while left > 0 and (piece := stream.read(min(left, PIECE_BYTES))):
         left -= len(piece)

@@ -187,7 +187,7 @@ def rest_of_unit(unit: dict, first: int, stop: int, error: Exception) -> Iterato
 
 
 def finish_text_file(unit: dict, count: int, damage: Exception | None) -> Iterator[pa.Table]:
-    """Close a text file after `count` rows, at its end or its damage.
+    """Yield the last blocks of a text file that ends, or is damaged, after `count` rows: errors, and its END row.
 
     All rows after the damage count as one row, because their number is unknown.
     """

@@ -44,7 +44,7 @@ class Judged(NamedTuple):
 
 
 def counted_units(files: list[File], parts: Callable[[File], Sequence[RowRange]]) -> pa.Table:
-    """Return a unit for each part of each file, without empty parts; a file that cannot be opened is one row."""
+    """Return a unit for each part of each file that has rows. A file that cannot be opened is a unit of one row."""
 
     def found(file: File) -> Sequence[RowRange]:
         try:
@@ -66,7 +66,7 @@ def counted_units(files: list[File], parts: Callable[[File], Sequence[RowRange]]
 
 
 def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.Table]:
-    """Yield blocks of the unit's rows. Missing rows are quarantined with the error of `tables`.
+    """Yield blocks of the unit's rows. If `tables` raises early, quarantine the other rows with that error.
 
     For a file that was broken when it was listed, `tables` only has to raise its error.
     """

@@ -104,7 +104,10 @@ class TfRecord(FileSource):
             yield table_block(unit, first + np.array(list(good), np.int64), table)
 
     def _row(self, record: bytes | RowError, schema: pa.Schema, new: dict[str, pa.DataType]) -> dict[str, Any]:
-        """Return the row of a record. Raise `RowError`."""
+        """Return the row of a record. Raise `RowError` if the record is one, or has a value of another type.
+
+        `new` collects the types of features that the schema lacks.
+        """
         row = {}
         for name, (kind, values) in _features(record).items():
             one = self._type(name, kind, values[:1])

@@ -92,12 +92,15 @@ class HiveFiles(DirectorySink):
 
 
 def _inside(run: Run) -> Location:
-    """Return a hidden directory in the sink."""
+    """Return the hidden directory in the sink in which the run prepares its files."""
     return run.sink / f"_publishing-{run.partition}-{run.attempt}"
 
 
 def _sibling(run: Run) -> str:
-    """Return a hidden directory beside a local sink: a directory cannot be exchanged with another inside it."""
+    """Return the hidden directory beside a local sink in which the run prepares the files of the partition `all`.
+
+    A directory cannot be exchanged with another one inside it.
+    """
     sink = os.path.realpath(run.sink.open_filesystem()[1])
     return f"{os.path.dirname(sink)}/.{os.path.basename(sink)}-publishing-{run.attempt}"
 

@@ -68,7 +68,7 @@ class IcebergSink(DirectorySink):
         return sorted(set(iceberg.partition_files(table, run)) - known)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        """Merge into the table's own directory. Readers of the table ignore files without a snapshot."""
+        """Merge the run's parts into data files in the table's directory. Readers ignore them until the commit."""
         schema = iceberg.iceberg_schema(published_schema(records))
         with translate_publish_errors(self.shown(run)):
             table = self._opened().open(run)
