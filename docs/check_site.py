@@ -18,7 +18,7 @@ def main(site: Path) -> None:
     missing = [f"{page} is not in llms.txt" for page in pages if f"({page.relative_to(site).as_posix()})" not in listed]
     for page in pages:
         lost = [line for line in page.read_text(encoding="utf-8").splitlines() if line not in full]
-        # The place of a picture is written anew.
+        # The site writes another path for a picture.
         lost = [line for line in lost if not line.startswith(f"{FENCE}{{image}}")]
         missing += [f"{page}: not in llms-full.txt: {line}" for line in lost[:1]]
     if missing or not pages:

@@ -134,30 +134,35 @@ class Job(Settings):
 
     @property
     def models(self) -> list[Predictor]:
-        """The models of `inference`, in order."""
+        """Return the models of `inference`, in order."""
         return [entry for entry in self.inference if isinstance(entry, Predictor)]
 
     @property
     def steps(self) -> list[Step]:
-        """The steps before the first model, begun by decoding if images come from files and the job leaves that out.
+        """Return the steps before the first model: those of `preprocess`, then those at the start of `inference`."""
+        return [*self._preparation, *self._steps_ahead]
 
-        A step that resizes images decodes them itself.
+    @property
+    def _preparation(self) -> list[Step]:
+        """Return `preprocess`, with `decode_image` first if images come from files and the job has no such step.
+
+        `resize_image` on the column `image` decodes images itself.
         """
         steps = [*self.preprocess, *self._steps_ahead]
         first = steps[0] if steps else None
         decodes = first is not None and first.kind == "resize_image" and first.column == "image"
         if not self.source.holds_images or decodes or any(step.kind == "decode_image" for step in steps):
-            return steps
-        return [TypeAdapter(Step).validate_python({"kind": "decode_image"}), *steps]
+            return self.preprocess
+        return [TypeAdapter(Step).validate_python({"kind": "decode_image"}), *self.preprocess]
 
     @property
     def _steps_ahead(self) -> list[Step]:
-        """The steps of `inference` before its first model."""
+        """Return the steps of `inference` before its first model."""
         return list(takewhile(lambda entry: not isinstance(entry, Predictor), self.inference))
 
     @property
     def steps_behind(self) -> list[list[Step]]:
-        """For each model the steps of `inference` between it and the next one."""
+        """Return for each model the steps of `inference` between it and the next one."""
         behind: list[list[Step]] = []
         for entry in self.inference[len(self._steps_ahead) :]:
             if isinstance(entry, Predictor):
@@ -203,7 +208,7 @@ class Job(Settings):
         return {
             "settings": self.result_settings(),
             "models": [entry.fingerprint() for entry in self.inference],
-            "steps": [step.fingerprint() for step in self.steps],
+            "steps": [step.fingerprint() for step in self._preparation],
             "format_version": FORMAT_VERSION,
         }
 
@@ -215,12 +220,11 @@ class Job(Settings):
     def result_settings(self) -> dict[str, Any]:
         """Return the settings that change results, as JSON values, without defaults. The others are operational."""
         nameless = ("name",) if len(self.models) == 1 else ()
-        ahead = len(self.steps) - len(self._steps_ahead)
         sink = self.sink.content_settings()
         return {
             "source": self.source.content_settings(),
             "shuffle": self.shuffle.content_settings(),
-            "preprocess": [step.content_settings() for step in self.steps[:ahead]],
+            "preprocess": [step.content_settings() for step in self._preparation],
             "inference": [
                 entry.content_settings(*(nameless if isinstance(entry, Predictor) else ())) for entry in self.inference
             ],

@@ -214,8 +214,7 @@ def wait_until_free(plan: Plan) -> None:
 def _sample(place: Location) -> pa.Table:
     """Return the live rows of the preprocessing trial."""
     with place.open() as file:
-        sample = pa.ipc.open_file(file.read()).read_all()
-    return sample.filter(pa.array(sample["__state"].to_numpy() == blocks.LIVE))
+        return blocks.live_block(pa.ipc.open_file(file.read()).read_all())
 
 
 def _bytes_a_row(sample: pa.Table, keep: Sequence[str], bytes_stay: bool) -> float:

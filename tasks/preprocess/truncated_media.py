@@ -146,7 +146,7 @@ def _mp3(content: bytes) -> int:
 
 
 def _end_of_frames(content: bytes, place: int) -> int:
-    """Where the last of the frames ends that follow one another from `place`, which may be beyond the file's end."""
+    """Return the end of the last frame in a row from `place`; it may be beyond the file's end. 0 for too few frames."""
     frames = 0
     while size := _frame_bytes(content[place : place + MPEG_HEADER]):
         frames, place = frames + 1, place + size

@@ -63,9 +63,8 @@ def _look(protocol: str, look: Callable[[], object], advice: str) -> None:
         except Exception as error:
             errors.append(f": {str(error).splitlines()[0]}" if str(error) else f": {type(error).__name__}")
 
-    thread = threading.Thread(
-        target=looked, name="credentials", daemon=True
-    )  # it may hang, and must not hold up the end
+    # A daemon: it may hang, and must not delay the end of the process.
+    thread = threading.Thread(target=looked, name="credentials", daemon=True)
     thread.start()
     thread.join(WAIT_SECONDS)
     why = errors[0] if errors else f" in {WAIT_SECONDS:g} s"

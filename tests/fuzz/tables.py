@@ -6,6 +6,7 @@ A file of data keeps its length: of another length it is refused before it is op
 import contextlib
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,13 +14,11 @@ import pyarrow as pa
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.source import Source
-from overnight.tasks.ingest.sources.delta import Delta
-from overnight.tasks.ingest.sources.iceberg import Iceberg
-from overnight.tasks.ingest.sources.lance import Lance
 from overnight.tasks.ingest.sources.sql import Sql
 from overnight.tasks.storage.error_translation import translate_listing_errors
 from tests.fuzz.mutations import Sample
 from tests.fuzz.targets import READ, REFUSED, Found, Target, assert_own_words, rows_of
+from tests.tasks.ingest import small_tables
 
 ROWS = pa.table(
     {
@@ -67,31 +66,9 @@ def _read(source: Source) -> Found:
     return rows_of(chosen, chosen.units(list_inputs(chosen, "all")))
 
 
-def delta(folder: Path) -> Delta:
-    from deltalake import write_deltalake
-
-    for part in (ROWS[:3], ROWS[3:]):
-        write_deltalake(folder / "table", part, mode="append")
-    return Delta(path=str(folder / "table"))
-
-
-def lance(folder: Path) -> Lance:
-    from lance import write_dataset
-
-    write_dataset(ROWS, folder / "table.lance", max_rows_per_file=3)
-    return Lance(path=str(folder / "table.lance"))
-
-
-def iceberg(folder: Path) -> Iceberg:
-    from pyiceberg.catalog import load_catalog
-
-    settings = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
-    catalog = load_catalog("fuzz", **settings)
-    catalog.create_namespace("a")
-    table = catalog.create_table("a.b", schema=ROWS.schema)
-    for part in (ROWS[:3], ROWS[3:]):
-        table.append(part)
-    return Iceberg(table=table.metadata_location.removeprefix("file://"))
+delta = partial(small_tables.delta, rows=ROWS, each=3)
+lance = partial(small_tables.lance, rows=ROWS, each=3)
+iceberg = partial(small_tables.iceberg, rows=ROWS, each=3)
 
 
 def sqlite(folder: Path) -> Sql:

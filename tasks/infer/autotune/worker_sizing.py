@@ -54,7 +54,7 @@ class Choice:
 
     @property
     def used_link(self) -> Link:
-        """The link with the model as it is used."""
+        """Return the link with the model as it is used."""
         return replace(self.link, model=self.used)
 
 

@@ -16,6 +16,7 @@ from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.preprocess.steps.columns import require_columns
 from overnight.tasks.rows import result
+from overnight.tasks.rows.arrow_types import is_list
 
 
 class Explode(PreprocessStep):
@@ -54,7 +55,7 @@ def _lists(column: pa.ChunkedArray, name: str) -> pa.Array:
     kind = column.type
     if pa.types.is_null(kind):
         return pa.nulls(len(column), pa.list_(pa.null()))
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+    if not is_list(kind):
         raise ContractError(f"explode: expected lists in column {name!r}, found {kind}.", "preprocess")
     found: Any = column.combine_chunks()
     return found

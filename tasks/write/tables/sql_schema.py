@@ -31,7 +31,7 @@ class Target:
 
     @property
     def day(self) -> dict[str, date]:
-        """The partition column and its value; nothing for the partition `all`."""
+        """Return the partition column and its value; empty for the partition `all`."""
         return {self.run.partition_column: date.fromisoformat(self.run.partition)} if self.is_dated else {}
 
     @property

@@ -77,7 +77,14 @@ def test_a_step_of_inference_is_part_of_what_decides_results() -> None:
     assert one["settings"]["inference"][1] == FILTER
     assert one["settings"]["preprocess"] == other["settings"]["preprocess"] == [{"kind": "decode_image"}]
     assert len(one["models"]) == 2
-    assert "leaves_of_a_job.py" in job(python("step")).ingredients()["models"][0]
+
+
+def test_a_function_in_inference_is_recorded_as_it_was_when_it_was_a_model() -> None:
+    found = job(python("step")).ingredients()  # otherwise what it has published would be stale
+    assert found["settings"]["inference"] == [{"kind": "python", "target": "leaves_of_a_job:step"}]
+    assert found["settings"]["preprocess"] == [{"kind": "decode_image"}]
+    assert [list(files) for files in found["models"]] == [["leaves_of_a_job.py"]]
+    assert found["steps"] == [{}]  # of decode_image
 
 
 @pytest.mark.parametrize(

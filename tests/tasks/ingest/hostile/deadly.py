@@ -23,15 +23,8 @@ from overnight.tasks.workers.supervisor import Supervisor
 ROWS = 3  # of each file
 
 
-class Killing(Source):
-    """Files of three rows, of which the listed ones end the process."""
-
-    kind: str = "killing"
-    killers: list[str] = []
-    counted: bool = True
-
-    def place(self, partition: str) -> str:
-        return "here"
+class Unlisted(Source):
+    """A local source whose units the test makes."""
 
     def is_local(self, partition: str) -> bool:
         return True
@@ -41,6 +34,17 @@ class Killing(Source):
 
     def units(self, files: list[File]) -> pa.Table:
         return UNITS.empty_table()
+
+
+class Killing(Unlisted):
+    """Files of three rows, of which the listed ones end the process."""
+
+    kind: str = "killing"
+    killers: list[str] = []
+    counted: bool = True
+
+    def place(self, partition: str) -> str:
+        return "here"
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():
@@ -51,7 +55,7 @@ class Killing(Source):
             yield blocks.with_hidden(table, [unit["unit"]] * ROWS, list(range(ROWS)))
 
 
-class Deadly(Source):
+class Deadly(Unlisted):
     """A source of which some units end the process that reads them, each in a way."""
 
     kind: str = "deadly"
@@ -60,15 +64,6 @@ class Deadly(Source):
 
     def place(self, partition: str) -> str:
         return str(self.inner.place(partition))
-
-    def is_local(self, partition: str) -> bool:
-        return True
-
-    def files(self, partition: str) -> Iterator[File]:
-        return iter(())
-
-    def units(self, files: list[File]) -> pa.Table:
-        return UNITS.empty_table()
 
     def lost(self, unit: dict[str, Any], error: Exception) -> Iterator[pa.Table]:
         yield from self.inner.lost(unit, error)

@@ -9,12 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from overnight.tasks.ingest.source import FileSource, Source
-from overnight.tasks.ingest.sources.delta import Delta
-from overnight.tasks.ingest.sources.iceberg import Iceberg
-from overnight.tasks.ingest.sources.lance import Lance
 from overnight.tasks.ingest.sources.media_files import Audio, Images, Pdf, Video
 from overnight.tasks.ingest.sources.sql import Sql
 from overnight.tasks.ingest.sources.uris import Uris
+from tests.tasks.ingest import small_tables
 from tests.tasks.ingest.hostile import archives, columns, texts
 from tests.tasks.ingest.hostile.cases import Family
 
@@ -48,33 +46,6 @@ def _uris(folder: Path) -> Source:
     return Uris(path=str(folder / "list.txt"), content="bytes")
 
 
-def _delta(folder: Path) -> Source:
-    from deltalake import write_deltalake
-
-    for number in range(UNITS):
-        write_deltalake(folder / "table", ROWS[2 * number : 2 * number + 2], mode="append")
-    return Delta(path=str(folder / "table"))
-
-
-def _lance(folder: Path) -> Source:
-    from lance import write_dataset
-
-    write_dataset(ROWS, folder / "table.lance", max_rows_per_file=2)
-    return Lance(path=str(folder / "table.lance"))
-
-
-def _iceberg(folder: Path) -> Source:
-    from pyiceberg.catalog import load_catalog
-
-    settings = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
-    catalog = load_catalog("hostile", **settings)
-    catalog.create_namespace("a")
-    table = catalog.create_table("a.b", schema=ROWS.schema)
-    for number in range(UNITS):
-        table.append(ROWS[2 * number : 2 * number + 2])
-    return Iceberg(table=table.metadata_location.removeprefix("file://"))
-
-
 def _sql(folder: Path) -> Source:
     with contextlib.closing(sqlite3.connect(folder / "data.db")) as connection, connection:
         connection.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, text TEXT)")
@@ -89,8 +60,8 @@ MADE: dict[str, Callable[[Path], Source]] = {
     "video": partial(_of_files, Video, "mp4"),
     "pdf": partial(_of_files, Pdf, "pdf"),
     "uris": _uris,
-    "delta": _delta,
-    "lance": _lance,
-    "iceberg": _iceberg,
+    "delta": partial(small_tables.delta, rows=ROWS, each=2),
+    "lance": partial(small_tables.lance, rows=ROWS, each=2),
+    "iceberg": partial(small_tables.iceberg, rows=ROWS, each=2),
     "sql": _sql,
 }
