@@ -17,7 +17,6 @@ from overnight.tasks.rows.blocks import (
     IDENTITY,
     LIVE,
     drop_live_columns,
-    error_message,
     filtered,
     live_rows,
     measured,
@@ -28,6 +27,7 @@ from overnight.tasks.rows.blocks import (
     with_errors,
     with_outputs,
 )
+from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.rows.file_columns import holds_files
 from overnight.tasks.rows.result import SUFFIX, Work, concatenated
 from overnight.tasks.rows.tensors import TENSOR, Column, to_arrow

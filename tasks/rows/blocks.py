@@ -26,10 +26,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from overnight.tasks.config import user_frames
-from overnight.tasks.config.masking import masked, printable
-from overnight.tasks.errors import RowError
 from overnight.tasks.rows import nested_rows
+from overnight.tasks.rows.error_text import error_message, error_type
 from overnight.tasks.rows.tensors import Column, to_arrow
 
 LIVE, FILTERED, QUARANTINED, END, PADDING = range(5)
@@ -48,7 +46,6 @@ HIDDEN = pa.schema(
 )
 LEFT_OUT = "__left_out_"
 IDENTITY = ("row_id", "uri")
-MESSAGE_LIMIT = 2000
 
 
 def visible(block: pa.Table) -> pa.Table:
@@ -230,32 +227,6 @@ def with_errors(block: pa.Table, failed: Mapping[int, Exception], stage: str) ->
             values[row] = describe(error)
         block = with_column(block, name, pa.array(values, pa.string()))
     return block
-
-
-def error_type(error: Exception) -> str:
-    """Return the name under which an error is quarantined; a `RowError` uses the name of its cause."""
-    cause = error.__cause__ if isinstance(error, RowError) and error.__cause__ else error
-    return type(cause).__name__
-
-
-def error_message(error: Exception) -> str:
-    """Return an error's text, never empty and at most `MESSAGE_LIMIT` characters.
-
-    Its first line ends with the line of the user's own code that raised it: `bad (steps.py:12, in clean)`.
-    """
-    text, place = _text(error), user_frames.place(error)
-    if not place and isinstance(error, RowError) and error.__cause__:
-        place = user_frames.place(error.__cause__)
-    told = f" ({place})" if place and place not in text else ""
-    first, end, more = printable(masked(text))[: MESSAGE_LIMIT - len(told)].partition("\n")
-    return f"{first}{told}{end}{more}".encode(errors="replace").decode()  # file names that are not UTF-8
-
-
-def _text(error: Exception) -> str:
-    if isinstance(error, UnicodeDecodeError):  # Python reports only a byte and its place
-        found = f"{bytes(error.object[error.start : error.start + 16])!r} at byte {error.start}: {error.reason}"
-        return f"expected text in {error.encoding}, found {found}"
-    return str(error) or type(error).__name__
 
 
 def with_column(table: pa.Table, name: str, column: Any) -> pa.Table:

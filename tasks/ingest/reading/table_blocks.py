@@ -11,6 +11,7 @@ import pyarrow as pa
 from overnight.tasks.errors import BROKEN_OFF, InputError, OvernightError, RowError
 from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
 from overnight.tasks.rows import blocks
+from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.storage.transient_errors import is_forbidden, is_full, is_passing
 
 T = TypeVar("T")
@@ -195,7 +196,7 @@ def finish_text_file(unit: dict, count: int, damage: Exception | None) -> Iterat
         yield from unreadable(unit, damage)
         return
     stop = unit["rows"] if unit["rows"] is not None else count + bool(damage)
-    reason = f"{BROKEN_OFF}: {blocks.error_message(damage)}" if damage else "the file ends before this row"
+    reason = f"{BROKEN_OFF}: {error_message(damage)}" if damage else "the file ends before this row"
     is_other = isinstance(damage, SourceChanged | SourceVanished)
     yield from rest_of_unit(unit, count, stop, damage if damage and is_other else RowError(reason))
     if unit["rows"] is None:

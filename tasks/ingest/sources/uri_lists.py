@@ -14,6 +14,7 @@ from overnight.tasks.ingest.sources.jsonl import Jsonl
 from overnight.tasks.ingest.sources.parquet import Parquet
 from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.rows import blocks
+from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.storage.location import File
 
 TEXT = (".txt", ".txt.gz")
@@ -52,7 +53,7 @@ def _lines(file: File, anonymous: bool) -> Iterator[str]:
     except Exception as error:
         if not is_corrupt_file(error):
             raise
-        raise InputError(f"{file.uri}: cannot read the list: {blocks.error_message(error)}") from error
+        raise InputError(f"{file.uri}: cannot read the list: {error_message(error)}") from error
 
 
 def _is_of(file: File, kind: type[FileSource]) -> bool:

@@ -11,7 +11,7 @@ from overnight.flows.job.loading import job_schema
 from overnight.flows.runs.attempt import describe_failure
 from overnight.tasks.config.masking import masked, masked_in, printable
 from overnight.tasks.errors import InputError, JobError, RowError, StageFailed, explain
-from overnight.tasks.rows import blocks
+from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.sinks.sql import SqlSink
 from tests.tasks.runs import make_run
@@ -74,8 +74,8 @@ def told() -> list[Any]:
         pickle.loads(pickle.dumps(StageFailed(f"{URL}: no", "infer", "ValueError"))),
         explain(ValueError(f"{URL}: no"), "infer"),
         describe_failure("job", "all", error),
-        blocks.error_message(RowError(f"{URL}: no")),
-        blocks.error_message(ValueError(f"{URL}: no")),
+        error_message(RowError(f"{URL}: no")),
+        error_message(ValueError(f"{URL}: no")),
         Location("s3://canary:canary@bucket/x"),
         sink.shown(make_run("/out")),
         dataclasses.asdict(Finding("server", "wrong", f"{URL} does not answer", f"see {URL}")),
@@ -103,4 +103,4 @@ def test_a_place_is_opened_with_what_is_not_shown(monkeypatch: pytest.MonkeyPatc
 )
 def test_control_characters_are_in_sight_in_every_message_and_reason(text: str, shown: str) -> None:
     assert printable(text) == printable(printable(text)) == shown
-    assert str(InputError(text)) == blocks.error_message(ValueError(text)) == shown
+    assert str(InputError(text)) == error_message(ValueError(text)) == shown

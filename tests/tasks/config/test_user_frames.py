@@ -11,6 +11,7 @@ import overnight
 from overnight.tasks.config import user_frames
 from overnight.tasks.errors import RowError
 from overnight.tasks.rows import blocks
+from overnight.tasks.rows.error_text import error_message
 
 STEPS = """import json
 
@@ -42,29 +43,29 @@ def raised_by(work: Callable[[], Any]) -> BaseException:
 def test_the_place_is_the_innermost_line_that_is_no_library_s(steps: dict[str, Any]) -> None:
     error = raised_by(lambda: steps["clean"]("{"))
     assert isinstance(error, json.JSONDecodeError)
-    assert blocks.error_message(error).endswith("(char 1) (steps.py:4, in clean)")
+    assert error_message(error).endswith("(char 1) (steps.py:4, in clean)")
     assert user_frames.quoted(error) == "\n  steps.py:4, in clean: return json.loads(text)"
 
 
 def test_the_place_ends_the_first_line_of_a_reason(steps: dict[str, Any]) -> None:
-    told = blocks.error_message(raised_by(steps["two_lines"]))  # type: ignore[arg-type]
+    told = error_message(raised_by(steps["two_lines"]))  # type: ignore[arg-type]
     assert told == "first (steps.py:10, in two_lines)\nsecond"
 
 
 def test_a_row_error_has_the_place_of_its_cause_once(steps: dict[str, Any]) -> None:
     error = RowError("the code called sys.exit(3)")
     error.__cause__ = raised_by(steps["leave"])
-    told = blocks.error_message(error)
+    told = error_message(error)
     assert told == "the code called sys.exit(3) (steps.py:7, in leave)"
     again = RowError(f"a#1: {told} (1 of 2 rows)")
     again.__cause__ = error.__cause__
-    assert blocks.error_message(again) == f"a#1: {told} (1 of 2 rows)"
+    assert error_message(again) == f"a#1: {told} (1 of 2 rows)"
 
 
 def test_an_error_of_libraries_alone_has_no_place() -> None:
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads("{")
-    told = blocks.error_message(caught.value.with_traceback(caught.tb.tb_next))
+    told = error_message(caught.value.with_traceback(caught.tb.tb_next))
     assert told.endswith("(char 1)")
 
 

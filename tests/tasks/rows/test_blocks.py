@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from overnight.tasks.errors import ContractError, JobError, RowError
 from overnight.tasks.rows import apply, blocks, rebatch, result, tensors, user_function
+from overnight.tasks.rows.error_text import MESSAGE_LIMIT, error_message
 from tests.tasks.blocks import source_block
 
 
@@ -108,13 +109,13 @@ def test_seconds_are_shared_out_over_the_rows_that_were_worked_on():
 
 
 def test_messages_are_never_empty_nor_endless_nor_beyond_utf8():
-    assert blocks.error_message(ValueError()) == "ValueError"
-    assert len(blocks.error_message(ValueError("x" * 10_000))) == blocks.MESSAGE_LIMIT
+    assert error_message(ValueError()) == "ValueError"
+    assert len(error_message(ValueError("x" * 10_000))) == MESSAGE_LIMIT
     with pytest.raises(UnicodeDecodeError) as raised:
         b"caf\xe9 au lait".decode()
-    told = blocks.error_message(raised.value.with_traceback(None))
+    told = error_message(raised.value.with_traceback(None))
     assert told == "expected text in utf-8, found b'\\xe9 au lait' at byte 3: invalid continuation byte"
-    pa.array([blocks.error_message(ValueError("caf\udce9"))], pa.string())
+    pa.array([error_message(ValueError("caf\udce9"))], pa.string())
 
 
 ARRAYS = [
