@@ -18,6 +18,8 @@
       TooManyCrashes           the process of the run died each time (flows/runs/crash_recovery.py)
       BackfillFailed           some partitions of a backfill failed (flows/backfill.py)
       NotificationFailed       a notification was not delivered (flows/freshness.py)
+      RetryRefused             the quarantined rows of a partition cannot run alone
+      NoResult                 the published partition or the sample to look at does not exist (flows/ledger/results.py)
       NothingToSearch          no published rows can be searched (flows/similarity_search.py)
     RowError                   one row failed, and is quarantined
       SourceChanged            its file was replaced after it was listed (ingest/versioned_file.py)
@@ -103,6 +105,10 @@ class CheckFailed(OvernightError):
 
 class TooManyQuarantined(CheckFailed):
     """It is certain that more rows are quarantined than `checks.max_quarantined` allows."""
+
+
+class RetryRefused(OvernightError):
+    """The quarantined rows of a partition cannot run alone. Nothing was started, and the partition stays published."""
 
 
 class StageFailed(OvernightError):

@@ -14,6 +14,7 @@ EXTRAS = {
     "av": "media",
     "azure": "azure",
     "cv2": "fast-decode",
+    "datasketch": "near-texts",
     "deltalake": "delta",
     "gcsfs": "gcs",
     "google.protobuf": "tfrecord",

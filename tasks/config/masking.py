@@ -6,6 +6,7 @@ that Azure writes before an @ stays as well. If the name of a setting is that of
 becomes `***`.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ BUCKETS = ("abfs", "abfss", "wasb", "wasbs")  # schemes whose URLs have a contai
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^\s/?#'\"`<>]*@)?([^\s?#'\"`<>]*)(\?[^\s#'\"`<>]*)?")
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
+_PLAIN = re.compile(r"[\w./:~+ -]*")  # no user info, no query and no connection string
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 _VALUE = re.compile(r"=([^&;]*)")
 _WORD = re.compile(r"[.-]|(?<=[a-z])(?=[A-Z])")  # the start of a word in a name without underscores
@@ -29,6 +31,20 @@ _SECRET = re.compile(f"token|(.*_)?({SECRET_WORDS})", re.IGNORECASE)
 def masked(text: str) -> str:
     """Return `text` with possible secrets in its URLs as `***`. A masked text stays unchanged."""
     return _URL.sub(_masked_url, text) if "://" in text else text
+
+
+def filled_in(text: str) -> str:
+    """Return a place with the values of its `${VARIABLE}`s, so that a reader can open it, and masked.
+
+    A variable stays if its name is that of a secret, or if its value is more than a path or an address.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name = found.group()[2:-1]
+        known = os.environ.get(name, "")
+        return known if known and _PLAIN.fullmatch(known) and not _is_secret(name, known) else found.group()
+
+    return masked(_VARIABLE.sub(value, text))
 
 
 def printable(text: str) -> str:

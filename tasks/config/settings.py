@@ -4,6 +4,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+if TYPE_CHECKING:
+    from overnight.tasks.config.user_signature import UserCode
+
 
 class Settings(BaseModel):
     """A section of a job file: a frozen model that refuses unknown keys."""
@@ -23,6 +26,10 @@ class Leaf(Settings):
 
         @property
         def kind(self) -> str: ...
+
+    def code(self) -> "list[UserCode]":
+        """Return the user's classes and functions that the leaf calls, for checks before a run."""
+        return []
 
     def content_settings(self, *but: str) -> dict[str, Any]:
         """Return the settings that change results as JSON values, without defaults: a new setting changes nothing.

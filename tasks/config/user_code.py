@@ -18,10 +18,31 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from overnight.tasks.config import user_frames
 from overnight.tasks.errors import JobError, OvernightError
+
+
+def name_of(target: Any) -> Any:
+    """Return `module:Name` of a class or function that code gives as a target; a text stays as it is.
+
+    Raise `ValueError` for one that no worker can import, because it is part of a script, a notebook or a function.
+    """
+    if isinstance(target, str):
+        module_name, _, name = target.partition(":")
+    elif callable(target) and hasattr(target, "__qualname__"):
+        module_name, name = target.__module__, target.__qualname__
+    else:
+        return target
+    if module_name == "__main__" or "." in name:
+        raise ValueError(
+            f"expected a class or function at the top of a module that workers can import, found {module_name}:{name}. "
+            "Write it to a file, for example my_models.py (in a notebook with %%writefile my_models.py), and name it "
+            f"my_models:{name.rpartition('.')[2]}"
+        )
+    return f"{module_name}:{name}" if not isinstance(target, str) else target
+
 
 Target = Annotated[
     str,
@@ -30,6 +51,7 @@ Target = Annotated[
         description="module:Name of a class or function, installed or in the working directory.",
         examples=["my_models:ResNet"],
     ),
+    BeforeValidator(name_of),
 ]
 
 
@@ -42,16 +64,11 @@ def import_target(target: str, stage: str) -> Any:
         module = importlib.import_module(module_name)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise _not_found(target, stage) from error
+            raise not_found(target, stage) from error
         told = f"{target}: importing {module_name} raised {described(error, module_name)}{user_frames.quoted(error)}"
         raise JobError(told, stage) from error
     if not hasattr(module, name):
-        public = [known for known in vars(module) if not known.startswith("_")]
-        names = difflib.get_close_matches(name, public, n=3, cutoff=0.5) or public[:8]
-        raise JobError(
-            f"{target}: expected {name} in {module_name}, found {', '.join(names) or 'nothing'}. Correct the name.",
-            stage,
-        )
+        raise name_missing(target, [known for known in vars(module) if not known.startswith("_")], stage)
     found = getattr(module, name)
     if not callable(found):
         raise JobError(f"{target}: expected a class or a function, found {type(found).__name__} {found!r:.80}.", stage)
@@ -94,7 +111,7 @@ def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
     _put_working_directory_last()
     importlib.invalidate_caches()
     if _source(module_name) is None:
-        raise _not_found(target, stage)
+        raise not_found(target, stage)
     files, waiting, seen = {}, [module_name], set()
     while waiting:
         name = waiting.pop()
@@ -118,14 +135,15 @@ def is_function(target: str) -> bool:
     False for what is a class, is imported from elsewhere or is not found.
     """
     module_name, _, name = target.partition(":")
-    _put_working_directory_last()
-    importlib.invalidate_caches()
-    path = _source(module_name)
+    path = source_of(module_name)
     try:
         tree = ast.parse(path.read_bytes()) if path else None
     except (OSError, SyntaxError, ValueError):
         return False
-    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in (tree.body if tree else ()))
+    return any(
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
+        for node in (tree.body if tree else ())
+    )
 
 
 def described(error: BaseException, module_name: str) -> str:
@@ -136,7 +154,17 @@ def described(error: BaseException, module_name: str) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
-def _not_found(target: str, stage: str | None) -> JobError:
+def name_missing(target: str, public: list[str], stage: str) -> JobError:
+    """Return the error for a module without the name of `target`; `public` are the names that it has."""
+    module_name, _, name = target.partition(":")
+    names = difflib.get_close_matches(name, public, n=3, cutoff=0.5) or public[:8]
+    return JobError(
+        f"{target}: expected {name} in {module_name}, found {', '.join(names) or 'nothing'}. Correct the name.", stage
+    )
+
+
+def not_found(target: str, stage: str | None) -> JobError:
+    """Return the error for a module that does not exist."""
     return JobError(
         f"{target}: expected a module {target.partition(':')[0]}, installed or in the working directory {os.getcwd()}, "
         "found none. Correct the name, or run the job where the file is.",
@@ -147,6 +175,13 @@ def _not_found(target: str, stage: str | None) -> JobError:
 def _put_working_directory_last() -> None:
     here = os.getcwd()
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here] + [here]
+
+
+def source_of(module_name: str) -> Path | None:
+    """Return the file that importing `module_name` would run, also from the working directory; nothing is run."""
+    _put_working_directory_last()
+    importlib.invalidate_caches()
+    return _source(module_name)
 
 
 def _source(module_name: str) -> Path | None:

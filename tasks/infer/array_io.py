@@ -5,17 +5,14 @@ array per output, with one value per row, under the name from the job or the mod
 onnxruntime.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
-from overnight.tasks.errors import ContractError, JobError, RowError
+from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.infer.predictor import Batch
-from overnight.tasks.storage.location import expand
 
 Columns = Annotated[
     list[str],
@@ -25,28 +22,8 @@ Outputs = Annotated[
     list[str] | None,
     Field(min_length=1, description="Names of the model's outputs, in their order; default: its own names."),
 ]
-ModelFile = Annotated[str, Field(min_length=1, description="The model's file: a path where the workers run.")]
 
 Call = Callable[[list[np.ndarray]], Mapping[str, np.ndarray]]
-
-
-def model_file(written: str) -> Path:
-    """Return the file, with ${VARIABLES} filled in. Raise `JobError` if it does not exist."""
-    path = Path(expand(written)).expanduser()
-    if not path.is_file():
-        found = "a folder" if path.is_dir() else "nothing"
-        where = "" if path.is_absolute() else f", looking from {Path.cwd()}"
-        raise JobError(f"{written}: expected a model's file, found {found}{where}. Correct the path.", "infer")
-    return path
-
-
-def file_hashes(*paths: Path) -> dict[str, str]:
-    """Return file name -> sha256 of each file, for a fingerprint."""
-    hashes = {}
-    for path in paths:
-        with path.open("rb") as file:
-            hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return hashes
 
 
 def in_calls(batch: Batch, columns: Sequence[str], call: Call) -> dict[str, Any]:

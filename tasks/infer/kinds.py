@@ -13,6 +13,7 @@ from overnight.tasks.infer.models.keras import KerasModel
 from overnight.tasks.infer.models.object_detection import ObjectDetection
 from overnight.tasks.infer.models.onnx import OnnxModel
 from overnight.tasks.infer.models.openai import OpenAI
+from overnight.tasks.infer.models.pipeline import TransformersPipeline
 from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.infer.models.sklearn import SklearnModel
 from overnight.tasks.infer.models.text_classification import TextClassification
@@ -21,9 +22,9 @@ from overnight.tasks.infer.models.text_generation import TextGeneration
 from overnight.tasks.infer.models.torch import TorchModel
 from overnight.tasks.infer.models.transcription import Transcription
 from overnight.tasks.infer.models.vllm import VLLM
-from overnight.tasks.infer.predictor import Offer, Predictor, imports
+from overnight.tasks.infer.predictor import COMMIT, Offer, Predictor, imports
 
-__all__ = ["AnyPredictor", "Offer", "Predictor", "imports"]
+__all__ = ["COMMIT", "AnyPredictor", "Offer", "Predictor", "imports"]
 
 AnyPredictor = Annotated[
     ImageClassification
@@ -37,6 +38,7 @@ AnyPredictor = Annotated[
     | VLLM
     | OpenAI
     | ImageCaptioning
+    | TransformersPipeline
     | TorchModel
     | OnnxModel
     | KerasModel

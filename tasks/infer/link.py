@@ -3,8 +3,12 @@
 A link holds what it needs from the other links, so that a worker does not need the chain.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+import pyarrow as pa
+
+from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.state.stream import Steps
 
@@ -24,3 +28,10 @@ class Link:
     steps: Steps | None = None
     read: tuple[str, ...] | None = ()
     bytes_stay: bool = False
+
+
+def without_unread(block: pa.Table, link: Link, made: Iterable[str]) -> pa.Table:
+    """Return a block without heavy columns that nothing behind the link reads. `made` are the model's columns."""
+    if link.read is None:
+        return block
+    return drop_heavy(block, {*link.read, *made}, link.bytes_stay, link.earlier)

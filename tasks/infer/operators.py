@@ -1,6 +1,6 @@
 """The stream as operators of Ray Data: read, shuffle, preprocess, infer."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,8 @@ from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import Read, Steps, Stream
 from overnight.tasks.workers.row_isolation import RowIsolation
+
+PassOn = Callable[[Iterable[pa.Table]], Iterator[pa.Table]]
 
 MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four in a large batch
 
@@ -67,19 +69,32 @@ def read_numbers(run: Run) -> ray.data.Dataset:
     return ray.data.from_items(numbers, override_num_blocks=len(numbers))  # unlike from_arrow, without a Ray task
 
 
-def prepare_rows(dataset: ray.data.Dataset, run: Run, steps: Steps, plan: Plan) -> ray.data.Dataset:
-    """Return the rows after every step, by Ray tasks beside the read.
+def prepare_rows(
+    dataset: ray.data.Dataset, run: Run, steps: Steps | None, plan: Plan, pass_on: PassOn = iter
+) -> ray.data.Dataset:
+    """Return the rows after the steps, if there are any, as Ray tasks pass them on.
 
-    If the plan was for the workers to do it, the tasks use the CPUs that the workers leave.
+    If the plan was for the workers to do the steps, the tasks use the CPUs that the workers leave.
     """
+    if not steps:
+        return _by_tasks(dataset, partial(_passed, pass_on=pass_on), plan)
     return dataset.map_batches(
-        partial(steps, run=run),
+        partial(run_steps_in_task, run=run, steps=steps, pass_on=pass_on),
         batch_size=None,
         batch_format="pyarrow",
         num_cpus=1 if plan.is_beside else plan.task_cpus,
         concurrency=None if plan.is_beside else plan.task_concurrency,
         max_retries=TASK_RETRIES,
     )
+
+
+def run_steps_in_task(block: pa.Table, run: Run, steps: Steps, pass_on: PassOn) -> Iterator[pa.Table]:
+    """Return the rows of `block` after every step. Progress recognizes the operator by this name."""
+    return pass_on(steps(block, run=run))
+
+
+def _passed(block: pa.Table, pass_on: PassOn) -> Iterator[pa.Table]:
+    return pass_on([block])
 
 
 def worker_preparation(run: Run, stream: Stream, reads: bool) -> Prepare | None:
@@ -96,32 +111,16 @@ def _read_and_prepare(
             yield from steps(block, isolation=isolation) if steps else (block,)
 
 
-def without_heavy(
-    dataset: ray.data.Dataset, run: Run, plan: Plan, keep: Sequence[str], bytes_stay: bool, share: Share
-) -> ray.data.Dataset:
-    """Return the rows of a job without a model, for a writer, without heavy columns that `keep` does not name."""
-    return _by_tasks(dataset, partial(_light, run=run, keep=keep, bytes_stay=bytes_stay, share=share), plan)
+def to_model(pieces: Iterable[pa.Table], run: Run, share: Share) -> Iterator[pa.Table]:
+    """Pass rows to the first model's workers."""
+    return handed_on(pieces, share, "infer", run)
 
 
-def padded_rows(dataset: ray.data.Dataset, run: Run, plan: Plan, share: Share, is_prepared: bool) -> ray.data.Dataset:
-    """Pad blocks for the first model's workers, in the Ray tasks that read the rows, or that prepared them."""
-    is_beside = is_prepared and plan.is_beside
-    return dataset.map_batches(
-        partial(_padded, run=run, share=share),
-        batch_size=None,
-        batch_format="pyarrow",
-        num_cpus=1 if is_beside else plan.task_cpus,
-        concurrency=None if is_beside else plan.task_concurrency,
-        max_retries=TASK_RETRIES,
-    )
-
-
-def _padded(block: pa.Table, run: Run, share: Share) -> Iterator[pa.Table]:
-    return handed_on([block], share, "infer", run)
-
-
-def _light(block: pa.Table, run: Run, keep: Sequence[str], bytes_stay: bool, share: Share) -> Iterator[pa.Table]:
-    return handed_on([drop_heavy(block, keep, bytes_stay)], share, "write", run)
+def to_writer(
+    pieces: Iterable[pa.Table], run: Run, share: Share, keep: Sequence[str], bytes_stay: bool
+) -> Iterator[pa.Table]:
+    """Pass rows of a job without a model to a writer, without heavy columns that `keep` does not name."""
+    return handed_on((drop_heavy(piece, keep, bytes_stay) for piece in pieces), share, "write", run)
 
 
 def infer_rows(
@@ -151,8 +150,8 @@ def infer_rows(
             "pace": trial.seconds_a_row if trial else 0.0,
             "columns": trial.columns if trial else None,
             "is_slow": is_slow,
-            "share": None if apart else share,
-            "to": to,
+            "share": replace(share, rows=1, seconds={}, size=LARGEST_BLOCK_BYTES) if apart else share,
+            "to": "infer" if apart else to,
             **settings,
         },
         batch_size=choice.at_once,

@@ -5,16 +5,17 @@ columns or rows that failed before: `worker.py` does. If it knows which of its r
 """
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
 from overnight.tasks.config.settings import Leaf
 from overnight.tasks.infer import accelerators
+from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.rows.tensors import to_numpy
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 CALLS_TO_CHOOSE_FROM = 8
+COMMIT = "commit"  # the key of a hub model's commit among its pins
 
 Batch = dict[str, np.ndarray]
 Predict = Callable[[Batch], dict[str, Any] | Outcome]
@@ -94,6 +96,8 @@ class Predictor(Leaf):
 
     offer: ClassVar[Offer | None] = None  # the use for which `overnight init` offers the model
 
+    _pins: dict[str, str] = PrivateAttr(default_factory=dict)
+
     operational: ClassVar[tuple[str, ...]] = (
         *("batch_size", "workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources", "placement"),
     )
@@ -121,6 +125,16 @@ class Predictor(Leaf):
     def inputs(self) -> list[str] | None:
         """Return the columns that `predict` reads; None for all. They must exist, and only they are converted."""
         return None
+
+    def outputs_made(self) -> list[str] | None:
+        """Return the columns that the model adds, without its prefix; None if only a run shows them."""
+        return None
+
+    def column_effect(self) -> ColumnEffect:
+        """Return what the model does to columns, without its prefix."""
+        made = self.outputs_made()
+        in_sql = Expression(self.where).required if self.where else []
+        return ColumnEffect(self.inputs() or [], in_sql, makes=made or [], makes_others=made is None)
 
     def reads(self) -> list[str] | None:
         """Return what the model reads, or chooses its rows by; None for all columns."""
@@ -181,6 +195,32 @@ class Predictor(Leaf):
     def fingerprint(self) -> dict[str, str]:
         """Return what the result depends on besides the settings: file name -> sha256 of model files or code."""
         return {}
+
+    def hub_name(self) -> str | None:
+        """Return the name of a model on the Hugging Face Hub, with its revision if that is set; None for others."""
+        return None
+
+    def hub_commit(self) -> str | None:
+        """Return the commit that a hub model has now; None if it cannot be found out. It may send a request."""
+        return None
+
+    def warnings(self) -> list[str]:
+        """Return sentences for the receipt about the settings of this model."""
+        return []
+
+    @property
+    def pins(self) -> Mapping[str, str]:
+        """Return the versions of the model's files that the run recorded; empty without a run.
+
+        They are the `fingerprint` of the run, and for a hub model its commit under `COMMIT`.
+        """
+        return self._pins
+
+    def pinned(self, pins: Mapping[str, str]) -> Self:
+        """Return this model with the versions that a run recorded, which its workers load."""
+        copy = self.model_copy()
+        copy._pins = dict(pins)
+        return copy
 
     @abc.abstractmethod
     def load(self) -> Predict:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.text_encoder import embed_texts
 from overnight.tasks.infer.models.image_embedding import ImageEmbedding
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
@@ -49,7 +48,7 @@ def embed_text(model: Embedder, text: str) -> np.ndarray:
         raise JobError("--text: expected a text, found an empty one.")
     if isinstance(model, TextEmbedding):
         return _embedding(model, {model.text_column: np.array([text], object)})
-    return embed_texts(model_location.find(model.model), model.dtype, [text])[0]
+    return embed_texts(model.checkpoint(), model.dtype, [text])[0]
 
 
 def _embedding(model: Embedder, row: Batch) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,7 +14,8 @@ import ray.data
 from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
-from pyarrow import types
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
 from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
 from overnight.tasks.errors import explain
@@ -24,18 +25,20 @@ from overnight.tasks.infer.autotune.trial import Failed, Trial
 from overnight.tasks.infer.autotune.trial_runner import begin_trials, tried
 from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose, stream_seconds_a_row
 from overnight.tasks.infer.columns import columns_made, require_inputs
-from overnight.tasks.infer.heavy_columns import heavy_columns
+from overnight.tasks.infer.first_reading import decide_duplicates
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
+from overnight.tasks.infer.sample import bytes_a_row, bytes_made, read_sample
 from overnight.tasks.resources.cluster import missing_now
 from overnight.tasks.resources.plan import Plan
-from overnight.tasks.rows import blocks, part_size, rebatch
+from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.rows.padding import LARGEST_BLOCK_BYTES, Share
+from overnight.tasks.rows.part_size import PartSize
+from overnight.tasks.rows.preview import predictions_beside_inputs, preview
 from overnight.tasks.state.read_plan import read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import Sampled, Stream, Streamed
-from overnight.tasks.storage.location import Location
 from overnight.tasks.workers import supervisor
 
 __all__ = [
@@ -60,13 +63,13 @@ SAMPLE_ROWS = 8  # a document's chunks or a video's frames are many more than a 
 class Inference:
     """The work of `infer`: the models with their steps, and the plan by which they run.
 
-    `keep` names heavy inputs that are published. `rows_per_part` is the job's limit of rows per task, if any. `trials`
-    are from `begin_trials`.
+    `keep` names heavy inputs that are published. `part_size` is the job's setting; its rows, if any, limit tasks,
+    too. `trials` are from `begin_trials`.
     """
 
     links: list[Link]
     keep: list[str]
-    rows_per_part: int | None
+    part_size: PartSize
     plan: Plan
     trials: list[Any]
 
@@ -82,7 +85,7 @@ def infer(
     inference: Inference,
     stage: Callable[[Run, ray.data.Dataset, Sampled], Streamed],
     stream: Stream,
-) -> Streamed:
+) -> State[Streamed]:
     """Run the stream: read rows, prepare them, run every model and its steps, and stage parts.
 
     Each try processes the rows that no staged part settles. `stage` runs a dataset.
@@ -98,30 +101,46 @@ def infer(
             inference = replace(inference, trials=[None] * len(inference.links))
         if not inference.trials or not all(inference.trials):
             wait_until_free(inference.plan)
+        for found in decide_duplicates(run, stream, inference.plan):
+            get_run_logger().info(found)
         dataset, sampled = _laid_out(run, inference, stream)
-        return stage(run, dataset, sampled) if read_summaries(run.order) else Streamed(columns=sampled.columns)
+        streamed = stage(run, dataset, sampled) if read_summaries(run.order) else Streamed(columns=sampled.columns)
+        streamed.warnings += tuple(warning for link in inference.links for warning in link.model.warnings())
+        return Completed(message=_streamed(run, streamed), data=streamed)
     except Exception as error:
         raise explain(error, "infer") from None
 
 
+def _streamed(run: Run, streamed: Streamed) -> str:
+    counts = [count for count, _ in read_summaries(run.order)]
+    if not counts:
+        return "no row was left to do"
+    known = "" if None in counts else f"{sum(count or 0 for count in counts):,} "
+    return f"{known}rows read, run through the models and staged in {streamed.seconds:,.1f} s"
+
+
 def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple[ray.data.Dataset, Sampled]:
     """Return the lazy dataset of the rows after all models, which are tried first."""
-    plan, keep, rows_per_part = inference.plan, inference.keep, inference.rows_per_part
-    sample = _sample(stream.sample)
-    size = _bytes_a_row(sample, keep, stream.bytes_stay)
+    plan, keep, part_size = inference.plan, inference.keep, inference.part_size
+    sample = read_sample(stream.sample)
+    size = bytes_a_row(sample, keep, stream.bytes_stay)
     if not inference.links:
-        count = rows_per_part or part_size.rows_per_part(None, size)
+        _show_preview(run, sample, None)
+        count = part_size.count(None, size)
+        share = part_size.share(count, dict.fromkeys(("ingest", "preprocess"), plan.tasks_at_once))
+        pass_on = partial(operators.to_writer, run=run, share=share, keep=keep, bytes_stay=stream.bytes_stay)
         with ray.data.DataContext.current(operators.context()):
             dataset = operators.read_rows(run, stream, plan)
-            if stream.steps:
-                dataset = operators.prepare_rows(dataset, run, stream.steps, plan)
-            dataset = operators.without_heavy(
-                dataset, run, plan, keep, stream.bytes_stay, Share(count, part_size.BYTES_A_PART)
-            )
+            dataset = operators.prepare_rows(dataset, run, stream.steps, plan, pass_on)
         return dataset, Sampled(columns_made(sample, [], keep, stream.bytes_stay), count)
     read_by_workers = operators.is_read_by_workers(run, plan)
-    work = _work(run, sample, rows_per_part, read_by_workers)
-    choices, failed, error = _chosen(run, inference, sample, work)
+    work = _work(run, sample, part_size.rows, read_by_workers)
+    try:
+        choices, failed, error, behind = _chosen(run, inference, sample, work)
+    except Exception:
+        _show_preview(run, sample, None)
+        raise
+    _show_preview(run, sample, behind)
     in_workers = plan.is_beside and choices[0].pool.maximum == plan.pools[0].maximum  # enough for all the CPUs
     read_by_workers = read_by_workers and in_workers
     prepare = operators.worker_preparation(run, stream, read_by_workers) if in_workers else None
@@ -131,21 +150,26 @@ def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple[ray.data.
         largest = float(np.clip(min(slow) * (size if read_by_workers else sample.nbytes / len(sample)), 1, largest))
     trials = [choice.trial for choice in choices]
     seconds = stream_seconds_a_row(choices, work, prepare is not None)
-    count = rows_per_part or part_size.rows_per_part(seconds, size + sum(map(_bytes_made, trials)))
-    a_part = math.inf if rows_per_part else part_size.SECONDS_A_PART * sum(choice.pool.initial for choice in choices)
-    takers = [
-        *(Share(choice.at_once, BYTES_HANDED) for choice in choices[1:]),
-        Share(count, part_size.BYTES_A_PART, a_part),
+    count = part_size.count(seconds, size + sum(map(bytes_made, trials)))
+    workers, preparers = sum(choice.pool.initial for choice in choices), plan.tasks_at_once
+    at_work = {
+        "ingest": workers if read_by_workers else preparers,
+        "preprocess": workers if in_workers else preparers,
+        "infer": workers,
+    }
+    shares = [
+        *(Share(choice.at_once, BYTES_HANDED, longest=part_size.longest, full=int(largest)) for choice in choices),
+        part_size.share(count, at_work, int(largest)),
     ]
     with ray.data.DataContext.current(operators.context(largest)):
-        dataset = operators.read_numbers(run) if read_by_workers else operators.read_rows(run, stream, plan)
-        if stream.steps and not in_workers:
-            dataset = operators.prepare_rows(dataset, run, stream.steps, plan)
-        if not read_by_workers:
-            first = Share(choices[0].at_once, BYTES_HANDED)
-            dataset = operators.padded_rows(dataset, run, plan, first, bool(stream.steps) and not in_workers)
+        if read_by_workers:
+            dataset = operators.read_numbers(run)
+        else:
+            pass_on = partial(operators.to_model, run=run, share=shares[0])
+            steps = None if in_workers else stream.steps
+            dataset = operators.prepare_rows(operators.read_rows(run, stream, plan), run, steps, plan, pass_on)
         for place, choice in enumerate(choices):
-            infer_rows = partial(operators.infer_rows, share=takers[place], prepare=prepare if place == 0 else None)
+            infer_rows = partial(operators.infer_rows, share=shares[place + 1], prepare=prepare if place == 0 else None)
             to = "write" if place == len(choices) - 1 else "infer"
             dataset = infer_rows(dataset, run, choice, plan, is_slow=bool(slow), to=to)
     _describe(run, explanation(plan, choices, sample, prepare is not None, read_by_workers))
@@ -160,10 +184,10 @@ def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple[ray.data.
 
 def _chosen(
     run: Run, inference: Inference, sample: pa.Table, work: Work
-) -> tuple[list[Choice], tuple[str, pa.Table] | None, str | None]:
-    """Return what each model runs with after its trial, and `failed` and `error` of `Sampled`.
+) -> tuple[list[Choice], tuple[str, pa.Table] | None, str | None, pa.Table | None]:
+    """Return what each model runs with after its trial, `failed` and `error` of `Sampled`, and the rows at the end.
 
-    A model is tried on what those before it made of the sample.
+    The rows are None if a model passed none. A model is tried on what those before it made of the sample.
     """
     choices: list[Choice] = []
     failed, error = None, None
@@ -180,7 +204,7 @@ def _chosen(
             told = _warned(run, link.model, found)
             failed, error = (told, found.block), f"{told} {ADVICE}" if found.is_the_models else None
         rows, is_whole = (trial.behind, is_whole) if trial else (rows, False)
-    return choices, failed, error
+    return choices, failed, error, rows if is_whole else None
 
 
 def _warned(run: Run, model: Predictor, failed: Failed) -> str:
@@ -211,25 +235,13 @@ def wait_until_free(plan: Plan) -> None:
         time.sleep(WAIT_SECONDS)
 
 
-def _sample(place: Location) -> pa.Table:
-    """Return the live rows of the preprocessing trial."""
-    with place.open() as file:
-        return blocks.live_block(pa.ipc.open_file(file.read()).read_all())
-
-
-def _bytes_a_row(sample: pa.Table, keep: Sequence[str], bytes_stay: bool) -> float:
-    """Return the bytes of a source row of the sample after the models.
-
-    The models' columns are still unknown and do not count.
-    """
-    light = blocks.without(sample, sorted(heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)))
-    return blocks.live_rows(light)[0].nbytes / len(sample) if len(sample) else 0.0
-
-
-def _bytes_made(trial: Trial | None) -> float:
-    """Bytes that a model adds to a row in columns of a fixed width, such as embeddings."""
-    lists = [field.type for field in trial.columns if types.is_fixed_size_list(field.type)] if trial else []
-    return sum(kind.list_size * kind.value_type.bit_width / 8 for kind in lists if types.is_primitive(kind.value_type))
+@dispensable()
+def _show_preview(run: Run, sample: pa.Table, behind: pa.Table | None) -> None:
+    create_markdown_artifact(
+        key=artifact_key(run.job, "preview"),
+        description=f"Rows of {run.job}/{run.partition}" + (", with the models' results" if behind is not None else ""),
+        markdown=preview(predictions_beside_inputs(sample, behind)),
+    )
 
 
 @dispensable()

@@ -17,12 +17,13 @@ import pyarrow as pa
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer.handing_on import handed_on
-from overnight.tasks.infer.heavy_columns import drop_heavy
-from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.link import Link, without_unread
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.rows import apply, blocks, rebatch, result, user_function
+from overnight.tasks.rows.declared_types import as_declared
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.rows.padding import Share, without_padding
+from overnight.tasks.rows.tensors import Column
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor, user_output
 from overnight.tasks.workers.device_errors import is_device_failure, is_out_of_memory
@@ -87,7 +88,9 @@ class Worker:
         yield from handed_on(done, self._share, self._to, self._run) if self._share else done
 
     def _done(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
-        for piece in rebatch.rebatch_rows(self.pieces(block, isolation), self._predictor.rows_at_once()):
+        pieces, at_once = self.pieces(block, isolation), self._predictor.rows_at_once()
+        # A model does not wait for slow steps to fill its batch: what is prepared would be neither done nor staged.
+        for piece in rebatch.rebatch_rows(pieces, at_once, rebatch.SECONDS_AT_ONCE):
             for batch in rebatch.cut(piece, MOST_BYTES_AT_ONCE):
                 yield from self.behind(self.run(batch, isolation), isolation)
 
@@ -107,14 +110,11 @@ class Worker:
 
     def behind(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
         """Yield `block` after the steps behind the model, without heavy columns that nothing reads."""
-        steps, read = self._link.steps, self._link.read
+        steps = self._link.steps
         with self._isolation.one_at_a_time:
             pieces = list(steps(block, run=self._run, isolation=isolation)) if steps else [block]
         for piece in pieces:
-            if read is None:
-                yield piece
-            else:
-                yield drop_heavy(piece, {*read, *self.made}, self._link.bytes_stay, self._link.earlier)
+            yield without_unread(piece, self._link, self.made)
 
     def collected(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which the model's output goes to the run's log."""
@@ -175,9 +175,14 @@ class Worker:
                 )
         seen = live if wanted is None else live.select(wanted)
         made = user_function.outcome_of(self._predict, seen, "infer", self._label, self._predictor.given)
-        columns = {self._prefix + name: values for name, values in made.columns.items()}
+        columns = {self._prefix + name: self._typed(name, values) for name, values in made.columns.items()}
         self.made.update(columns)
         return result.Outcome(columns, failed=made.failed)
+
+    def _typed(self, name: str, values: Column) -> Column:
+        """Return a column of the model in the type that the trial showed, if this batch shows only a part of it."""
+        place = self._columns.get_field_index(name)
+        return values if place < 0 else as_declared(values, self._columns.field(place).type)
 
 
 class PreparingWorker(Worker):

@@ -9,16 +9,18 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from overnight.tasks.config.settings import Leaf, Settings
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.reading.table_blocks import lost_unit
 from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.filesystems import is_local
+from overnight.tasks.storage.input_files import input_files, input_folders
 from overnight.tasks.storage.location import File, Location
 
 GIB = 2**30
+PLACES_SHOWN = 3
 SEEN = "columns seen"  # in the metadata of units
 MaxFileBytes = Annotated[
     PositiveInt,
@@ -40,6 +42,8 @@ class Source(Leaf):
     extensions: ClassVar[tuple[str, ...]] = ()
     rows_are_files: ClassVar[bool] = False  # columns of bytes are files, too large to publish by default
     holds_texts: ClassVar[bool] = False  # a table, for which `overnight init` can use a column of texts
+    rows_show_columns: ClassVar[bool] = False  # a later row may have a column that no row before it has
+    located_by: ClassVar[str] = "path"  # the setting that messages name if there are no inputs
     dated_by: ClassVar[tuple[str, ...]] = ()  # the settings that may contain {partition}
 
     @property
@@ -56,10 +60,15 @@ class Source(Leaf):
         """Yield the texts that may contain `{partition}`, each with its key: `("path", "s3://...")`."""
         for name in self.dated_by:
             value = getattr(self, name)
-            if isinstance(value, dict):
-                yield from ((f"{name}.{key}", str(inner)) for key, inner in value.items())
+            if isinstance(value, dict | list):
+                keyed = value.items() if isinstance(value, dict) else enumerate(value)
+                yield from ((f"{name}.{key}", str(inner)) for key, inner in keyed)
             elif value is not None:
                 yield name, str(value)
+
+    def column_names_made(self) -> list[str] | None:
+        """Return the columns of the rows besides `row_id` and `uri`; None if only the inputs show them."""
+        return None
 
     @abc.abstractmethod
     def place(self, partition: str) -> str:
@@ -148,27 +157,66 @@ class WaitFor(Settings):
         return self
 
 
-class FileSource(Source):
-    """The common settings of sources in one directory, on any storage."""
+def _as_written(value: Any) -> Any:
+    """Return the path, or the list of paths; a list of one path is that path. Raise `ValueError` for other values."""
+    paths = value if isinstance(value, list) else [value]
+    expected = "expected a path, a pattern such as raw/*.csv, or a list of these"
+    if not paths:
+        raise ValueError(f"{expected}, found an empty list")
+    for path in paths:
+        if not isinstance(path, str) or not path.strip():
+            found = "an empty text" if isinstance(path, str) else f"{path!r:.80}"
+            raise ValueError(f"{expected}, found {found}{' in the list' if value is paths else ''}")
+    return paths[0] if len(paths) == 1 else paths
 
-    path: Annotated[str, Field(min_length=1, description="Directory or file; {partition} and ${ENV_VAR} expand.")]
+
+OnePath = Annotated[str, Field(min_length=1)]
+Paths = Annotated[
+    OnePath | list[OnePath],
+    BeforeValidator(_as_written),
+    Field(
+        description="A directory, a file, a pattern (*, ?, [ab], ** for any folders), or a list of these; {partition} "
+        "and ${ENV_VAR} expand."
+    ),
+]
+TablePath = Annotated[
+    str, Field(min_length=1, description="Directory of the table; {partition} and ${ENV_VAR} expand.")
+]
+
+
+class FileSource(Source):
+    """The common settings of sources whose rows are in files, on any storage."""
+
+    path: Paths
     anonymous: Annotated[bool, Field(description="Read a public bucket without credentials.")] = False
     wait_for: Annotated[WaitFor | None, Field(description="Conditions for listing the inputs; null: none.")] = None
 
     operational: ClassVar[tuple[str, ...]] = ("anonymous", "wait_for")
     dated_by: ClassVar[tuple[str, ...]] = ("path",)
 
+    @property
+    def paths(self) -> list[str]:
+        """Return the paths as a list."""
+        return [self.path] if isinstance(self.path, str) else self.path
+
     def location(self, partition: str) -> Location:
-        return Location(self.path, partition, self.anonymous)
+        """Return the place of the first path, as it is written."""
+        return Location(self.paths[0], partition, self.anonymous)
+
+    def folders(self, partition: str) -> list[Location]:
+        """Return the folder of each path, each once: for a pattern the folder before its first glob character."""
+        return input_folders(self.paths, partition, self.anonymous)
 
     def place(self, partition: str) -> str:
-        return str(self.location(partition))
+        shown = [str(Location(path, partition)) for path in self.paths[:PLACES_SHOWN]]
+        more = len(self.paths) - len(shown)
+        return ", ".join(shown) + (f" and {more:,} more" if more else "")
 
     def is_local(self, partition: str) -> bool:
-        return is_local(self.location(partition).open_filesystem()[0])
+        return all(is_local(Location(path, partition, self.anonymous).open_filesystem()[0]) for path in self.paths)
 
     def files(self, partition: str) -> Iterator[File]:
-        return self.location(partition).files(self.extensions)
+        return input_files(self.paths, partition, self.anonymous, self.extensions, self.allow_empty)
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
         """Return a unit's file, to be read in the listed version. `size`: its bytes, if the unit is the whole file."""

@@ -16,7 +16,7 @@ from fsspec.core import strip_protocol
 
 from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.storage.file_info import ObjectChanged, version_of
-from overnight.tasks.storage.filesystems import is_local, is_s3, open_filesystem
+from overnight.tasks.storage.filesystems import is_local, is_s3, open_filesystem, store_of
 from overnight.tasks.storage.local_file import local_info, open_regular, refuse_others
 
 LOOKS_AT_ONCE = 16
@@ -35,6 +35,7 @@ class SourceVanished(RowError):
 class SourceFile:
     """A file of the manifest. `version` is empty, and `size` None, if unknown.
 
+    A web server has `timeout_seconds` to send the whole file; None: as its library sets.
     With `on_changed: fail`, the errors that fail the file's rows become an `InputError`.
     """
 
@@ -43,6 +44,7 @@ class SourceFile:
     size: int | None
     anonymous: bool = False
     on_changed: Literal["quarantine", "fail"] = "quarantine"
+    timeout_seconds: float | None = None
 
     @property
     def is_any_version(self) -> bool:
@@ -51,7 +53,7 @@ class SourceFile:
 
     @cached_property
     def place(self) -> tuple[fsspec.AbstractFileSystem, str]:
-        return open_filesystem(self.uri, self.anonymous)
+        return open_filesystem(self.uri, self.anonymous, self.timeout_seconds)
 
     def open(self) -> "VersionedFile":
         """Open the file. Raise `SourceChanged` or `SourceVanished`, or `InputError` as the source sets."""
@@ -158,7 +160,14 @@ class VersionedFile(io.RawIOBase):
 
 
 def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
-    """Return the contents of files of one filesystem, fetched together; an error replaces each that failed."""
+    """Return the contents of files, those of one filesystem fetched together; an error replaces each that failed."""
+    stores = [store_of(file.uri) for file in files]
+    if len(set(stores)) > 1:
+        found: dict[int, bytes | Exception] = {}
+        for store in dict.fromkeys(stores):
+            places = [place for place, own in enumerate(stores) if own == store]
+            found |= zip(places, read_whole([files[place] for place in places]), strict=True)
+        return [found[place] for place in range(len(files))]
     filesystem = files[0].place[0]
     paths = [strip_protocol(file.uri) for file in files]  # as `place`, in a tenth of the time
     is_pinned = is_s3(filesystem)

@@ -22,9 +22,9 @@ class FileRows:
 
 
 def expand_files(
-    table: pa.Table, column: str, what: str, kinds: pa.Schema, make: Callable[[bytes], FileRows]
+    table: pa.Table, column: str, what: str, kinds: pa.Schema, make: Callable[[bytes, int], FileRows]
 ) -> result.Outcome:
-    """Return the rows that `make` makes of each file in `column`.
+    """Return the rows that `make` makes of each file in `column`; it gets the file and its place in the table.
 
     Their columns have the types of `kinds` (null for arrays). `make` raises `RowError` to quarantine a file. `what`
     names the step and the expected content of the column in errors. Raise `ContractError` for a column without files.
@@ -45,7 +45,7 @@ def expand_files(
         try:
             if not content:
                 raise RowError(f"{what}, " + ("found null" if content is None else "the file is empty (0 bytes)"))
-            made = make(content)
+            made = make(content, row)
         except RowError as error:
             failed[row] = error
             continue

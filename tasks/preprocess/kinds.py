@@ -10,6 +10,7 @@ from overnight.tasks.preprocess.steps.columns import DropColumns, RenameColumns,
 from overnight.tasks.preprocess.steps.crop_boxes import CropBoxes
 from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
 from overnight.tasks.preprocess.steps.decode_image import DecodeImage
+from overnight.tasks.preprocess.steps.deduplicate import Deduplicate
 from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
 from overnight.tasks.preprocess.steps.explode import Explode
 from overnight.tasks.preprocess.steps.filter_rows import FilterRows
@@ -19,7 +20,7 @@ from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from overnight.tasks.preprocess.steps.sample_frames import SampleFrames
 from overnight.tasks.preprocess.steps.split_text import SplitText
 
-__all__ = ["PreprocessStep", "PythonStep", "Step"]
+__all__ = ["Deduplicate", "PreprocessStep", "PythonStep", "Step"]
 
 Step = Annotated[
     DecodeImage
@@ -29,6 +30,7 @@ Step = Annotated[
     | PdfText
     | SplitText
     | FilterRows
+    | Deduplicate
     | DeriveColumns
     | SelectColumns
     | DropColumns

@@ -1,6 +1,7 @@
 """An image file processed by a job's steps: the input of the model for one file that is not a row of a source.
 
-`filter_rows` and `derive_columns` are left out: a query cannot be filtered, and has only the image column.
+`filter_rows`, `deduplicate` and `derive_columns` are left out: a query cannot be filtered, and has only the image
+column.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from overnight.tasks.errors import JobError, RowError
 from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, allow_pixels, decode_image
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.preprocess.steps.decode_image import DecodeImage
+from overnight.tasks.preprocess.steps.deduplicate import Deduplicate
 from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
 from overnight.tasks.preprocess.steps.filter_rows import FilterRows
 from overnight.tasks.preprocess.steps.resize_image import ResizeImage
@@ -20,7 +22,7 @@ from overnight.tasks.rows import apply, blocks, tensors
 
 def query_image(name: str, content: bytes, steps: Sequence[PreprocessStep]) -> np.ndarray:
     """Return the image as uint8, 1 x H x W x 3. Raise `JobError` if it cannot be read or a step fails on it."""
-    steps = [step for step in steps if not isinstance(step, FilterRows | DeriveColumns)]
+    steps = [step for step in steps if not isinstance(step, FilterRows | Deduplicate | DeriveColumns)]
     if not any(isinstance(step, DecodeImage | ResizeImage) for step in steps):
         steps = [DecodeImage(), *steps]
     data = pa.table({"row_id": [name], "uri": [name], "image": pa.array([content], pa.binary())})

@@ -1,15 +1,17 @@
 """The work on a block in a Ray task of the preprocess operator, or in a model's worker that prepares its own rows."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from overnight.tasks.preprocess.decided import Decided
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.rows import apply, rebatch, result
 from overnight.tasks.rows.file_columns import files_in, holds_files
+from overnight.tasks.rows.padding import without_padding
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import Read
@@ -23,32 +25,50 @@ WARM_UP_SECONDS = 1.0
 READ_WARM_UP_SECONDS = 3.0  # for imports of libraries and new connections
 SMALL_BYTES = 64 * 2**10  # of files that go to the steps together, in any number
 BYTES_AT_ONCE = 2**20  # of rows per piece: many small pieces cost Ray more than the steps
+SECONDS_AT_ONCE, MOST_GROWTH = 2.0, 4.0  # of work per piece, and from one piece to the next
+FIRST_SECONDS, FIRST_ROWS = 0.2, 64  # of the first piece, whose rows may be slower than those of the sample
 
 
 def run_steps(
     block: pa.Table,
     run: Run,
-    steps: tuple[Step, ...],
+    steps: tuple[Step | Decided, ...],
     pace: float,
     isolation: RowIsolation | None = None,
     stage: str = "preprocess",
     label: str = "preprocess",
 ) -> Iterator[pa.Table]:
-    """Run all steps on `block`, and yield the result; in pieces if the block contains files.
+    """Run all steps on `block`, and yield the result, in pieces of a few seconds; in small ones if it contains files.
 
     Each worker process builds a step once. `pace` is seconds per row, measured on a sample; 0 if unknown. Without
     `isolation`, as in a Ray task, the supervisor decides whether the rows run one by one. The work counts for `stage`.
     `label` identifies these steps among others of the job.
     """
     guard = Watchdog(run, stage, label, pace)
-    size = _rows_at_once(block, steps)
-    pieces = (block[start : start + size] for start in range(0, len(block), size))
+    block = without_padding(block)
     with guard.at(block, isolation) as found:
-        done = (guard.run(piece, lambda files: _apply(files, steps, run, stage), found) for piece in pieces)
+        done = _in_pieces(
+            lambda piece: guard.run(piece, lambda rows: _apply(rows, steps, run, stage), found),
+            block,
+            _rows_at_once(block, steps),
+            pace,
+        )
         yield from rebatch.rebatch_bytes(done, BYTES_AT_ONCE)
 
 
-def _rows_at_once(block: pa.Table, steps: tuple[Step, ...]) -> int:
+def _in_pieces(work: Callable[[pa.Table], pa.Table], block: pa.Table, most: int, pace: float) -> Iterator[pa.Table]:
+    """Yield `work(piece)` for pieces of `block`: at most `most` rows, and as many as the time of the last allows."""
+    start, size = 0, int(FIRST_SECONDS / pace) if pace else FIRST_ROWS
+    while start < len(block):
+        piece = block[start : start + min(max(size, 1), most)]
+        began = time.perf_counter()
+        done = work(piece)
+        growth = min(SECONDS_AT_ONCE / (time.perf_counter() - began), MOST_GROWTH)
+        start, size = start + len(piece), int(len(piece) * growth)
+        yield done
+
+
+def _rows_at_once(block: pa.Table, steps: tuple[Step | Decided, ...]) -> int:
     """Return how many rows of the block the steps get together: all of them if none contains a file."""
     files = [files_in(column) for column in block.columns if holds_files(column.type)]
     if not files:
@@ -58,14 +78,19 @@ def _rows_at_once(block: pa.Table, steps: tuple[Step, ...]) -> int:
     return at_once if at_once == 1 else max(at_once, SMALL_BYTES // largest)
 
 
-def _apply(piece: pa.Table, steps: tuple[Step, ...], run: Run, stage: str = "preprocess") -> pa.Table:
+def _apply(piece: pa.Table, steps: tuple[Step | Decided, ...], run: Run, stage: str = "preprocess") -> pa.Table:
     for step in steps:
         before = piece
         with user_output.collected(run, f"{stage} {getattr(step, 'target', None) or step.kind}"):
-            work = _built(type(step), step.model_dump_json(exclude_unset=True))
+            work = step.work_on(piece, run) if isinstance(step, Decided) else build(step)
             piece = apply.apply(piece, stage, with_retries(work, stage))
         report_quarantined(piece, before, run)
     return piece
+
+
+def build(step: Step) -> result.Work:
+    """Return the work of a step, which each process builds once. Raise `JobError` for a step that cannot be built."""
+    return _built(type(step), step.model_dump_json(exclude_unset=True))
 
 
 def try_first_rows(read: Read, steps: tuple[Step, ...], run: Run, count: int) -> pa.Table:

@@ -4,6 +4,7 @@ import abc
 from typing import ClassVar
 
 from overnight.tasks.config.settings import Leaf
+from overnight.tasks.rows.column_effect import UNKNOWN, ColumnEffect
 from overnight.tasks.rows.result import Work
 
 
@@ -23,6 +24,10 @@ class PreprocessStep(Leaf):
     def inputs(self) -> list[str] | None:
         """Return the columns that the step reads, so that they are still there; None for all."""
         return None
+
+    def column_effect(self) -> ColumnEffect:
+        """Return what the step does to columns, as its settings show it; the default is that only a run shows it."""
+        return UNKNOWN
 
     def fingerprint(self) -> dict[str, str]:
         """Return what the result depends on besides the settings: file name -> sha256 of code."""

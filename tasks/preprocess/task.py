@@ -7,20 +7,21 @@ from functools import partial
 import pyarrow as pa
 import ray
 from prefect import task
-from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
-from overnight.tasks.artifacts import artifact_key, dispensable
 from overnight.tasks.errors import StageFailed, explain
-from overnight.tasks.preprocess.kinds import Step
-from overnight.tasks.preprocess.preview import preview, shown
+from overnight.tasks.preprocess.decided import Decided
+from overnight.tasks.preprocess.keyed_rows import keyed_rows
+from overnight.tasks.preprocess.kinds import Deduplicate, Step
 from overnight.tasks.preprocess.query_image import query_image, readable_image
 from overnight.tasks.preprocess.run_steps import run_steps, try_first_rows
 from overnight.tasks.resources.plan import TASK_RETRIES, Plan
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import arrow_bytes
-from overnight.tasks.state.stream import Read, Stream
+from overnight.tasks.state.stream import FirstReading, Read, Stream
 from overnight.tasks.workers import fork_server, supervisor
 from overnight.tasks.workers.forked_process import ProcessDied, in_process_of_its_own
 
@@ -35,7 +36,7 @@ SAMPLE_ROWS = 8
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-def preprocess(run: Run, steps: list[Step], plan: Plan, stream: Stream) -> Stream:
+def preprocess(run: Run, steps: list[Step], plan: Plan, stream: Stream) -> State[Stream]:
     """Add the steps to the stream, after a trial on a few rows: a wrong setting fails now.
 
     Raise `ContractError` if a setting does not fit the columns.
@@ -45,14 +46,32 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, stream: Stream) -> Strea
     except Exception as error:
         raise explain(error, "preprocess") from None
     stream.sample.write_bytes(arrow_bytes(sample))
-    with dispensable():
-        create_markdown_artifact(
-            key=artifact_key(run.job, "preview"),
-            description=f"Rows of {run.job}/{run.partition} after preprocessing",
-            markdown=preview(shown(sample)),
-        )
     pace = blocks.seconds_a_row(sample, "preprocess")
-    return replace(stream, steps=partial(run_steps, steps=tuple(steps), pace=pace) if steps else None)
+    decided, readings = _with_decisions(steps, pace)
+    prepared = replace(
+        stream, steps=partial(run_steps, steps=decided, pace=pace) if steps else None, first_readings=readings
+    )
+    return Completed(message=_tried(steps, sample), data=prepared)
+
+
+def _tried(steps: list[Step], sample: pa.Table) -> str:
+    names = ", ".join(step.kind for step in steps)
+    tried = f"{len(sample):,} row{'s' * (len(sample) != 1)}"
+    return f"{names} tried on {tried}" if steps else f"no steps; {tried} read as a sample"
+
+
+def _with_decisions(steps: list[Step], pace: float) -> tuple[tuple[Step | Decided, ...], tuple[FirstReading, ...]]:
+    """Return the steps of the stream, and for each `deduplicate` the reading that decides its duplicates before."""
+    decided: list[Step | Decided] = []
+    readings: list[FirstReading] = []
+    for step in steps:
+        if not isinstance(step, Deduplicate):
+            decided.append(step)
+            continue
+        keys = partial(keyed_rows, steps=tuple(decided), rule=step.rule, pace=pace)
+        readings.append(FirstReading(len(readings), keys, step.rule.duplicates))
+        decided.append(Decided(readings[-1].number))
+    return tuple(decided), tuple(readings)
 
 
 def begin_steps() -> None:

@@ -62,6 +62,11 @@ class Plan:
     def gpu_workers(self) -> int:
         return sum(pool.initial for pool in self.pools if pool.num_gpus)
 
+    @property
+    def tasks_at_once(self) -> int:
+        """Return how many Ray tasks read and prepare at the same time."""
+        return self.task_concurrency or max(int(self.cpus / max(self.task_cpus, CENT)), 1)
+
     def needs(self) -> dict[str, float]:
         """Return the resources that must be free for the stream to move: every pool at its minimum and one Ray task."""
         total: dict[str, float] = {"CPU": self.task_cpus}

@@ -1,5 +1,7 @@
 """Blocks joined and cut: into blocks of a given number of rows or bytes, or to their first rows."""
 
+import math
+import time
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -8,6 +10,8 @@ import pyarrow as pa
 from overnight.tasks.rows import nested_rows
 from overnight.tasks.rows.blocks import HIDDEN, counts, live_rows, with_outputs
 
+SECONDS_AT_ONCE = 5.0  # in which small blocks are collected
+
 
 def joined(blocks: Iterable[pa.Table]) -> pa.Table:
     """Return one block of many, whose columns may differ; an empty block of none."""
@@ -15,12 +19,14 @@ def joined(blocks: Iterable[pa.Table]) -> pa.Table:
     return pa.concat_tables(blocks, promote_options="permissive") if blocks else HIDDEN.empty_table()
 
 
-def rebatch_rows(blocks: Iterable[pa.Table], length: int) -> Iterator[pa.Table]:
-    """Yield the same rows in blocks of `length`, the last one shorter; memory holds little more than one block.
+def rebatch_rows(blocks: Iterable[pa.Table], length: int, seconds: float = math.inf) -> Iterator[pa.Table]:
+    """Yield the same rows in blocks of `length`; memory holds little more than one block.
 
-    If a row represents several, a block ends with the row that fills it.
+    The last block is shorter, and each that took `seconds` to collect. If a row represents several, a block ends with
+    the row that fills it.
     """
     held: list[tuple[pa.Table, np.ndarray]] = []
+    began = time.monotonic()
     for block in blocks:
         held.append((block, counts(block)))
         while sum(int(each.sum()) for _, each in held) >= length:
@@ -28,20 +34,27 @@ def rebatch_rows(blocks: Iterable[pa.Table], length: int) -> Iterator[pa.Table]:
             stop = int(np.searchsorted(np.cumsum(each), length)) + 1
             yield whole[:stop]
             held = [(whole[stop:], each[stop:])] if len(whole) > stop else []
+            began = time.monotonic()
+        if held and time.monotonic() - began >= seconds:
+            yield joined(table for table, _ in held)
+            held, began = [], time.monotonic()
     if held:
         yield joined(table for table, _ in held)
 
 
 def rebatch_bytes(blocks: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
-    """Yield the same rows in blocks of at least `least` bytes, the last one smaller, each column in one chunk."""
+    """Yield the same rows in blocks of at least `least` bytes, each column in one chunk.
+
+    The last block is smaller, and each that took `SECONDS_AT_ONCE` to collect.
+    """
     held: list[pa.Table] = []
-    size = 0
+    size, began = 0, time.monotonic()
     for block in blocks:
         held.append(block)
         size += block.nbytes
-        if size >= least:
+        if size >= least or time.monotonic() - began >= SECONDS_AT_ONCE:
             yield joined(held).combine_chunks()
-            held, size = [], 0
+            held, size, began = [], 0, time.monotonic()
     if held:
         yield joined(held).combine_chunks()
 

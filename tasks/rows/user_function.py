@@ -8,13 +8,12 @@ import pyarrow as pa
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.rows import user_values
+from overnight.tasks.rows.plain_values import plain_column
 from overnight.tasks.rows.result import Outcome
-from overnight.tasks.rows.tensors import Column
+from overnight.tasks.rows.returned_columns import returned_columns
+from overnight.tasks.rows.tensors import Column, to_arrow
 
-
-def call(function: Callable[[dict[str, np.ndarray]], Any], rows: pa.Table, stage: str, what: str) -> dict[str, Column]:
-    """Return the columns of `outcome_of` for code that fails for all rows of a call or for none."""
-    return dict(outcome_of(function, rows, stage, what).columns)
+COLUMNS_NAMED = 30  # in the message for a missing one
 
 
 def outcome_of(
@@ -24,36 +23,56 @@ def outcome_of(
     what: str,
     given_as: Callable[[str, pa.ChunkedArray], np.ndarray] = lambda _, column: user_values.given(column),
 ) -> Outcome:
-    """Call user code on writable arrays and return its checked result: a dict with one value per row in every column.
+    """Call user code on writable arrays and return its checked result: one value per row in every column.
 
-    It may also return an `Outcome` if it knows which rows failed: then no other row runs again to find them.
+    `returned_columns.py` lists the forms of the result. It may also be an `Outcome` of the code that knows which rows
+    failed: then no other row runs again to find them.
 
     Columns with unchanged values are left out: they keep their Arrow type, which NumPy and pandas may not support.
-    `given_as` converts a column for the code. Raise `ContractError` if the return value is not as Ray Data documents.
+    `given_as` converts a column for the code. Raise `ContractError` if the return value has another form. Raise
+    `InvalidValues` for a value that no column can have.
     """
     given = {name: given_as(name, rows[name]) for name in rows.column_names}
-    returned = function(dict(given))
-    failed = returned.failed if isinstance(returned, Outcome) else {}
-    returned = returned.columns if isinstance(returned, Outcome) else returned
-    if not isinstance(returned, Mapping):
-        raise ContractError(
-            f"{what}: expected a dict of arrays, found {type(returned).__name__}. "
-            "Return {column: array with one value per row}.",
-            stage,
-        )
+    try:
+        made = returned_columns(function(dict(given)), len(rows), stage, what)
+    except KeyError as error:
+        name_columns(error, rows.column_names)
+        raise
     columns: dict[str, Column] = {}
-    for name, values in returned.items():
-        count = len(values) if hasattr(values, "__len__") else None
-        if count != len(rows):
-            found = f"{count} values" if count is not None else f"a single {type(values).__name__}"
-            raise ContractError(
-                f"{what}: column {name!r} has {found} for a batch of {len(rows)} rows. "
-                "Return exactly one value per row; use filter_rows to drop rows.",
-                stage,
-            )
-        if not isinstance(name, str) or name.startswith("__"):
-            raise ContractError(f"{what}: {name!r} is not a usable column name (a string without leading __).", stage)
-        new = user_values.changed(values, rows[name]) if name in given else values
+    for name, values in made.columns.items():
+        if name in given and user_values.changed(values, rows[name]) is None:
+            continue
+        new = plain_column(name, values)
+        new = user_values.changed(new, rows[name]) if name in given else new
         if new is not None:
             columns[name] = new
-    return Outcome(columns, failed=failed)
+    _refuse_other_order(columns, rows, stage, what)
+    return Outcome(columns, failed=made.failed)
+
+
+class _Unquoted(str):
+    """The message of a `KeyError`, whose text is the `repr` of its argument."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def name_columns(error: KeyError, columns: list[str]) -> None:
+    """Add the batch's columns to an error for another name: `'lable'; the columns are row_id, label`."""
+    missing = error.args[0] if len(error.args) == 1 else None
+    if isinstance(missing, str) and not isinstance(missing, _Unquoted) and missing not in columns:
+        others = f" and {len(columns) - COLUMNS_NAMED} more" if len(columns) > COLUMNS_NAMED else ""
+        error.args = (_Unquoted(f"{missing!r}; the columns are {', '.join(columns[:COLUMNS_NAMED])}{others}"),)
+
+
+def _refuse_other_order(columns: Mapping[str, Column], rows: pa.Table, stage: str, what: str) -> None:
+    """Raise `ContractError` if the code returned the rows' own ids in another order, as a sort of a frame does."""
+    if "row_id" not in columns or "row_id" not in rows.column_names:
+        return
+    before, after = rows["row_id"].to_pylist(), to_arrow(columns["row_id"]).to_pylist()
+    if after != before and set(after) == set(before):
+        raise ContractError(
+            f"{what}: the rows come back in another order: the first is {after[0]!r}, expected {before[0]!r}. "
+            "Return the rows in the order of the batch; other columns keep it.",
+            stage,
+        )

@@ -6,6 +6,8 @@ from functools import partial
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
 from overnight.tasks.shuffle.kinds import Shuffle
 from overnight.tasks.shuffle.order import NoShuffle, ShuffleRows
@@ -15,12 +17,16 @@ from overnight.tasks.state.stream import Stream
 
 
 @task(name="shuffle", task_run_name="shuffle: {shuffle.kind}", cache_policy=NO_CACHE, persist_result=False)
-def shuffle(run: Run, shuffle: Shuffle, stream: Stream) -> Stream:
+def shuffle(run: Run, shuffle: Shuffle, stream: Stream) -> State[Stream]:
     """Write the order in which the stream reads for this attempt. Later attempts write the same order."""
     if not isinstance(shuffle, NoShuffle):
         stream = replace(stream, plan_read=partial(_plan_read, plan_read=stream.plan_read, shuffle=shuffle))
     one_row_each = stream.plan_read(run)
-    return replace(stream, seed=shuffle.seed) if isinstance(shuffle, ShuffleRows) and not one_row_each else stream
+    if isinstance(shuffle, NoShuffle):
+        return Completed(message="rows stay in the order of the listing", data=stream)
+    if isinstance(shuffle, ShuffleRows) and not one_row_each:
+        stream = replace(stream, seed=shuffle.seed)
+    return Completed(message=f"{shuffle.kind} are in the order of seed {shuffle.seed}", data=stream)
 
 
 def _plan_read(run: Run, plan_read: Callable[[Run], object], shuffle: Shuffle) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from overnight.tasks.state.run import Run, published_files, read_json, unfinished_generation
+from overnight.tasks.state.run import Run, published_files, read_json, unfinished_generation, unfinished_retry
 from overnight.tasks.storage.location import Location
 
 Sizes = Mapping[str, int]  # path below a directory -> bytes
@@ -97,23 +97,27 @@ def removable_prepared(run: Run, sink_names: list[str]) -> list[GarbageItem]:
 def _generations(run: Run, files: Sizes, current: str, idle_since: str) -> Iterator[GarbageItem]:
     """Yield generations, oldest first. If a newer one went first, a run would resume an older one with its settings."""
     names = sorted({path.split("/")[1] for path in files if path.startswith("generations/")})
-    resumable = unfinished_generation(run.ledger, run.fingerprint) if set(names) - {current} else None
+    resumable: set[str | None] = set()
+    if set(names) - {current}:
+        resumable.add(unfinished_generation(run.ledger, run.fingerprint))
+        resumable.add(unfinished_retry(run.ledger, run.fingerprint, current))
     for name in names:
         home = f"generations/{name}"
         attempts = {path.split("/")[3] for path in files if path.startswith(f"{home}/attempts/")}
         last = max(attempts, default=name)
-        if name == current or (name == resumable and last >= idle_since):
+        if name == current or (name in resumable and last >= idle_since):
             if attempts:
                 yield _tree(run, f"{home}/attempts", "plans of attempts that ended", files)
             if name == current:
                 yield from _filled(_tree(run, f"{home}/parts", "staged when it was published already", files))
+                yield from _filled(_tree(run, f"{home}/duplicates", "decided for rows that are published now", files))
                 yield from _filled(_tree(run, f"{home}/answers", "kept for rows that are published now", files))
             continue
         if f"{home}/generation.json" not in files:
             why = "its process died while making or removing it"
         elif f"receipts/{name}.json" in files:
             why = "published, and replaced since"
-        elif name == resumable:
+        elif name in resumable:
             why = f"could be resumed, but its last attempt began {last[:4]}-{last[4:6]}-{last[6:8]}"
         else:
             why = "no run would resume it: a newer one began, or settings changed"

@@ -3,10 +3,11 @@
 receipt.json  failure.json  quarantine/*.parquet     contracts, read by others
     failure-quarantine.parquet                           the quarantine of the attempt that failure.json describes
     receipts/<generation>.json                           every receipt so far
-    generations/<generation>/generation.json             fingerprint of the settings and models; written first
+    generations/<generation>/generation.json             fingerprint, and commits of hub models; written first
                              manifest                    Parquet: the inputs, taken once
                              parts/<attempt>-*.part      Parquet: staged rows, and in the footer their ranges
                              parts/<attempt>-*.errors    Parquet: quarantine details of the part of that name
+                             duplicates/<number>         Parquet: the rows that a `deduplicate` drops
                              answers/<model>/*.jsonl     paid answers, see infer/chat/response_log.py
                              logs/<token>.log            output of user code in the run of that lease
                              attempts/<attempt>/order    Arrow: the units of this attempt, one record batch per block
@@ -17,7 +18,8 @@ A `Run` identifies them. It is small, contains no secret and travels to Ray task
 
 import json
 import uuid
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,7 +33,8 @@ FORMAT_VERSION = 1
 class Run:
     """One attempt at one partition of one job.
 
-    `fingerprint` is a hash of `ingredients`: the inputs that determine results.
+    `fingerprint` is a hash of `ingredients`: the inputs that determine results. `commits` are those of the hub models,
+    None if unknown.
     """
 
     job: str
@@ -44,6 +47,7 @@ class Run:
     fingerprint: str
     ingredients: dict[str, Any]
     started_at: str
+    commits: Mapping[str, str | None] = field(default_factory=dict)
     token: int = 0  # of the lease on the partition
     flow_run: str = ""  # the id in Prefect
     limit_rows: int | None = None
@@ -79,6 +83,11 @@ class Run:
     @property
     def parts(self) -> Location:
         return self.home / "parts"
+
+    @property
+    def duplicates(self) -> Location:
+        """Return the directory of the decisions which rows are duplicates."""
+        return self.home / "duplicates"
 
     @property
     def answers(self) -> Location:
@@ -150,16 +159,44 @@ def published_files(receipt: dict[str, Any] | None) -> list[str]:
 
 
 def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
-    """Return the newest generation of these settings if it is unpublished, otherwise None."""
+    """Return the newest generation of these settings if it is unpublished, otherwise None.
+
+    A published retry ends the search: it took the place of the generations before it.
+    """
     generations = ledger / "generations"
     for name in reversed(generations.names()):
         record = read_json(generations / name / "generation.json")
         if record is None:
             continue
-        if record["fingerprint"] == fingerprint and record["format_version"] == FORMAT_VERSION:
-            published = (ledger / "receipts" / f"{name}.json").exists()
-            return None if published else name
+        is_mine = record["fingerprint"] == fingerprint and record["format_version"] == FORMAT_VERSION
+        if not is_mine and "retries" not in record:
+            continue
+        is_published = (ledger / "receipts" / f"{name}.json").exists()
+        if is_mine or is_published:
+            return None if is_published else name
     return None
+
+
+def unfinished_retry(ledger: Location, current: str, published: str) -> str | None:
+    """Return the newest generation that began to retry the generation `published`, or None.
+
+    `current` is the fingerprint of the job.
+    """
+    generations = ledger / "generations"
+    for name in reversed(generations.names()):
+        record = read_json(generations / name / "generation.json") or {}
+        if (record.get("retries"), record.get("current")) == (published, current):
+            return name
+    return None
+
+
+def changed_commits(record: Mapping[str, Any], run: Run) -> list[str]:
+    """Return the hub models whose commits in the record of an earlier run differ from those of `run`.
+
+    An unknown commit equals every other: older records have none.
+    """
+    then = record.get("commits") or {}
+    return [name for name, commit in run.commits.items() if commit and then.get(name) not in (None, commit)]
 
 
 def now() -> str:

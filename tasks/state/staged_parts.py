@@ -34,7 +34,8 @@ Measures = dict[str, dict[str, float]]
 class Record:
     """The footer of a part. `size` in bytes; `stages`: seconds, rows and bytes by stage of the rows that it settles.
 
-    `left_out` are columns of its rows that are not published.
+    `left_out` are columns of its rows that are not published. `dropped` has a bool for each row, True if a row is not
+    published because it is a duplicate; None if no row was compared.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Record:
     size: int
     stages: Measures
     left_out: tuple[str, ...] = ()
+    dropped: np.ndarray | None = None
 
     @property
     def attempt(self) -> str:

@@ -4,7 +4,7 @@
 its own order, without the rows that were staged before it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,25 @@ Steps = Callable[..., Iterator[pa.Table]]  # a block, `run` and `isolation` in, 
 
 
 @dataclass(frozen=True)
+class FirstReading:
+    """A reading of all rows before the stream, which decides the duplicates of one `deduplicate`.
+
+    `keys` makes tables of keys (`duplicates.places.KEYS`) of a block. `duplicates` yields the rows that go.
+    """
+
+    number: int
+    keys: Steps
+    duplicates: Callable[[Iterable[pa.Table]], Iterator[pa.Table]]
+
+
+@dataclass(frozen=True)
 class Stream:
     """How rows are read and prepared.
 
     `plan_read` writes the reading order of the rows that no staged part settles, for a run's attempt. `datasource` is
     Ray Data's, and reads in that order. `sample` is the place of a few rows that passed the steps. `bytes_stay` is True
     if columns of bytes are published, as for tables; the contents of files are not. `seed` is that of Ray Data's own
-    shuffle of rows, or None. `steps` is the preprocessing, or None.
+    shuffle of rows, or None. `steps` is the preprocessing, or None. `first_readings` come before it, in order.
     """
 
     plan_read: Callable[[Run], Any]
@@ -35,6 +47,7 @@ class Stream:
     bytes_stay: bool
     seed: int | None = None
     steps: Steps | None = None
+    first_readings: tuple[FirstReading, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from overnight.tasks.errors import AccessDenied, ContractError, InputError, OvernightError, ServiceUnavailable
+from overnight.tasks.storage.file_info import NoInputs
 from overnight.tasks.storage.transient_errors import is_forbidden, is_full, is_passing
 
 if TYPE_CHECKING:
@@ -59,15 +60,15 @@ def _free(path: str) -> str:
 
 
 @contextlib.contextmanager
-def translate_listing_errors(place: str, may_be_missing: bool = False) -> Iterator[None]:
+def translate_listing_errors(place: str) -> Iterator[None]:
     """Raise `InputError` if inputs cannot be listed, and `ServiceUnavailable` if a later attempt may list them."""
     try:
         yield
     except OvernightError:
         raise
+    except NoInputs as error:
+        raise InputError(f"source.path: {error}") from None
     except FileNotFoundError as error:
-        if may_be_missing:
-            return
         why = str(error).rstrip(".")
         raise InputError(f"source.path: expected a directory or bucket, found nothing at {place} ({why}).") from error
     except PermissionError as error:

@@ -9,6 +9,10 @@ class ObjectChanged(OSError):
     """The store has another version of the object than the one to read."""
 
 
+class NoInputs(FileNotFoundError):
+    """A pattern, or one of several paths, finds no file. The message is for the user."""
+
+
 class Entry(NamedTuple):
     """A file by its full name in its filesystem, size in bytes, version, and `changed_at` as in `storage.File`.
 
@@ -64,3 +68,8 @@ def _seconds(value: Any) -> float | None:
 def _modified(info: dict[str, Any]) -> str:
     value = info.get("mtime", info.get("LastModified", info.get("last_modified", "")))
     return f"{value:.6f}" if isinstance(value, float) else str(value)
+
+
+def shown_bytes(size: float) -> str:
+    """Return a number of bytes for messages, such as `350.0 MB`."""
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"

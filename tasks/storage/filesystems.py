@@ -15,19 +15,30 @@ from fsspec.implementations.local import LocalFileSystem
 from overnight.tasks.config.extras import missing
 from overnight.tasks.storage.credentials import GOOGLE, require_credentials
 from overnight.tasks.storage.file_info import Entry, entry_of
+from overnight.tasks.storage.globs import Pattern
 from overnight.tasks.storage.list_local import local_entries
-from overnight.tasks.storage.list_s3 import s3_entries
+
+WEB = ("http", "https")
+CONNECT_SECONDS = 30.0  # as aiohttp's default
 
 
-def open_filesystem(uri: str, anonymous: bool = False) -> tuple[fsspec.AbstractFileSystem, str]:
+def open_filesystem(
+    uri: str, anonymous: bool = False, timeout_seconds: float | None = None
+) -> tuple[fsspec.AbstractFileSystem, str]:
     """Return the filesystem of an expanded URI, and the path in it.
 
-    Listings are not cached, because directories change during a run. Raise `JobError` if the protocol's driver is not
-    installed, `ValueError` if fsspec does not know the protocol,
+    Listings are not cached, because directories change during a run. `timeout_seconds` limits each request to a web
+    server, from its start to the last byte; other filesystems have limits of their own.
+
+    Raise `JobError` if the protocol's driver is not installed, `ValueError` if fsspec does not know the protocol,
     `AccessDenied` if there are no credentials.
     """
     protocol = protocol_of(uri)
     options: dict[str, Any] = {"use_listings_cache": False}
+    if timeout_seconds and protocol in WEB:
+        from aiohttp import ClientTimeout
+
+        options["client_kwargs"] = {"timeout": ClientTimeout(timeout_seconds, sock_connect=CONNECT_SECONDS)}
     if anonymous:
         options |= {"token": "anon"} if protocol in GOOGLE else {"anon": True}
     if protocol in ("s3", "s3a"):
@@ -50,6 +61,13 @@ def protocol_of(uri: str) -> str:
     return str(split_protocol(uri)[0] or "file")
 
 
+def store_of(uri: str) -> str:
+    """Return the part that URIs of one filesystem share; empty without a URI."""
+    protocol = protocol_of(uri) if uri else ""
+    is_one = protocol in ("", "file", "s3", "s3a", "gs", "gcs", "hf", "http", "https")
+    return protocol if is_one else "/".join(uri.split("/", 3)[:3])
+
+
 def is_local(filesystem: fsspec.AbstractFileSystem) -> bool:
     return isinstance(filesystem, LocalFileSystem)
 
@@ -66,12 +84,17 @@ def one_request(filesystem: fsspec.AbstractFileSystem) -> dict[str, int]:
     return {"max_concurrency": 1} if is_s3(filesystem) else {}
 
 
-def entries(filesystem: fsspec.AbstractFileSystem, root: str) -> Iterator[Entry]:
-    """Yield the entries below `root` in the order of full names, or `root` itself if it is a file."""
+def entries(filesystem: fsspec.AbstractFileSystem, root: str, pattern: Pattern | None = None) -> Iterator[Entry]:
+    """Yield the entries below `root` in the order of full names, or `root` itself if it is a file.
+
+    With `pattern`, entries below folders that cannot match may be left out.
+    """
     if isinstance(filesystem, LocalFileSystem):
-        return local_entries(root)
+        return local_entries(root or "/", pattern)
     if is_s3(filesystem) and not _is_unordered(root):
-        return s3_entries(filesystem, root)
+        from overnight.tasks.storage.list_s3 import s3_entries  # imports s3fs
+
+        return s3_entries(filesystem, root, pattern.beginning if pattern else "")
     found = filesystem.find(root, detail=True)
     if not isinstance(found, dict):  # for a file, Azure's driver (adlfs 2026.8) returns only a list with its name
         found = {name: filesystem.info(name) for name in found}

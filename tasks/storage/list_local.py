@@ -9,7 +9,7 @@ itself is a loop and is not listed again.
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from overnight.tasks.storage.file_info import Entry, entry_of
+from overnight.tasks.storage.globs import Pattern
 from overnight.tasks.storage.local_file import info_of
 
 NAMES_AT_ONCE = 2**14
@@ -30,28 +31,38 @@ class _Folder(NamedTuple):
     number: int
 
 
-def local_entries(root: str) -> Iterator[Entry]:
+def local_entries(root: str, pattern: Pattern | None = None) -> Iterator[Entry]:
     """Yield the entries below the folder `root`, or `root` itself if it is a file.
 
-    Yield nothing if it does not exist.
+    Yield nothing if it does not exist. Folders in which no path matches `pattern` are not opened.
     """
     try:
         found = os.stat(root)
     except FileNotFoundError:
         return
     if stat.S_ISDIR(found.st_mode):
-        yield from _below(root, found, (), set())
+        base = root.rstrip("/")
+
+        def is_wanted(folder: str) -> bool:
+            return pattern is None or pattern.may_hold(folder[len(base) + 1 :])
+
+        yield from _below(base or "/", found, (), set(), is_wanted)
     else:
         yield from _entry(root)
 
 
 def _below(
-    folder: str, found: os.stat_result, above: tuple[_Folder, ...], followed: set[_Folder], is_linked: bool = False
+    folder: str,
+    found: os.stat_result,
+    above: tuple[_Folder, ...],
+    followed: set[_Folder],
+    is_wanted: Callable[[str], bool],
+    is_linked: bool = False,
 ) -> Iterator[Entry]:
     """Yield the entries below one folder.
 
     `found` is the folder's stat result, `above` are its parent folders, and `followed` are the folders that links have
-    led to so far.
+    led to so far. `is_wanted` is called with the path of each folder inside, which is left out if it returns False.
     """
     here = _Folder(found.st_dev, found.st_ino)
     if here in above:
@@ -69,18 +80,21 @@ def _below(
     except PermissionError:
         yield _passed(folder, NO_PERMISSION)
         return
+    start = f"{folder.rstrip('/')}/"
     for name in names:
-        path = f"{folder}/{name}"
+        path = start + name
         if not name.endswith("/"):
             yield from _entry(path)
             continue
         path = path[:-1]
+        if not is_wanted(path):
+            continue
         try:
             inner = os.stat(path)
         except OSError as error:
             yield from _unreachable(path, error)
             continue
-        yield from _below(path, inner, (*above, here), followed, os.path.islink(path))
+        yield from _below(path, inner, (*above, here), followed, is_wanted, os.path.islink(path))
 
 
 def _entry(path: str) -> Iterator[Entry]:

@@ -27,20 +27,26 @@ KEYS_A_RANGE, FOLDERS_A_RANGE = 8_000, 250
 FEW, DEEPEST = 8, 3  # the number of folders below which subfolders are listed, and the depth limit
 
 
-def s3_entries(filesystem: Any, root: str) -> Iterator[Entry]:
+def s3_entries(filesystem: Any, root: str, beginning: str = "") -> Iterator[Entry]:
     """Yield the entries below `root`, which is `bucket/prefix`, or the object `root` itself if there are none.
+
+    With `beginning`, yield only entries whose path below `root` begins so.
 
     Raise the errors of s3fs's own listing, `ServiceUnavailable`, and `InputError` if a store does not list in the
     order of keys.
     """
     bucket, key, _ = filesystem.split_path(root)
-    last = ""
-    for entry in _Listing(filesystem.bucket(bucket), f"{key}/" if key else "").entries():
+    last, prefix = "", f"{key}/" if key else ""
+    wanted, after = f"{bucket}/{prefix}{beginning}", prefix + beginning[:-1] if beginning[1:] else ""
+    for entry in _Listing(filesystem.bucket(bucket), prefix).entries(after):
         if entry.name <= last:
             raise InputError(f"{bucket}: expected a listing in the order of keys, found {entry.name} after {last}.")
         last = entry.name
-        yield entry
-    if not last and key:
+        if last.startswith(wanted):
+            yield entry
+        elif last > wanted:
+            return
+    if not last and key and not beginning:
         with suppress(FileNotFoundError):
             yield entry_of(root, filesystem.info(root))
 
@@ -70,8 +76,8 @@ class _Listing:
     keys_done: int = 0
     is_over: Event = field(default_factory=Event)
 
-    def entries(self) -> Iterator[Entry]:
-        pages = self.bucket.pages(self.prefix)
+    def entries(self, after: str) -> Iterator[Entry]:
+        pages = self.bucket.pages(self.prefix, after)
         first = next(pages, [])
         yield from first
         if len(first) < s3_bucket.KEYS_A_PAGE:

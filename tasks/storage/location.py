@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from glob import has_magic
 from typing import Any, BinaryIO
@@ -23,9 +23,9 @@ from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import JobError
 from overnight.tasks.storage.atomic_write import put_on_disk, temporary_file
 from overnight.tasks.storage.error_translation import translate_storage_errors
-from overnight.tasks.storage.filesystems import entries, is_local, is_s3, one_request, open_filesystem
-from overnight.tasks.storage.huggingface import at_commit, is_hub
-from overnight.tasks.storage.skipped_files import pass_over, reason_to_skip
+from overnight.tasks.storage.filesystems import is_local, is_s3, one_request, open_filesystem
+from overnight.tasks.storage.list_below import Listed, list_below
+from overnight.tasks.storage.skipped_files import pass_over
 from overnight.tasks.storage.transient_errors import is_full, status_of
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -44,18 +44,24 @@ class File:
     version: str
     changed_at: float | None = field(default=None, compare=False)
 
+    @classmethod
+    def of(cls, found: Listed, folder: str = "") -> "File":
+        """Return the file of a listing. `folder`: the path of the listed place, which begins the file's path."""
+        path = found.path if not folder else folder if found.is_place else f"{folder}/{found.path}"
+        return cls(path, found.uri, found.entry.size, found.entry.version, found.entry.changed_at)
 
-def expand(template: str, partition: str = "all") -> str:
+
+def expand(template: str, partition: str = "all", escape: Callable[[str], str] = str) -> str:
     """Return `template` with `{partition}` and `${ENV_VAR}` filled in.
 
-    Raise `JobError` for a variable that is not set.
+    `escape` is called on the value of each variable. Raise `JobError` for a variable that is not set.
     """
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1)
         if name not in os.environ:
             raise JobError(f"{template}: the environment variable {name} is not set where the job runs. Set it.")
-        return os.environ[name]
+        return escape(os.environ[name])
 
     return _VARIABLE.sub(value, template).replace("{partition}", partition)
 
@@ -98,30 +104,20 @@ class Location:
         """Yield the files below, sorted by path; links are followed.
 
         Skipped are names that begin with `_` or `.` or are not UTF-8, other extensions, and everything but regular
-        files. `skipped_files.counting` counts them.
+        files. `skipped_files.counting` counts them. If the location is itself a file, yield that one file.
 
-        If the location is itself a file, yield that one file. Raise `FileNotFoundError` for a local directory or a
-        bucket that does not exist, `PermissionError` for one that may not be read. On disks and S3, files are yielded
-        while the listing goes on; other stores list all of them first. Files on the Hugging Face Hub are of one commit.
+        Raise `FileNotFoundError` for a local directory or a bucket that does not exist, `PermissionError` for one that
+        may not be read. On disks and S3, files are yielded while the listing goes on; other stores list all of them
+        first. Files on the Hugging Face Hub are of one commit.
         """
         filesystem, root = self.open_filesystem()
         if is_local(filesystem) and not filesystem.exists(root):
             raise FileNotFoundError(f"there is no directory {self}")
-        if is_hub(filesystem):
-            root = at_commit(filesystem, root)
-        root, is_empty = root.rstrip("/"), True
-        scheme = "" if is_local(filesystem) else filesystem.unstrip_protocol(root).removesuffix(root)
-        for entry in entries(filesystem, root):
-            is_empty = False
-            path = entry.name[len(root) :].lstrip("/") or entry.name.rsplit("/", 1)[-1]
-            if entry.name.endswith("/"):
-                continue  # such a name represents a directory on object stores
-            if reason := reason_to_skip(path, entry, extensions):
-                pass_over(reason, path)
-                continue
-            yield File(path, scheme + entry.name, entry.size, entry.version, entry.changed_at)
-        if is_empty and not is_local(filesystem) and not is_hub(filesystem):
-            filesystem.ls(root.split("/", 1)[0])  # raises if the bucket is missing or forbidden
+        for found in list_below(filesystem, root, extensions):
+            if found.reason:
+                pass_over(found.reason, found.path)
+            else:
+                yield File.of(found)
 
     def names(self) -> list[str]:
         """Return the sorted names of the entries directly below; an empty list if there is no such directory."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overnight.tasks.storage.file_info import Entry, is_text
+from overnight.tasks.storage.globs import HIDDEN, Pattern
 
 NAMES_TOLD = 5
 
@@ -72,9 +73,9 @@ def told(found: Mapping[str, Mapping[str, Any]]) -> str:
     return "; ".join(parts)
 
 
-def reason_to_skip(path: str, entry: Entry, extensions: tuple[str, ...]) -> str:
+def reason_to_skip(path: str, entry: Entry, extensions: tuple[str, ...], pattern: Pattern | None = None) -> str:
     """Return the reason to skip a file of a listing; empty for an input."""
-    if path[0] in "_." or "/_" in path or "/." in path:
+    if pattern.is_hidden(path) if pattern else path[0] in HIDDEN or "/_" in path or "/." in path:
         return "name that begins with _ or ."
     if entry.no_file:
         return entry.no_file

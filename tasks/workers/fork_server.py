@@ -39,9 +39,11 @@ from typing import Any
 
 ADDRESS, OFF = "OVERNIGHT_FORK_SERVER", "0"
 OWN_IMPORTS = (
+    "overnight.tasks.workers.pickling",
     "overnight.tasks.infer.autotune.trial",
     "overnight.tasks.ingest.reading.read_units",
     "overnight.tasks.preprocess.run_steps",
+    "overnight.tasks.storage.list_s3",
 )
 MOST_DESCRIPTORS = 8
 STANDARD_INPUT, STANDARD_OUTPUT, STANDARD_ERROR = range(3)

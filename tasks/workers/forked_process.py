@@ -5,9 +5,7 @@ a process of its own. Ray sees a worker and its forked process as one: they end 
 """
 
 import contextlib
-import io
 import os
-import pickle
 import select
 import socket
 import threading
@@ -19,9 +17,6 @@ from concurrent.futures import Future
 from functools import partial
 from multiprocessing.connection import Client, Connection
 from typing import Any, TypeVar, cast
-
-import pyarrow as pa
-from ray import cloudpickle
 
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.workers import fork_server
@@ -204,30 +199,12 @@ def _sendable(error: Exception) -> Exception:
     """
     if not isinstance(error, OvernightError):
         traceback.print_exception(error)
-    try:
-        pickle.loads(cloudpickle.dumps(error))
-        return error
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
+    from overnight.tasks.workers.pickling import is_picklable
 
-
-class _Pickler(cloudpickle.Pickler):
-    """A pickler that includes only a table's own rows: pickle takes the whole buffers that a slice refers to."""
-
-    def reducer_override(self, thing: Any) -> Any:
-        if isinstance(thing, pa.Table):
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, thing.schema) as stream:
-                stream.write_table(thing)
-            return _table, (sink.getvalue().to_pybytes(),)
-        return super().reducer_override(thing)
-
-
-def _table(data: bytes) -> pa.Table:
-    return pa.ipc.open_stream(data).read_all()
+    return error if is_picklable(error) else RuntimeError(f"{type(error).__name__}: {error}")
 
 
 def _send(connection: Connection, message: Any) -> None:
-    buffer = io.BytesIO()
-    _Pickler(buffer).dump(message)
-    connection.send_bytes(buffer.getbuffer())
+    from overnight.tasks.workers.pickling import pickled  # imports Ray, which a process that forks none does not need
+
+    connection.send_bytes(pickled(message))

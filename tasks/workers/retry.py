@@ -6,7 +6,7 @@ import time
 import pyarrow as pa
 
 from overnight.tasks.config.retry_policy import RetryPolicy
-from overnight.tasks.errors import OvernightError, ServiceUnavailable
+from overnight.tasks.errors import OvernightError, RowError, ServiceUnavailable
 from overnight.tasks.rows.result import Outcome, Work
 from overnight.tasks.storage.transient_errors import is_passing
 
@@ -26,7 +26,7 @@ def with_retries(work: Work, stage: str) -> Work:
     def tried_again(live: pa.Table) -> Outcome:
         while True:
             try:
-                return work(live)
+                return _without_passing(work(live)) if waits else work(live)
             except OvernightError:
                 raise
             except Exception as error:
@@ -41,10 +41,18 @@ def with_retries(work: Work, stage: str) -> Work:
     return tried_again
 
 
+def _without_passing(outcome: Outcome) -> Outcome:
+    """Return the outcome. Raise the transient error of a row that async code ran on its own."""
+    for error in outcome.failed.values():
+        if not isinstance(error, RowError) and is_passing(error):
+            raise error
+    return outcome
+
+
 def _refuse_if_down(work: Work, live: pa.Table, error: Exception, stage: str) -> None:
     for row in range(len(live)):
         try:
-            work(live[row : row + 1])
+            _without_passing(work(live[row : row + 1]))
             return
         except OvernightError:
             raise

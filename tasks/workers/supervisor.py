@@ -1,18 +1,18 @@
 """One named Ray actor per run, to which all of its workers report: quarantined rows, rows in work, incidents, lines.
 
 The flow's own process owns it, so it outlives any worker and every attempt, and ends with the run. Without an actor
-(when a leaf is tried by itself), reports are dropped. A process forked for a worker reports through that worker.
+(when a leaf is tried by itself), reports are dropped. A process forked for a worker reports through that worker. The
+import of this file does not import Ray, which a process without a supervisor does not need.
 """
 
 import contextlib
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import TooManyQuarantined
@@ -136,6 +136,9 @@ def supervised(run: Run) -> Iterator[None]:
 
     If it is lost, it starts again with empty state: the state saves time, and no row depends on it.
     """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     again = {"max_restarts": -1, "max_task_retries": -1}
     actor = ray.remote(Supervisor).options(name=actor_name(run), num_cpus=0, scheduling_strategy=here, **again).remote()
@@ -149,8 +152,11 @@ def ask(run: Run, method: str, *arguments: Any) -> Any:
     """Return the result of the supervisor's method; None without a supervisor."""
     if forked_process.is_forked():
         return forked_process.ask(run, method, *arguments)
-    found = _supervisor(run)
-    return ray.get(getattr(found, method).remote(*arguments)) if found else None
+    if found := _supervisor(run):
+        import ray
+
+        return ray.get(getattr(found, method).remote(*arguments))
+    return None
 
 
 def tell(run: Run, method: str, *arguments: Any) -> None:
@@ -159,6 +165,15 @@ def tell(run: Run, method: str, *arguments: Any) -> None:
         forked_process.ask(run, method, *arguments)
     elif found := _supervisor(run):
         getattr(found, method).remote(*arguments)
+
+
+def leave(run: Run, worker: str) -> None:
+    """Record that the worker left its block, and wait for it. Do nothing if the supervisor has ended with its run."""
+    if is_there(run):
+        import ray
+
+        with contextlib.suppress(ray.exceptions.RayError):
+            ask(run, "leave", worker)
 
 
 def is_there(run: Run) -> bool:
@@ -175,7 +190,8 @@ def _supervisor(run: Run) -> Any:
 
 @lru_cache(maxsize=4)
 def _find(name: str) -> Any:
-    if not ray.is_initialized():
+    ray = sys.modules.get("ray")  # a process that did not import Ray is not connected to it
+    if ray is None or not ray.is_initialized():
         raise LookupError(name)
     try:
         return ray.get_actor(name)

@@ -30,11 +30,25 @@ LINES_A_SECOND = 100  # per process; further ones are counted
 SECONDS_BETWEEN = 0.5  # between messages to the supervisor, while the body runs
 
 _source: contextvars.ContextVar[str] = contextvars.ContextVar("source", default="")
+_is_left_alone: contextvars.ContextVar[bool] = contextvars.ContextVar("is_left_alone", default=False)
+
+
+@contextlib.contextmanager
+def left_alone() -> Iterator[None]:
+    """Leave the process's streams and `logging` as they are while the body runs: `collected` does nothing there."""
+    token = _is_left_alone.set(True)
+    try:
+        yield
+    finally:
+        _is_left_alone.reset(token)
 
 
 @contextlib.contextmanager
 def collected(run: Run, source: str) -> Iterator[None]:
     """Send the output while the body runs. `source` is the stage, and the model or step."""
+    if _is_left_alone.get():
+        yield
+        return
     install()
     token = _source.set(source)
     _collector.begin(run, source)

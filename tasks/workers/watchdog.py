@@ -14,7 +14,6 @@ from collections.abc import Callable, Hashable, Iterator
 from functools import lru_cache
 
 import pyarrow as pa
-import ray
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.rows import blocks, rebatch
@@ -61,8 +60,7 @@ class Watchdog:
         try:
             yield RowIsolation(is_on)
         finally:
-            with contextlib.suppress(ray.exceptions.RayError):  # the run is over, and the result is not needed
-                supervisor.ask(self._run, "leave", self._worker)  # wait: the process may end with its task
+            supervisor.leave(self._run, self._worker)  # it waits: the process may end with its task
 
     def end_process(self, error: Exception) -> None:
         """End this process, which `error` has broken, so that a new one tries again.

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from overnight.tasks.config.settings import Leaf
+from overnight.tasks.rows.part_size import PartSize
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.write.merge.merge_parts import Prepared
@@ -36,8 +37,12 @@ class Sink(Leaf):
         str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="The column that holds the partition's date.")
     ] = "date"
     rows_per_part: Annotated[
-        PositiveInt | None, Field(description="The rows of a staged part; default: about a minute's work.")
+        PositiveInt | None, Field(description="The rows of a staged part; default: `seconds_per_part` decides.")
     ] = None
+    seconds_per_part: Annotated[
+        PositiveFloat,
+        Field(description="A finished row is staged after about this time, in seconds; not used with `rows_per_part`."),
+    ] = 60.0
     keep_columns: Annotated[
         list[str],
         Field(
@@ -46,12 +51,18 @@ class Sink(Leaf):
         ),
     ] = []
 
-    operational: ClassVar[tuple[str, ...]] = ("rows_per_part",)
+    operational: ClassVar[tuple[str, ...]] = ("rows_per_part", "seconds_per_part")
+    keeps_rows: ClassVar[bool] = False  # if `commit` can add files to the published ones: a retry needs it
 
     @property
     def place(self) -> str | None:
         """Return the directory of the table, as the job file writes it; None if it has no directory."""
         return None
+
+    @property
+    def part_size(self) -> PartSize:
+        """Return how large staged parts are."""
+        return PartSize(self.rows_per_part, self.seconds_per_part)
 
     @property
     def staged_compression(self) -> str:
@@ -80,8 +91,12 @@ class Sink(Leaf):
         refuse_overflowing_times(table)
 
     def published(self, run: Run, prepared: Prepared) -> list[str]:
-        """Return the files for the receipt, as paths below the sink."""
+        """Return the new files for the receipt, as paths below the sink."""
         return as_paths(run, [file.name for file in prepared.files])
+
+    def lost(self, run: Run, files: list[str], rows: int) -> str:
+        """Return what the partition's place lost of `rows` in published `files`, in words; empty if it has them all."""
+        return ""
 
     @abc.abstractmethod
     def foreign(self, run: Run, known: set[str]) -> list[str]:
@@ -102,8 +117,9 @@ class Sink(Leaf):
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         """Make the prepared files the partition, in the place of the `old` files, in one step.
 
-        `old` are paths below the sink. Raise `LeaseLost` if, before that step, a later run has taken over. Raise
-        `CheckFailed` if the table does not accept the files any more.
+        With `prepared.kept` they join the files of these rows instead. `old` are paths below the sink. Raise
+        `LeaseLost` if, before that step, a later run has taken over. Raise `CheckFailed` if the table does not accept
+        the files any more.
         """
 
     @abc.abstractmethod

@@ -2,7 +2,8 @@
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import prefect.runtime
@@ -10,20 +11,13 @@ import pyarrow as pa
 import ray
 import ray.data
 from prefect import get_run_logger, task
-from prefect.artifacts import (
-    create_link_artifact,
-    create_markdown_artifact,
-    create_progress_artifact,
-    create_table_artifact,
-)
 from prefect.cache_policies import NO_CACHE
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import ArtifactUpdate
-from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
-from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
+from overnight.tasks.duplicates import decision
+from overnight.tasks.duplicates.rule import Rule
 from overnight.tasks.errors import (
-    STREAM_STAGES,
     CheckFailed,
     ContractError,
     OvernightError,
@@ -44,26 +38,42 @@ from overnight.tasks.write.checks.run_checks import verdict
 from overnight.tasks.write.checks.settings import Checks
 from overnight.tasks.write.checks.unreadable_files import unreadable
 from overnight.tasks.write.checks.user_check import probe
+from overnight.tasks.write.merge.drop_duplicates import drop_duplicates, require_keys
 from overnight.tasks.write.merge.known_types import columns_left_out, typed, warnings_of_left_out
 from overnight.tasks.write.merge.output_schema import publishable
 from overnight.tasks.write.publish.audit import audit
 from overnight.tasks.write.publish.publish import Repaired, is_under_way, prepared, publish, repair
 from overnight.tasks.write.publish.receipt import make_receipt
+from overnight.tasks.write.publish.retried import (
+    leave_for_retry,
+    published_places,
+    read_retried,
+    receipt_of_retry,
+    refuse_other_columns,
+)
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.performance import Capacity, bottleneck
-from overnight.tasks.write.stream.progress import described, follow, without_ends, without_padding
+from overnight.tasks.write.stream.progress import Progress, follow, progress_of, without_ends, without_padding
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 
 __all__ = ["Repaired", "begin_writer", "is_under_way", "published_already", "repair", "stage", "write"]
 
-ROWS_SHOWN = 100  # of the quarantine, in the Prefect UI
+ShowProgress = Callable[[Run], contextlib.AbstractContextManager[Callable[[Progress], None]]]
 
 
-def stage(sink: Sink, checks: Checks, run: Run, dataset: ray.data.Dataset, sampled: Sampled) -> Streamed:
+def stage(
+    sink: Sink,
+    checks: Checks,
+    rules: Sequence[Rule],
+    show_progress: ShowProgress,
+    run: Run,
+    dataset: ray.data.Dataset,
+    sampled: Sampled,
+) -> Streamed:
     """Run a dataset of rows after all models, stage them in parts and return the result.
 
-    `infer` calls it, in its own process. Raise the error that stopped the stream, with its stage. The rows quarantined
-    by then are kept beside `failure.json`.
+    `infer` calls it, in its own process. `rules` are those of `write`. Raise the error that stopped the stream, with
+    its stage. The rows quarantined by then are kept beside `failure.json`.
     """
     with _quarantine_kept(run):
         if checks.python:
@@ -77,8 +87,9 @@ def stage(sink: Sink, checks: Checks, run: Run, dataset: ray.data.Dataset, sampl
             raise ContractError(sampled.error, "infer")
         if sampled.columns:
             sink.refuse_columns(run, sampled.columns)
+            require_keys(rules, sampled.columns.names)
         datasink = StagingDatasink(run, sink.staged_compression, sampled.rows_per_part, sink)
-        streamed = _stream(run, counts, datasink, dataset)
+        streamed = _stream(run, counts, datasink, dataset, show_progress)
         streamed.write_seconds = datasink.staged.seconds
         streamed.columns = sampled.columns
         streamed.warnings = (sampled.failed[0],) if sampled.failed else ()
@@ -95,13 +106,15 @@ def write(
     run: Run,
     sink: Sink,
     checks: Checks,
+    rules: Sequence[Rule],
     may_be_empty: bool,
     plan: Plan,
     settings: Mapping[str, Any],
     streamed: Streamed,
-) -> dict[str, Any]:
+) -> State[dict[str, Any]]:
     """Verify staged parts against the manifest, run the checks, merge the parts, publish them, and return the receipt.
 
+    `rules` are those of the job's `deduplicate` steps behind its last model: duplicates are not published.
     A later try completes an interrupted publish, or rolls it back. Raise `CheckFailed` if the audit or a check refuses.
     The quarantined rows are then kept beside `failure.json`.
     """
@@ -110,18 +123,23 @@ def write(
         if repaired := repair(run, sink):
             get_run_logger().warning(str(repaired))
         if published := published_already(run):
-            return published
+            return Completed(message="the publish of an earlier attempt is complete", data=published)
         if (prefect.runtime.task_run.run_count or 1) > 1:
             run = run.as_new_attempt()  # its files have other names than those of the previous try
         counts, inputs = read_manifest(run.manifest, COUNTS)
         records = staged_parts.read_records(run.parts)
         known = [read_schema(run.manifest), streamed.columns and publishable(streamed.columns.empty_table()).schema]
-        records = typed(records, known, run)
+        retried = read_retried(run)
+        records = records if retried else typed(records, known, run)  # the published rows have the types
         merged = row_ranges.merge([record.ranges for record in records])
+        records, merged, dropped = drop_duplicates(run.parts, records, merged, rules)
         totals = audit(counts, merged, run)
-        with prepared(run, sink, records, merged) as ready:
+        with prepared(run, sink, records, merged, retried.kept if retried else None) as ready:
+            if retried:
+                refuse_other_columns(retried, ready)
             errors = staged_parts.read_errors(run.parts, records, merged)
             facts = {
+                "rows_duplicate": dropped + decision.count_all(run.duplicates),
                 "settings": settings,
                 "inputs": inputs,
                 "passed_over": read_passed_over(run.manifest),
@@ -130,24 +148,25 @@ def write(
                 "incidents": supervisor.incidents(run),
                 "left_out": sorted({name for record in records for name in record.left_out} - {*ready.schema.names}),
             }
-            files = sink.published(run, ready)
+            files = [*(retried.kept.files if retried else ()), *sink.published(run, ready)]
             receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed.write_seconds)
             capacity = Capacity(plan.cpus, plan.gpu_workers)
             receipt["performance"] = bottleneck(
                 receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows
             )
-            places = [file.place for file in ready.files]
+            if retried:
+                receipt |= receipt_of_retry(run, retried, totals, ready.rows, receipt["finished_at"])
+            places = [*published_places(run, retried), *(file.place for file in ready.files)]
             receipt |= verdict(run, checks, receipt, places, may_be_empty, losing_stage(errors))
             receipt["warnings"] += [*warnings_of_left_out(records, ready), *streamed.warnings]
             for warning in receipt["warnings"]:
                 get_run_logger().warning(warning)
             receipt["warnings"] = [*read_warnings(run.manifest), *receipt["warnings"]]
             receipt["logs"] = supervisor.kept_log(run)  # after the job's own check, which may print
+            if totals.quarantined:
+                leave_for_retry(run, records, merged, ready, files)
             receipt = publish(run, sink, ready, errors, receipt)
-        _describe(run, sink.shown(run), receipt, errors)
-        get_run_logger().info("published %s rows of %s/%s", receipt["rows_out"], run.job, run.partition)
-        get_run_logger().info(receipt["performance"]["advice"])
-        return receipt
+        return Completed(message=f"{receipt['rows_out']:,} rows published to {sink.shown(run)}", data=receipt)
 
 
 def published_already(run: Run) -> dict[str, Any] | None:
@@ -172,18 +191,19 @@ def _with_quarantine(run: Run, error: OvernightError) -> OvernightError:
     found = kept_quarantine(run)
     if not len(found):
         return error
-    _show_quarantine(run, f"{len(found)} quarantined rows of {run.job}/{run.partition}, which failed", found)
     return type(error)(f"{error}\n{told(found, run)}", error.stage) if isinstance(error, CheckFailed) else error
 
 
-def _stream(run: Run, counts: pa.Table, datasink: StagingDatasink, dataset: ray.data.Dataset) -> Streamed:
+def _stream(
+    run: Run, counts: pa.Table, datasink: StagingDatasink, dataset: ray.data.Dataset, show_progress: ShowProgress
+) -> Streamed:
     rows = [count for count, _ in read_plan.read_summaries(run.order)]
     left = sum(count or 0 for count in rows) if counts["rows"].null_count == 0 else None
     failure = None
     try:
         with (
-            _progress_artifacts(run, left, datasink) as tell,
-            follow(dataset, tell, run.stall_timeout_seconds) as streamed,
+            show_progress(run) as show,
+            follow(dataset, partial(_tell, run, left, datasink, show), run.stall_timeout_seconds) as streamed,
         ):
             dataset.write_datasink(
                 datasink, ray_remote_args={"num_cpus": 0, "max_retries": 3}, concurrency=WRITES_AT_ONCE
@@ -195,73 +215,25 @@ def _stream(run: Run, counts: pa.Table, datasink: StagingDatasink, dataset: ray.
     return streamed
 
 
+def _tell(
+    run: Run,
+    total: int | None,
+    datasink: StagingDatasink,
+    show: Callable[[Progress], None],
+    rows: dict[str, int],
+    finished: bool,
+) -> None:
+    """Show the source rows that each stage has done: those of `datasink` in the end. `total`: None if unknown."""
+    if finished:
+        rows = datasink.staged.rows
+    elif padding := supervisor.ask(run, "padding", run.attempt):
+        rows = without_padding(rows, padding)
+    if not finished and total is None:
+        rows = without_ends(rows, supervisor.ask(run, "ends", run.attempt) or 0)
+    show(progress_of(rows, total, finished))
+
+
 def begin_writer() -> None:
     """Start the imports for writing in a Ray process while inputs are listed, without waiting."""
     if fork_server.is_there():
         ray.remote(num_cpus=0, max_retries=0)(importlib.import_module).remote(StagingDatasink.__module__)
-
-
-@contextlib.contextmanager
-def _progress_artifacts(
-    run: Run, total: int | None, datasink: StagingDatasink
-) -> Iterator[Callable[[dict[str, int], bool], None]]:
-    """Yield a function that creates and updates one artifact per stage: the stream does not wait for it.
-
-    `total`: rows to do, None if unknown. In the end the figures are the staged ones of `datasink`.
-    """
-    artifacts: dict[str, Any] = {}
-    # One client and one change of settings serve all updates, because making them costs 27 and 45 ms of CPU. The client
-    # would retry for minutes on a server that it reached before; the next update is retry enough.
-    with get_client(sync_client=True) as client, temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
-
-        def tell(rows: dict[str, int], finished: bool) -> None:
-            if finished:
-                rows = datasink.staged.rows
-            elif padding := supervisor.ask(run, "padding", run.attempt):
-                rows = without_padding(rows, padding)
-            if not finished and total is None:
-                rows = without_ends(rows, supervisor.ask(run, "ends", run.attempt) or 0)
-            known = rows["ingest"] if finished else total
-            for stage in STREAM_STAGES:
-                done = rows.get(stage, 0)
-                share = 100.0 if finished else min(99.9, 100 * done / total) if total else 0.0
-                words = described(stage, done, known, finished)
-                if stage in artifacts:
-                    client.update_artifact(artifacts[stage], ArtifactUpdate(data=share, description=words))
-                else:
-                    key = artifact_key(run.job, f"progress-{stage}")
-                    artifacts[stage] = create_progress_artifact(share, key=key, description=words)
-
-        yield tell
-
-
-@dispensable()
-def _describe(run: Run, place: str, receipt: dict[str, Any], errors: pa.Table) -> None:
-    shown = {name: value for name, value in receipt.items() if isinstance(value, str | int | float | None)}
-    stages = {
-        f"{stage}: worker seconds, rows, bytes": f"{m['seconds']:,.1f} s, {m['rows']:,}, {m['bytes']:,}"
-        for stage, m in receipt["stages"].items()
-    }
-    left_out = {"columns left out": ", ".join(receipt["left_out"])} if receipt["left_out"] else {}
-    performance = {f"performance: {name}": value for name, value in receipt["performance"].items()}
-    create_markdown_artifact(
-        key=artifact_key(run.job, "receipt"),
-        description=f"Receipt of {run.job}/{run.partition}",
-        markdown=markdown_table({**shown, **left_out, **stages, **performance, "files": len(receipt["files"])}),
-    )
-    _show_quarantine(run, f"{receipt['rows_quarantined']} quarantined rows of {run.job}/{run.partition}", errors)
-    create_link_artifact(
-        key=artifact_key(run.job, "published"),
-        description=f"Published rows of {run.job}/{run.partition}",
-        link=f"file://{place}" if place.startswith("/") else place,
-        link_text=place,
-    )
-
-
-@dispensable()
-def _show_quarantine(run: Run, description: str, errors: pa.Table) -> None:
-    create_table_artifact(
-        key=artifact_key(run.job, "quarantine"),
-        description=f"{description} ({ROWS_SHOWN} at most)",
-        table=errors[:ROWS_SHOWN].to_pylist() or [{"row_id": "none"}],
-    )

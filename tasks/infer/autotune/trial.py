@@ -44,18 +44,16 @@ class Failed:
     """A trial in which every row failed; `block` has these rows, settled.
 
     With `is_the_models` the model is to blame: it raised another error than `RowError` for each of several rows.
-    `missing` lists the columns if the model needs one that the rows lack.
     """
 
     block: pa.Table
     is_the_models: bool = False
-    missing: str = ""
 
     def __str__(self) -> str:
         first = self.block.slice(0, 1).to_pylist()[0]
         count = f"all {len(self.block)} rows" if len(self.block) > 1 else "the one row"
         error = f"{first['__error_type']}: {first['__error_message']}".splitlines()[0]
-        return f"{count} of the trial failed, the first, {first['row_id']}, with {error}{self.missing}"
+        return f"{count} of the trial failed, the first, {first['row_id']}, with {error}"
 
 
 class ModelTrial:
@@ -131,10 +129,7 @@ def _failed(done: pa.Table, rows: pa.Table, errors: list[Exception]) -> Failed:
     """rows: what the model was given. errors: what it raised, and nothing for a row that ended its process."""
     refused = [isinstance(error, RowError) and not isinstance(error, InvalidValues) for error in errors]
     is_the_models = len(errors) == len(rows) > 1 and not any(refused)
-    found = rows.column_names
-    lacks = errors and isinstance(errors[0], KeyError) and errors[0].args[:1] and errors[0].args[0] not in found
-    missing = f"; the columns are {', '.join(found)}" if lacks else ""
-    return Failed(blocks.drop_live_columns(done), is_the_models, missing)
+    return Failed(blocks.drop_live_columns(done), is_the_models)
 
 
 def _own_memory() -> int:

@@ -12,7 +12,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from overnight.tasks.errors import JobError, StageFailed, find_cause
 from overnight.tasks.infer.autotune.trial import Failed, ModelTrial, Trial, loaded, on_forked
 from overnight.tasks.infer.link import Link
-from overnight.tasks.infer.predictor import Predictor, imports
+from overnight.tasks.infer.predictor import COMMIT, Predictor, imports
 from overnight.tasks.resources.plan import Plan, Pool
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import fork_server
@@ -20,8 +20,8 @@ from overnight.tasks.workers.forked_process import Begun, ProcessDied
 
 MAX_TRIES = 10  # of the sample, which may contain four rows that end the process
 
-_begun: set[tuple[str, str]] = set()  # trials that this process, a flow's, started early
-_passed: dict[tuple[str, str, pa.Schema], Trial] = {}  # results of trials of this process, an infer task's
+_begun: set[tuple[str, ...]] = set()  # trials that this process, a flow's, started early
+_passed: dict[tuple[str | pa.Schema, ...], Trial] = {}  # results of trials of this process, an infer task's
 
 
 def begin_trials(run: Run, links: Sequence[Link], plan: Plan) -> list[Any]:
@@ -35,7 +35,7 @@ def begin_trials(run: Run, links: Sequence[Link], plan: Plan) -> list[Any]:
     begun = []
     for link, pool in zip(links, plan.pools, strict=True):
         is_free = not (pool.num_gpus or pool.memory or pool.accelerator_type or pool.resources)
-        key = (run.fingerprint, link.model.model_dump_json())
+        key = (run.fingerprint, *_identity(link.model))
         begun.append(_begin(link, run, pool, True) if is_free and key not in _begun else None)
         _begun.add(key)
     return begun
@@ -45,6 +45,11 @@ def _beside_cpus() -> dict[str, Any]:
     """Return options for a node with work capacity: one with the most CPUs."""
     node = max(ray.nodes(), key=lambda node: node["Alive"] * node["Resources"].get("CPU", 0))
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)}
+
+
+def _identity(model: Predictor) -> tuple[str, str]:
+    """Return the settings of a model, and the commit of a hub model."""
+    return model.model_dump_json(), model.pins.get(COMMIT, "")
 
 
 def is_forked(model: Predictor, pool: Pool) -> bool:
@@ -73,7 +78,7 @@ def tried(run: Run, link: Link, pool: Pool, sample: pa.Table, rows_to_do: float,
     The process has a worker's reservation if it was not `begun`. It runs once: a model that accepted rows with these
     columns in an earlier partition of a backfill accepts them again.
     """
-    key = (run.fingerprint, link.model.model_dump_json(), sample.schema)
+    key = (run.fingerprint, *_identity(link.model), sample.schema)
     if key in _passed:
         return _passed[key]
     trying = begun or _begin(link, run, pool, False)

@@ -12,21 +12,22 @@ from pydantic import Field, PositiveInt, model_validator
 
 from overnight.tasks.infer.chat.settings import Answer, ChatSettings, Message
 from overnight.tasks.infer.huggingface import model_location
-from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype, Model
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
 from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, refuse_unreserved
-from overnight.tasks.infer.huggingface.generation import Generation
+from overnight.tasks.infer.huggingface.generation import Generated, Generation
 from overnight.tasks.infer.huggingface.per_row_sampling import noise_of
+from overnight.tasks.infer.huggingface.predictor import SavedModel
 from overnight.tasks.infer.predictor import Batch
+from overnight.tasks.infer.reasoning import begins_reasoning
 from overnight.tasks.rows.result import Outcome
 
 if TYPE_CHECKING:
     import torch
 
 
-class LocalChat(ChatSettings):
+class LocalChat(SavedModel, ChatSettings):
     """Answers chat messages with a model that the worker loads."""
 
-    model: Model
     top_k: Annotated[PositiveInt | None, Field(description="Draws only from this number of likeliest tokens.")] = None
     chat_template_kwargs: Annotated[
         dict[str, Any],
@@ -45,9 +46,6 @@ class LocalChat(ChatSettings):
 
     def imports(self) -> tuple[str, ...]:
         return model_location.IMPORTS
-
-    def fingerprint(self) -> dict[str, str]:
-        return model_location.fingerprint(self.model)
 
     def prompts(self, template: Any, messages: Sequence[Sequence[Message]]) -> list[str]:
         """Return messages as text in the chat template of a tokenizer or processor."""
@@ -73,8 +71,19 @@ class LocalChat(ChatSettings):
         self, generation: Generation, inputs: dict[str, Any], batch: Batch, prompts: list[str], device: "torch.device"
     ) -> Outcome:
         """Return the columns of the model's answers to the tokens and other `inputs`."""
-        noise = noise_of(batch, prompts, device, self.temperature, self.seed, self.top_p, self.top_k)
-        made = generation.run(inputs, noise)
+        noises = [
+            noise_of(batch, prompts, device, self.temperature, self.seed, self.top_p, self.top_k, number)
+            for number in range(self.num_return_sequences)
+        ]
+        made = generation.run(inputs, noises)
         lengths = inputs["attention_mask"].sum(1).tolist()
-        answers = zip(generation.texts(made), lengths, made, strict=True)
-        return self.outcome([Answer(text, length, one.count, one.finish_reason) for text, length, one in answers])
+        begun = map(begins_reasoning, prompts)
+        rows = zip(lengths, made, begun, strict=True)
+        return self.outcome([_answer(generation, length, row, is_begun) for length, row, is_begun in rows])
+
+
+def _answer(generation: Generation, prompt_tokens: int, made: Sequence[Generated], is_begun: bool) -> Answer:
+    (text, *others), (first, *rest) = generation.texts(made), made
+    pairs = [(other, one.finish_reason) for other, one in zip(others, rest, strict=True)]
+    count = sum(one.count for one in made)
+    return Answer(text, prompt_tokens, count, first.finish_reason, is_begun=is_begun, others=pairs)

@@ -41,6 +41,8 @@ REFUSED = {
 }
 WRONG = {404: "no such path or model; see base_url and model", 405: "no chat completions there; see base_url"}
 
+REASONING = ("reasoning_content", "reasoning")  # of DeepSeek, SGLang and older vLLM; of vLLM and gateways
+
 _log = logging.getLogger("overnight.endpoint")
 
 
@@ -64,11 +66,18 @@ class _TransientError(Exception):
 class Endpoint:
     """A client of one endpoint, for one event loop.
 
-    Messages show `url` without the values of its query, and never `key`.
+    Messages show `url` without the values of its query, and never `key`. An answer has `texts` texts.
     """
 
     def __init__(
-        self, url: str, key: str | None, at_once: int, limits: RetryLimits, requests: RateLimiter, tokens: RateLimiter
+        self,
+        url: str,
+        key: str | None,
+        at_once: int,
+        limits: RetryLimits,
+        requests: RateLimiter,
+        tokens: RateLimiter,
+        texts: int = 1,
     ) -> None:
         import httpx
 
@@ -81,7 +90,7 @@ class Endpoint:
         self._asked = asked.copy_with(path=f"{asked.path.rstrip('/')}/chat/completions")  # before the query
         values = [value for value in asked.params.values() if len(value) >= SHORTEST_SECRET]
         self._secrets = [secret for secret in (key, *values) if secret]
-        self._requests, self._tokens = requests, tokens
+        self._requests, self._tokens, self._texts = requests, tokens, texts
         self._client = httpx.AsyncClient(
             trust_env="//127.0.0.1" not in url,  # no proxy for this machine
             headers={"Authorization": f"Bearer {key}"} if key else {},
@@ -102,7 +111,7 @@ class Endpoint:
             began, tries = time.monotonic(), tries + 1
             left = self._limits.retry_timeout_seconds - spent
             try:
-                return await self._once(body, min(self._limits.timeout_seconds, max(left, 1.0)))
+                return await self._once(body, min(self._limits.timeout_seconds, max(left, 1.0)), self._texts)
             except _TransientError as error:
                 problem = error
             seconds = self._retries.wait_seconds(tries) if problem.after is None else problem.after
@@ -143,7 +152,7 @@ class Endpoint:
                 return False
             return True
 
-    async def _once(self, body: dict[str, Any], seconds: float) -> Answer:
+    async def _once(self, body: dict[str, Any], seconds: float, texts: int = 1) -> Answer:
         import httpx
 
         try:
@@ -155,7 +164,7 @@ class Endpoint:
             raise _TransientError(f"{type(error).__name__}: {self._shown(str(error))}") from None
         if response.status_code != 200:
             raise self._refusal(response)
-        answer = self._answer(response.content)
+        answer = self._answer(response.content, texts)
         self._last_success = time.monotonic()
         if answer.prompt_tokens is not None and answer.completion_tokens is not None:
             self._tokens.correct(answer.prompt_tokens + answer.completion_tokens - _tokens_at_most(body))
@@ -174,23 +183,29 @@ class Endpoint:
             return _TransientError(what, _retry_after(response), is_limit=status == 429)
         return RowError(f"expected an answer, found {what}")
 
-    def _answer(self, content: bytes) -> Answer:
+    def _answer(self, content: bytes, texts: int) -> Answer:
         try:
             found = json.loads(content)
-            choice = found["choices"][0]
-            message = choice["message"]
-            text, reason = message["content"], choice.get("finish_reason")
+            choices = [found["choices"][place] for place in range(texts)]
+            messages = [choice["message"] for choice in choices]
+            made = [
+                (_text(message["content"]), _text(choice.get("finish_reason")), _reasoning(message))
+                for message, choice in zip(messages, choices, strict=True)
+            ]
             usage = found.get("usage") or {}
             counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             shown = self._shown(content[:80].decode(errors="replace"))
-            raise _TransientError(f"expected a chat completion, found {shown!r}", is_answer=True) from None
-        if not isinstance(text, str):
-            why = message.get("refusal") or f"finish_reason {reason}"
-            raise RowError(f"expected a text as answer, found none: {self._shown(str(why))}")
+            several = f" with {texts} choices" if texts > 1 else ""
+            raise _TransientError(f"expected a chat completion{several}, found {shown!r}", is_answer=True) from None
+        for message, (text, reason, reasoning) in zip(messages, made, strict=True):
+            if text is None and reasoning is None:
+                why = message.get("refusal") or f"finish_reason {reason}"
+                raise RowError(f"expected a text as answer, found none: {self._shown(str(why))}")
         if not all(count is None or isinstance(count, int) for count in counts):
             raise _TransientError(f"expected numbers of tokens, found {counts}", is_answer=True)
-        return Answer(text, counts[0], counts[1], reason if isinstance(reason, str) else None)
+        (text, reason, reasoning), *others = made
+        return Answer(text, counts[0], counts[1], reason, reasoning, others=others)
 
     def _shown(self, text: str) -> str:
         text = " ".join(text.split())
@@ -203,7 +218,7 @@ def _tokens_at_most(body: dict[str, Any]) -> float:
     """Return an estimate, too high for most texts."""
     characters = sum(len(str(message["content"])) for message in body["messages"])
     made = body.get("max_tokens") or body.get("max_completion_tokens") or 0
-    return characters / CHARACTERS_A_TOKEN + int(made)
+    return characters / CHARACTERS_A_TOKEN + int(made) * int(body.get("n") or 1)
 
 
 def _told(response: "httpx.Response") -> str:
@@ -225,3 +240,12 @@ def _retry_after(response: "httpx.Response") -> float | None:
         except (ValueError, TypeError):
             return None
     return None if math.isnan(seconds) else max(seconds, 0.0)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _reasoning(message: dict[str, Any]) -> str | None:
+    """Return the reasoning that a server returns apart from the answer."""
+    return next((found for name in REASONING if (found := _text(message.get(name)))), None)

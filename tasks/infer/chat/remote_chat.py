@@ -8,7 +8,7 @@ import abc
 import math
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from overnight.tasks.infer.chat.concurrent_requests import ConcurrentRequests
 from overnight.tasks.infer.chat.openai_client import Endpoint, RetryLimits
@@ -55,6 +55,15 @@ class RemoteChat(ChatSettings):
         *("max_concurrent_requests", "timeout_seconds", "retry_timeout_seconds", "max_tries"),
     )
 
+    @model_validator(mode="after")
+    def _only_one_number_of_texts(self) -> "RemoteChat":
+        if self.num_return_sequences > 1 and "n" in self.extra_body:
+            raise ValueError("extra_body: n and num_return_sequences are the same. Leave out n")
+        return self
+
+    def draws(self) -> bool:
+        return super().draws() or "temperature" in self.extra_body
+
     def forward_batch_size(self) -> int:
         return ROWS_A_CALL if self.batch_size == "auto" else self.batch_size
 
@@ -80,6 +89,7 @@ class RemoteChat(ChatSettings):
             "temperature": self.temperature,
             "top_p": self.top_p if self.top_p < 1 else None,
             "seed": self.seed,
+            "n": self.num_return_sequences if self.num_return_sequences > 1 else None,
             "response_format": self.output_schema
             and {"type": "json_schema", "json_schema": {"name": "answer", "schema": self.output_schema}},
         }
@@ -97,7 +107,8 @@ class RemoteChat(ChatSettings):
         limits = RetryLimits(self.timeout_seconds, self.retry_timeout_seconds, self.max_tries)
         paces = RateLimiter(requests), RateLimiter(tokens)
         asking = ConcurrentRequests(
-            lambda: Endpoint(url, key, self.max_concurrent_requests, limits, *paces), open_log(log_place)
+            lambda: Endpoint(url, key, self.max_concurrent_requests, limits, *paces, texts=self.num_return_sequences),
+            open_log(log_place),
         )
 
         def predict(batch: Batch) -> Outcome:

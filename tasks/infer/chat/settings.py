@@ -3,37 +3,79 @@
 In: the columns that `system` and `user` name. Out: `generated_text`; `prompt_tokens`, `completion_tokens` (int64,
 including the end token); `finish_reason` (string: stop if the model ended, length if `max_new_tokens` ended it). With
 `output_schema` also `structured_output`, of the schema's type (see structured_output.py): a row whose answer does not
-fit is quarantined with the reason.
+fit is quarantined with the reason. With `num_return_sequences` above 1, `generated_text`, `finish_reason` and
+`structured_output` are lists with a value per text, and `completion_tokens` counts the tokens of all texts.
+fit is quarantined with the reason. With `reasoning` also `reasoning` (string, null without any): what the model wrote
+before its answer (see reasoning.py), or what its server returns apart from it. If the reasoning was cut off,
+`generated_text` is null, and `finish_reason` is length.
 
 This file does not know the source of the answers.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.predictor import Batch, Predictor
 from overnight.tasks.infer.prompt_templates import filled, placeholders
+from overnight.tasks.infer.reasoning import Thought, split_reasoning
 from overnight.tasks.infer.values_as_text import as_texts
 from overnight.tasks.rows.result import Outcome
+
+if TYPE_CHECKING:
+    from overnight.tasks.infer.chat.structured_output import AnswerSchema
 
 Message = dict[str, Any]
 Schema = dict[str, Any]
 
+ANSWER_COLUMNS = ("generated_text", "prompt_tokens", "completion_tokens", "finish_reason")
+
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer for a row; counts are None if the source does not report them."""
+    """The answer for a row; counts, of all its texts, are None if the source does not report them.
 
-    text: str
+    `reasoning` is what the source returns apart from the text. `is_begun` is True if the text begins inside the
+    reasoning, because the prompt has the tag. `text` is None if the source returns only reasoning.
+    """
+
+    text: str | None
     prompt_tokens: int | None
     completion_tokens: int | None
     finish_reason: str | None
+    reasoning: str | None = None
+    is_begun: bool = False
+    others: Sequence[Sequence[Any]] = ()
+
+    @property
+    def choices(self) -> "list[Choice]":
+        """Return all texts of the answer."""
+        first = Choice(self.text, self.finish_reason, self.reasoning, self.is_begun)
+        others = [Choice(text, end, apart[0] if apart else None, self.is_begun) for text, end, *apart in self.others]
+        return [first, *others]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One text of an answer, as in `Answer`."""
+
+    text: str | None
+    finish_reason: str | None
+    reasoning: str | None = None
+    is_begun: bool = False
+
+    def parts(self) -> Thought:
+        """Return the reasoning and the answer."""
+        was_cut = self.reasoning is not None and self.finish_reason == "length"
+        if self.text is None or (was_cut and not self.text.strip()):
+            return Thought(self.reasoning, None)
+        found = split_reasoning(self.text, self.is_begun)
+        return replace(found, reasoning=self.reasoning) if self.reasoning is not None else found
 
 
 class ChatSettings(Predictor):
@@ -48,10 +90,17 @@ class ChatSettings(Predictor):
         Field(gt=0, le=1, description="Draws only from the likeliest tokens that together have this probability."),
     ] = 1
     seed: Annotated[int, Field(description="The seed of the random numbers, if temperature is above 0.")] = 0
+    num_return_sequences: Annotated[
+        PositiveInt, Field(description="The texts that each row gets; above 1 generated_text is a list.")
+    ] = 1
     output_schema: Annotated[
         Schema | None,
         Field(description="A JSON schema for the answer, which is parsed into structured_output."),
     ] = None
+
+    reasoning: Annotated[
+        bool, Field(description="Puts a model's reasoning (<think>) into the column reasoning, apart from the answer.")
+    ] = False
 
     @field_validator("user", "system")
     @classmethod
@@ -69,9 +118,23 @@ class ChatSettings(Predictor):
             AnswerSchema(schema)
         return schema
 
+    @model_validator(mode="after")
+    def _several_texts_are_drawn(self) -> "ChatSettings":
+        if self.num_return_sequences > 1 and not self.draws():
+            raise ValueError("num_return_sequences: texts of temperature 0 do not differ. Set temperature above 0")
+        return self
+
+    def draws(self) -> bool:
+        """Return True if the tokens of an answer are drawn at random."""
+        return self.temperature > 0
+
     def inputs(self) -> list[str]:
         columns = [*placeholders(self.system or "", "system"), *placeholders(self.user, "user"), "row_id"]
         return list(dict.fromkeys(columns))
+
+    def outputs_made(self) -> list[str]:
+        more = {"reasoning": self.reasoning, "structured_output": self.output_schema is not None}
+        return [*ANSWER_COLUMNS, *(name for name, is_made in more.items() if is_made)]
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         templates = [*placeholders(self.system or "", "system"), *placeholders(self.user, "user")]
@@ -89,30 +152,80 @@ class ChatSettings(Predictor):
         """Return the columns of answers, one per row; an exception is the row's own failure."""
         failed = {row: answer for row, answer in enumerate(answers) if isinstance(answer, Exception)}
         given = [answer if isinstance(answer, Answer) else None for answer in answers]
+        choices = [one.choices if one else None for one in given]
+        if not self.reasoning:
+            failed |= {
+                row: _without_text(one, choice)
+                for row, one in enumerate(given)
+                if one
+                for choice in one.choices
+                if choice.text is None
+            }
+        thoughts = [[choice.parts() for choice in some] if some else None for some in choices]
+        texts: list[list[str | None] | None]
+        if self.reasoning:
+            texts = [[thought.answer for thought in some] if some else None for some in thoughts]
+        else:
+            texts = [[choice.text for choice in some] if some else None for some in choices]
+        reasons = [[choice.finish_reason for choice in some] if some else None for some in choices]
         columns: dict[str, Any] = {
-            "generated_text": pa.array([one and one.text for one in given], pa.string()),
+            "generated_text": self._column(texts, pa.string()),
             "prompt_tokens": pa.array([one and one.prompt_tokens for one in given], pa.int64()),
             "completion_tokens": pa.array([one and one.completion_tokens for one in given], pa.int64()),
-            "finish_reason": pa.array([one and one.finish_reason for one in given], pa.string()),
+            "finish_reason": self._column(reasons, pa.string()),
         }
+        if self.reasoning:
+            reasoning = [[thought.reasoning for thought in some] if some else None for some in thoughts]
+            columns["reasoning"] = self._column(reasoning, pa.string())
         if self.output_schema is not None:
-            columns["structured_output"] = _structured(self.output_schema, given, failed)
+            columns["structured_output"] = self._column(*_structured(self.output_schema, given, failed))
         return Outcome(columns, failed=failed)
 
+    def _column(self, rows: Sequence[list[Any] | None], kind: pa.DataType) -> pa.Array:
+        """Return the values of each row's texts as a list, or that of its only text."""
+        if self.num_return_sequences > 1:
+            return pa.array(rows, pa.list_(kind))
+        return pa.array([texts[0] if texts else None for texts in rows], kind)
 
-def _structured(schema: Schema, given: Sequence[Answer | None], failed: dict[int, Exception]) -> pa.Array:
+
+def _structured(
+    schema: Schema, given: Sequence[Answer | None], failed: dict[int, Exception]
+) -> tuple[list[list[Any] | None], pa.DataType]:
+    """Return the value of each text that fits the schema, by row, and their type; add the other rows to `failed`."""
     from overnight.tasks.infer.chat.structured_output import AnswerSchema
 
     expected = AnswerSchema(schema)
-    values: list[Any] = [None] * len(given)
+    values: list[list[Any] | None] = [None] * len(given)
     for row, answer in enumerate(given):
-        if answer is not None:
-            try:
-                values[row] = expected.value(answer.text)
-            except RowError as error:
-                cut = " It ends at max_new_tokens." if answer.finish_reason == "length" else ""
-                failed[row] = RowError(f"{error}{cut}{_tokens(answer)}")
-    return pa.array(values, expected.type)
+        if answer is not None and row not in failed:
+            found = []
+            for choice in answer.choices:
+                try:
+                    found.append(_value(expected, choice))
+                except RowError as error:
+                    cut = " It ends at max_new_tokens." if choice.finish_reason == "length" else ""
+                    place = f" It is text {len(found) + 1} of {len(answer.choices)}." if answer.others else ""
+                    failed[row] = RowError(f"{error}{cut}{place}{_tokens(answer)}")
+                    break
+            else:
+                values[row] = found
+    return values, expected.type
+
+
+def _value(expected: "AnswerSchema", choice: Choice) -> Any:
+    """Return the value of a text, or of what is behind its reasoning. Raise `RowError` if it does not fit."""
+    is_json = choice.text is not None and choice.text.lstrip().startswith(("{", "[", '"', "```"))
+    text = choice.text if is_json else choice.parts().answer
+    if text is None:
+        raise RowError("answer: expected JSON that fits output_schema, found reasoning that does not end.")
+    return expected.value(text)
+
+
+def _without_text(answer: Answer, choice: Choice) -> RowError:
+    return RowError(
+        f"expected a text as answer, found none: finish_reason {choice.finish_reason}. The model returned only its "
+        f"reasoning: raise max_new_tokens, or set reasoning: true to keep it.{_tokens(answer)}"
+    )
 
 
 def _tokens(answer: Answer) -> str:

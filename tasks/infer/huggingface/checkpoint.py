@@ -1,7 +1,7 @@
 """A saved transformers model, found but not yet loaded: loading of its parts, and errors with the reason.
 
-Code in a checkpoint never runs, and a missing weight is an error: transformers would fill it with random numbers. This
-file does not search for models, and does not use images or text.
+Code in a checkpoint runs only with `runs_code`. A missing weight is an error: transformers would fill it with random
+numbers. This file does not search for models, and does not use images or text.
 """
 
 import json
@@ -14,7 +14,12 @@ from pydantic import Field
 from overnight.tasks.errors import JobError
 
 Model = Annotated[
-    str, Field(min_length=1, description="A hub name, a folder as save_pretrained writes it, or package:NAME/FOLDER.")
+    str,
+    Field(
+        min_length=1,
+        description="A hub name, a folder as save_pretrained writes it (a path, or in a store, such as "
+        "s3://models/clip/), or package:NAME/FOLDER.",
+    ),
 ]
 Dtype = Annotated[
     Literal["float32", "bfloat16", "float16"],
@@ -31,6 +36,7 @@ class Checkpoint:
     folder: Path
     revision: str | None = None
     local_files_only: bool = False
+    runs_code: bool = False
 
     def load(self, auto_class: Any, **settings: Any) -> Any:
         """Return the result of `auto_class.from_pretrained` for the model."""
@@ -42,7 +48,7 @@ class Checkpoint:
             settings["revision"] = self.revision
         try:
             return auto_class.from_pretrained(
-                self.location, local_files_only=self.local_files_only, trust_remote_code=False, **settings
+                self.location, local_files_only=self.local_files_only, trust_remote_code=self.runs_code, **settings
             )
         except Exception as error:
             raise self.unusable(f"{auto_class.__name__} cannot load it: {error}") from error

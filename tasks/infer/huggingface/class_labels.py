@@ -18,6 +18,11 @@ TopK = Annotated[
 ]
 
 
+def columns_of(top_k: int) -> list[str]:
+    """Return the names of the columns that `labelled` returns."""
+    return ["predicted_label", "confidence", *(["top_labels", "top_confidences"] if top_k > 1 else [])]
+
+
 def labelled(probabilities: "torch.Tensor", labels: Mapping[int, str], top_k: int) -> dict[str, Any]:
     """Return the columns of float32 N x C `probabilities`; equally likely classes keep their order."""
     confidence, index = probabilities.sort(dim=-1, descending=True, stable=True)

@@ -43,26 +43,37 @@ class Generation:
             raise checkpoint.unusable(f"max_new_tokens: {max_new_tokens} fills its whole context of {context} tokens")
         self._longest = context and (context if self.is_encoder_decoder else context - max_new_tokens)
 
-    def run(self, inputs: dict[str, Any], noise: GumbelNoise | None, num_beams: int = 1) -> list[Generated]:
-        """Return the new tokens of each row. Raise RowError for a prompt that is empty or too long.
+    def run(
+        self, inputs: dict[str, Any], noises: Sequence[GumbelNoise | None], num_beams: int = 1, best: int = 1
+    ) -> list[list[Generated]]:
+        """Return the new tokens of each row's texts. Raise RowError for a prompt that is empty or too long.
 
         `inputs` has `input_ids` and `attention_mask`, N x T on the model's device, and further inputs of its forward
-        pass.
+        pass. A row gets a text for each of `noises`, in a pass of its own, so that a batch needs the memory of one text
+        per row. `best` is the number of texts that a beam search returns.
         """
+        self._check(inputs["attention_mask"].sum(1).tolist())
+        passes = [self._pass(inputs, noise, num_beams, best) for noise in noises]
+        return [[one for several in row for one in several] for row in zip(*passes, strict=True)]
+
+    def _pass(
+        self, inputs: dict[str, Any], noise: GumbelNoise | None, num_beams: int, best: int
+    ) -> list[list[Generated]]:
         import torch
 
-        self._check(inputs["attention_mask"].sum(1).tolist())
         with torch.inference_mode():
             made = self._model.generate(
                 **inputs,
                 max_new_tokens=self._max_new_tokens,
                 do_sample=False,
                 num_beams=num_beams,
+                num_return_sequences=best,
                 pad_token_id=self.tokenizer.pad_token_id,
                 logits_processor=[noise] if noise else None,
             )
         start = 1 if self.is_encoder_decoder else inputs["input_ids"].shape[1]
-        return [self._cut(row) for row in made[:, start:].tolist()]
+        found = [self._cut(row) for row in made[:, start:].tolist()]
+        return [found[row : row + best] for row in range(0, len(found), best)]
 
     def texts(self, generated: Sequence[Generated]) -> list[str]:
         """Return texts without special tokens."""

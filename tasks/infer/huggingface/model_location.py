@@ -1,22 +1,29 @@
-"""The place of a model: a hub name, a folder, or a folder inside an installed package; and its fingerprint.
+"""The place of a model: a hub name, a folder, a folder in a store or in an installed package; and its fingerprint.
 
 A job file names a model as a hub name (`google/vit-base-patch16-224`), as a folder (`./models/digits`, relative to the
-working directory), or as `package:NAME/FOLDER`, a folder inside an installed Python package. `${NAME}` is an
-environment variable. A name without `./` is a folder if such a folder exists, otherwise a hub name. Hub models use the
-newest revision of the main branch; without a network, the one in the local cache. This file loads no model.
+working directory), as a folder in a store (`s3://models/digits/`), or as `package:NAME/FOLDER`, a folder inside an
+installed Python package. `${NAME}` is an environment variable. A name without `./` is a folder if such a folder exists,
+otherwise a hub name. This file loads no model.
 """
 
 import hashlib
 import os
 import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from overnight.tasks.config.package_data import PREFIX, folder_in_package
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
+from overnight.tasks.infer.huggingface.hub import commit_now, find_on_hub
+from overnight.tasks.infer.huggingface.remote_code import refuse_code_elsewhere, refuse_unpinned_code
+from overnight.tasks.infer.predictor import COMMIT
+from overnight.tasks.infer.stored_model import fetched, is_stored, listed_folder, local_path
 from overnight.tasks.storage.location import expand
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+SETTINGS = ("config.json", "modules.json")
+EXPECTED = "a folder with config.json and weights, as save_pretrained writes it"
 
 IMPORTS = (
     "torch",
@@ -27,23 +34,48 @@ IMPORTS = (
 )
 
 
-def find(model: str) -> Checkpoint:
-    """Return the model that `model` names.
+def find(
+    model: str, revision: str | None = None, runs_code: bool = False, pins: Mapping[str, str] | None = None
+) -> Checkpoint:
+    """Return the model that `model` names. A folder in a store is fetched once per node.
 
-    Raise JobError for a path without a model folder, or a name unknown to the hub.
+    Args:
+        revision: A commit, tag or branch of a hub model; default: its main branch.
+        runs_code: Code in the model may run.
+        pins: The versions that the run recorded, as `Predictor.pins`; without them, the newest ones count.
+
+    Raises:
+        JobError: A path has no model folder, the hub does not have the name, or the settings do not fit each other.
     """
-    folder = _folder(model)
-    return _on_hub(model, _expanded(model)) if folder is None else Checkpoint(model, str(folder), folder)
+    if hub_name(model):
+        refuse_unpinned_code(runs_code, revision)
+        name = _expanded(model)
+        snapshot, is_offline = find_on_hub(model, name, (pins or {}).get(COMMIT, revision))
+        found = Checkpoint(model, name, snapshot, snapshot.name, is_offline, runs_code)
+    else:
+        _refuse_revision(model, revision)
+        folder = fetched(model, pins or fingerprint(model), f"model {model}") if is_stored(model) else _folder(model)
+        found = Checkpoint(model, str(folder), folder, runs_code=runs_code)
+    if runs_code:
+        refuse_code_elsewhere(found)
+    return found
 
 
-def fingerprint(model: str) -> dict[str, str]:
+def fingerprint(model: str, revision: str | None = None, runs_code: bool = False) -> dict[str, str]:
     """Return file name -> sha256 for every file of a folder; for a hub name, `{"hub": name}`.
 
-    Names that begin with a dot are skipped.
+    In a store, it is file name -> size and version. Names that begin with a dot are skipped. Raise JobError if there is
+    no model, or if the settings do not fit each other.
     """
-    folder = _folder(model)
-    if folder is None:
+    if hub_name(model):
+        refuse_unpinned_code(runs_code, revision)
         return {"hub": _expanded(model)}
+    _refuse_revision(model, revision)
+    if is_stored(model):
+        versions = listed_folder(model, f"model {model}", EXPECTED)
+        _require_settings(model, versions)
+        return versions
+    folder = _folder(model)
     hashes = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder)
@@ -53,52 +85,42 @@ def fingerprint(model: str) -> dict[str, str]:
     return hashes
 
 
-def _on_hub(model: str, name: str) -> Checkpoint:
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError
-    from huggingface_hub.utils.tqdm import disable_progress_bars
-
-    disable_progress_bars()
-    offline = None
-    try:  # transformers tries 6 times, 23 seconds in all per file, before it reports that the hub is unreachable
-        HfApi().model_info(name, timeout=10)
-    except HfHubHTTPError as error:
-        answer = " ".join(str(error).replace(name, model).split())
-        raise JobError(
-            f"model {model}: expected a folder (relative to {os.getcwd()}) or the name of a model on the hub, found "
-            f"neither. The hub answers: {answer}",
-            "infer",
-        ) from error
-    except Exception as error:
-        offline = error
-    try:
-        snapshot = snapshot_download(name, allow_patterns=["*.json"], local_files_only=offline is not None)
-    except Exception as error:
-        raise JobError(
-            f"model {model}: expected a folder (relative to {os.getcwd()}) or the name of a model on the hub. There is "
-            f"no such folder, its settings are not in the hub's local cache, and the hub cannot be reached: "
-            f"{offline or error}. Correct the path, or fetch the model where there is a network.",
-            "infer",
-        ) from error
-    return Checkpoint(model, name, Path(snapshot), revision=Path(snapshot).name, local_files_only=offline is not None)
-
-
-def _folder(model: str) -> Path | None:
-    """Return the model's folder; None for a hub name."""
+def hub_name(model: str) -> bool:
+    """Return True if `model` is a hub name, and no folder has this name."""
     name = _expanded(model)
-    if name.startswith(PREFIX):
-        folder = folder_in_package(name, f"model {model}", "infer")
-    else:
-        folder = Path(name).expanduser()
-        if HUB_NAME.fullmatch(name) and not folder.exists():
-            return None
+    return bool(HUB_NAME.fullmatch(name)) and not Path(name).exists()
+
+
+def hub_commit(model: str, revision: str | None) -> str | None:
+    """Return the commit of a hub model now, None if it cannot be found out."""
+    return commit_now(_expanded(model), revision)
+
+
+def _folder(model: str) -> Path:
+    """Return the folder of a model that is not on the hub or in a store."""
+    name = _expanded(model)
+    is_packaged = name.startswith(PREFIX)
+    folder = folder_in_package(name, f"model {model}", "infer") if is_packaged else local_path(name)
     if not folder.is_dir():
         found = "a single file" if folder.exists() else "nothing there"
         raise _not_a_model(model, found + ("" if folder.is_absolute() else f", looking from {os.getcwd()}"))
-    if not any((folder / file).is_file() for file in ("config.json", "modules.json")):
-        names = ", ".join(sorted(path.name for path in folder.iterdir())[:5])
-        raise _not_a_model(model, f"a folder that begins with {names}" if names else "an empty folder")
+    _require_settings(model, [path.name for path in folder.iterdir()])
     return folder
+
+
+def _require_settings(model: str, names: Collection[str]) -> None:
+    if not any(file in names for file in SETTINGS):
+        first = ", ".join(sorted(names)[:5])
+        raise _not_a_model(model, f"a folder that begins with {first}" if first else "an empty folder")
+
+
+def _refuse_revision(model: str, revision: str | None) -> None:
+    if revision is not None:
+        raise JobError(
+            f"revision: expected none, because model {model} is a folder and not a hub name, found {revision}. Leave "
+            "it out: the content of the folder is recorded.",
+            "infer",
+        )
 
 
 def _expanded(model: str) -> str:
@@ -110,7 +132,7 @@ def _expanded(model: str) -> str:
 
 def _not_a_model(model: str, found: str) -> JobError:
     return JobError(
-        f"model {model}: expected a folder with config.json and weights, as save_pretrained writes it, found {found}. "
+        f"model {model}: expected {EXPECTED}, found {found}. "
         "Correct the path; for a model in another format use kind: python.",
         "infer",
     )

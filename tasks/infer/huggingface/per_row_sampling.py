@@ -34,7 +34,7 @@ class GumbelNoise:
         self.temperature = temperature
         self.cuts = [TopKLogitsWarper(top_k)] if top_k else []
         self.cuts += [TopPLogitsWarper(top_p)] if top_p < 1 else []
-        self.generators = [torch.Generator(device).manual_seed(_number(f"{seed} {name}")) for name in names]
+        self.generators = [torch.Generator(device).manual_seed(number_of(f"{seed} {name}")) for name in names]
 
     def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
         """Return `generate`'s scores, N x V, with the random noise of each row added, as float32."""
@@ -57,13 +57,19 @@ def noise_of(
     seed: int,
     top_p: float = 1,
     top_k: int | None = None,
+    number: int = 0,
 ) -> GumbelNoise | None:
-    """Return the noise of a batch, one generator per `row_id` and prompt; None for greedy search."""
+    """Return the noise of a batch, one generator per `row_id` and prompt; None for greedy search.
+
+    `number` is that of the text, from 0: each further text of a row has noise of its own.
+    """
     if not temperature:
         return None
-    names = [f"{row_id} {prompt}" for row_id, prompt in zip(batch["row_id"], prompts, strict=True)]
+    text = f"text {number} of " if number else ""
+    names = [f"{text}{row_id} {prompt}" for row_id, prompt in zip(batch["row_id"], prompts, strict=True)]
     return GumbelNoise(temperature, seed, names, device, top_p, top_k)
 
 
-def _number(name: str) -> int:
+def number_of(name: str) -> int:
+    """Return a seed for a name."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")

@@ -5,22 +5,59 @@ from typing import Annotated
 from pydantic import Field
 
 from overnight.tasks.infer.huggingface import model_location
-from overnight.tasks.infer.huggingface.checkpoint import Dtype, Model
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype, Model
 from overnight.tasks.infer.huggingface.length_bucketing import BATCHES_PER_WINDOW, CPU_TOKENS, DEVICE_TOKENS
 from overnight.tasks.infer.predictor import Predictor
 
 
-class PretrainedPredictor(Predictor):
-    """A leaf adds `kind`, its own settings and `load`, which finds the model by `model_location.find`."""
+class SavedModel(Predictor):
+    """The place of a model that transformers saved; a leaf adds `load`, which calls `checkpoint`."""
 
     model: Model
+    revision: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="The commit, tag or branch of a hub model; default: the main branch. The run records its "
+            "commit, and all workers use that commit.",
+        ),
+    ] = None
+    trust_remote_code: Annotated[
+        bool,
+        Field(
+            description="Runs the code that the model brings along, with the rights of the workers. A hub model needs "
+            "a full commit as revision."
+        ),
+    ] = False
+
+    def fingerprint(self) -> dict[str, str]:
+        return model_location.fingerprint(self.model, self.revision, self.trust_remote_code)
+
+    def hub_name(self) -> str | None:
+        if not model_location.hub_name(self.model):
+            return None
+        return f"{self.model}@{self.revision}" if self.revision else self.model
+
+    def hub_commit(self) -> str | None:
+        return model_location.hub_commit(self.model, self.revision)
+
+    def warnings(self) -> list[str]:
+        if not self.trust_remote_code:
+            return []
+        return [f"{self.shown_name()}: trust_remote_code ran the code of {self.hub_name() or self.model}."]
+
+    def checkpoint(self) -> Checkpoint:
+        """Return the model, found but not yet loaded. Raise `JobError` if there is none."""
+        return model_location.find(self.model, self.revision, self.trust_remote_code, self.pins)
+
+
+class PretrainedPredictor(SavedModel):
+    """A leaf adds `kind`, its own settings and `load`."""
+
     dtype: Dtype = "float32"
 
     def imports(self) -> tuple[str, ...]:
         return model_location.IMPORTS
-
-    def fingerprint(self) -> dict[str, str]:
-        return model_location.fingerprint(self.model)
 
 
 class TextPredictor(PretrainedPredictor):

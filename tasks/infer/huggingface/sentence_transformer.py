@@ -1,7 +1,7 @@
 """Text models whose files require more than pooling and normalisation: sentence-transformers runs them.
 
 Examples are dense layers, routers, prompts that pooling leaves out, static embeddings, other poolings. The library is
-an extra. It sorts texts by length itself, and runs no code from a model.
+an extra. It sorts texts by length itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ def encode_function(
             device=device,
             revision=checkpoint.revision,
             local_files_only=checkpoint.local_files_only,
-            trust_remote_code=False,
+            trust_remote_code=checkpoint.runs_code,
             model_kwargs={"dtype": getattr(torch, dtype)},
         )
     except Exception as error:

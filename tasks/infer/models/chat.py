@@ -6,7 +6,6 @@ In and out: see chat/settings.py; sampling: chat/local_chat.py.
 from typing import ClassVar, Literal
 
 from overnight.tasks.infer.chat.local_chat import LocalChat
-from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.device_map import load_on_devices
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
@@ -27,7 +26,7 @@ class Chat(LocalChat):
     def load(self) -> Predict:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        checkpoint = model_location.find(self.model)
+        checkpoint = self.checkpoint()
         tokenizer = checkpoint.load(AutoTokenizer, padding_side="left")
         roles = ["user"] if self.system is None else ["system", "user"]
         self.refuse_template(checkpoint, tokenizer, [{"role": role, "content": "text"} for role in roles])

@@ -13,7 +13,6 @@ from pydantic import Field
 
 from overnight.tasks.infer.chat.local_chat import LocalChat
 from overnight.tasks.infer.chat.settings import Message
-from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.device_map import load_on_devices
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.huggingface.image_inputs import require_image
@@ -44,7 +43,7 @@ class ImageCaptioning(LocalChat):
     def load(self) -> Predict:
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
-        checkpoint = model_location.find(self.model)
+        checkpoint = self.checkpoint()
         processor = checkpoint.load(AutoProcessor)
         tokenizer = getattr(processor, "tokenizer", None)
         if tokenizer is None:

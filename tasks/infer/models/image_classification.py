@@ -6,8 +6,7 @@ normalisation come from the model's own files.
 
 from typing import ClassVar, Literal
 
-from overnight.tasks.infer.huggingface import model_location
-from overnight.tasks.infer.huggingface.class_labels import TopK, labelled
+from overnight.tasks.infer.huggingface.class_labels import TopK, columns_of, labelled
 from overnight.tasks.infer.huggingface.image_inputs import build_image_encoder, image_calls, placed
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
@@ -26,11 +25,14 @@ class ImageClassification(PretrainedPredictor):
     def calls_at_once(self) -> int:
         return image_calls(self.accelerators())
 
+    def outputs_made(self) -> list[str] | None:
+        return columns_of(self.top_k)
+
     def load(self) -> Predict:
         from transformers import AutoModelForImageClassification
 
         device = self.torch_device()
-        checkpoint = model_location.find(self.model)
+        checkpoint = self.checkpoint()
         model, _ = checkpoint.weights(AutoModelForImageClassification, self.dtype)
         model = placed(model, device)
         logits = build_image_encoder(

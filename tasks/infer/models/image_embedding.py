@@ -12,7 +12,6 @@ or
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
 from overnight.tasks.infer.huggingface.image_inputs import build_image_encoder, image_calls, placed
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
@@ -36,9 +35,12 @@ class ImageEmbedding(PretrainedPredictor):
     def calls_at_once(self) -> int:
         return image_calls(self.accelerators())
 
+    def outputs_made(self) -> list[str] | None:
+        return ["embedding"]
+
     def load(self) -> Predict:
         device = self.torch_device()
-        checkpoint = model_location.find(self.model)
+        checkpoint = self.checkpoint()
         model, has_pooler = _vision_model(checkpoint, self.dtype)
         model = placed(model, device)
 

@@ -15,7 +15,8 @@ from pydantic import Field
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.accelerators import not_found
-from overnight.tasks.infer.array_io import Columns, ModelFile, Outputs, by_name, file_hashes, in_calls, model_file
+from overnight.tasks.infer.array_io import Columns, Outputs, by_name, in_calls
+from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
 from overnight.tasks.infer.predictor import Predict, Predictor
 
 
@@ -32,7 +33,10 @@ class KerasModel(Predictor):
         return self.columns
 
     def fingerprint(self) -> dict[str, str]:
-        return file_hashes(model_file(self.file))
+        return file_versions(self.file)
+
+    def outputs_made(self) -> list[str] | None:
+        return self.outputs
 
     def load(self) -> Predict:
         keras = self._keras()
@@ -92,7 +96,7 @@ class KerasModel(Predictor):
         return device
 
     def _model(self, keras: Any) -> Any:
-        path = model_file(self.file)
+        path = model_file(self.file, self.pins)
         try:
             return keras.saving.load_model(path, compile=False)
         except Exception as error:

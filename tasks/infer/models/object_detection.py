@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.image_inputs import require_image
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
@@ -43,12 +42,15 @@ class ObjectDetection(PretrainedPredictor):
     def inputs(self) -> list[str]:
         return ["image"]
 
+    def outputs_made(self) -> list[str] | None:
+        return list(TYPES)
+
     def load(self) -> Predict:
         import torch
         from transformers import AutoImageProcessor, AutoModelForObjectDetection
 
         device = self.torch_device()
-        checkpoint = model_location.find(self.model)
+        checkpoint = self.checkpoint()
         processor = checkpoint.load(AutoImageProcessor, backend="pil")
         model, _ = checkpoint.weights(AutoModelForObjectDetection, self.dtype)
         model = model.to(device)

@@ -17,9 +17,11 @@ import numpy as np
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.infer.accelerators import not_found
-from overnight.tasks.infer.array_io import Columns, ModelFile, Outputs, file_hashes, in_calls, model_file, named
+from overnight.tasks.infer.array_io import Columns, Outputs, in_calls, named
+from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
 from overnight.tasks.infer.predictor import Predict, Predictor
 
+DATA = "data"  # the ending of files with weights that are too large for the model's file
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 # The devices, by Ray's names, of providers that do not run on GPUs only.
 DEVICES = {
@@ -50,9 +52,10 @@ class OnnxModel(Predictor):
         return ("onnxruntime",)
 
     def fingerprint(self) -> dict[str, str]:
-        path = model_file(self.file)
-        beside = sorted(path.parent.glob(f"{path.name}*data"))  # weights too large for the file itself
-        return file_hashes(path, *beside)
+        return file_versions(self.file, DATA)
+
+    def outputs_made(self) -> list[str] | None:
+        return self.outputs
 
     def load(self) -> Predict:
         session = self._session()
@@ -78,7 +81,7 @@ class OnnxModel(Predictor):
         return lambda batch: in_calls(batch, self.columns, call)
 
     def _session(self) -> Any:
-        path = model_file(self.file)
+        path = model_file(self.file, self.pins, DATA)
         onnxruntime: Any = require_extra("onnxruntime", f"{self.file}: kind: onnx", "infer")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 1)  # Ray sets this to a worker's CPUs

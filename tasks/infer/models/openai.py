@@ -69,6 +69,10 @@ class OpenAI(RemoteChat):
     def body(self, messages: Any) -> dict[str, Any]:
         return self.plain_body(self.model, messages)
 
+    def outputs_made(self) -> list[str]:
+        has_cost = None not in (self.price_per_million_input_tokens, self.price_per_million_output_tokens)
+        return [*super().outputs_made(), *(["cost"] if has_cost else [])]
+
     def load(self) -> Predict:
         return self.load_with(None)
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from overnight.tasks.config.user_code import Target, fingerprint, import_target, made
+from overnight.tasks.config.user_signature import UserCode, kwargs_refused
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.predictor import Predict, Predictor
 from overnight.tasks.rows import user_values
@@ -31,6 +32,9 @@ class PythonPredictor(Predictor):
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         return user_values.given(column)
 
+    def code(self) -> list[UserCode]:
+        return [UserCode(self.target, "infer", self.kwargs, takes_kwargs=False)]
+
     def fingerprint(self) -> dict[str, str]:
         return fingerprint(self.target, "infer")
 
@@ -38,11 +42,7 @@ class PythonPredictor(Predictor):
         found = import_target(self.target, "infer")
         if not isinstance(found, type):
             if self.kwargs:
-                raise JobError(
-                    f"{self.target}: kwargs ({', '.join(self.kwargs)}) are for the __init__ of a class, and this is a "
-                    "function. Remove them or write a class.",
-                    "infer",
-                )
+                raise kwargs_refused(self.target, self.kwargs, "infer")
             return found
         predictor = made(self.target, found, self.kwargs, "infer")
         if not callable(predictor):

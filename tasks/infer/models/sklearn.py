@@ -14,7 +14,8 @@ from pydantic import Field
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer.array_io import Columns, ModelFile, file_hashes, model_file
+from overnight.tasks.infer.array_io import Columns
+from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 
 
@@ -35,7 +36,10 @@ class SklearnModel(Predictor):
         return ("sklearn", "pandas")
 
     def fingerprint(self) -> dict[str, str]:
-        return file_hashes(model_file(self.file))
+        return file_versions(self.file)
+
+    def outputs_made(self) -> list[str] | None:
+        return ["prediction", *(["probabilities", "confidence"] if self.probabilities else [])]
 
     def load(self) -> Predict:
         estimator = self._estimator()
@@ -58,7 +62,7 @@ class SklearnModel(Predictor):
         return predict
 
     def _estimator(self) -> Any:
-        path = model_file(self.file)
+        path = model_file(self.file, self.pins)
         joblib: Any = require_extra("joblib", f"{self.file}: kind: sklearn", "infer")
         for module in self.imports():  # here: later a missing module looks like a broken file
             require_extra(module, f"{self.file}: kind: sklearn", "infer")

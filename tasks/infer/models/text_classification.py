@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from overnight.tasks.infer.huggingface import model_location
-from overnight.tasks.infer.huggingface.class_labels import TopK, labelled
+from overnight.tasks.infer.huggingface.class_labels import TopK, columns_of, labelled
 from overnight.tasks.infer.huggingface.length_bucketing import Encoded, batches_by_length
 from overnight.tasks.infer.huggingface.predictor import TextPredictor
 from overnight.tasks.infer.huggingface.tokenization import tokenize_function
@@ -30,12 +29,15 @@ class TextClassification(TextPredictor):
     )
     top_k: TopK = 1
 
+    def outputs_made(self) -> list[str] | None:
+        return columns_of(self.top_k)
+
     def load(self) -> Predict:
         import torch
         from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
         device = self.torch_device()
-        checkpoint = model_location.find(self.model)
+        checkpoint = self.checkpoint()
         tokenizer = checkpoint.load(AutoTokenizer)
         config = checkpoint.load(AutoConfig)
         tokenize = tokenize_function(tokenizer, config)

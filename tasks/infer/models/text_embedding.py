@@ -13,7 +13,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.length_bucketing import Encoded, batches_by_length
 from overnight.tasks.infer.huggingface.pooling import pool, sentence_settings
@@ -35,8 +34,11 @@ class TextEmbedding(TextPredictor):
         lambda column: {"text_column": column},
     )
 
+    def outputs_made(self) -> list[str] | None:
+        return ["embedding"]
+
     def load(self) -> Predict:
-        checkpoint = model_location.find(self.model)
+        checkpoint = self.checkpoint()
         settings = sentence_settings(checkpoint)
         if settings.beyond:
             return self._run_by_library(checkpoint, settings.beyond)

@@ -1,29 +1,31 @@
 """Text generation with any language model of transformers: causal ones continue, encoder-decoders (T5, BART) answer.
 
 In: `text_column`, and the other columns that `prompt` names. Out: `generated_text`, only the new text, without special
-tokens. No chat template is applied: `kind: chat` does that; put the turn markers of a model in `prompt` here. The
-model's config determines its kind. For an encoder-decoder for summaries the text alone is the prompt, or the form from
-its training ("summarize: {text}").
+tokens; with `reasoning` also `reasoning`, see reasoning.py. No chat template is applied: `kind: chat` does that; put
+the turn markers of a model in `prompt` here. The model's config determines its kind. For an encoder-decoder for
+summaries the text alone is the prompt, or the form from its training ("summarize: {text}").
 
 Temperature 0 takes the likeliest token, or with `num_beams` the likeliest text that a beam search finds. Above 0, each
 row draws from the model's whole distribution with its own random numbers. These depend only on `seed`, `row_id` and the
-prompt.
+prompt. With `num_return_sequences` above 1, `generated_text` is a list of texts: those drawn, or the best of the beam
+search, the likeliest first. The first is the text of a row that gets one.
 """
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
-from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, load_on_devices, refuse_unreserved
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.huggingface.per_row_sampling import noise_of
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.infer.prompt_templates import filled, placeholders, texts
+from overnight.tasks.infer.reasoning import begins_reasoning, split_reasoning
 from overnight.tasks.infer.values_as_text import as_texts
 
 if TYPE_CHECKING:
@@ -51,6 +53,12 @@ class TextGeneration(PretrainedPredictor):
     temperature: Annotated[float, Field(ge=0, description="0 takes the likeliest token.")] = 0
     num_beams: Annotated[PositiveInt, Field(description="The texts that a beam search keeps; 1: no search.")] = 1
     seed: Annotated[int, Field(description="The seed of the random numbers, if temperature is above 0.")] = 0
+    num_return_sequences: Annotated[
+        PositiveInt, Field(description="The texts that each row gets; above 1 generated_text is a list.")
+    ] = 1
+    reasoning: Annotated[
+        bool, Field(description="Puts a model's reasoning (<think>) into the column reasoning, apart from the text.")
+    ] = False
     device_map: DeviceMap = None
     max_memory: MaxMemory = None
 
@@ -66,6 +74,11 @@ class TextGeneration(PretrainedPredictor):
     def _settings_go_together(self) -> "TextGeneration":
         if self.temperature and self.num_beams > 1:
             raise ValueError("num_beams: searches for the likeliest text, which needs temperature: 0")
+        if not self.temperature and self.num_return_sequences > self.num_beams:
+            raise ValueError(
+                f"num_return_sequences: expected temperature above 0, or num_beams of at least "
+                f"{self.num_return_sequences}, found num_beams: {self.num_beams} and temperature: 0"
+            )
         refuse_unreserved(self.device_map, self.accelerators())
         return self
 
@@ -77,22 +90,41 @@ class TextGeneration(PretrainedPredictor):
         in_prompt = placeholders(self.prompt or "")
         return as_texts(column) if name in in_prompt and name != self.text_column else super().given(name, column)
 
+    def outputs_made(self) -> list[str] | None:
+        return ["generated_text", *(["reasoning"] if self.reasoning else [])]
+
     def load(self) -> Predict:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
-        checkpoint = model_location.find(self.model)
+        checkpoint = self.checkpoint()
         is_encoder_decoder = checkpoint.load(AutoConfig).is_encoder_decoder
         tokenizer = checkpoint.load(AutoTokenizer, padding_side="right" if is_encoder_decoder else "left")
         kind = AutoModelForSeq2SeqLM if is_encoder_decoder else AutoModelForCausalLM
         model, device = load_on_devices(checkpoint, kind, self)
         generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
+        draws, best = (self.num_return_sequences, 1) if self.temperature else (1, self.num_return_sequences)
 
         def predict(batch: Batch) -> dict:
             given = texts(batch[self.text_column], self.text_column)
             prompts = given if self.prompt is None else filled(self.prompt, batch)
             tokens = tokenizer(prompts, padding=True, return_tensors="pt").to(device)
             inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
-            made = generation.run(inputs, noise_of(batch, prompts, device, self.temperature, self.seed), self.num_beams)
-            return {"generated_text": generation.texts(made)}
+            noises = [noise_of(batch, prompts, device, self.temperature, self.seed, number=n) for n in range(draws)]
+            made = [generation.texts(row) for row in generation.run(inputs, noises, self.num_beams, best)]
+            if not self.reasoning:
+                several = self.num_return_sequences > 1
+                return {"generated_text": self._column(made) if several else [text for (text,) in made]}
+            rows = zip(made, map(begins_reasoning, prompts), strict=True)
+            parts = [[split_reasoning(text, is_begun) for text in row] for row, is_begun in rows]
+            return {
+                "generated_text": self._column([[part.answer for part in row] for row in parts]),
+                "reasoning": self._column([[part.reasoning for part in row] for row in parts]),
+            }
 
         return predict
+
+    def _column(self, rows: Sequence[Sequence[str | None]]) -> pa.Array:
+        """Return a row's texts as a list, or its only text."""
+        if self.num_return_sequences > 1:
+            return pa.array(rows, pa.list_(pa.string()))
+        return pa.array([text for (text,) in rows], pa.string())

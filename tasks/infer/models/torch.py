@@ -12,14 +12,17 @@ bfloat16 and float16 are returned as float32.
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from overnight.tasks.config.user_code import Target, fingerprint, import_target, made
+from overnight.tasks.config.user_signature import UserCode
 from overnight.tasks.errors import ContractError, JobError
-from overnight.tasks.infer.array_io import Columns, ModelFile, Outputs, by_name, file_hashes, in_calls, model_file
+from overnight.tasks.infer.array_io import Columns, Outputs, by_name, in_calls
+from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 
 if TYPE_CHECKING:
@@ -62,10 +65,16 @@ class TorchModel(Predictor):
     def imports(self) -> tuple[str, ...]:
         return ("torch",)
 
+    def code(self) -> list[UserCode]:
+        return [UserCode(self.module, "infer", self.kwargs, given=0)] if self.module else []
+
     def fingerprint(self) -> dict[str, str]:
         code = fingerprint(self.module, "infer") if self.module else {}
-        paths = [model_file(written) for written in (self.program, self.weights) if written]
-        return code | file_hashes(*paths)
+        written = self.program or self.weights
+        return code | (file_versions(written) if written else {})
+
+    def outputs_made(self) -> list[str] | None:
+        return self.outputs
 
     def load(self) -> Predict:
         import torch
@@ -90,7 +99,7 @@ class TorchModel(Predictor):
         import torch
 
         assert self.program
-        path = model_file(self.program)
+        path = model_file(self.program, self.pins)
         try:
             if path.suffix == EXPORTED:
                 from torch.export.passes import move_to_device_pass
@@ -116,7 +125,7 @@ class TorchModel(Predictor):
             raise JobError(f"{self.module}: expected a torch.nn.Module, found {type(module).__name__}.", "infer")
         if self.weights:
             try:
-                module.load_state_dict(_state(self.weights))
+                module.load_state_dict(_state(model_file(self.weights, self.pins)))
             except JobError:
                 raise
             except Exception as error:
@@ -140,11 +149,10 @@ def _only_weights() -> Iterator[None]:
             os.environ[ONLY_WEIGHTS] = before
 
 
-def _state(written: str) -> dict[str, Any]:
+def _state(path: Path) -> dict[str, Any]:
     import torch
     from safetensors.torch import load_file
 
-    path = model_file(written)
     if path.suffix == ".safetensors":
         return dict(load_file(path))
     return dict(torch.load(path, map_location="cpu", weights_only=True))

@@ -11,10 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from overnight.tasks.errors import ContractError, RowError
-from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.errors import RowError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
+from overnight.tasks.infer.huggingface.sampling_rate import require_rate
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 
@@ -37,12 +37,15 @@ class Transcription(PretrainedPredictor):
     def inputs(self) -> list[str]:
         return ["audio", "sampling_rate"]
 
+    def outputs_made(self) -> list[str] | None:
+        return ["transcription"]
+
     def load(self) -> Predict:
         import torch
         from transformers import AutoFeatureExtractor, AutoModelForSpeechSeq2Seq, AutoTokenizer
 
         device = self.torch_device()
-        checkpoint = model_location.find(self.model)
+        checkpoint = self.checkpoint()
         extractor = checkpoint.load(AutoFeatureExtractor)
         tokenizer = checkpoint.load(AutoTokenizer)
         model, _ = checkpoint.weights(AutoModelForSpeechSeq2Seq, self.dtype)
@@ -50,7 +53,7 @@ class Transcription(PretrainedPredictor):
         options = self._options(checkpoint, model)
 
         def predict(batch: Batch) -> dict:
-            _check_rate(batch["sampling_rate"], extractor.sampling_rate)
+            require_rate(batch["sampling_rate"], extractor.sampling_rate, "transcription")
             heard = _samples(batch["audio"], extractor.n_samples, extractor.sampling_rate)
             features = extractor(
                 heard, sampling_rate=extractor.sampling_rate, return_tensors="pt", device=str(device)
@@ -75,15 +78,6 @@ class Transcription(PretrainedPredictor):
         if self.task == "translate" or self.language not in (None, "en"):
             raise checkpoint.unusable("it supports English only. Leave out language and task, or use another model")
         return options
-
-
-def _check_rate(rates: Iterable[int], expected: int) -> None:
-    for rate in rates:
-        if rate != expected:
-            raise ContractError(
-                f"transcription: expected {expected} samples per second, as in the model's training, found {rate}. "
-                f"Set sampling_rate: {expected} in decode_audio."
-            )
 
 
 def _samples(values: Iterable[np.ndarray | None], most: int, rate: int) -> list[np.ndarray]:

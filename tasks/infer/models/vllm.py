@@ -17,14 +17,14 @@ import secrets
 import sys
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.errors import JobError, ServiceUnavailable
 from overnight.tasks.infer.accelerators import setting
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.chat.server_process import ChildServer
-from overnight.tasks.infer.huggingface import model_location
-from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Model
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
+from overnight.tasks.infer.huggingface.predictor import SavedModel
 from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import expand
@@ -32,11 +32,10 @@ from overnight.tasks.storage.location import expand
 SERVED = "model"  # the model's name in its server
 
 
-class VLLM(RemoteChat):
+class VLLM(SavedModel, RemoteChat):
     """Answers chat messages by vLLM, in an environment of its own."""
 
     kind: Literal["vllm"] = "vllm"
-    model: Model
     python: Annotated[
         str | None, Field(description="The interpreter of vLLM's environment; default: the workers' own.")
     ] = None
@@ -83,8 +82,15 @@ class VLLM(RemoteChat):
                 )
         return self
 
-    def fingerprint(self) -> dict[str, str]:
-        return model_location.fingerprint(self.model)
+    @field_validator("engine_settings")
+    @classmethod
+    def _code_has_a_setting_of_its_own(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        if any(name.replace("-", "_") == "trust_remote_code" and value for name, value in settings.items()):
+            raise ValueError(
+                "expected no trust_remote_code among the settings of the engine. Set trust_remote_code of the model, "
+                "with a full commit as revision"
+            )
+        return settings
 
     def body(self, messages: Any) -> dict[str, Any]:
         more = {"top_k": self.top_k, "chat_template_kwargs": self.chat_template_kwargs or None}
@@ -99,7 +105,7 @@ class VLLM(RemoteChat):
                 "infer",
             )
         interpreter, key = expand(self.python) if self.python else sys.executable, secrets.token_hex(16)
-        checkpoint = model_location.find(self.model)
+        checkpoint = self.checkpoint()
         try:
             server = ChildServer(self.command(interpreter, checkpoint), self._environment() | {"VLLM_API_KEY": key})
         except OSError as error:
@@ -139,6 +145,7 @@ class VLLM(RemoteChat):
             "port": "{port}",
             "model": checkpoint.location,
             "revision": checkpoint.revision,
+            "trust_remote_code": checkpoint.runs_code or None,
             "served_model_name": SERVED,
             "dtype": self.dtype,
             "tensor_parallel_size": self.tensor_parallel_size,

@@ -6,6 +6,7 @@ either.
 """
 
 from collections.abc import Mapping
+from functools import cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +18,6 @@ from overnight.tasks.ingest.formats.text_lines import MARK
 
 FIRST_ROWS = 100
 _CONVERT = pcsv.ConvertOptions()
-_NULLS = pa.array(_CONVERT.null_values)
 _TRUTHS = (("true", "false"), ("True", "False"), ("TRUE", "FALSE"))
 _KINDS = (
     *(pa.int64(), pa.bool_(), pa.date32(), pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("s", "UTC")),
@@ -106,8 +106,14 @@ def _convert_column(text: pa.Array, field: pa.Field, is_declared: bool) -> tuple
     return column, errors
 
 
+@cache
+def _nulls() -> pa.Array:
+    """Return the spellings of a null. Made at first use, because the first array from a list imports pandas."""
+    return pa.array(_CONVERT.null_values)
+
+
 def _with_nulls(text: pa.Array) -> pa.Array:
-    return pc.if_else(pc.is_in(pc.utf8_trim_whitespace(text), _NULLS), pa.scalar(None, pa.string()), text)
+    return pc.if_else(pc.is_in(pc.utf8_trim_whitespace(text), _nulls()), pa.scalar(None, pa.string()), text)
 
 
 def _loose(text: pa.Array) -> pa.Array:

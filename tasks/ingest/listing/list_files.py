@@ -30,19 +30,23 @@ def stream_inputs(source: Source, partition: str) -> Iterator[File]:
         expected = f"files ending in {', '.join(source.extensions)}" if source.extensions else "files"
         passed = f" (passed over: {found})" if (found := skipped_files.told_so_far()) else ""
         raise InputError(
-            f"source.path: expected {expected} below {source.place(partition)}, found none{passed}. "
+            f"source.{source.located_by}: expected {expected} below {source.place(partition)}, found none{passed}. "
             "Set source.allow_empty: true if an empty partition is expected."
         )
 
 
-def find_files(source: Source, partition: str, may_be_missing: bool = False) -> Iterator[File]:
+def find_files(source: Source, partition: str, missing: list[FileNotFoundError] | None = None) -> Iterator[File]:
     """Yield the files, perhaps none.
 
-    Raise the errors of `stream_inputs`, but none for a missing place if `may_be_missing`.
+    Raise the errors of `stream_inputs`. With `missing`, the error of a place that does not exist is added there.
     """
-    place = source.place(partition)
-    with translate_listing_errors(place, may_be_missing):
-        yield from source.files(partition)
+    with translate_listing_errors(source.place(partition)):
+        try:
+            yield from source.files(partition)
+        except FileNotFoundError as error:
+            if missing is None:
+                raise
+            missing.append(error)
 
 
 def file_units(files: list[File], rows: int | None) -> pa.Table:

@@ -20,6 +20,7 @@ from overnight.tasks.storage.skipped_files import counting
 
 FILES_AT_ONCE = 2**12
 FIRST_UNITS = 1000  # enough to infer the schema
+FIRST_FILES = 100  # as many as Parquet files decide on their common columns
 
 
 def take_manifest(place: Location, source: Source, partition: str, limit_rows: int | None = None) -> None:
@@ -27,9 +28,7 @@ def take_manifest(place: Location, source: Source, partition: str, limit_rows: i
 
     Raise `InputError` if they cannot be listed, or there are none, and `ServiceUnavailable` if the error may pass.
     """
-    with translate_listing_errors(source.place(partition)):
-        snapshot = source.snapshot(partition)
-    source = source.at(snapshot) if snapshot else source
+    source, snapshot = _now(source, partition)
     found, first, seen = ListingDigest(), UNITS.empty_table(), dict[pa.Schema, None]()
     with begin_manifest(place) as manifest, counting() as passed:
         for units in _units(source, found.of(stream_inputs(source, partition)), limit_rows, partition):
@@ -39,9 +38,42 @@ def take_manifest(place: Location, source: Source, partition: str, limit_rows: i
             if len(first) < FIRST_UNITS:
                 first = pa.concat_tables([first, units.cast(UNITS)])[:FIRST_UNITS]
         if not manifest.count and not source.allow_empty:
-            raise InputError(f"source.path: {found.count} files at {source.place(partition)}, but no rows.")
+            where = f"source.{source.located_by}: {found.count} files at {source.place(partition)}"
+            raise InputError(f"{where}, but no rows.")
         columns = source.full_schema(source.common_schema(first, partition), seen)
         manifest.finish(found.digest, columns, snapshot, passed.found)
+
+
+def first_units(source: Source, partition: str, rows: int) -> tuple[Source, pa.Table, pa.Schema | None]:
+    """Return the source in its current version, the units of its first `rows` rows, and the columns of the first files.
+
+    The listing ends with the first files that have enough rows. If later files have other columns or types, a run may
+    read these rows with them too. Raise the errors of `take_manifest`.
+    """
+    source, _ = _now(source, partition)
+    kept, first, seen = [UNITS.empty_table()], UNITS.empty_table(), dict[pa.Schema, None]()
+    left, count = rows, 0
+    with counting():
+        files = stream_inputs(source, partition)
+        while left and (some := list(islice(files, FIRST_FILES))):
+            count += len(some)
+            units = source.units(some)
+            seen |= dict.fromkeys(seen_in(units))
+            first = pa.concat_tables([first, units.cast(UNITS)])[:FIRST_UNITS]
+            kept.append(limited(source, units, left, partition).cast(UNITS))
+            left -= sum(kept[-1]["rows"].to_pylist())
+    units = pa.concat_tables(kept)
+    if not len(units) and not source.allow_empty:
+        raise InputError(f"source.path: {count} files at {source.place(partition)}, but no rows.")
+    units = units.set_column(0, UNITS.field("unit"), pa.array(range(len(units)), pa.int64()))
+    return source, units, source.full_schema(source.common_schema(first, partition), seen)
+
+
+def _now(source: Source, partition: str) -> tuple[Source, str]:
+    """Return the source in its current version, and that version; an empty string if it keeps no versions."""
+    with translate_listing_errors(source.place(partition)):
+        snapshot = source.snapshot(partition)
+    return (source.at(snapshot) if snapshot else source), snapshot
 
 
 def _units(source: Source, files: Iterator[File], limit_rows: int | None, partition: str) -> Iterator[pa.Table]:

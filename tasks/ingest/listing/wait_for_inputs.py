@@ -7,12 +7,14 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.listing.list_files import find_files
 from overnight.tasks.ingest.source import FileSource, WaitFor
 from overnight.tasks.state.manifest import ListingDigest, census
+from overnight.tasks.storage.file_info import NoInputs
 
 LONGEST_SECONDS = 60.0  # between two looks
 LOOKS = RetryPolicy(None, first_wait_seconds=2.0, longest_wait_seconds=LONGEST_SECONDS, jitter=(1, 1), growth=1.5)
@@ -50,17 +52,25 @@ class StableListing:
 def wait_for_arrival(
     source: FileSource, wait_for: WaitFor, partition: str, tell: Callable[[str], None] = _log.info
 ) -> None:
-    """Return once the partition's inputs have arrived; report the reason for waiting once a minute.
+    """Return once the partition's inputs have arrived, as `wait_until` does.
 
-    Raise `InputError` after `timeout_minutes`, and if the source cannot be listed.
+    Raise `InputError` also if the source cannot be listed.
     """
-    started, told, pauses, quiet = time.monotonic(), float("-inf"), LOOKS.waits(), StableListing()
-    while lacking := _lacking(source, wait_for, partition, quiet):
+    wait_until(partial(_lacking, source, wait_for, partition, StableListing()), wait_for.timeout_minutes, tell)
+
+
+def wait_until(look: Callable[[], str], timeout_minutes: float, tell: Callable[[str], None] = _log.info) -> None:
+    """Return once `look` returns an empty string; report its words, the missing inputs, once a minute.
+
+    Raise `InputError` after `timeout_minutes`.
+    """
+    started, told, pauses = time.monotonic(), float("-inf"), LOOKS.waits()
+    while lacking := look():
         waited = time.monotonic() - started
-        left = wait_for.timeout_minutes * 60 - waited
+        left = timeout_minutes * 60 - waited
         if left <= 0:
             raise InputError(
-                f"source.wait_for: {lacking}, after waiting for {wait_for.timeout_minutes:g} minutes. Check "
+                f"source.wait_for: {lacking}, after waiting for {timeout_minutes:g} minutes. Check "
                 "the delivery; run the partition again once it is complete, or raise timeout_minutes."
             )
         if time.monotonic() - told >= LONGEST_SECONDS:
@@ -69,20 +79,32 @@ def wait_for_arrival(
         time.sleep(min(next(pauses), left))
 
 
+def require_arrival(source: FileSource, wait_for: WaitFor, partition: str) -> None:
+    """Raise `InputError` if the partition's inputs have not arrived, without waiting for them."""
+    if lacking := _lacking(source, wait_for, partition, StableListing()):
+        raise InputError(
+            f"source.wait_for: {lacking}. Check the delivery; a run waits for {wait_for.timeout_minutes:g} minutes."
+        )
+
+
 def _lacking(source: FileSource, wait_for: WaitFor, partition: str, quiet: StableListing) -> str:
     """Return the expected and the found inputs, or an empty string if all inputs are there."""
-    location = source.location(partition)
-    if wait_for.file is not None and not (location / wait_for.file).exists():
-        return f"expected the file {location / wait_for.file}, found none"
+    if wait_for.file is not None:
+        for folder in source.folders(partition):
+            if not (folder / wait_for.file).exists():
+                return f"expected the file {folder / wait_for.file}, found none"
     if wait_for.quiet_minutes is None:
         return ""
-    found = census(find_files(source, partition, may_be_missing=True))
+    place, missing = source.place(partition), list[FileNotFoundError]()
+    found = census(find_files(source, partition, missing))
+    if missing and isinstance(missing[0], NoInputs):
+        return str(missing[0]).partition(". ")[0]
     if not found.count and not source.allow_empty:
-        return f"expected inputs at {location}, found none"
+        return f"expected inputs at {place}, found none"
     seconds = quiet.seconds(found, datetime.now(UTC).timestamp(), time.monotonic())
     if seconds >= wait_for.quiet_minutes * 60:
         return ""
     return (
-        f"expected no change at {location} for {wait_for.quiet_minutes:g} minutes, found {found.count:,} files and the "
+        f"expected no change at {place} for {wait_for.quiet_minutes:g} minutes, found {found.count:,} files and the "
         f"last change {seconds / 60:.1f} minutes ago"
     )

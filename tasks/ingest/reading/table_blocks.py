@@ -72,9 +72,11 @@ def translate_panics() -> Iterator[None]:
 def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
     """Return rows of one unit as a block. `numbers` (int64) has each row's 0-based place in its file.
 
-    A column with one of Overnight's names becomes `source_row_id` or `source_uri`. Raise `InputError` for a column name
-    that is reserved or occurs twice.
+    A column with one of Overnight's names becomes `source_row_id` or `source_uri`; in a unit that is `published`, it
+    names the rows instead. Raise `InputError` for a column name that is reserved or occurs twice.
     """
+    published = {name: data[name] for name in blocks.IDENTITY if unit.get("published") and name in data.column_names}
+    data = data.drop_columns(list(published)) if published else data
     names = [f"source_{name}" if name in blocks.IDENTITY else name for name in data.column_names]
     if len(set(names)) < len(names):
         double = sorted({name for name in names if names.count(name) > 1})
@@ -88,6 +90,8 @@ def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
             "uri": pa.array([unit["uri"]] * len(numbers), pa.string()),
         }
     )
+    for name, column in published.items():
+        identity = identity.set_column(identity.column_names.index(name), name, column.cast(pa.string()))
     for name, column in zip(names, data.columns, strict=True):
         identity = identity.append_column(name, column)
     return blocks.with_hidden(identity, np.full(len(numbers), unit["unit"]), numbers)

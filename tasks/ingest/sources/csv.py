@@ -27,6 +27,7 @@ from overnight.tasks.ingest.reading.table_blocks import (
     table_block,
 )
 from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.state.manifest import with_warnings
 from overnight.tasks.storage.location import File
 
@@ -52,6 +53,11 @@ class Csv(FileSource):
 
     holds_texts: ClassVar[bool] = True
     extensions: ClassVar[tuple[str, ...]] = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+
+    def column_names_made(self) -> list[str] | None:
+        if self.column_names is None:
+            return None
+        return [f"source_{name}" if name in IDENTITY else name for name in self.column_names]
 
     def units(self, files: list[File]) -> pa.Table:
         return file_units(files, rows=None)

@@ -19,7 +19,7 @@ from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.formats.parquet import open_parquet, row_groups, rows_of
 from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns
 from overnight.tasks.ingest.reading.unit_rows import Judged, RowRange, counted_rows, counted_units
-from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.ingest.source import FileSource, TablePath
 from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.location import File, Location, expand
 from overnight.tasks.storage.object_store import object_store_uri, storage_options
@@ -31,6 +31,7 @@ class Delta(FileSource):
     """The rows of a Delta table, or of some of its partitions."""
 
     kind: Literal["delta"] = "delta"
+    path: TablePath
     version: Annotated[
         NonNegativeInt | None,
         Field(description="The version of the table; default: the newest when the inputs are listed."),

@@ -48,6 +48,7 @@ class Jsonl(FileSource):
     max_row_bytes: MaxRowBytes = GIB // 4
 
     holds_texts: ClassVar[bool] = True
+    rows_show_columns: ClassVar[bool] = True
     extensions: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 
     def units(self, files: list[File]) -> pa.Table:

@@ -17,7 +17,7 @@ from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.ingest.reading.table_blocks import BYTES_AT_ONCE, as_schema, chosen_columns, translate_panics
 from overnight.tasks.ingest.reading.unit_rows import RowRange, counted_rows, counted_units
-from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.ingest.source import FileSource, TablePath
 from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.location import File
 from overnight.tasks.storage.object_store import object_store_uri, storage_options
@@ -30,6 +30,7 @@ class Lance(FileSource):
     """The rows of a Lance table."""
 
     kind: Literal["lance"] = "lance"
+    path: TablePath
     version: Annotated[
         PositiveInt | None,
         Field(description="The version of the table; default: the newest when the inputs are listed."),

@@ -24,13 +24,12 @@ from overnight.tasks.ingest.sources.text import decoded
 from overnight.tasks.ingest.sources.uri_lists import EXTENSIONS, listed
 from overnight.tasks.ingest.sources.whole_files import WholeFiles
 from overnight.tasks.ingest.versioned_file import SourceFile, read_whole
-from overnight.tasks.storage.filesystems import protocol_of
+from overnight.tasks.storage.filesystems import WEB, protocol_of, store_of
 from overnight.tasks.storage.location import File
 from overnight.tasks.storage.transient_errors import is_passing
 
 BYTES_A_FILE = 100_000  # an assumption; blocks of the reading order are packed by it
 RETRIES = RetryPolicy(max_tries=4, first_wait_seconds=0.5, longest_wait_seconds=2.0)
-WEB = ("http", "https")
 # They retry themselves, and an unreachable one affects all rows. Other hosts each affect only their own files.
 STORES = ("file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "hf")
 
@@ -45,7 +44,12 @@ class Uris(WholeFiles):
     ]
     uri_column: Annotated[str, Field(min_length=1, description="The column of the lists that holds the URIs.")] = "uri"
     keep: Annotated[list[str], Field(description="Further columns of the lists that the rows get.")] = []
+    timeout_seconds: Annotated[
+        float,
+        Field(gt=0, description="The time in which a web server has to send a whole file; it then counts as bad."),
+    ] = 120
 
+    operational: ClassVar[tuple[str, ...]] = ("timeout_seconds",)
     extensions: ClassVar[tuple[str, ...]] = EXTENSIONS
 
     def files(self, partition: str) -> Iterator[File]:
@@ -56,13 +60,16 @@ class Uris(WholeFiles):
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
         is_anonymous = self.anonymous and protocol_of(unit["uri"]) not in WEB
-        return SourceFile(unit["uri"], "", None, is_anonymous, self.on_changed)
+        return SourceFile(unit["uri"], "", None, is_anonymous, self.on_changed, self.timeout_seconds)
 
     def listed_sizes(self, units: pa.Table) -> list[int]:
         return [0] * len(units)
 
     def field(self) -> pa.Field:
         return pa.field(self.content, pa.string() if self.content == "text" else pa.large_binary())
+
+    def column_names_made(self) -> list[str]:
+        return [self.content, *self.keep]
 
     def value(self, content: bytes) -> Any:
         return decoded(content, "utf-8-sig") if self.content == "text" else content
@@ -104,7 +111,7 @@ class Uris(WholeFiles):
     def _fetched(self, units: dict[int, dict[str, Any]]) -> dict[int, bytes | Exception]:
         groups: dict[str, list[int]] = defaultdict(list)
         for i, unit in units.items():
-            groups[_filesystem_of(unit["uri"])].append(i)
+            groups[store_of(unit["uri"])].append(i)
         found: dict[int, bytes | Exception] = {}
         for name, places in groups.items():
             contents = self._read([units[i] for i in places]) if name else RowError("expected a URI, found none")
@@ -118,7 +125,7 @@ class Uris(WholeFiles):
     def _read(self, units: list[dict[str, Any]]) -> list[bytes | Exception] | Exception:
         """Return the contents at URIs of one filesystem, or the error of opening it."""
         try:
-            return read_whole([self.file(unit) for unit in units])
+            return [self._timed(content) for content in read_whole([self.file(unit) for unit in units])]
         except JobError as error:
             raise JobError(str(error), "ingest") from error
         except OvernightError:
@@ -128,12 +135,14 @@ class Uris(WholeFiles):
         except Exception as error:  # from an unreachable host, or an invalid address
             return error
 
-
-def _filesystem_of(uri: str) -> str:
-    """Return the part that URIs of one filesystem share; empty without a URI."""
-    protocol = protocol_of(uri) if uri else ""
-    is_one = protocol in ("", "file", "s3", "s3a", "gs", "gcs", "hf", *WEB)
-    return protocol if is_one else "/".join(uri.split("/", 3)[:3])
+    def _timed(self, content: bytes | Exception) -> bytes | Exception:
+        """Return the content or its error. A file that took the whole time is not fetched again, and is bad alone."""
+        if not isinstance(content, TimeoutError) or type(content).__module__.startswith("aiohttp"):
+            return content
+        within = f"expected the whole file within {self.timeout_seconds:g} s"
+        return RowError(
+            f"{within}, found its server still sending or silent. Raise source.timeout_seconds if it is slow"
+        )
 
 
 def _may_pass(uri: str, content: bytes | Exception) -> bool:

@@ -43,6 +43,11 @@ class WholeFiles(FileSource):
         """Return the field of the column with the files' contents."""
         return pa.field(self.column, self.type)
 
+    def column_names_made(self) -> list[str] | None:
+        if type(self).more_columns is not WholeFiles.more_columns:
+            return None
+        return [self.field().name, *(["label"] if self.label_from else [])]
+
     def contents(self, units: pa.Table) -> list[bytes | Exception]:
         """Return the contents of the files; an error replaces each unreadable one."""
         return read_whole([self.file(unit, unit["size"]) for unit in units.to_pylist()])

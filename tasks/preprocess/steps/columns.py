@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 from overnight.tasks.errors import ContractError, did_you_mean
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows.blocks import IDENTITY
+from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.result import Outcome, Work
 
 
@@ -23,6 +24,9 @@ class SelectColumns(PreprocessStep):
 
     def inputs(self) -> list[str]:
         return self.columns
+
+    def column_effect(self) -> ColumnEffect:
+        return ColumnEffect(self.columns, keeps=self.columns)
 
     def build(self) -> Work:
         def select(table: pa.Table) -> Outcome:
@@ -45,6 +49,9 @@ class DropColumns(PreprocessStep):
 
     def inputs(self) -> list[str]:
         return self.columns
+
+    def column_effect(self) -> ColumnEffect:
+        return ColumnEffect(self.columns, removes=self.columns)
 
     def build(self) -> Work:
         def drop(table: pa.Table) -> Outcome:
@@ -75,6 +82,9 @@ class RenameColumns(PreprocessStep):
 
     def inputs(self) -> list[str]:
         return list(self.columns)
+
+    def column_effect(self) -> ColumnEffect:
+        return ColumnEffect(list(self.columns), makes=list(self.columns.values()), removes=list(self.columns))
 
     def build(self) -> Work:
         def rename(table: pa.Table) -> Outcome:

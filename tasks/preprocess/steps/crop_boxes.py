@@ -18,6 +18,7 @@ from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.preprocess.steps.columns import require_columns
 from overnight.tasks.rows import result, tensors
+from overnight.tasks.rows.column_effect import ColumnEffect
 
 BESIDE = {"labels": "label", "scores": "score"}  # lists of a detection, and what one of them is called
 
@@ -39,6 +40,12 @@ class CropBoxes(PreprocessStep):
     def inputs(self) -> list[str]:
         prefix = self.boxes.removesuffix("boxes")
         return [self.image, self.boxes, *(f"{prefix}{name}" for name in BESIDE)]
+
+    def column_effect(self) -> ColumnEffect:
+        prefix = self.boxes.removesuffix("boxes")
+        ends = [f"{prefix}{name}" for name in ("box", *BESIDE.values())]
+        lists = [self.boxes, *(f"{prefix}{name}" for name in BESIDE)]
+        return ColumnEffect([self.image, self.boxes], makes=[self.image, *ends], removes=lists)
 
     def build(self) -> result.Work:
         prefix = self.boxes.removesuffix("boxes")

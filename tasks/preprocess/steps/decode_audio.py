@@ -18,6 +18,7 @@ from overnight.tasks.preprocess.ffmpeg import load_av, opened, require_complete_
 from overnight.tasks.preprocess.file_rows import FileRows, expand_files
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
+from overnight.tasks.rows.column_effect import ColumnEffect
 
 EXPECTED = "decode_audio: expected an audio file"
 MOST_RATE = 3_000_000  # recordings have 768,000 at most; FFmpeg takes 10 s and 0.9 GB to convert 100 million per second
@@ -46,12 +47,16 @@ class DecodeAudio(PreprocessStep):
             raise ValueError(f"overlap_seconds: expected at most half of chunk_seconds ({half:g})")
         return self
 
+    def column_effect(self) -> ColumnEffect:
+        gone = [self.column] if self.chunk_seconds else []
+        return ColumnEffect([self.column], makes=["audio", *COLUMNS], removes=gone)
+
     def build(self) -> result.Work:
         av = load_av("decode_audio")
         kinds = pa.schema([("audio", pa.null()), *COLUMNS.items()])
 
         def decode(table: pa.Table) -> result.Outcome:
-            made = expand_files(table, self.column, EXPECTED, kinds, lambda content: self._chunks(av, content))
+            made = expand_files(table, self.column, EXPECTED, kinds, lambda content, _: self._chunks(av, content))
             return made if self.chunk_seconds else result.one_each(made, len(table))
 
         return decode

@@ -14,6 +14,7 @@ from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, MaxImagePixels, allow_pixels, decode_image
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result, tensors
+from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.file_columns import EXPECTED, files_in, holds_files
 
 
@@ -23,6 +24,9 @@ class DecodeImage(PreprocessStep):
     kind: Literal["decode_image"] = "decode_image"
     column: Annotated[str, Field(description="The column with the encoded images.")] = "image"
     max_image_pixels: MaxImagePixels = MAX_IMAGE_PIXELS
+
+    def column_effect(self) -> ColumnEffect:
+        return ColumnEffect([self.column], makes=[self.column])
 
     def build(self) -> result.Work:
         allow_pixels(self.max_image_pixels)

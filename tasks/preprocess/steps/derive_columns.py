@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows.blocks import IDENTITY
+from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.rows.result import Outcome, Work
 
@@ -34,6 +35,13 @@ class DeriveColumns(PreprocessStep):
 
     def inputs(self) -> list[str]:
         return [name for expression in self.columns.values() for name in Expression(expression).columns]
+
+    def column_effect(self) -> ColumnEffect:
+        read: list[str] = []
+        for place, expression in enumerate(self.columns.values()):
+            derived = {name.lower() for name in list(self.columns)[:place]}
+            read += [name for name in Expression(expression).required if name.lower() not in derived]
+        return ColumnEffect(reads_in_sql=read, makes=list(self.columns))
 
     def build(self) -> Work:
         expressions = {name: Expression(expression) for name, expression in self.columns.items()}

@@ -17,6 +17,7 @@ from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.preprocess.steps.columns import require_columns
 from overnight.tasks.rows import result
 from overnight.tasks.rows.arrow_types import is_list
+from overnight.tasks.rows.column_effect import ColumnEffect
 
 
 class Explode(PreprocessStep):
@@ -27,6 +28,9 @@ class Explode(PreprocessStep):
 
     def inputs(self) -> list[str]:
         return self.columns
+
+    def column_effect(self) -> ColumnEffect:
+        return ColumnEffect(self.columns, makes=self.columns)
 
     def build(self) -> result.Work:
         def explode(table: pa.Table) -> result.Outcome:

@@ -6,6 +6,7 @@ import pyarrow as pa
 from pydantic import Field, field_validator
 
 from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.rows.result import Outcome, Work
 
@@ -26,6 +27,9 @@ class FilterRows(PreprocessStep):
 
     def inputs(self) -> list[str]:
         return list(Expression(self.expression).columns)
+
+    def column_effect(self) -> ColumnEffect:
+        return ColumnEffect(reads_in_sql=Expression(self.expression).required)
 
     def build(self) -> Work:
         condition = Expression(self.expression)

@@ -2,28 +2,38 @@
 
 Column in: `column` (files). Columns out: `text` (string, as PDFium returns it, followed by the values of form fields,
 one per line), `page` (int64, from 1 like in viewers) and `pages` (int64, the number in the file). The bytes are
-dropped. `row_id` gets the page: `report.pdf#3`. A file is quarantined if it has no text (perhaps scanned pages), needs
-a password, or has an unreadable page.
+dropped. `row_id` gets the page: `report.pdf#3`. A file is quarantined if it has no text (perhaps scanned pages), is
+encrypted and no given password opens it, or has an unreadable page.
+
+Passwords are in environment variables of the workers, or in a column, which is dropped. No message and no receipt
+contains one.
 """
 
 import ctypes
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
-from pydantic import Field
+from pyarrow import types
+from pydantic import Field, field_validator
 
 from overnight.tasks.config.extras import require_extra
-from overnight.tasks.errors import RowError
+from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.preprocess.file_rows import FileRows, expand_files
 from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.preprocess.steps.columns import require_columns
 from overnight.tasks.rows import result
+from overnight.tasks.rows.blocks import IDENTITY
+from overnight.tasks.rows.column_effect import ColumnEffect
+from overnight.tasks.storage.location import expand
 
 COLUMNS = pa.schema([("text", pa.string()), ("page", pa.int64()), ("pages", pa.int64())])
 EXPECTED = "pdf_text: expected a PDF file"
 PASSWORD = 1 << 13  # a flag of text fields; ISO 32000-1, table 228
 HYPHEN, HYPHEN_OF_VISIBLE = "\ufffe", "\x02"  # never characters of a text
+VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 ONE_AT_A_TIME = threading.Lock()  # PDFium is not thread-safe
 
 
@@ -32,24 +42,72 @@ class PdfText(PreprocessStep):
 
     kind: Literal["pdf_text"] = "pdf_text"
     column: Annotated[str, Field(description="The column with the PDF files.")] = "pdf"
+    password: Annotated[
+        str | list[str] | None,
+        Field(
+            description="Opens encrypted files: ${NAME} for an environment variable on the workers, or a list to try.",
+            examples=["${PDF_PASSWORD}"],
+        ),
+    ] = None
+    password_column: Annotated[
+        str | None, Field(description="The column with each file's own password, tried first. It is dropped.")
+    ] = None
 
     rows_at_once = 4
 
+    @field_validator("password")
+    @classmethod
+    def _is_not_written_out(cls, password: str | list[str] | None) -> str | list[str] | None:
+        if not all(map(VARIABLE.fullmatch, _listed(password))):
+            raise ValueError(
+                "expected ${NAME} for an environment variable that holds the password, found one that is written out"
+            )
+        return password
+
+    def column_effect(self) -> ColumnEffect:
+        read = [self.column, *([self.password_column] if self.password_column else [])]
+        return ColumnEffect(read, makes=COLUMNS.names, removes=read)
+
     def build(self) -> result.Work:
         pdfium = require_extra("pypdfium2", "preprocess.kind: pdf_text", "preprocess")
+        for_all = [expand(variable) for variable in _listed(self.password)]
 
         def work(table: pa.Table) -> result.Outcome:
+            own = self._passwords(table)
+
+            def pages(content: bytes, row: int) -> FileRows:
+                return _pages(pdfium, content, [own[row], *for_all] if own[row] else for_all)
+
             with ONE_AT_A_TIME:
-                return expand_files(table, self.column, EXPECTED, COLUMNS, lambda content: _pages(pdfium, content))
+                made = expand_files(table, self.column, EXPECTED, COLUMNS, pages)
+            if self.password_column is not None:
+                gone = {self.password_column, *COLUMNS.names, *IDENTITY}
+                made.order = [*(name for name in table.column_names if name not in gone), *COLUMNS.names]
+            return made
 
         return work
 
+    def _passwords(self, table: pa.Table) -> list[str | None]:
+        """Return each row's own password. Raise `ContractError` if the column is missing or has no texts."""
+        if self.password_column is None:
+            return [None] * len(table)
+        require_columns(table, [self.password_column], "pdf_text: password_column")
+        column = table[self.password_column]
+        if not (types.is_string(column.type) or types.is_large_string(column.type) or types.is_null(column.type)):
+            raise ContractError(
+                f"pdf_text: expected texts in password_column {self.password_column!r}, found {column.type}.",
+                "preprocess",
+            )
+        found: list[str | None] = column.to_pylist()
+        return found
 
-def _pages(pdfium: Any, content: bytes) -> FileRows:
-    try:
-        document = pdfium.PdfDocument(content)
-    except pdfium.PdfiumError as error:
-        raise _unreadable(content, error) from error
+
+def _listed(password: str | list[str] | None) -> list[str]:
+    return [password] if isinstance(password, str) else password or []
+
+
+def _pages(pdfium: Any, content: bytes, passwords: Sequence[str | None]) -> FileRows:
+    document = _opened(pdfium, content, passwords)
     try:
         try:
             document.init_forms()  # does nothing without a form
@@ -66,6 +124,23 @@ def _pages(pdfium: Any, content: bytes) -> FileRows:
         )
     pages = [number for _, number in written]
     return FileRows(pages, {"text": [text for text, _ in written], "page": pages, "pages": [count] * len(written)})
+
+
+def _opened(pdfium: Any, content: bytes, passwords: Sequence[str | None]) -> Any:
+    """Return the document, without a password or with the first that fits. Raise `RowError` if none does."""
+    for password in (None, *passwords):
+        try:
+            return pdfium.PdfDocument(content, password=password)
+        except pdfium.PdfiumError as error:
+            problem = _unreadable(content, error, len(passwords))
+            if not _is_encrypted(content, error):
+                break
+    raise problem
+
+
+def _is_encrypted(content: bytes, error: Exception) -> bool:
+    """Return True if no password so far opens the file. For a file without pages PDFium may report a password, too."""
+    return b"/Encrypt" in content and "password" in str(error).lower()
 
 
 def _text(pdfium: Any, document: Any, number: int, count: int) -> str:
@@ -122,12 +197,15 @@ def _value(raw: Any, document: Any, field: Any) -> str:
     return buffer.raw[: max(size - 2, 0)].decode("utf-16-le", errors="replace")
 
 
-def _unreadable(content: bytes, error: Exception) -> RowError:
-    """Return PDFium's own message only if it is reliable: for a file without pages it may report a password."""
+def _unreadable(content: bytes, error: Exception, passwords: int) -> RowError:
+    """Return the reason that no document can be opened."""
     if b"%PDF-" not in content[:1024]:
         return RowError(f"{EXPECTED}, found {len(content)} bytes that begin with {content[:16]!r}")
-    if b"/Encrypt" in content and "password" in str(error).lower():
-        return RowError(f"{EXPECTED}, found one that is encrypted and needs a password")
+    if _is_encrypted(content, error):
+        if passwords:
+            tried = "the password does" if passwords == 1 else f"its {passwords} passwords do"
+            return RowError(f"{EXPECTED}, found one that is encrypted, and {tried} not open it")
+        return RowError(f"{EXPECTED}, found one that is encrypted and needs a password. Set password: ${{NAME}}")
     if b"startxref" not in content:
         return RowError(f"{EXPECTED}, found the beginning of one: its last part is missing after {len(content)} bytes")
     return RowError(f"{EXPECTED}, found {len(content)} bytes in which PDFium finds no page")

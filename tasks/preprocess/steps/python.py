@@ -13,6 +13,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from overnight.tasks.config.user_code import Target, fingerprint, import_target, made
+from overnight.tasks.config.user_signature import UserCode
 from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result, user_function
@@ -35,6 +36,9 @@ class PythonStep(PreprocessStep):
         list[str], Field(description="Returned columns that hold a list per row: each entry becomes a row.")
     ] = []
 
+    def code(self) -> list[UserCode]:
+        return [UserCode(self.target, "preprocess", self.kwargs)]
+
     def fingerprint(self) -> dict[str, str]:
         """Return file name -> sha256 of the step's code."""
         return fingerprint(self.target, "preprocess")
@@ -51,20 +55,28 @@ class PythonStep(PreprocessStep):
                 )
 
         def step(table: pa.Table) -> result.Outcome:
-            columns = user_function.call(function, table, "preprocess", self.target)
-            return exploded(columns, self.explode, self.target) if self.explode else result.Outcome(columns)
+            made = user_function.outcome_of(function, table, "preprocess", self.target)
+            return exploded(made.columns, self.explode, self.target, made.failed) if self.explode else made
 
         return step
 
 
-def exploded(columns: Mapping[str, Any], names: list[str], what: str) -> result.Outcome:
-    """Return the rows for the lists in the columns `names`. Raise `ContractError` if the lists do not fit together."""
+def exploded(
+    columns: Mapping[str, Any], names: list[str], what: str, failed: Mapping[int, Exception]
+) -> result.Outcome:
+    """Return the rows for the lists in the columns `names`. Raise `ContractError` if the lists do not fit together.
+
+    `failed` has the errors of rows that make none.
+    """
     for name in names:
         if name not in columns:
             raise ContractError(
                 f"{what}: expected column {name!r} of explode, found {', '.join(columns)}. Return it.", "preprocess"
             )
-    lists = {name: [_entries(value, name, what) for value in columns[name]] for name in names}
+    lists = {
+        name: [() if row in failed else _entries(value, name, what) for row, value in enumerate(columns[name])]
+        for name in names
+    }
     counts = [len(value) for value in lists[names[0]]]
     for name, values in lists.items():
         if [len(value) for value in values] != counts:
@@ -80,7 +92,7 @@ def exploded(columns: Mapping[str, Any], names: list[str], what: str) -> result.
         for name, values in columns.items()
         if name not in made
     }
-    return result.several({**made, **others}, made_of, [number for count in counts for number in range(count)])
+    return result.several({**made, **others}, made_of, [number for count in counts for number in range(count)], failed)
 
 
 def _entries(value: Any, name: str, what: str) -> Any:

@@ -22,6 +22,7 @@ from overnight.tasks.preprocess.images.scaled_jpeg import decode_scaled
 from overnight.tasks.preprocess.images.scaling import resize_image, shrink_image
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result, tensors
+from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.file_columns import files_in, holds_files
 
 
@@ -53,6 +54,9 @@ class ResizeImage(PreprocessStep):
 
     def inputs(self) -> list[str]:
         return [self.column]
+
+    def column_effect(self) -> ColumnEffect:
+        return ColumnEffect([self.column], makes=[self.column])
 
     def build(self) -> result.Work:
         height, width = self.size if isinstance(self.size, tuple) else (self.size, self.size)

@@ -20,6 +20,7 @@ from overnight.tasks.preprocess.file_rows import FileRows, expand_files
 from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, MaxImagePixels
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
+from overnight.tasks.rows.column_effect import ColumnEffect
 
 EXPECTED = "sample_frames: expected a video file"
 COLUMNS = pa.schema([("image", pa.null()), ("frame", pa.int64()), ("seconds", pa.float64())])
@@ -53,11 +54,14 @@ class SampleFrames(PreprocessStep):
             raise ValueError("expected either every_seconds or frames_per_second")
         return self
 
+    def column_effect(self) -> ColumnEffect:
+        return ColumnEffect([self.column], makes=COLUMNS.names, removes=[self.column])
+
     def build(self) -> result.Work:
         av = load_av("sample_frames")
 
         def sample(table: pa.Table) -> result.Outcome:
-            return expand_files(table, self.column, EXPECTED, COLUMNS, lambda content: self._frames(av, content))
+            return expand_files(table, self.column, EXPECTED, COLUMNS, lambda content, _: self._frames(av, content))
 
         return sample
 

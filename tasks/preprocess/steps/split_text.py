@@ -23,6 +23,7 @@ from overnight.tasks.config.package_data import PREFIX, folder_in_package
 from overnight.tasks.errors import ContractError, JobError, RowError
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
+from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.storage.location import expand
 
 LIBRARY = "semantic-text-splitter"
@@ -59,6 +60,9 @@ class SplitText(PreprocessStep):
         if file is not None and file.is_file():
             found["tokenizer.json"] = hashlib.sha256(file.read_bytes()).hexdigest()
         return found
+
+    def column_effect(self) -> ColumnEffect:
+        return ColumnEffect([self.column], makes=[self.column, "chunk", "chunk_start", "chunk_end"])
 
     def build(self) -> result.Work:
         splitter = self._splitter()

@@ -40,6 +40,11 @@ class Expression:
         self.columns, self._parameters = names(source)
         self._makes_decimals = bool(re.search(r"(::|\bas\b)\s*(dec|decimal|numeric)\b", source, re.IGNORECASE))
 
+    @property
+    def required(self) -> list[str]:
+        """Return the columns that must exist, in any case of their letters: without possible parameters of a lambda."""
+        return [name for name in self.columns if name not in self._parameters]
+
     def holds(self, table: pa.Table, what: str, stage: str) -> tuple[np.ndarray, dict[int, RowError]]:
         """Return for each row whether it meets a condition (bool; null does not), and the errors as `evaluate` does."""
         values, failed = self.evaluate(table, what, stage)

@@ -9,9 +9,7 @@ import pyarrow.compute as pc
 from overnight.tasks.state import lease, row_ranges, staged_parts
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
-
-REASONS_TOLD = 5
-LONGEST_REASON = 200  # characters
+from overnight.tasks.write.checks.reasons import reasons
 
 
 def kept_quarantine(run: Run) -> pa.Table:
@@ -37,12 +35,5 @@ def losing_stage(errors: pa.Table) -> str:
 
 def told(found: pa.Table, run: Run) -> str:
     """Return the place of the rows, and the most frequent reasons, in lines."""
-    reasons = Counter(
-        f"{row['stage']}: {row['error_type']}: {row['error_message'].splitlines()[0][:LONGEST_REASON]}"
-        for row in found.to_pylist()
-    )
-    lines = [f"{count:,} x {reason}" for reason, count in reasons.most_common(REASONS_TOLD)]
-    more = len(reasons) - len(lines)
-    lines += [f"and {more:,} other reasons"] if more > 0 else []
     kept = f"{len(found):,} quarantined row{'s' * (len(found) != 1)}, each with its reason: {run.failure_quarantine}"
-    return "\n  ".join([kept, *lines])
+    return "\n  ".join([kept, *reasons(found)])

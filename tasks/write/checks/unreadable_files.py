@@ -46,7 +46,8 @@ def unreadable(errors: pa.Table, counts: pa.Table, manifest: Location, rows: int
 
 def told(lost: dict[str, Any]) -> str:
     """Return `about 1,000 rows in 1 unreadable file`."""
-    return f"about {lost['rows_about']:,} rows in {lost['files']:,} unreadable file{'s' * (lost['files'] != 1)}"
+    rows, files = lost["rows_about"], lost["files"]
+    return f"about {rows:,} row{'s' * (rows != 1)} in {files:,} unreadable file{'s' * (files != 1)}"
 
 
 def _read_before(suspects: pa.Table, paths: set[str]) -> dict[str, int]:

@@ -12,19 +12,21 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import ray
 
 from overnight.tasks.rows import blocks
+from overnight.tasks.state.published_rows import PublishedRows
 from overnight.tasks.state.row_ranges import inside
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, Record
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.checks.column_statistics import Columns, combine, describe
-from overnight.tasks.write.merge.output_schema import common_schema, conform
+from overnight.tasks.write.merge.output_schema import common_schema, conform, is_json_text
 
 ROW_GROUP_BYTES = 64 * 2**20
 # Takes rows and the name of their file without an ending; returns the rows that the file keeps.
 SplitFunction = Callable[[pa.Table, str], pa.Table]
+# Of a part: its name, the ranges of its rows to take, and a bool for each row that is dropped; None: none is.
+Taken = tuple[str, pa.Table, np.ndarray | None]
 HIDDEN = ("__unit", "__row")
 NO_CONSTANTS: Mapping[str, pa.Scalar] = {}
 
@@ -49,21 +51,22 @@ class Prepared:
     """The content of a publish before it is visible: its files, and their common columns and types.
 
     `uncommitted` is the object that the sink's table commits in the place of the files, if its library has taken them
-    in.
+    in. `kept` are published rows that stay; without them the files replace the partition.
     """
 
     files: list[MergedFile]
     schema: pa.Schema
     uncommitted: Sequence[Any] = ()
+    kept: PublishedRows | None = None
 
     @property
     def rows(self) -> int:
-        return sum(file.rows for file in self.files)
+        return sum(file.rows for file in self.files) + (self.kept.rows if self.kept else 0)
 
     @property
     def columns(self) -> Columns:
         """Return the statistics of all rows, by column."""
-        return combine(file.columns for file in self.files)
+        return combine([*([self.kept.columns] if self.kept else []), *(file.columns for file in self.files)])
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,13 @@ def published_schema(records: list[Record]) -> pa.Schema:
     """
     schema = common_schema(record.schema for record in records)
     return pa.schema([field for field in schema if field.name not in HIDDEN])
+
+
+def staged_schema(records: list[Record]) -> pa.Schema:
+    """Return the one schema of all staged columns, with the marks of columns that are JSON text."""
+    marks = {field.name: field for record in records for field in record.schema if is_json_text(field)}
+    schema = common_schema(record.schema for record in records)
+    return pa.schema([marks.get(field.name, field) for field in schema])
 
 
 def merge(
@@ -111,27 +121,29 @@ def merge(
         (parts, group, place, f"{prefix}{number:05d}", suffix, schema, compression, form, constants, beside)
         for number, group in enumerate(_groups(records, merged, target_bytes))
     ]
-    if len(work) == 1:  # a process of its own would take a second to start
-        return Prepared([_merge(*work[0])], schema)
+    if len(work) <= 1:  # a process of its own would take a second to start
+        return Prepared([_merge(*one) for one in work], schema)
+    import ray
+
     remote = ray.remote(num_cpus=1, max_retries=3)(_merge)
     return Prepared(list(ray.get([remote.remote(*one) for one in work])), schema)
 
 
-def _groups(records: list[Record], merged: pa.Table, target_bytes: int) -> list[list[tuple[str, pa.Table]]]:
-    """Return parts with the ranges to take from each, in groups of about `target_bytes`."""
+def _groups(records: list[Record], merged: pa.Table, target_bytes: int) -> list[list[Taken]]:
+    """Return the rows to take from each part, in groups of about `target_bytes`."""
     live = merged.filter(pa.array(merged["state"].to_numpy() == blocks.LIVE))
     live = live.take(np.argsort(live["part"].to_numpy(), kind="stable"))
     bounds = np.searchsorted(live["part"].to_numpy(), np.arange(len(records) + 1))
-    groups: list[list[tuple[str, pa.Table]]] = []
+    groups: list[list[Taken]] = []
     filled = 0
     for place, record in enumerate(records):
         ranges = live[bounds[place] : bounds[place + 1]]
-        if not len(ranges):
+        if not len(ranges) or not record.rows:  # a part of an earlier publish has no rows: its files stay
             continue
         if not groups or filled + record.size > target_bytes:
             groups.append([])
             filled = 0
-        groups[-1].append((record.name, ranges))
+        groups[-1].append((record.name, ranges, record.dropped))
         filled += record.size
     return groups
 
@@ -146,7 +158,7 @@ def merged_rows(run: Run) -> Location:
 
 def _merge(
     parts: Location,
-    group: list[tuple[str, pa.Table]],
+    group: list[Taken],
     place: Location,
     name: str,
     suffix: str,
@@ -156,7 +168,7 @@ def _merge(
     constants: Mapping[str, pa.Scalar],
     beside: SplitFunction | None,
 ) -> MergedFile:
-    """Write one file from staged parts, taking from each the rows inside its ranges."""
+    """Write one file from staged parts, taking from each the rows inside its ranges that are not dropped."""
     file = f"{name}.parquet"
     sink, pending, count, described = pa.BufferOutputStream(), [], 0, []
     held = beside(schema.empty_table(), name).schema if beside else schema
@@ -168,12 +180,11 @@ def _merge(
             takers.append(
                 opened.enter_context(form.open(opened.enter_context((form.place / (file + PART)).writing()), schema))
             )
-        for part, ranges in group:
+        for part, ranges, dropped in group:
             with (parts / (part + PART)).open() as staged:
                 table = pq.ParquetFile(staged).read()
-            table = conform(
-                table.filter(pa.array(inside(table["__unit"].to_numpy(), table["__row"].to_numpy(), ranges))), schema
-            )
+            taken = inside(table["__unit"].to_numpy(), table["__row"].to_numpy(), ranges)
+            table = conform(table.filter(pa.array(taken if dropped is None else taken & ~dropped)), schema)
             if beside:
                 table = beside(table, name)
             described.append(describe(table))

@@ -80,14 +80,17 @@ def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
     """Return the schema to which every part's rows can be cast. Raise `ContractError` if types are incompatible."""
     fields: dict[str, pa.DataType] = {}
     schemas = list(schemas)
-    texts = {
-        field.name for schema in schemas for field in schema if (field.metadata or {}).items() >= JSON_TEXT.items()
-    }
+    texts = {field.name for schema in schemas for field in schema if is_json_text(field)}
     for schema in schemas:
         for field in schema:
             kind = pa.string() if field.name in texts and pa.types.is_nested(field.type) else field.type
             fields[field.name] = unified(field.name, fields.get(field.name), kind)
     return pa.schema(list(fields.items()))
+
+
+def is_json_text(field: pa.Field) -> bool:
+    """Return True for a staged column whose nested values are JSON text."""
+    return (field.metadata or {}).items() >= JSON_TEXT.items()
 
 
 def unified(name: str, first: pa.DataType | None, second: pa.DataType) -> pa.DataType:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from overnight.tasks.errors import CheckFailed, ContractError
 from overnight.tasks.state import lease, staged_parts
+from overnight.tasks.state.published_rows import PublishedRows
 from overnight.tasks.state.run import Run, published_files, read_json, write_json
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.error_translation import translate_storage_errors
@@ -41,8 +42,12 @@ class Repaired:
 
 
 @contextlib.contextmanager
-def prepared(run: Run, sink: Sink, records: list[Record], merged: pa.Table) -> Iterator[Prepared]:
+def prepared(
+    run: Run, sink: Sink, records: list[Record], merged: pa.Table, kept: PublishedRows | None = None
+) -> Iterator[Prepared]:
     """Yield the files that `publish` can make visible while the body runs; remove them if the publish is refused.
+
+    Readers will see them beside the `kept` rows, or without these in the place of the partition.
 
     It is refused by `CheckFailed` or `ContractError`, in the sink or in the body. Raise `LeaseLost` if a later run has
     taken over.
@@ -50,7 +55,7 @@ def prepared(run: Run, sink: Sink, records: list[Record], merged: pa.Table) -> I
     lease.check(run.ledger, run.token)
     write_json(run.ledger / PUBLISHING, _owner(run))
     try:
-        yield sink.prepare(run, records, merged)
+        yield replace(sink.prepare(run, records, merged), kept=kept)
     except (CheckFailed, ContractError):
         _abort(run, sink)
         raise
@@ -115,6 +120,7 @@ def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> 
     (run.ledger / "failure.json").remove()
     run.failure_quarantine.remove()  # also that of a failed attempt of this run
     run.parts.remove()  # published: no run will resume from them
+    run.duplicates.remove()
     run.answers.remove()
     sink.finish(run, published_files(receipt), old)
     (run.ledger / PUBLISHING).remove()

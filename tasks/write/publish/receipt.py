@@ -59,6 +59,7 @@ def make_receipt(
         "backfill": run.backfill,
         "fingerprint": run.fingerprint,
         "ingredients": run.ingredients,
+        "commits": dict(run.commits),
         "format_version": FORMAT_VERSION,
         "reason": run.reason,
         "scheduled_for": run.scheduled_for,

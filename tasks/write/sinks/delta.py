@@ -29,6 +29,7 @@ from overnight.tasks.write.tables.optimistic_commit import (
     partition_columns,
     refuse_other_partitioning,
     remove_files,
+    rows_lost,
 )
 
 
@@ -39,6 +40,7 @@ class DeltaSink(DirectorySink):
     compression: Annotated[ParquetCompression, Field(description="The compression of the Parquet files.")] = "zstd"
 
     operational: ClassVar[tuple[str, ...]] = ("compression",)
+    keeps_rows: ClassVar[bool] = True
 
     @property
     def staged_compression(self) -> str:
@@ -70,7 +72,11 @@ class DeltaSink(DirectorySink):
         )  # fmt: skip
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        delta.commit(run, prepared.files, prepared.schema)
+        delta.commit(run, prepared.files, prepared.schema, keep=prepared.kept is not None)
+
+    def lost(self, run: Run, files: list[str], rows: int) -> str:
+        table = delta.open_table(run.sink)
+        return rows_lost(delta.partition_rows(table, run) if table else 0, rows)
 
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         return delta.fence(run)

@@ -10,7 +10,9 @@ removed `grace_seconds` later. Readers that list meanwhile see both; readers tha
 version.
 """
 
+import contextlib
 import os
+import shutil
 import time
 from collections.abc import Callable
 from typing import Annotated, ClassVar
@@ -39,6 +41,11 @@ class HiveFiles(DirectorySink):
     ] = 10
 
     operational: ClassVar[tuple[str, ...]] = ("grace_seconds",)
+    keeps_rows: ClassVar[bool] = True
+
+    def lost(self, run: Run, files: list[str], rows: int) -> str:
+        missing = sorted(as_names(files).difference(run.target.names()))
+        return f"the published file {run.target / missing[0]}" if missing else ""
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         """Return foreign files, and a whole table of another kind.
@@ -51,6 +58,7 @@ class HiveFiles(DirectorySink):
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         names = sorted(as_names(self.published(run, prepared)))
+        kept = sorted(as_names(prepared.kept.files if prepared.kept else ()))
         filesystem, target = run.target.open_filesystem()
         if not is_local(filesystem):
             source = _inside(run).open_filesystem()[1]
@@ -63,8 +71,10 @@ class HiveFiles(DirectorySink):
         for name in names:
             os.rename(f"{source}/{name}{PART}", f"{source}/{name}")
         if run.partition_directory or (source == _sibling(run) and directory_swap.can_swap(source)):
+            for name in kept:
+                _link(f"{target}/{name}", f"{source}/{name}")
             directory_swap.exchange(source, target)
-            directory_swap.restore(source, target, _is_ours(run, old))
+            directory_swap.restore(source, target, _is_ours(run, [*old, *kept]))
             return
         for name in names:
             os.rename(f"{source}/{name}", f"{target}/{name}")
@@ -72,9 +82,12 @@ class HiveFiles(DirectorySink):
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         if is_local(run.target.open_filesystem()[0]):
             for place in _places(run):
-                directory_swap.withdraw(place, _target(run), _is_ours(run, old))
+                directory_swap.withdraw(place, _target(run), _is_ours(run, [*old, *files]))
         there = set(run.target.names())
-        return there.issuperset(as_names(files)) and bool(files or there.isdisjoint(as_names(old)))
+        is_there = there.issuperset(as_names(files)) and bool(files or there.isdisjoint(as_names(old)))
+        if not is_there:
+            _remove_places(run, sorted(there & as_names(files)))  # `discard` does not know the links to kept files
+        return is_there
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
         left = as_names(old).intersection(run.target.names())
@@ -82,7 +95,7 @@ class HiveFiles(DirectorySink):
             time.sleep(self.grace_seconds)
         for name in sorted(left):
             (run.target / name).remove()
-        _remove_places(run, old)
+        _remove_places(run, [*old, *files])
 
     def discard(self, run: Run) -> None:
         for name in run.target.names():
@@ -126,6 +139,17 @@ def make_place(run: Run) -> Location:
         place = _places(run)[0]
     os.makedirs(place, exist_ok=True)
     return Location(place)
+
+
+def _link(file: str, place: str) -> None:
+    """Give a published file, or each file of a folder, a second name; copy it if the filesystem has no hard links."""
+    if os.path.isdir(file):
+        shutil.copytree(file, place, copy_function=_link)
+        return
+    with contextlib.suppress(OSError):
+        os.link(file, place)
+        return
+    shutil.copy2(file, place)
 
 
 def _target(run: Run) -> str:

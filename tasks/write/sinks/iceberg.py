@@ -28,7 +28,7 @@ from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.unwritable_rows import refuse_far_times
 from overnight.tasks.write.tables import iceberg
 from overnight.tasks.write.tables.delta_types import fitted
-from overnight.tasks.write.tables.optimistic_commit import files_without_table, remove_files
+from overnight.tasks.write.tables.optimistic_commit import files_without_table, remove_files, rows_lost
 
 
 class IcebergSink(DirectorySink):
@@ -43,6 +43,7 @@ class IcebergSink(DirectorySink):
     compression: Annotated[ParquetCompression, Field(description="The compression of the Parquet files.")] = "zstd"
 
     operational: ClassVar[tuple[str, ...]] = ("catalog", "catalog_name", "compression")
+    keeps_rows: ClassVar[bool] = True
 
     @property
     def staged_compression(self) -> str:
@@ -82,7 +83,12 @@ class IcebergSink(DirectorySink):
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         with translate_publish_errors(self.shown(run)):
-            iceberg.commit(self._opened(), run, prepared.files, prepared.schema)
+            iceberg.commit(self._opened(), run, prepared.files, prepared.schema, keep=prepared.kept is not None)
+
+    def lost(self, run: Run, files: list[str], rows: int) -> str:
+        with translate_publish_errors(self.shown(run)):
+            table = self._opened().open(run)
+            return rows_lost(iceberg.partition_rows(table, run) if table else 0, rows)
 
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         with translate_publish_errors(self.shown(run)):

@@ -26,7 +26,7 @@ from overnight.tasks.write.sink import DirectorySink, file_prefix
 from overnight.tasks.write.stream.unwritable_rows import refuse_names
 from overnight.tasks.write.tables import lance
 from overnight.tasks.write.tables.lance_index import bring_index_up_to_date, refuse_no_vectors
-from overnight.tasks.write.tables.optimistic_commit import files_without_table
+from overnight.tasks.write.tables.optimistic_commit import files_without_table, rows_lost
 
 
 class LanceSink(DirectorySink):
@@ -37,6 +37,7 @@ class LanceSink(DirectorySink):
     metric: Annotated[Literal["cosine", "l2", "dot"], Field(description="The distance that the index uses.")] = "cosine"
 
     operational: ClassVar[tuple[str, ...]] = ("index", "metric")
+    keeps_rows: ClassVar[bool] = True
 
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
         super().refuse_columns(run, schema)
@@ -67,7 +68,11 @@ class LanceSink(DirectorySink):
         return replace(ready, uncommitted=lance.write_fragments(run.sink, ready.files))
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        lance.commit(run, list(prepared.uncommitted))
+        lance.commit(run, list(prepared.uncommitted), keep=prepared.kept is not None)
+
+    def lost(self, run: Run, files: list[str], rows: int) -> str:
+        table = lance.open_table(run.sink)
+        return rows_lost(lance.partition_rows(table, run) if table else 0, rows)
 
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         return lance.fence(run)

@@ -36,6 +36,7 @@ from overnight.tasks.write.stream.unwritable_rows import (
     refuse_same_but_for_case,
 )
 from overnight.tasks.write.tables import sql
+from overnight.tasks.write.tables.optimistic_commit import rows_lost
 from overnight.tasks.write.tables.sql_schema import Target
 from overnight.tasks.write.tables.sql_types import sql_columns
 
@@ -58,6 +59,7 @@ class SqlSink(Sink):
     ]
 
     operational: ClassVar[tuple[str, ...]] = ("url",)
+    keeps_rows: ClassVar[bool] = True
 
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
         super().refuse_columns(run, schema)
@@ -97,7 +99,11 @@ class SqlSink(Sink):
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         with translate_publish_errors(self.shown(run)):
-            sql.replace_partition(self._table(run), prepared.schema, prepared.rows)
+            sql.replace_partition(self._table(run), prepared.schema, prepared.rows, keep=prepared.kept is not None)
+
+    def lost(self, run: Run, files: list[str], rows: int) -> str:
+        with translate_publish_errors(self.shown(run)):
+            return rows_lost(sql.partition_rows(self._table(run)), rows)
 
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         with translate_publish_errors(self.shown(run)):

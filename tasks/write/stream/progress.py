@@ -22,6 +22,7 @@ OPERATORS = {
     "infer": ("Worker", "steps_behind_model"),
     "write": ("Write",),
 }
+Progress = Mapping[str, tuple[float, str]]  # by stage: percent and text
 SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, and after three minutes
 
 
@@ -57,6 +58,18 @@ def without_padding(rows: dict[str, int], padded: Mapping[str, tuple[int, int]])
         count = rows[stage] - padding if rows[stage] >= real + padding else rows[stage] * real // (real + padding)
         behind = left[stage] = max(count, behind)
     return left
+
+
+def progress_of(rows: Mapping[str, int], total: int | None, finished: bool) -> Progress:
+    """Return the percent and the text of each stage. `total`: source rows to do, None if unknown."""
+    known = rows["ingest"] if finished else total
+    return {
+        stage: (
+            100.0 if finished else min(99.9, 100 * rows.get(stage, 0) / total) if total else 0.0,
+            described(stage, rows.get(stage, 0), known, finished),
+        )
+        for stage in STREAM_STAGES
+    }
 
 
 def described(stage: str, done: int, total: int | None, finished: bool) -> str:

@@ -19,22 +19,17 @@ from ray.data.datasource import WriteResult
 from overnight.tasks.errors import STREAM_STAGES, ContractError
 from overnight.tasks.rows.blocks import (
     END,
-    IDENTITY,
     LIVE,
     MEASURED_STAGES,
-    QUARANTINED,
     left_out,
-    live_rows,
-    with_errors,
 )
 from overnight.tasks.rows.padding import without_padding
 from overnight.tasks.rows.rebatch import joined
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
-from overnight.tasks.write.merge.output_schema import publishable
 from overnight.tasks.write.sink import Sink
-from overnight.tasks.write.stream.unwritable_rows import unfit_rows
+from overnight.tasks.write.stream.rows_to_publish import quarantine_details, rows_to_publish
 
 
 @dataclass
@@ -80,16 +75,9 @@ class StagingDatasink(Datasink[Staged]):
             raise ContractError(f"rows of one column differ in type: {error}. Return one type.", "write") from error
         if not len(block):
             return Staged().rows
-        live, places = live_rows(block)
-        table = publishable(live)
-        if len(table):  # rows that ended before a step have none of its columns
-            self._sink.refuse_columns(self._run, table.schema)
-        if unfit := unfit_rows(table, self._sink.take):
-            errors = {int(places[row]): unfit[row] for row in sorted(unfit, reverse=True)}
-            before, block = block, with_errors(block, errors, "write")
-            supervisor.report_quarantined(block, before, self._run)
-            good = ~np.isin(places, list(errors))
-            table, places = table.filter(pa.array(good)), places[good]
+        before = block
+        table, places, block = rows_to_publish(block, self._run, self._sink)
+        supervisor.report_quarantined(block, before, self._run)
         states = block["__state"].to_numpy()
         for name in ("__unit", "__row"):
             table = table.append_column(name, block[name].take(places))
@@ -98,7 +86,7 @@ class StagingDatasink(Datasink[Staged]):
             self._run.parts,
             part,
             table,
-            _errors(block.filter(pa.array(states == QUARANTINED))),
+            quarantine_details(block),
             row_ranges.ranges_of(block),
             measures,
             self._compression,
@@ -106,15 +94,6 @@ class StagingDatasink(Datasink[Staged]):
         )
         reached = {stage: int(measures[stage]["rows"]) for stage in MEASURED_STAGES}
         return reached | {"write": int(np.count_nonzero(states == LIVE))}
-
-
-def _errors(quarantined: pa.Table) -> pa.Table:
-    columns = []
-    for name in staged_parts.DETAILS.names:
-        source = name if name in (*IDENTITY, "__unit", "__row") else f"__{name}"
-        missing = pa.nulls(len(quarantined), pa.string())
-        columns.append(quarantined[source] if source in quarantined.column_names else missing)
-    return pa.table(columns, schema=staged_parts.DETAILS)
 
 
 def _measures(block: pa.Table, table: pa.Table) -> staged_parts.Measures:

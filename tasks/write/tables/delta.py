@@ -62,16 +62,25 @@ def partition_files(table: "DeltaTable", run: Run) -> list[str]:
     return [path for path, day in zip(files["path"].to_pylist(), days, strict=True) if str(day) == run.partition]
 
 
+def partition_rows(table: "DeltaTable", run: Run) -> int:
+    """Return the number of rows in the run's partition, from the table's statistics."""
+    names = set(partition_files(table, run))
+    files = pa.table(table.get_add_actions(flatten=True))
+    counts = zip(files["path"].to_pylist(), files["num_records"].to_pylist(), strict=True)
+    return sum(count or 0 for path, count in counts if path in names)
+
+
 def has_committed(table: "DeltaTable", run: Run) -> bool:
     """Return True if the run's attempt was the last to commit its partition or be fenced off, and did commit."""
     return table.transaction_version(_application(run)) == _version(run)
 
 
-def commit(run: Run, files: list[MergedFile], schema: pa.Schema) -> None:
+def commit(run: Run, files: list[MergedFile], schema: pa.Schema, keep: bool = False) -> None:
     """Replace the run's partition by `files`, in one commit, and create the table if there is none.
 
-    `schema` has the columns of the files; new ones are added to the table. Raise `LeaseLost` if a later run has taken
-    over. Raise `CheckFailed` if the table's columns changed since the files were made, and deltalake's errors.
+    With `keep` the files join the partition's own. `schema` has the columns of the files; new ones are added to the
+    table. Raise `LeaseLost` if a later run has taken over. Raise `CheckFailed` if the table's columns changed since the
+    files were made, and deltalake's errors.
     """
     from deltalake.exceptions import CommitFailedError
     from deltalake.transaction import AddAction
@@ -93,10 +102,10 @@ def commit(run: Run, files: list[MergedFile], schema: pa.Schema) -> None:
             raise CheckFailed(f"{run.sink}: its columns changed type during the run. Nothing was published; run again.")
         table.create_write_transaction(
             added,
-            "overwrite",
+            "append" if keep else "overwrite",
             _evolved(table, run, schema),
             partition_columns(run),
-            [(run.partition_column, "=", run.partition)] if run.partition_directory else None,
+            [(run.partition_column, "=", run.partition)] if run.partition_directory and not keep else None,
             commit_properties=_properties(run, _version(run)),
         )
 

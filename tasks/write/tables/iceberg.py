@@ -95,6 +95,11 @@ def partition_files(table: "Table", run: Run) -> list[str]:
     return [file.file_path.removeprefix(f"{location(run)}/") for file in _data_files(table, run)]
 
 
+def partition_rows(table: "Table", run: Run) -> int:
+    """Return the number of rows in the run's partition."""
+    return sum(file.record_count for file in _data_files(table, run))
+
+
 def committed(table: "Table", run: Run) -> int | None:
     """Return the snapshot that the run's attempt committed; None if there is none."""
     for snapshot in table.metadata.snapshots:
@@ -103,11 +108,12 @@ def committed(table: "Table", run: Run) -> int | None:
     return None
 
 
-def commit(opened: Opened, run: Run, files: list[MergedFile], schema: pa.Schema) -> None:
+def commit(opened: Opened, run: Run, files: list[MergedFile], schema: pa.Schema, keep: bool = False) -> None:
     """Replace the run's partition by `files`, in one snapshot, and create the table if there is none.
 
-    `schema` has the columns of the files without the partition's; new ones are added to the table. Raise `LeaseLost` if
-    a later run has taken over. Raise `CheckFailed` if the table's columns changed since the files were made.
+    With `keep` the files join the partition's own. `schema` has the columns of the files without the partition's; new
+    ones are added to the table. Raise `LeaseLost` if a later run has taken over. Raise `CheckFailed` if the table's
+    columns changed since the files were made.
     """
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.io.pyarrow import parquet_files_to_data_files
@@ -122,11 +128,12 @@ def commit(opened: Opened, run: Run, files: list[MergedFile], schema: pa.Schema)
             update.union_by_name(whole_schema(run, schema))
         _map_names(transaction)
         about = {f"overnight.{name}": value for name, value in optimistic_commit.about(run).items()}
-        with transaction.update_snapshot(snapshot_properties=about).overwrite() as overwrite:
-            for file in _data_files(table, run):
-                overwrite.delete_data_file(file)
+        update = transaction.update_snapshot(snapshot_properties=about)
+        with update.fast_append() if keep else update.overwrite() as snapshot:
+            for file in [] if keep else _data_files(table, run):
+                snapshot.delete_data_file(file)
             for file in parquet_files_to_data_files(table.io, transaction.table_metadata, iter(paths)):
-                overwrite.append_data_file(file)
+                snapshot.append_data_file(file)
         transaction.commit_transaction()
 
     optimistic_commit.commit(

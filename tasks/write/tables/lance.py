@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import ray
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import CheckFailed
@@ -69,6 +68,11 @@ def partition_files(table: "LanceDataset", run: Run) -> list[str]:
     return sorted(f"data/{file.path}" for fragment in found for file in fragment.files)
 
 
+def partition_rows(table: "LanceDataset", run: Run) -> int:
+    """Return the number of rows in the run's partition."""
+    return sum(_rows_of_partition(table, run).values())
+
+
 def fitted_schema(table: "LanceDataset | None", run: Run, schema: pa.Schema) -> pa.Schema:
     """Return the columns of the rows with the types of the table, without columns of unknown type.
 
@@ -111,6 +115,8 @@ def write_fragments(sink: Location, files: list[MergedFile]) -> list[Fragment]:
     """
     if len(files) <= 1:
         return [fragment for file in files for fragment in _write(sink, file.place)]
+    import ray
+
     remote = ray.remote(num_cpus=1, max_retries=3)(_write)
     return [fragment for found in ray.get([remote.remote(sink, file.place) for file in files]) for fragment in found]
 
@@ -138,8 +144,11 @@ def committed(table: "LanceDataset", run: Run) -> int | None:
     return None
 
 
-def commit(run: Run, fragments: list[Fragment]) -> None:
-    """Replace the partition's rows by the fragments. Raise `LeaseLost` if a later run has taken over."""
+def commit(run: Run, fragments: list[Fragment], keep: bool = False) -> None:
+    """Replace the partition's rows by the fragments, or with `keep` add these to them.
+
+    Raise `LeaseLost` if a later run has taken over.
+    """
     from lance import LanceOperation
     from lance.commit import CommitConflictError
     from lance.fragment import FragmentMetadata
@@ -154,8 +163,8 @@ def commit(run: Run, fragments: list[Fragment]) -> None:
 
     def replace(table: "LanceDataset") -> None:
         removed, left = [], []
-        held = _rows_of_partition(table, run)
-        for fragment in table.get_fragments():
+        held = {} if keep else _rows_of_partition(table, run)
+        for fragment in table.get_fragments() if held else ():
             rows = held.get(fragment.fragment_id)
             if rows == fragment.count_rows():
                 removed.append(fragment.fragment_id)

@@ -108,6 +108,11 @@ def files_without_table(run: Run) -> list[str]:
     return [path for path in as_paths(run, run.target.names()) if path.rsplit("/", 1)[-1][0] not in "_."]
 
 
+def rows_lost(found: int, expected: int) -> str:
+    """Return how many published rows of a partition a table no longer has, in words; empty if it has them."""
+    return f"{expected - found:,} of {expected:,} published rows" if found < expected else ""
+
+
 def remove_files(run: Run) -> None:
     """Remove the files of the run's attempt that no version of the table contains."""
     for name in run.target.names():

@@ -76,8 +76,23 @@ def load(target: Target, files: list[MergedFile], schema: pa.Schema) -> None:
         connection.rollback()
 
 
-def replace_partition(target: Target, schema: pa.Schema, rows: int) -> None:
-    """Replace the partition's rows by the loaded ones. Raise `LeaseLost` if a later run has taken over."""
+def partition_rows(target: Target) -> int:
+    """Return the number of rows in the partition."""
+    import sqlalchemy as sa
+
+    with transaction(target) as connection:
+        table = target.table(pa.schema([]))
+        if not columns_of(connection, table):
+            return 0
+        counted = sa.select(sa.func.count()).select_from(table).where(*_own(table, target))
+        return int(connection.execute(counted).scalar() or 0)
+
+
+def replace_partition(target: Target, schema: pa.Schema, rows: int, keep: bool = False) -> None:
+    """Replace the partition's rows by the loaded ones, or with `keep` add these to them.
+
+    Then the partition has `rows` rows. Raise `LeaseLost` if a later run has taken over.
+    """
     import sqlalchemy as sa
 
     run, publishes = target.run, target.publishes()
@@ -90,7 +105,8 @@ def replace_partition(target: Target, schema: pa.Schema, rows: int) -> None:
         _put_in(connection, target, schema)
         table, loaded = target.table(schema), target.loaded(schema)
         kept = sa.select(loaded.c.row_id).where(loaded.c.row_id == table.c.row_id)
-        connection.execute(table.delete().where(*_own(table, target), ~sa.exists(kept)))
+        if not keep:
+            connection.execute(table.delete().where(*_own(table, target), ~sa.exists(kept)))
         about: dict[str, Any] = {name: getattr(run, name) for name in ("job", "generation", "attempt")}
         about |= {"rows_published": rows, "published_at": datetime.now(UTC)}
         connection.execute(publishes.update().where(*_marker(publishes, target)).values(**about))

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from overnight.tasks.config.extras import EXTRAS
+from overnight.tasks.duplicates.near import Near
 from overnight.tasks.errors import JobError, RowError
 from overnight.tasks.infer.huggingface.device_map import load_on_devices
 from overnight.tasks.infer.models.keras import KerasModel
@@ -77,6 +78,7 @@ CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("av", "sample_frames", "preprocess", lambda _: SampleFrames(every_seconds=1).build()),
     ("azure", "abfss://", "plan", lambda _: require_credentials("abfss")),
     ("cv2", "resize_image, decode: fast", "preprocess", lambda _: ResizeImage(size=8, decode="fast").build()),
+    ("datasketch", "deduplicate: near, of texts", "preprocess", lambda _: Near("x", 0.8).keys(pa.table({"x": ["a"]}))),
     ("deltalake", "sink.kind: delta", "write", lambda here: delta.open_table(Location(str(here)))),
     ("deltalake", "source.kind: delta", "ingest", lambda here: list(Delta(path=str(here)).files("all"))),
     ("gcsfs", "gcs://", "plan", lambda _: Location("gcs://bucket/in").open_filesystem()),

@@ -9,7 +9,7 @@ import pytest
 from overnight.flows.doctor.examine import Finding
 from overnight.flows.job.loading import job_schema
 from overnight.flows.runs.attempt import describe_failure
-from overnight.tasks.config.masking import masked, masked_in, printable
+from overnight.tasks.config.masking import filled_in, masked, masked_in, printable
 from overnight.tasks.errors import InputError, JobError, RowError, StageFailed, explain
 from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.storage.location import Location
@@ -58,7 +58,7 @@ def test_settings_named_like_secrets_are_masked_and_those_that_name_a_variable_s
 def test_no_setting_of_a_job_is_named_like_a_secret() -> None:
     names = {name for definition in job_schema()["$defs"].values() for name in definition.get("properties", {})}
     assert {"key", "api_key_env", "max_new_tokens", "tokenizer"} <= names
-    settings = dict.fromkeys(names | {"pad_token", "keys"}, "x")
+    settings = dict.fromkeys((names | {"pad_token", "keys"}) - {"password"}, "x")  # it may only be ${NAME}
     assert masked_in(settings) == settings
 
 
@@ -104,3 +104,13 @@ def test_a_place_is_opened_with_what_is_not_shown(monkeypatch: pytest.MonkeyPatc
 def test_control_characters_are_in_sight_in_every_message_and_reason(text: str, shown: str) -> None:
     assert printable(text) == printable(printable(text)) == shown
     assert str(InputError(text)) == error_message(ValueError(text)) == shown
+
+
+def test_a_place_is_filled_in_for_a_reader_unless_a_variable_may_hold_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUT_ROOT", "/data/out")
+    monkeypatch.setenv("API_TOKEN", "abc")
+    monkeypatch.setenv("DATABASE", "postgresql://user:word@host/db")
+    assert filled_in("${OUT_ROOT}/date=2026-11-25") == "/data/out/date=2026-11-25"
+    assert filled_in("/in/${API_TOKEN}") == "/in/${API_TOKEN}"
+    assert filled_in("${DATABASE} table") == "${DATABASE} table"
+    assert filled_in("${NOT_SET}/x") == "${NOT_SET}/x"

@@ -56,6 +56,11 @@ OF_TORCH: dict[str, tuple[Callable[[Path], Any], dict[str, Any], dict[str, np.nd
     "text_generation": (chat_model, {"model": ".", "text_column": "text", "max_new_tokens": 4}, TEXTS),
     "chat": (chat_model, {"model": ".", "user": "{text}", "max_new_tokens": 4}, TEXTS),
     "transcription": (write_whisper, {"model": "."}, SOUNDS),
+    "pipeline": (
+        lambda folder: saved_text_model(folder, bert()),
+        {"model": ".", "task": "text-classification", "input": "text"},
+        TEXTS | {"row_id": np.array(["a", "b"], object)},
+    ),
     "torch": (nothing, {"module": "torch.nn:Identity", "columns": ["x"]}, NUMBERS),
     "keras": (a_keras_model, {"file": "model.keras", "columns": ["x"]}, NUMBERS),
 }

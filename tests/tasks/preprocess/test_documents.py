@@ -15,7 +15,7 @@ from overnight.tasks.preprocess.steps.split_text import SplitText
 from overnight.tasks.rows import apply, blocks
 from tests.tasks.blocks import source_block
 from tests.tasks.infer.models.test_text_embedding import some_texts, word_tokenizer
-from tests.tasks.preprocess.pdfs import BROKEN, LOCKED, WHOLE, pdf
+from tests.tasks.preprocess.pdfs import BROKEN, LOCKED, WHOLE, encrypted, pdf
 
 
 def files(contents: dict[str, bytes | None]) -> pa.Table:
@@ -108,6 +108,60 @@ def test_a_file_without_pages_is_not_said_to_need_a_password_after_one_that_does
     done = apply.apply(block, "preprocess", PdfText().build())
     assert "password" in done["__error_message"][0].as_py()
     assert "password" not in done["__error_message"][1].as_py()
+
+
+SECRETS = {"first": "open-sesame", "second": "grüße-7"}
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, block: pa.Table, **settings: object) -> tuple[list[dict], list[str | None]]:
+    """The rows that are made with passwords in variables, and the reasons, none of which holds a password."""
+    monkeypatch.setenv("FIRST", SECRETS["first"])
+    monkeypatch.setenv("SECOND", SECRETS["second"])
+    done = apply.apply(block, "preprocess", PdfText(**settings).build())
+    reasons = done["__error_message"].to_pylist()
+    assert not any(secret in str(reason) for secret in SECRETS.values() for reason in reasons)
+    return made(done), reasons
+
+
+def locked() -> dict[str, bytes]:
+    return {name: encrypted([[f"the {name} text"]], password) for name, password in SECRETS.items()}
+
+
+def test_an_encrypted_file_is_read_with_the_password_of_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = ["the first text", "the second text"]
+    found, _ = opened(monkeypatch, files(locked()), password=["${FIRST}", "${SECOND}"])
+    assert [row["text"] for row in found] == both
+    found, reasons = opened(monkeypatch, files({**locked(), "plain": WHOLE}), password="${SECOND}")
+    assert [row["text"] for row in found][:2] == ["the second text", "Hello world,\r\nsecond line"]
+    assert reasons[0].endswith("found one that is encrypted, and the password does not open it")
+    _, reasons = opened(monkeypatch, files(locked()))
+    assert reasons[0].endswith("found one that is encrypted and needs a password. Set password: ${NAME}")
+    wrong = files({"other": encrypted([["x"]], "unknown")})
+    _, reasons = opened(monkeypatch, wrong, password=["${FIRST}", "${SECOND}"])
+    assert reasons[0].endswith("found one that is encrypted, and its 2 passwords do not open it")
+
+
+def test_an_encrypted_file_is_read_with_its_own_password_which_goes_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = {**locked(), "plain": WHOLE, "third": encrypted([["the third text"]], SECRETS["first"])}
+    given = {
+        "row_id": list(contents), "pdf": pa.array(list(contents.values()), pa.binary()),
+        "key": [*SECRETS.values(), None, None], "year": [1, 2, 3, 4],
+    }  # fmt: skip
+    block = source_block(0, 0, pa.table(given))
+    found, _ = opened(monkeypatch, block, password_column="key", password="${FIRST}")
+    assert [row["text"] for row in found if row["page"] == 1][::3] == ["the first text", "the third text"]
+    assert list(found[0]) == ["row_id", "year", "text", "page", "pages"]
+    with pytest.raises(ContractError, match="pdf_text: password_column: expected a column 'kye'"):
+        opened(monkeypatch, block, password_column="kye")
+
+
+def test_a_password_that_is_written_out_is_refused_and_not_shown() -> None:
+    for password in ("open-sesame", ["${FIRST}", "open-sesame"]):
+        with pytest.raises(ValidationError, match=r"expected \${NAME} for an environment variable") as caught:
+            PdfText(password=password)
+        assert "open-sesame" not in str(caught.value.errors()[0]["ctx"])
+    with pytest.raises(JobError, match="the environment variable NO_SUCH_PASSWORD is not set"):
+        PdfText(password="${NO_SUCH_PASSWORD}").build()
 
 
 def test_a_column_that_holds_no_files_stops_the_run() -> None:

@@ -38,6 +38,9 @@ def fails_on_three(batch):
         raise ValueError("three is no number")
     return {"y": batch["x"]}
 
+def misspells(batch):
+    return {"y": batch["xx"]}
+
 def too_few(batch):
     return {"y": batch["x"][:-1]}
 
@@ -53,6 +56,14 @@ def three_each(batch):
 
 def uneven(batch):
     return {"letter": [["a"]] * len(batch["t"]), "place": [[0, 1]] * len(batch["t"])}
+
+async def words_of(batch):
+    return [words(t) for t in batch["t"]]
+
+async def words(t):
+    if t == "r":
+        raise ValueError("r is no word")
+    return {"letter": (t for _ in range(2))}
 
 NUMBER = 3
 """
@@ -97,6 +108,13 @@ def test_a_row_that_raises_costs_only_itself():
     assert result["__error_message"][2].as_py() == "three is no number (my_steps.py:26, in fails_on_three)"
 
 
+def test_a_row_that_lacks_the_column_of_a_key_error_names_the_columns_that_it_has():
+    result = apply("misspells")
+    assert result["__error_type"].to_pylist() == ["KeyError"] * 4
+    said = "'xx'; the columns are row_id, x, t (my_steps.py:30, in misspells)"
+    assert result["__error_message"].to_pylist() == [said] * 4
+
+
 def exploded(target: str, *explode: str) -> pa.Table:
     step = PythonStep(target=f"my_steps:{target}", explode=list(explode))
     return row_work.apply(block(), "preprocess", step.build())
@@ -111,6 +129,13 @@ def test_a_step_makes_a_row_of_each_entry_of_the_lists_that_it_returns():
         for name, x, t in zip(names, [1, 3, 3, None, None, None], "prrsss", strict=True)
     ]
     assert blocks.live_rows(exploded("three_each", "letter"))[0]["letter"].to_pylist() == ["x", "y", "z"] * 4
+
+
+def test_async_code_makes_rows_too_and_a_row_that_raises_costs_only_itself():
+    done = exploded("words_of", "letter")
+    assert done["__state"].to_pylist() == [blocks.LIVE, blocks.LIVE, blocks.QUARANTINED, blocks.LIVE]
+    assert done["__error_message"][2].as_py().startswith("r is no word (my_steps.py:")
+    assert blocks.live_rows(done)[0]["letter"].to_pylist() == list("ppqqss")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from overnight.tasks.errors import JobError
 from overnight.tasks.preprocess.images.scaling import resize_image
 from overnight.tasks.preprocess.query_image import query_image, readable_image
 from overnight.tasks.preprocess.steps.decode_image import DecodeImage
+from overnight.tasks.preprocess.steps.deduplicate import Deduplicate
 from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
 from overnight.tasks.preprocess.steps.filter_rows import FilterRows
 from overnight.tasks.preprocess.steps.resize_image import ResizeImage
@@ -24,7 +25,12 @@ def png() -> bytes:
 
 
 def test_a_querys_image_goes_through_the_jobs_steps_but_is_not_filtered() -> None:
-    steps = [FilterRows(expression="label == 'dog'"), DeriveColumns(columns={"big": "n > 1"}), ResizeImage(size=16)]
+    steps = [
+        FilterRows(expression="label == 'dog'"),
+        Deduplicate(columns=["url"]),
+        DeriveColumns(columns={"big": "n > 1"}),
+        ResizeImage(size=16),
+    ]
     found = query_image("q.png", png(), steps)
     np.testing.assert_array_equal(found, resize_image(PIXELS, 16, 16, "bicubic")[None])
 

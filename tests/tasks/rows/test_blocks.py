@@ -190,7 +190,8 @@ SOURCE_COLUMNS = {
 
 @pytest.mark.parametrize("name", SOURCE_COLUMNS)
 def test_a_column_handed_back_as_it_came_keeps_its_type(name: str):
-    assert user_function.call(lambda batch: batch, pa.table({name: SOURCE_COLUMNS[name]}), "infer", "model") == {}
+    table = pa.table({name: SOURCE_COLUMNS[name]})
+    assert user_function.outcome_of(lambda batch: batch, table, "infer", "model").columns == {}
 
 
 def test_a_column_changed_in_place_is_seen_to_be_changed():
@@ -202,7 +203,7 @@ def test_a_column_changed_in_place_is_seen_to_be_changed():
         batch["even"][1][0] = 7
         return batch
 
-    found = user_function.call(change, table, "infer", "model")
+    found = user_function.outcome_of(change, table, "infer", "model").columns
     assert found["image"][0][0, 0] == 9
     assert found["text"][0] == "z"
     assert found["even"][1].tolist() == [7, 4]
@@ -222,7 +223,7 @@ def test_a_column_changed_in_place_is_seen_to_be_changed():
 )
 def test_a_broken_contract_is_told_in_the_user_s_words(returned: Any, message: str):
     with pytest.raises(ContractError, match=message):
-        user_function.call(lambda batch: returned, pa.table({"x": [1, 2, 3]}), "infer", "model")
+        user_function.outcome_of(lambda batch: returned, pa.table({"x": [1, 2, 3]}), "infer", "model")
 
 
 @pytest.mark.parametrize("values", [[[1, 2], [[3]]], [{"a": 1}, [1]], ["a", 1]])

@@ -10,7 +10,7 @@ import ray.data
 from overnight.tasks.infer.handing_on import handed_on
 from overnight.tasks.rows import blocks
 from overnight.tasks.rows.padding import LARGEST_BLOCK_BYTES, Share, padding_of, without_padding
-from overnight.tasks.rows.part_size import BYTES_A_PART, rows_per_part
+from overnight.tasks.rows.part_size import BYTES_A_PART, PartSize
 from overnight.tasks.rows.rebatch import cut
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.write.sinks.parquet import ParquetSink
@@ -33,7 +33,7 @@ def test_small_rows_are_handed_on_as_they_are() -> None:
 
 
 def test_rows_that_grow_behind_the_sample_count_as_many() -> None:
-    share = Share(rows_per_part(0.001, SMALL), BYTES_A_PART)
+    share = Share(PartSize(None, 60.0).count(0.001, SMALL), BYTES_A_PART)
     pieces = list(share.padded([block(0, 400, LARGE)]))
     assert max(piece.nbytes for piece in pieces) < 1.2 * LARGEST_BLOCK_BYTES
     counted = sum(len(piece) for piece in pieces) / share.rows
@@ -42,7 +42,7 @@ def test_rows_that_grow_behind_the_sample_count_as_many() -> None:
 
 
 def test_rows_that_take_a_hundred_times_the_sample_s_seconds_count_as_many() -> None:
-    share = Share(rows_per_part(0.001, SMALL), BYTES_A_PART, 60.0)
+    share = Share(PartSize(None, 60.0).count(0.001, SMALL), BYTES_A_PART, {"infer": 60.0, "preprocess": 600.0})
     rows = block(0, 500, SMALL)
     timely = blocks.measured(rows, np.arange(500), "infer", 0.5, 0)
     assert list(share.padded([timely])) == [timely]
@@ -50,6 +50,21 @@ def test_rows_that_take_a_hundred_times_the_sample_s_seconds_count_as_many() -> 
     assert len(slow) == share.rows / 2
     [slower] = share.padded([blocks.measured(rows, np.arange(500), "infer", 100.0, 0)])
     assert len(slower) == share.rows
+
+
+def test_the_seconds_of_all_stages_count() -> None:
+    share = Share(1_000, BYTES_A_PART, {"preprocess": 10.0, "infer": 20.0})
+    rows = blocks.measured(block(0, 100, SMALL), np.arange(100), "infer", 10.0, 0)
+    [piece] = share.padded([blocks.measured(rows, np.arange(100), "preprocess", 2.5, 0)])
+    assert len(piece) == 1_000 * (10 / 20 + 2.5 / 10)
+
+
+def test_a_task_that_lasts_passes_on_what_it_has_as_a_full_block() -> None:
+    share = Share(1_000, BYTES_A_PART, longest=0, full=10_000)
+    pieces = list(share.padded(block(first, 4, SMALL) for first in range(0, 12, 4)))
+    assert [(len(piece), padding_of(piece)) for piece in pieces] == [(1_000, 996)] * 3
+    assert all(10_000 < piece.nbytes < 1.5 * (10_000 + 1_000 * 100) for piece in pieces)
+    assert pa.concat_tables(map(without_padding, pieces))["row_id"].to_pylist() == [f"a#{row}" for row in range(12)]
 
 
 def test_one_row_of_a_part_s_bytes_is_a_part() -> None:

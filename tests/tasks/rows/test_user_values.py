@@ -49,7 +49,7 @@ def _in_utc(value: np.datetime64) -> datetime.datetime | None:
 
 def returned(function: Any, name: str) -> Any:
     column = COLUMNS[name]
-    return user_function.call(function, pa.table({"column": column}), "infer", "model").get("column")
+    return user_function.outcome_of(function, pa.table({"column": column}), "infer", "model").columns.get("column")
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -69,10 +69,10 @@ def test_a_column_that_comes_back_as_a_list_or_a_copy_is_what_went_in(name: str)
 
 @pytest.mark.parametrize("name", ["integers", "small", "zoned", "no times", "texts", "money", "bools", "nanoseconds"])
 def test_a_copy_under_another_name_has_the_same_values(name: str) -> None:
-    found = user_function.call(
+    found = user_function.outcome_of(
         lambda batch: {"copy": batch["column"]}, pa.table({"column": COLUMNS[name]}), "infer", "m"
     )
-    copied = tensors.to_arrow(found["copy"])
+    copied = tensors.to_arrow(found.columns["copy"])
     assert copied.cast(COLUMNS[name].type).equals(COLUMNS[name])
 
 

@@ -28,13 +28,14 @@ def test_an_order_is_shuffled_in_each_try_and_still_tells_what_was_quarantined_b
     )
     stream = Stream(plan_read=planned, datasource=planned, read=iter, sample=run.sample, bytes_stay=False)  # type: ignore[arg-type]
     ordered = shuffle.fn(run, ShuffleFiles(seed=1), stream)
+    assert ordered.message == "files are in the order of seed 1"
     shuffled = read_plan.read_order(run.order)["unit"].to_pylist()
     assert sorted(shuffled) == list(range(count))
     assert shuffled != list(range(count))
     assert read_plan.read_quarantined(run.order) == 5
 
     again = run.as_new_attempt()
-    ordered.plan_read(again)
+    ordered.data.plan_read(again)
     assert read_plan.read_order(again.order)["unit"].to_pylist() == shuffled
     assert shuffle.fn(run, ShuffleFiles(seed=1), stream)
     assert read_plan.read_order(run.order)["unit"].to_pylist() == shuffled, "the task may be tried again"

@@ -43,6 +43,11 @@ def test_files_are_listed_and_read(folder: Path) -> None:
     assert sorted(read_all(Jsonl(path=str(place("data")))).column("x")) == [1, 2, 3]
 
 
+def test_a_pattern_lists_the_files_of_one_commit(folder: Path) -> None:
+    found = list_inputs(Jsonl(path=[str(place("data/*/b*.jsonl")), str(place("data/a.jsonl"))]), "all")
+    assert [file.path for file in found] == ["a.jsonl", "deep/b.jsonl"]
+
+
 def test_what_is_listed_is_read_whatever_is_committed_since(folder: Path) -> None:
     source = Jsonl(path=str(place("data")))
     files = list_inputs(source, "all")

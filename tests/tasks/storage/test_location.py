@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from overnight.tasks.errors import JobError
+from overnight.tasks.storage.file_info import NoInputs
+from overnight.tasks.storage.input_files import input_files
 from overnight.tasks.storage.location import Location, expand
 
 ODD_NAMES = ["plain", "a b", "a#b", "a?b", "a::b", "[x]", "a*b", "ü", "a%20b", "~a"]
@@ -116,6 +118,21 @@ def test_listing_is_sorted_whole_and_free_of_hidden_names(place: Location):
     assert [file.path for file in place.files()] == ["a.csv", "b/1.csv", "b/2.csv"]
     assert [file.path for file in (place / "b" / "1.csv").files()] == ["1.csv"]
     assert all(Location(file.uri).read_bytes() == b"x" for file in place.files())
+
+
+def test_patterns_and_lists_find_the_same_files_everywhere(place: Location):
+    for name in ("b/2.csv", "b/deep/1.csv", "a[1].csv", "a1.csv", "_x/c.csv", "c/img_3.csv"):
+        (place / name).write_bytes(b"x")
+
+    def found(*names: str) -> list[str]:
+        paths = [f"{place.uri}/{name}" for name in names]
+        return [file.path for file in input_files(paths, "all", False, (".csv",), may_be_empty=False)]
+
+    assert found("**/*.csv") == ["a1.csv", "a[1].csv", "b/2.csv", "b/deep/1.csv", "c/img_3.csv"]
+    assert found("*/") == ["b/2.csv", "b/deep/1.csv", "c/img_3.csv"]
+    assert found("c/i*", "b", "a[1].csv", "*/2.csv") == ["a[1].csv", "b/2.csv", "b/deep/1.csv", "c/img_3.csv"]
+    with pytest.raises(NoInputs, match=r"that match \S*/c/q\*, found none\. \S*/c has img_3\.csv\. "):
+        found("a1.csv", "c/q*")
 
 
 def test_a_listing_is_never_stale(place: Location):

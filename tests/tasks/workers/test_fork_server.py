@@ -234,9 +234,9 @@ def test_it_ends_with_him_who_uses_it_whatever_it_is_doing(server: None, tmp_pat
     with subprocess.Popen(command, cwd=ROOT) as user:
         try:
             wait_for("its work to begin", file.exists, 20)
+            process = psutil.Process(int(file.read_text()))  # it may be gone right after the kill
         finally:
             user.kill()
-    process = psutil.Process(int(file.read_text()))
     wait_for("the process to end", lambda: gone(process), 20)
     assert Path(begun.address).exists()  # not because nobody held it any more
 

@@ -14,10 +14,13 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from overnight.tasks.state import lease, row_ranges, staged_parts
+from overnight.tasks.state.published_rows import PublishedRows
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
+from overnight.tasks.write.checks.column_statistics import describe
 from overnight.tasks.write.merge.merge_parts import Prepared
 from overnight.tasks.write.publish.publish import prepared, publish
+from overnight.tasks.write.publish.retried import described
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.sinks.csv import CsvSink
 from overnight.tasks.write.sinks.delta import DeltaSink
@@ -48,9 +51,8 @@ def holding(run: Run) -> Iterator[Run]:
         yield replace(run, token=token)
 
 
-def stage(run: Run, *parts: dict[str, Any]) -> None:
-    """Parts with these columns; rows are numbered through."""
-    first = 0
+def stage(run: Run, *parts: dict[str, Any], first: int = 0) -> None:
+    """Parts with these columns; rows are numbered through, from `first` on."""
     for number, columns in enumerate(parts):
         table = pa.table(columns)
         rows = range(first, first := first + len(table))
@@ -75,8 +77,14 @@ def records_of(run: Run) -> tuple[list[staged_parts.Record], pa.Table]:
 
 
 def receipt_of(run: Run, sink: Sink, ready: Prepared) -> dict[str, Any]:
-    files = sink.published(run, ready)
+    files = [*(ready.kept.files if ready.kept else ()), *sink.published(run, ready)]
     return {"job": run.job, "generation": run.generation, "attempt": run.attempt, "files": files}
+
+
+def kept_of(files: list[str], columns: dict[str, Any]) -> PublishedRows:
+    """The rows with these columns that were published in the files, for a publish that keeps them."""
+    table = pa.table(columns)
+    return PublishedRows(tuple(files), len(table), described(table.schema), describe(table))
 
 
 def publish_parts(run: Run, sink: Sink, *parts: dict[str, Any]) -> list[str]:

@@ -1,16 +1,22 @@
 """Hub models, over HTTP from a small server that answers as the hub does; a fresh process each, as workers are."""
 
-import hashlib
+import contextlib
 import json
 import os
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-COMMIT = "c0ffee" + "0" * 34
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.huggingface import model_location
+from overnight.tasks.infer.huggingface.hub import commit_now
+from overnight.tasks.infer.models.text_embedding import TextEmbedding
+from overnight.tasks.infer.models.vllm import VLLM
+from tests.model_hub import MODEL, NEW, OLD, ModelHub, model_hub, use
+
 FILES = {
     "config.json": b'{"model_type": "bert"}',
     "modules.json": b'[{"type": "x.Transformer", "path": ""}]',
@@ -23,75 +29,140 @@ checkpoint = pretrained.find(sys.argv[1])
 print(checkpoint.settings_file("modules.json"), checkpoint.settings_file("1_Pooling/config.json"))
 print(checkpoint.revision, sorted(path.name for path in checkpoint.folder.iterdir()))
 """
-
-
-class Hub(BaseHTTPRequestHandler):
-    """One model, someone/tiny, with FILES at COMMIT."""
-
-    def do_GET(self):
-        path, model = self.path.partition("?")[0], "/someone/tiny"
-        if path in (f"/api/models{model}", f"/api/models{model}/revision/main"):
-            siblings = [{"rfilename": name} for name in FILES]
-            self.answer(json.dumps({"id": model[1:], "sha": COMMIT, "siblings": siblings}).encode())
-        elif path.startswith(f"/api/models{model}/tree"):
-            tree = [{"type": "file", "path": name, "size": len(data), "oid": "0"} for name, data in FILES.items()]
-            self.answer(json.dumps(tree).encode())
-        elif (name := path.removeprefix(f"{model}/resolve/{COMMIT}/")) in FILES:
-            self.answer(FILES[name])
-        else:
-            self.answer(b"", 404, "RepoNotFound")
-
-    do_HEAD = do_GET
-
-    def answer(self, body, status=200, error=""):
-        self.send_response(status)
-        tag = hashlib.sha256(body).hexdigest()
-        sent = {"Content-Length": str(len(body)), "ETag": f'"{tag}"', "X-Repo-Commit": COMMIT, "X-Error-Code": error}
-        for name, value in sent.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+Found = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture
-def hub(tmp_path):
-    """A running hub, and a function that finds a model there in a process with a cache of its own."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}"
-
-    def find(model):
-        settings = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "PYTHONPATH": os.getcwd()}
-        return subprocess.run(
-            [sys.executable, "-c", FIND, model], env=os.environ | settings, capture_output=True, text=True, check=False
-        )
-
-    yield server, find
-    server.shutdown()
-    server.server_close()
+def started() -> Iterator[tuple[ModelHub, contextlib.ExitStack]]:
+    """A running hub, and what stops it."""
+    with contextlib.ExitStack() as stack:
+        yield stack.enter_context(model_hub(FILES, {"config.json": b'{"model_type": "bert"}'})), stack
 
 
-def test_a_hub_model_is_pinned_to_its_commit_and_found_again_without_a_network(hub):
-    server, find = hub
-    expected = f"[{{'type': 'x.Transformer', 'path': ''}}] None\n{COMMIT} ['config.json', 'modules.json']\n"
-    assert find("someone/tiny").stdout == expected
-    server.shutdown()
-    server.server_close()
-    assert find("someone/tiny").stdout == expected
+@pytest.fixture
+def find(started: tuple[ModelHub, contextlib.ExitStack], tmp_path: Path) -> Callable[[str], Found]:
+    """Finds a model in a process with a cache of its own."""
+
+    def found(model: str) -> Found:
+        settings = {"HF_ENDPOINT": started[0].address, "HF_HOME": str(tmp_path), "PYTHONPATH": os.getcwd()}
+        command = [sys.executable, "-c", FIND, model]
+        return subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
+
+    return found
 
 
-def test_a_model_that_the_hub_does_not_know_is_refused_with_its_answer(hub):
-    errors = hub[1]("someone/else").stderr
+@pytest.fixture
+def hub(
+    started: tuple[ModelHub, contextlib.ExitStack], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[ModelHub, contextlib.ExitStack]:
+    """The hub of this process."""
+    use(started[0], str(tmp_path / "cache"), monkeypatch)
+    return started
+
+
+def test_a_hub_model_is_pinned_to_its_commit_and_found_again_without_a_network(
+    started: tuple[ModelHub, contextlib.ExitStack], find: Callable[[str], Found]
+) -> None:
+    expected = f"[{{'type': 'x.Transformer', 'path': ''}}] None\n{NEW} ['config.json', 'modules.json']\n"
+    assert find(MODEL).stdout == expected
+    started[1].close()
+    assert find(MODEL).stdout == expected
+
+
+def test_a_model_that_the_hub_does_not_know_is_refused_with_its_answer(find: Callable[[str], Found]) -> None:
+    errors = find("someone/else").stderr
     assert "JobError: model someone/else: expected a folder" in errors
     assert "Repository Not Found" in errors
 
 
-def test_without_network_and_cache_both_ways_out_are_named(hub):
-    server, find = hub
-    server.shutdown()
-    server.server_close()
-    assert "the hub cannot be reached" in find("someone/tiny").stderr
+def test_without_network_and_cache_both_ways_out_are_named(
+    started: tuple[ModelHub, contextlib.ExitStack], find: Callable[[str], Found]
+) -> None:
+    started[1].close()
+    assert "the hub cannot be reached" in find(MODEL).stderr
+
+
+def test_a_revision_is_a_tag_a_branch_or_a_commit(hub: tuple[ModelHub, contextlib.ExitStack]) -> None:
+    assert [commit_now(MODEL, revision) for revision in (None, "main", "v1", OLD)] == [NEW, NEW, OLD, OLD]
+    assert model_location.find(MODEL, "v1").revision == OLD
+    assert model_location.find(MODEL, OLD).settings_file("modules.json") is None
+    with pytest.raises(JobError, match=r"revision: expected a commit, tag or branch of the model .* found v7"):
+        model_location.find(MODEL, "v7")
+
+
+def test_a_full_commit_needs_no_request(hub: tuple[ModelHub, contextlib.ExitStack]) -> None:
+    assert commit_now(MODEL, OLD) == OLD
+    assert hub[0].seen == []
+
+
+@pytest.mark.parametrize("fault", ["gone", "failing"])
+def test_a_hub_that_does_not_answer_leaves_the_commit_of_the_cache(
+    hub: tuple[ModelHub, contextlib.ExitStack], fault: str
+) -> None:
+    assert model_location.find(MODEL).revision == NEW
+    model_location.find(MODEL, "v1")
+    if fault == "gone":
+        hub[1].close()
+    else:
+        hub[0].status = 503
+    assert [commit_now(MODEL, revision) for revision in (None, "v1", "v7")] == [NEW, OLD, None]
+    assert commit_now("someone/unknown", None) is None
+    assert model_location.find(MODEL).local_files_only
+
+
+def test_a_worker_loads_the_commit_of_the_run_after_the_branch_moved(
+    hub: tuple[ModelHub, contextlib.ExitStack],
+) -> None:
+    model = TextEmbedding(model=MODEL, text_column="text")
+    commit = model.hub_commit()
+    assert commit == NEW
+    hub[0].revisions["main"] = OLD
+    assert model.pinned({"hub": MODEL, "commit": commit}).checkpoint().revision == NEW
+    assert model.checkpoint().revision == OLD
+    assert model.hub_name() == MODEL
+    assert TextEmbedding(model=MODEL, revision="v1", text_column="text").hub_name() == f"{MODEL}@v1"
+
+
+def test_code_of_a_model_runs_only_at_a_full_commit(hub: tuple[ModelHub, contextlib.ExitStack]) -> None:
+    for revision in (None, "main", "v1", OLD[:12], OLD.upper()[:-1]):
+        model = TextEmbedding(model=MODEL, revision=revision, trust_remote_code=True, text_column="text")
+        for refused in (model.fingerprint, model.checkpoint, model.pinned({"commit": NEW}).checkpoint):
+            with pytest.raises(JobError, match="trust_remote_code: expected revision to be a full commit") as caught:
+                refused()
+            assert (revision or "no revision") in str(caught.value)
+    model = TextEmbedding(model=MODEL, revision=OLD, trust_remote_code=True, text_column="text")
+    assert model.fingerprint() == {"hub": MODEL}
+    assert model.checkpoint().runs_code
+    assert model.warnings() == [f"text_embedding: trust_remote_code ran the code of {MODEL}@{OLD}."]
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", {"auto_map": {"AutoModel": "other/repo--code.Model"}}),
+        ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": [None, "other/repo--code.Fast"]}}),
+        ("config.json", {"text_config": {"auto_map": {"AutoConfig": "other/repo--code.Config"}}}),
+        ("modules.json", [{"type": "other/repo--code.Module", "path": ""}]),
+    ],
+)
+def test_code_in_another_repository_is_not_run(
+    hub: tuple[ModelHub, contextlib.ExitStack], file: str, content: object
+) -> None:
+    hub[0].files[OLD] = {"config.json": b"{}", file: json.dumps(content).encode()}
+    with pytest.raises(JobError, match="expected its code beside its weights, found other/repo--code"):
+        model_location.find(MODEL, OLD, runs_code=True)
+    own = json.dumps(content).replace("other/repo", MODEL).encode()
+    hub[0].files[NEW] = {"config.json": b"{}", file: own}
+    assert model_location.find(MODEL, NEW, runs_code=True).revision == NEW
+
+
+def test_an_adapter_of_a_model_elsewhere_is_not_trusted(hub: tuple[ModelHub, contextlib.ExitStack]) -> None:
+    hub[0].files[OLD] = {"config.json": b"{}", "adapter_config.json": b'{"base_model_name_or_path": "other/repo"}'}
+    with pytest.raises(JobError, match="trust_remote_code: expected a whole model, found an adapter"):
+        model_location.find(MODEL, OLD, runs_code=True)
+
+
+def test_vllm_runs_code_by_the_same_setting_alone() -> None:
+    for name in ("trust_remote_code", "trust-remote-code"):
+        with pytest.raises(ValueError, match="Set trust_remote_code of the model, with a full commit as revision"):
+            VLLM(model=MODEL, user="{text}", engine_settings={name: True})

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.infer.chat.settings import Answer
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.device_map import load_on_devices
 from overnight.tasks.infer.models.chat import Chat
@@ -193,3 +194,57 @@ def test_devices_that_are_not_reserved_are_not_taken(model: Path) -> None:
     for asked, says in (({"num_gpus": 2}, "num_gpus: 2"), ({"resources": {"NPU": 2}}, "resources: NPU: 2")):
         with pytest.raises(JobError, match=f"{says} reserves an accelerator"):
             run(model, device_map="auto", max_memory={0: "70GiB", "cpu": "1GiB"}, **asked)
+
+
+def test_several_answers_of_a_row_are_lists_and_their_tokens_are_counted_together(model: Path) -> None:
+    drawing = {"temperature": 0.8, "top_k": 5}
+    one, found = run(model, **drawing), run(model, **drawing, num_return_sequences=3)
+    texts, reasons = column(found, "generated_text"), column(found, "finish_reason")
+    assert [row[0] for row in texts] == column(one, "generated_text")
+    assert [len(row) for row in texts] == [len(row) for row in reasons] == [3] * len(TEXTS)
+    assert any(len(set(row)) > 1 for row in texts)
+    assert column(found, "prompt_tokens") == column(one, "prompt_tokens")
+    counts = zip(column(found, "completion_tokens"), column(one, "completion_tokens"), strict=True)
+    assert all(several > first for several, first in counts)
+    with pytest.raises(ValidationError, match="texts of temperature 0 do not differ"):
+        chat(model, num_return_sequences=2)
+
+
+def test_each_of_several_answers_has_to_fit_the_schema() -> None:
+    predictor = chat(Path("m"), temperature=1, num_return_sequences=2, output_schema=MOOD)
+    good, bad = '{"mood": "good"}', '{"mood": "odd"}'
+    found = predictor.outcome(
+        [
+            Answer(good, 5, 4, "stop", others=[(good, "stop")]),
+            Answer(good, 5, 6, "stop", others=[(bad, "length")]),
+        ]
+    )
+    assert column(found, "structured_output") == [[{"mood": "good"}] * 2, None]
+    assert str(found.failed[1]).endswith(
+        "It ends at max_new_tokens. It is text 2 of 2. It took 5 prompt tokens and 6 completion tokens."
+    )
+
+
+def test_reasoning_that_the_template_begins_and_the_limit_cuts_is_no_answer(tmp_path: Path) -> None:
+    folder = chat_model(tmp_path, template=TEMPLATE + "<think>")
+    texts = column(run(folder), "generated_text")
+    found = run(folder, reasoning=True)
+    cut = [reason == "length" for reason in column(found, "finish_reason")]
+    assert any(cut)
+    assert column(found, "generated_text") == [None] * len(TEXTS)
+    assert column(found, "reasoning") == [text.strip() or None for text in texts]
+
+
+def test_each_of_several_answers_has_its_own_reasoning() -> None:
+    predictor = chat(Path("m"), temperature=1, num_return_sequences=2, reasoning=True, output_schema=MOOD)
+    good = '{"mood": "good"}'
+    found = predictor.outcome(
+        [
+            Answer(f"<think>a</think>{good}", 5, 4, "stop", others=[(good, "stop")]),
+            Answer("<think>a", 5, 4, "length", others=[(good, "stop", "apart")]),
+        ]
+    )
+    assert column(found, "reasoning") == [["a", None], ["a", "apart"]]
+    assert column(found, "generated_text") == [[good, good], [None, good]]
+    assert column(found, "structured_output") == [[{"mood": "good"}] * 2, None]
+    assert "found reasoning that does not end" in str(found.failed[1])

@@ -338,3 +338,20 @@ def test_a_key_in_the_query_is_sent_and_never_told(
             assert "key=***" in str(caught.value)
             assert "canary" not in str(caught.value)
     assert "canary" not in caplog.text
+
+
+def test_several_texts_come_with_one_request_and_are_kept_for_a_restart(server: ChatServer, tmp_path: Path) -> None:
+    answer = json.loads(completion("one two"))
+    answer["choices"] += json.loads(completion("three", reason="length"))["choices"]
+    server.always = {"both": json.dumps(answer).encode(), "short": completion("one")}
+    settings = {"num_return_sequences": 2, "temperature": 1, "max_tries": 2}
+    for _ in range(2):
+        found = run(server, ["both", "short"], Location(str(tmp_path)), **settings)
+        assert texts_of(found) == [["one two", "three"], None]
+        assert found.columns["finish_reason"].to_pylist()[0] == ["stop", "length"]
+        assert found.columns["completion_tokens"].to_pylist() == [2, None]
+        assert "expected a chat completion with 2 choices, found" in str(found.failed[1])
+    assert [body["n"] for body in server.bodies if body["messages"][-1]["content"] == "both"] == [2]
+    assert "n" not in predictor(server).body([])
+    with pytest.raises(ValidationError, match="n and num_return_sequences are the same"):
+        predictor(server, extra_body={"n": 2}, **settings)

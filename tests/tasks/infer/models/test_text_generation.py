@@ -1,6 +1,7 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from pydantic import ValidationError
@@ -186,3 +187,39 @@ def test_a_model_that_is_no_language_model_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
     with pytest.raises(JobError, match="AutoModelForCausalLM cannot load it"):
         generate(tmp_path)
+
+
+def test_several_texts_of_a_row_are_drawn_one_by_one_and_the_first_is_the_only_one_of_others(model):
+    names = ["a", "b", "c", "d", "e"]
+    found = generate(model, names=names, temperature=1.0, num_return_sequences=3)
+    assert found.type == pa.list_(pa.string())
+    rows = found.to_pylist()
+    assert [row[0] for row in rows] == generate(model, names=names, temperature=1.0)
+    assert generate(model, TEXTS[2:3], names[2:3], temperature=1.0, num_return_sequences=3).to_pylist() == rows[2:3]
+    assert [len(set(row)) for row in rows] == [3] * 5
+
+
+def test_the_best_texts_of_a_beam_search_are_those_of_plain_transformers(model):
+    found = generate(model, num_beams=4, num_return_sequences=3).to_pylist()
+    tokenizer, network = AutoTokenizer.from_pretrained(model), AutoModelForCausalLM.from_pretrained(model).eval()
+    for text, row in zip(TEXTS, found, strict=True):
+        tokens = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
+        made = network.generate(
+            **tokens, max_new_tokens=12, do_sample=False, num_beams=4, num_return_sequences=3, pad_token_id=1
+        )
+        assert row == tokenizer.batch_decode(made[:, tokens.input_ids.shape[1] :], skip_special_tokens=True)
+
+
+def test_several_texts_that_would_be_one_are_refused_and_one_text_keeps_the_fingerprint():
+    with pytest.raises(ValidationError, match="expected temperature above 0, or num_beams of at least 3, found num_b"):
+        TextGeneration(model="gpt2", text_column="body", num_beams=2, num_return_sequences=3)
+    one = TextGeneration(model="gpt2", text_column="body", num_return_sequences=1)
+    assert one.content_settings() == {"kind": "text_generation", "model": "gpt2", "text_column": "body"}
+
+
+def test_reasoning_that_the_prompt_begins_is_apart_from_the_text(model):
+    texts = generate(model, prompt="{body} <think>")
+    settings = {"model": str(model), "text_column": "body", "max_new_tokens": 12, "prompt": "{body} <think>"}
+    found = TextGeneration(**settings, reasoning=True).load()({"body": np.array(TEXTS, object)})
+    assert found["generated_text"].to_pylist() == [None] * len(TEXTS)
+    assert found["reasoning"].to_pylist() == texts

@@ -79,6 +79,25 @@ def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     assert len(wait(tmp_path, quiet_minutes=0.001, allow_empty=True)) == 1  # quiet for so long of its own time
 
 
+def test_each_of_several_paths_is_waited_for_with_a_marker_of_its_own(tmp_path: Path) -> None:
+    for name in ("us/2026-01-02/a.csv", "us/2026-01-02/_SUCCESS", "eu/2026-01-02/b_1.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x\n1\n")
+    paths = [f"{tmp_path}/us/{{partition}}/", f"{tmp_path}/eu/{{partition}}/b_*.csv"]
+
+    def wait_for(**settings: Any) -> None:
+        wanted = WaitFor(timeout_minutes=SHORT, **settings)
+        wait_for_arrival(Csv(path=paths), wanted, "2026-01-02")
+
+    with pytest.raises(InputError, match=r"expected the file \S*/eu/2026-01-02/_SUCCESS, found none, after waiting"):
+        wait_for(file="_SUCCESS")
+    (tmp_path / "eu/2026-01-02/_SUCCESS").touch()
+    wait_for(file="_SUCCESS", quiet_minutes=0.0001)
+    (tmp_path / "eu/2026-01-02/b_1.csv").unlink()
+    with pytest.raises(InputError, match=r"that match \S*/eu/2026-01-02/b_\*\.csv, found none, after waiting"):
+        wait_for(file="_SUCCESS", quiet_minutes=0.0001)
+
+
 def test_on_s3_too(s3: Any) -> None:
     bucket = f"bucket-{uuid.uuid4().hex[:8]}"
     s3.create_bucket(Bucket=bucket)

@@ -1,11 +1,13 @@
 """Lists of URIs of a web server, of S3 and of the disk, some of which are no good."""
 
+import contextlib
 import gzip
 import http.server
 import io
 import json
 import os
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -48,6 +50,9 @@ def web() -> Iterator[tuple[str, Counter]]:
                 self.end_headers()
                 self.wfile.write(b"only some")
                 return
+            if name in ("trickle", "stalled-chunk"):
+                self._send_without_end(name)
+                return
             fails = name.isdecimal() or (name == "busy" and asked[self.path] < 3)
             content = name.encode()
             self.send_response(int(name) if name.isdecimal() else 503 if fails else 200)
@@ -56,11 +61,24 @@ def web() -> Iterator[tuple[str, Counter]]:
             self.end_headers()
             self.wfile.write(content)
 
+        def _send_without_end(self, name: str) -> None:
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            with contextlib.suppress(OSError):  # the client has left
+                while not over.wait(0.05):
+                    self.wfile.write(b"1\r\nx\r\n" if name == "trickle" else b"")
+                    if name == "stalled-chunk":
+                        self.wfile.write(b"ffff\r\nfew")
+                        over.wait(60)
+
         def log_message(self, *_: Any) -> None: ...
 
+    over = threading.Event()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}", asked
+    over.set()
     server.shutdown()
     server.server_close()
 
@@ -252,3 +270,21 @@ def test_an_answer_whose_header_lies_costs_its_row_alone(tmp_path: Path, liar: s
     assert found.column("bytes") == [b"x", b"x"]
     assert list(found.bad) == [f"list.txt#{place}"]
     assert found.bad[f"list.txt#{place}"].startswith("cannot be fetched: Client")
+
+
+def test_an_answer_that_never_ends_costs_its_row_and_no_other_and_is_fetched_once(tmp_path: Path, web: Any) -> None:
+    address, asked = web
+    names = ["trickle", "good", "stalled-chunk"]
+    (tmp_path / "list.txt").write_text("".join(f"{address}/{name}\n" for name in names))
+    started = time.monotonic()
+    found = read(Uris(path=str(tmp_path), content="bytes", timeout_seconds=1.5))
+    assert time.monotonic() - started < 20
+    assert found.column("bytes") == [b"good"]
+    assert set(found.bad) == {"list.txt#0", "list.txt#2"}
+    assert all("expected the whole file within 1.5 s" in reason for reason in found.bad.values())
+    assert asked == {"/trickle": 1, "/good": 1, "/stalled-chunk": 1}
+
+
+def test_the_time_for_a_file_changes_no_result() -> None:
+    some, more = (Uris(path="/in", content="bytes", timeout_seconds=seconds) for seconds in (1, 120))
+    assert some.content_settings() == more.content_settings()

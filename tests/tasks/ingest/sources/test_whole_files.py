@@ -1,7 +1,9 @@
 """Audio, video and PDF files: a row each, whatever they hold; what they mean is for a step to say."""
 
+import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -86,3 +88,19 @@ def test_a_folder_of_other_files_says_what_was_expected(
     (tmp_path / "notes.txt").write_bytes(b"x")
     with pytest.raises(InputError, match=rf"expected files ending in .*\{extension.lower()}"):
         list_inputs(kind(path=str(tmp_path)), "all")
+
+
+def test_files_of_one_list_may_be_on_several_storages(tmp_path: Path, s3: Any) -> None:
+    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket)
+    s3.put_object(Bucket=bucket, Key="in/cat/b.png", Body=b"from s3")
+    for name in ("dog/a.png", "dog/c.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    paths = [f"s3://{bucket}/in/", f"{tmp_path}/*/[ac].png"]
+    found = read_all(Images(path=paths, label_from="parent"))
+    assert {name: (row["image"], row["label"]) for name, row in found.good.items()} == {
+        f"{tmp_path}/dog/a.png": (b"dog/a.png", "dog"),
+        f"{tmp_path}/dog/c.png": (b"dog/c.png", "dog"),
+        f"s3://{bucket}/in/cat/b.png": (b"from s3", "cat"),
+    }

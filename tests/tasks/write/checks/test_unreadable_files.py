@@ -9,7 +9,7 @@ from overnight.tasks.state.staged_parts import QUARANTINE
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.checks.run_checks import count_failures
 from overnight.tasks.write.checks.settings import Checks
-from overnight.tasks.write.checks.unreadable_files import unreadable
+from overnight.tasks.write.checks.unreadable_files import told, unreadable
 
 HERE = Location("/nowhere")
 
@@ -80,3 +80,8 @@ def test_where_every_file_is_unreadable_nothing_is_made_up(units: Any) -> None:
     counted = units({"a": 5000, "b": 5000}, [None, None])
     found = unreadable(quarantine(("a", "ingest", ""), ("b", "ingest", "")), counted, HERE, 2)
     assert found == {"files": 2, "of_files": 2, "bytes": 10_000, "rows_counted": 2, "rows_about": 2}
+
+
+def test_one_row_and_one_file_are_told_in_the_singular() -> None:
+    assert told({"rows_about": 1, "files": 1}) == "about 1 row in 1 unreadable file"
+    assert told({"rows_about": 1200, "files": 2}) == "about 1,200 rows in 2 unreadable files"

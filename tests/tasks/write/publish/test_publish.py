@@ -1,13 +1,15 @@
 """A publish that dies half-way is completed or taken back by the next run; nobody ever sees a mixture."""
 
 import contextlib
+import json
+import os
 import pickle
 import random
 import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -37,6 +39,7 @@ from tests.tasks.write.publications import (
     NO_ERRORS,
     columns_of,
     holding,
+    kept_of,
     numbered,
     publish_parts,
     read_files,
@@ -46,95 +49,34 @@ from tests.tasks.write.publications import (
     stage,
     visible,
 )
+from tests.tasks.write.publish import dying_publishes
 
 TABLES = DeltaSink | IcebergSink | LanceSink | SqlSink  # their readers always see one version
 OLD, NEW = [1, 2, 3], [4, 5]
-
-# Runs each piece of work in a process of its own, which SIGKILL ends before the given effect on storage; prints how
-# many effects there were. It forks, for one start of Python is slow and this happens a hundred times.
-DYING = """
-import os, pickle, signal, sys
-
-import deltalake, lance, pyiceberg.catalog.sql, s3fs, sqlalchemy
-
-from overnight.tasks.storage.location import Location
-from overnight.tasks.write.sinks import directory_swap as exchange
-from overnight.tasks.write.publish.publish import publish, repair
-
-count = 0
+ROOT = Path(__file__).parents[4]
+After = list[int]  # the rows that readers find after the publish
+Dying = Callable[[Path, list[dying_publishes.Work], str], list[int]]
 
 
-def step():
-    global count
-    count += 1
-    if count == moment:
-        os.kill(os.getpid(), signal.SIGKILL)
+@pytest.fixture(scope="module")
+def dying(s3: Any) -> Iterator[Dying]:
+    """Do work that dies as it is told; return the numbers of effects of the work that did not die."""
+    command, pipe = [sys.executable, "-m", dying_publishes.__name__], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT, text=True) as process:
+        stdin, stdout = process.stdin, process.stdout
+        assert stdin is not None
+        assert stdout is not None
 
+        def do(folder: Path, work: list[dying_publishes.Work], store: str) -> list[int]:
+            (folder / "work").write_bytes(pickle.dumps(work))
+            stdin.write(json.dumps([str(folder / "work"), store, dict(os.environ)]) + "\n")
+            stdin.flush()
+            counts, error = json.loads(stdout.readline())
+            assert not error, error
+            return [int(count) for count in counts]
 
-def stepping(owner, name):
-    real = getattr(owner, name)
-
-    def one_more(*args, **kwargs):
-        step()
-        return real(*args, **kwargs)
-
-    setattr(owner, name, one_more)
-
-
-def copy_one_by_one(real):
-    def copy(self, sources, targets):
-        for source, target in zip(sources, targets):
-            step()
-            real(self, [source], [target])
-    return copy
-
-
-for owner, names in (
-    (os, ("rename", "replace", "unlink", "rmdir", "mkdir", "symlink")),
-    (exchange, ("swap",)),
-    (deltalake.DeltaTable, ("create", "create_write_transaction")),
-    (lance.LanceDataset, ("commit",)),
-    (pyiceberg.catalog.sql.SqlCatalog, ("commit_table",)),
-    (sqlalchemy.Connection, ("execute",)),
-    (sqlalchemy.engine.default.DefaultDialect, ("do_commit",)),
-):
-    for name in names:
-        stepping(owner, name)
-if sys.argv[2] == "s3":
-    stepping(Location, "write_bytes")
-    stepping(Location, "remove")
-    s3fs.S3FileSystem.copy = copy_one_by_one(s3fs.S3FileSystem.copy)
-
-for work, arguments, moment in pickle.load(open(sys.argv[1], "rb")):
-    child = os.fork()
-    if not child:
-        try:
-            {"publish": publish, "repair": repair}[work](*arguments)
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-            os._exit(1)
-        os.write(1, b"%d\\n" % count)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL) and os.waitstatus_to_exitcode(status):
-        sys.exit(f"{work} before effect {moment} failed")
-"""
-Work = tuple[str, tuple[Any, ...], int]
-
-
-def dying(folder: Path, work: list[Work], store: str) -> list[int]:
-    """Does the work, dying as told; the numbers of effects of what did not die."""
-    (folder / "work").write_bytes(pickle.dumps(work))
-    done = subprocess.run(
-        [sys.executable, "-c", DYING, str(folder / "work"), store],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    return [int(line) for line in done.stdout.split()]
+        yield do
+        stdin.close()
 
 
 @pytest.fixture
@@ -142,7 +84,8 @@ def copies(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], tu
     """A place on a store, and how to copy all of it to another of a given name."""
 
     def on_disk(name: str) -> str:
-        shutil.copytree(tmp_path / "template", tmp_path / name, symlinks=True)
+        not_whole = shutil.ignore_patterns("*.tmp")  # a lease that is being renewed meanwhile
+        shutil.copytree(tmp_path / "template", tmp_path / name, symlinks=True, ignore=not_whole)
         return str(tmp_path / name)
 
     def make(store: str) -> tuple[str, Callable[[str], str]]:
@@ -178,26 +121,26 @@ def seen_by_followers(run: Run, sink: Sink) -> list[int]:
     return sorted(read_files(run.sink, files)["x"].to_pylist())
 
 
-def assert_one_version(run: Run, sink: Sink, store: str) -> None:
+def assert_one_version(run: Run, sink: Sink, store: str, after: After) -> None:
     """What the sink promises readers, also while a publish lies there cut off."""
     if store == "disk" or isinstance(sink, TABLES):
-        assert visible(run, sink) in (OLD, NEW)
+        assert visible(run, sink) in (OLD, after)
     if store == "s3" or isinstance(sink, TABLES):
-        assert seen_by_followers(run, sink) in (OLD, NEW)
+        assert seen_by_followers(run, sink) in (OLD, after)
 
 
-def assert_put_right(run: Run, sink: Sink) -> None:
+def assert_put_right(run: Run, sink: Sink, after: After) -> None:
     """All of the old table or all of the new one, what belongs to it, and nothing besides."""
     said = repair(run, sink)
     newest = read_json(run.ledger / "receipt.json")
     assert newest is not None
     now = visible(run, sink)
-    assert now == (NEW if newest["generation"] == "g002" else OLD)
+    assert now == (after if newest["generation"] == "g002" else OLD)
     assert now == seen_by_followers(run, sink)
     if said is not None:
-        assert (said.receipt is not None) == (now == NEW)
+        assert (said.receipt is not None) == (now == after)
     assert repair(run, sink) is None
-    assert len(staged_parts.read_records(run.parts)) == (0 if now == NEW else 2)
+    assert len(staged_parts.read_records(run.parts)) == (0 if now == after else 1 if after[:3] == OLD else 2)
     assert not [name for place in (run.sink, run.sink.parent) for name in place.names() if "publishing" in name]
     if not isinstance(sink, TABLES):
         assert {name for name in run.target.names() if name[0] not in "_."} == {
@@ -209,62 +152,93 @@ def assert_put_right(run: Run, sink: Sink) -> None:
         assert not [name for name in run.target.names() if "g002" in name]
 
 
-def begin(kind: str, place: str, partition: str, opened: contextlib.ExitStack) -> tuple[Any, ...]:
-    """What `publish` takes: the old rows are published at the place, and the new ones prepared, until `opened` ends."""
+def begin(kind: str, place: str, partition: str, opened: contextlib.ExitStack, keeps: bool = False) -> tuple[Any, ...]:
+    """What `publish` takes: the old rows are published at the place, and the new ones prepared, until `opened` ends.
+
+    If it `keeps`, the new rows will join the old ones. Then each are one part, which needs no Ray.
+    """
     sink, run = sink_of(kind, place), numbered(place, 2, partition)
     if kind == "postgresql":
         with engine(sink.url).begin() as connection:
             connection.execute(CreateSchema(sink.table.partition(".")[0]))
-    publish_parts(numbered(place, 1, partition), sink, columns_of(kind, OLD[:2]), columns_of(kind, OLD[2:]))
-    stage(run, columns_of(kind, NEW[:1]), columns_of(kind, NEW[1:]))
+    old, new = ([OLD], [NEW]) if keeps else ([OLD[:2], OLD[2:]], [NEW[:1], NEW[1:]])
+    files = publish_parts(numbered(place, 1, partition), sink, *(columns_of(kind, part) for part in old))
+    stage(run, *(columns_of(kind, part) for part in new), first=len(OLD) if keeps else 0)
     held = opened.enter_context(holding(run))
-    ready = opened.enter_context(prepared(held, sink, *records_of(run)))
+    kept = kept_of(files, columns_of(kind, OLD)) if keeps else None
+    ready = opened.enter_context(prepared(held, sink, *records_of(run), kept))
     return held, sink, ready, NO_ERRORS, receipt_of(run, sink, ready)
 
 
+REPLACING = [
+    ("parquet", "disk", "2026-01-02"),
+    ("csv", "disk", "2026-01-02"),
+    ("jsonl", "s3", "all"),
+    ("parquet", "disk", "all"),
+    ("parquet", "s3", "2026-01-02"),
+    ("images", "disk", "2026-01-02"),
+    ("images", "s3", "all"),
+    ("iceberg", "disk", "2026-01-02"),
+    ("lance", "disk", "2026-01-02"),
+    ("lance", "s3", "all"),
+    ("sql", "disk", "2026-01-02"),
+    ("postgresql", "disk", "2026-01-02"),
+    ("delta", "disk", "2026-01-02"),
+    ("delta", "disk", "all"),
+    ("delta", "s3", "2026-01-02"),
+]
+KEEPING = [
+    ("parquet", "disk", "2026-01-02"),
+    ("parquet", "disk", "all"),
+    ("images", "disk", "2026-01-02"),
+    ("jsonl", "s3", "all"),
+    ("delta", "disk", "2026-01-02"),
+    ("iceberg", "disk", "2026-01-02"),
+    ("lance", "disk", "2026-01-02"),
+    ("sql", "disk", "2026-01-02"),
+]
+
+
 @pytest.mark.chaos
-@pytest.mark.parametrize(
-    ("kind", "store", "partition"),
-    [
-        ("parquet", "disk", "2026-01-02"),
-        ("csv", "disk", "2026-01-02"),
-        ("jsonl", "s3", "all"),
-        ("parquet", "disk", "all"),
-        ("parquet", "s3", "2026-01-02"),
-        ("images", "disk", "2026-01-02"),
-        ("images", "s3", "all"),
-        ("iceberg", "disk", "2026-01-02"),
-        ("lance", "disk", "2026-01-02"),
-        ("lance", "s3", "all"),
-        ("sql", "disk", "2026-01-02"),
-        ("postgresql", "disk", "2026-01-02"),
-        ("delta", "disk", "2026-01-02"),
-        ("delta", "disk", "all"),
-        ("delta", "s3", "2026-01-02"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "store", "partition"), REPLACING)
 def test_a_publish_killed_before_any_of_its_steps_is_put_right_by_the_next_run(
     kind: str,
     store: str,
     partition: str,
+    dying: Dying,
     copies: Any,
     ray_session: None,
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
+    if kind == "postgresql":
+        request.getfixturevalue("postgres")
+    kill_before_each_step(kind, store, partition, dying, copies, tmp_path, keeps=False)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(("kind", "store", "partition"), KEEPING)
+def test_a_publish_that_adds_rows_and_is_killed_before_any_of_its_steps_is_put_right_by_the_next_run(
+    kind: str, store: str, partition: str, dying: Dying, copies: Any, tmp_path: Path
+) -> None:
+    kill_before_each_step(kind, store, partition, dying, copies, tmp_path, keeps=True)
+
+
+def kill_before_each_step(
+    kind: str, store: str, partition: str, dying: Dying, copies: Any, tmp_path: Path, keeps: bool
+) -> None:
     """A repair that is killed too, at a random step, is put right by the one after it."""
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    if kind == "postgresql":
-        request.getfixturevalue("postgres")
     place, copied = copies(store)
+    after = [*OLD, *NEW] if keeps else NEW
     with contextlib.ExitStack() as opened:
-        begun = begin(kind, place, partition, opened)
+        begun = begin(kind, place, partition, opened, keeps)
 
         def at_a_place_of_its_own(name: str) -> tuple[Any, ...]:
             if kind in ("iceberg", "postgresql"):  # whole paths lie in it, or nothing on the disk: no copy is its like
-                return begin(kind, str(tmp_path / name), partition, opened)
+                return begin(kind, str(tmp_path / name), partition, opened, keeps)
             copy = copied(name)
             return (moved(begun[0], copy), sink_of(kind, copy), *begun[2:])
 
@@ -276,14 +250,14 @@ def test_a_publish_killed_before_any_of_its_steps_is_put_right_by_the_next_run(
     dying(tmp_path, [("publish", killed, moment + 1) for moment, killed in enumerate(all_begun)], store)
     results = []
     for killed, its_sink in runs:
-        assert_one_version(killed, its_sink, store)
+        assert_one_version(killed, its_sink, store, after)
     dying(tmp_path, [("repair", killed, chance.randint(1, 8)) for killed in runs], store)
     for killed, its_sink in runs:
-        assert_one_version(killed, its_sink, store)
-        assert_put_right(killed, its_sink)
+        assert_one_version(killed, its_sink, store, after)
+        assert_put_right(killed, its_sink, after)
         results.append(visible(killed, its_sink))
     assert results[0] == OLD
-    assert results[-1] == NEW
+    assert results[-1] == after
     assert results == sorted(results)
 
 

@@ -1,0 +1,74 @@
+"""Rows with equal values: the key is a digest of the values, and the first row of each key stays.
+
+A digest has 128 bits. Two of 10^8 different rows share one with a probability of 10^-23.
+"""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from overnight.tasks.duplicates.places import PLACES
+from overnight.tasks.duplicates.values import encoded, joined
+
+KEY_BYTES = 16
+MEMORY = "1GB"  # the database puts more on disk; a row takes 36 bytes there
+ROWS_AT_ONCE = 2**20
+FIRST_STAYS = """
+    SELECT unit, row, place FROM keys
+    QUALIFY row_number() OVER (PARTITION BY high, low ORDER BY unit, row, place) > 1
+    ORDER BY unit, row, place
+"""
+
+
+@dataclass(frozen=True)
+class Equal:
+    """The rule that of rows with equal values in `columns` the first stays."""
+
+    columns: tuple[str, ...]
+
+    def keys(self, table: pa.Table) -> pa.Array:
+        """Return a digest for each row, null for a row whose columns are all null."""
+        rows = zip(*(encoded(table[name], name) for name in self.columns), strict=True)
+        digests = [
+            None
+            if all(value is None for value in row)
+            else hashlib.blake2b(joined(row), digest_size=KEY_BYTES).digest()
+            for row in rows
+        ]
+        return pa.array(digests, pa.large_binary())
+
+    def duplicates(self, keys: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Yield the rows that go (schema `PLACES`, in manifest order) of tables with schema `KEYS`, in any order."""
+        import duckdb
+
+        with (
+            tempfile.TemporaryDirectory(prefix="overnight-keys-") as folder,
+            contextlib.closing(duckdb.connect(":memory:", config=_settings(folder))) as database,
+        ):
+            database.execute("CREATE TABLE keys (unit BIGINT, row BIGINT, place INTEGER, high UBIGINT, low UBIGINT)")
+            for table in keys:
+                database.register("batch", _halved(table))
+                database.execute("INSERT INTO keys SELECT * FROM batch")
+                database.unregister("batch")
+            for batch in database.sql(FIRST_STAYS).to_arrow_reader(ROWS_AT_ONCE):
+                yield pa.Table.from_batches([batch]).cast(PLACES)
+
+
+def _settings(folder: str) -> dict[str, str | bool | int | float | list[str]]:
+    threads = min(os.cpu_count() or 1, 4)
+    return {"memory_limit": MEMORY, "temp_directory": folder, "threads": threads, "preserve_insertion_order": False}
+
+
+def _halved(table: pa.Table) -> pa.Table:
+    """Return the rows that have a key, with the key as two numbers."""
+    table = table.filter(pc.is_valid(table["key"]))
+    numbers = np.frombuffer(b"".join(table["key"].to_pylist()), np.uint64).reshape(-1, 2)
+    halves = {"high": numbers[:, 0].copy(), "low": numbers[:, 1].copy()}
+    return pa.table({**{name: table[name] for name in PLACES.names}, **halves})

@@ -1,0 +1,45 @@
+"""The identity of a row in manifest order: `unit`, `row`, and `place` among the rows made of that row, from 0."""
+
+import numpy as np
+import pyarrow as pa
+
+ORDER = ("unit", "row", "place")
+PLACES = pa.schema([("unit", pa.int64()), ("row", pa.int64()), ("place", pa.int32())])
+KEYS = PLACES.append(pa.field("key", pa.large_binary()))  # null: the row has no key, so it stays
+FAILED = -1  # the `place` of a row that failed while keys were made
+
+
+def places_of(units: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the place (int32) of each row, when rows made of one row follow each other."""
+    if not len(units):
+        return np.empty(0, np.int32)
+    first = np.append(True, (units[1:] != units[:-1]) | (rows[1:] != rows[:-1]))
+    starts = np.flatnonzero(first)
+    return (np.arange(len(units)) - starts[np.cumsum(first) - 1]).astype(np.int32)
+
+
+def in_order(keys: pa.Table) -> pa.Table:
+    """Return the rows in manifest order."""
+    unit, row, place = (keys[name].to_numpy() for name in ORDER)
+    return keys.take(pa.array(np.lexsort((place, row, unit))))
+
+
+def between(places: pa.Table, first: int, last: int) -> pa.Table:
+    """Return the rows of the units `first` to `last`; `places` is in manifest order."""
+    start, stop = np.searchsorted(places["unit"].to_numpy(), [first, last + 1])
+    return places.slice(start, stop - start)
+
+
+def found_in(places: pa.Table, units: np.ndarray, rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Return for each row (unit, row, place) whether it is in `places`. Neither has a row twice."""
+    columns = [
+        np.concatenate([places[name].to_numpy(), wanted])
+        for name, wanted in zip(ORDER, (units, rows, numbers), strict=True)
+    ]
+    order = np.lexsort((columns[2], columns[1], columns[0]))
+    same = np.ones(max(len(order) - 1, 0), bool)
+    for column in columns:
+        same &= column[order[1:]] == column[order[:-1]]
+    found = np.zeros(len(order), bool)
+    found[order[1:][same]] = found[order[:-1][same]] = True
+    return found[len(places) :]

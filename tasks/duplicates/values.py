@@ -1,0 +1,145 @@
+"""Values of any Arrow type as bytes that are equal exactly if the values are.
+
+The width of a type does not matter, because files of one column may differ in it: 1 is 1 as int8, int64 and double, and
+a text is the same as string and large_string. -0.0 equals 0.0, and NaN equals NaN. Texts are compared byte by byte.
+Times are equal if they are the same instant. Arrays are equal if shape and values are.
+"""
+
+import math
+import struct
+from collections.abc import Sequence
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from overnight.tasks.errors import ContractError
+from overnight.tasks.rows.arrow_types import is_bytes, is_list, is_text
+from overnight.tasks.rows.tensors import TENSOR, to_numpy
+
+NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+Encoded = list[bytes | None]
+
+
+def encoded(column: pa.ChunkedArray | pa.Array, name: str) -> Encoded:
+    """Return the bytes of each value, None for null. No encoding is the beginning of another.
+
+    Raise `ContractError` for a type whose values cannot be compared; `name` is that of the column.
+    """
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):  # without a chunk
+        array = pa.array([], array.type)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    kind = array.type
+    if types.is_dictionary(kind):
+        array, kind = array.dictionary_decode(), kind.value_type
+    if types.is_null(kind):
+        return [None] * len(array)
+    if kind == TENSOR:
+        return [None if value is None else _array(value) for value in _cells(array)]
+    if types.is_struct(kind):
+        return _structs(array, name)
+    if is_list(kind):
+        return _lists(array, name)
+    if types.is_temporal(kind):
+        return _times(array)
+    if not (is_text(kind) or is_bytes(kind) or types.is_primitive(kind) or types.is_decimal(kind)):
+        raise ContractError(
+            f"deduplicate: expected values that can be compared in column {name!r}, found {kind}. Derive a column of "
+            "another type.",
+            "preprocess",
+        )
+    return [None if value is None else _scalar(value) for value in array.to_pylist()]
+
+
+def joined(values: Sequence[bytes | None]) -> bytes:
+    """Return several encodings as one; null equals null."""
+    return b"".join(b"-" if value is None else value for value in values)
+
+
+def _scalar(value: object) -> bytes:
+    match value:
+        case bool():
+            return b"b1" if value else b"b0"
+        case int():
+            return b"i%d;" % value
+        case float():
+            return _number(value)
+        case Decimal():
+            return _decimal(value)
+        case str():
+            return _sized(b"s", value.encode("utf-8", "surrogatepass"))
+        case bytes():
+            return _sized(b"y", value)
+    raise TypeError(type(value).__name__)  # unreachable: `encoded` checks the type
+
+
+def _number(value: float) -> bytes:
+    if value.is_integer():
+        return b"i%d;" % int(value)
+    return b"fnan" + b" " * 5 if math.isnan(value) else b"f" + struct.pack("<d", value)
+
+
+def _decimal(value: Decimal) -> bytes:
+    if value == value.to_integral_value():
+        return b"i%d;" % int(value)
+    near = float(value)
+    return _number(near) if Decimal(near) == value else _sized(b"d", str(value.normalize()).encode())
+
+
+def _sized(tag: bytes, content: bytes) -> bytes:
+    return b"%b%d:%b" % (tag, len(content), content)
+
+
+def _times(array: pa.Array) -> Encoded:
+    """Encode dates and times as nanoseconds; a date is its midnight."""
+    kind = array.type
+    if types.is_date(kind):
+        array, kind, tag = array.cast(pa.timestamp("ms")), pa.timestamp("ms"), b"t"
+    elif types.is_timestamp(kind):
+        tag = b"z" if kind.tz else b"t"
+    else:
+        tag = b"c" if types.is_time(kind) else b"e"
+    factor = NANOSECONDS[kind.unit]
+    numbers = array.cast(pa.int32() if types.is_time32(kind) else pa.int64()).to_pylist()
+    return [None if number is None else b"%b%d;" % (tag, number * factor) for number in numbers]
+
+
+def _structs(array: pa.StructArray, name: str) -> Encoded:
+    """Encode the fields that are not null, by name: a field that a file lacks is null in its rows."""
+    fields = sorted(zip((field.name for field in array.type), array.flatten(), strict=True), key=lambda one: one[0])
+    names = [_sized(b"k", field.encode()) for field, _ in fields]
+    columns = [encoded(values, name) for _, values in fields]
+    rows = zip(*columns, strict=True) if columns else iter([()] * len(array))
+    return [
+        b"{" + b"".join(key + value for key, value in zip(names, row, strict=True) if value is not None) + b"}"
+        if valid
+        else None
+        for valid, row in zip(array.is_valid().to_pylist(), rows, strict=True)
+    ]
+
+
+def _lists(array: pa.Array, name: str) -> Encoded:
+    values = encoded(array.flatten(), name)
+    stops = np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False))
+    starts = [0, *stops[:-1].tolist()]
+    return [
+        b"[" + joined(values[start:stop]) + b"]" if valid else None
+        for valid, start, stop in zip(array.is_valid().to_pylist(), starts, stops.tolist(), strict=True)
+    ]
+
+
+def _cells(array: pa.Array) -> list[np.ndarray | None]:
+    return list(to_numpy(array))
+
+
+def _array(value: np.ndarray) -> bytes:
+    if value.dtype.kind == "f":
+        value = value.astype("<f8") + 0.0  # -0.0 becomes 0.0
+        value[np.isnan(value)] = np.nan
+    shape = ",".join(map(str, value.shape)).encode()
+    integers = value.astype("<i8") if value.dtype.kind in "iu" and value.dtype != np.uint64 else value
+    return _sized(b"a%b;%b" % (value.dtype.kind.replace("u", "i").encode(), shape), integers.tobytes())

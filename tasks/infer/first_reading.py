@@ -1,0 +1,77 @@
+"""The first reading: a partition with a `deduplicate` before its models is read once more, before the stream.
+
+The reading runs the steps before the `deduplicate` and keeps only keys. The decision which rows go is one file of the
+generation. So a model sees no duplicate, and every attempt and worker has the same decision. If a process dies before
+the file exists, the next attempt reads again.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import ray.data
+
+from overnight.tasks.duplicates import decision
+from overnight.tasks.duplicates.places import FAILED, KEYS, PLACES
+from overnight.tasks.infer import operators
+from overnight.tasks.resources.plan import Plan
+from overnight.tasks.state import lease
+from overnight.tasks.state.read_plan import read_summaries
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.stream import FirstReading, Stream
+
+
+def decide_duplicates(run: Run, stream: Stream, plan: Plan) -> Iterator[str]:
+    """Decide for each `deduplicate` before the models which rows go, if no attempt did; yield what was found.
+
+    Raise `LeaseLost` if another run holds the partition by now.
+    """
+    for reading in stream.first_readings:
+        place = run.duplicates / str(reading.number)
+        if place.exists():
+            continue
+        started, seen = time.perf_counter(), _Seen()
+        gone = reading.duplicates(seen.keys(_read(run, stream, reading, plan)))
+        first = next(gone, PLACES.empty_table())  # the rows are read now, before the file begins
+        lease.check(run.ledger, run.token)
+        count = decision.write(place, _chained(first, gone), pa.concat_tables(seen.failed))
+        seconds = time.perf_counter() - started
+        yield f"deduplicate: {count:,} of {seen.count:,} rows are duplicates; the first reading took {seconds:,.1f} s"
+
+
+class _Seen:
+    """The rows of a first reading: their number, and the failed ones."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.failed = [PLACES.empty_table()]
+
+    def keys(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Yield the tables without the rows that failed."""
+        for table in tables:
+            has_failed = pc.equal(table["place"], FAILED)
+            self.failed.append(table.filter(has_failed).select(PLACES.names))
+            found = table.filter(pc.invert(has_failed))
+            self.count += len(found)
+            yield found
+
+
+def _read(run: Run, stream: Stream, reading: FirstReading, plan: Plan) -> Iterator[pa.Table]:
+    """Yield the keys of all rows of the partition, in any order."""
+    own = replace(run, attempt=f"{run.attempt}-keys{reading.number}")  # its order and its progress are its own
+    stream.plan_read(own)
+    if not read_summaries(own.order):
+        return
+    with ray.data.DataContext.current(operators.context()):
+        dataset = operators.read_rows(own, replace(stream, seed=None), plan)
+        dataset = operators.prepare_rows(dataset, own, reading.keys, plan)
+        for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
+            if len(table):
+                yield table.cast(KEYS)
+
+
+def _chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    yield first
+    yield from rest

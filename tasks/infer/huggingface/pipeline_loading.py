@@ -1,0 +1,143 @@
+"""A transformers pipeline for a task, made of a checkpoint: its model with all weights, and the parts that it needs.
+
+`transformers.pipeline` would fill missing weights with random numbers, and requests the hub for each part. So this file
+loads them, and chooses them as `transformers.pipeline` does. This file does not use rows.
+"""
+
+import importlib
+from typing import Any
+
+from overnight.tasks.errors import JobError, did_you_mean
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
+
+PARTS = {  # the attributes of a pipeline, and the class of transformers that loads each
+    "tokenizer": "AutoTokenizer",
+    "image_processor": "AutoImageProcessor",
+    "feature_extractor": "AutoFeatureExtractor",
+    "processor": "AutoProcessor",
+}
+INSTEAD = {  # tasks that transformers has removed, and the kind of model for such work
+    "image-to-text": "image_captioning",
+    "question-answering": "chat",
+    "summarization": "text_generation",
+    "text2text-generation": "text_generation",
+    "translation": "text_generation",
+    "visual-question-answering": "image_captioning",
+}
+NOT_OF_COLUMNS = {  # tasks whose inputs are addresses of files
+    "any-to-any": "kind: image_captioning",
+    "video-classification": "sample_frames in preprocess, and task: image-classification",
+}
+
+
+def supported(task: str) -> dict[str, Any]:
+    """Return what transformers records about a task, and its name without aliases as `task`.
+
+    Raise `JobError` for an unknown task, with near names.
+    """
+    import transformers
+    from transformers.pipelines import check_task, get_supported_tasks
+
+    tasks = get_supported_tasks()
+    place = f"task: {task}"
+    if task in NOT_OF_COLUMNS:
+        raise JobError(f"{place}: this pipeline opens files that rows name. Use {NOT_OF_COLUMNS[task]}.", "infer")
+    if task not in tasks:
+        family = "translation" if task.startswith("translation_") else task
+        hint = f" For such work use kind: {INSTEAD[family]}." if family in INSTEAD else ""
+        raise JobError(
+            f"{place}: expected a task of transformers {transformers.__version__}, found another"
+            f"{did_you_mean(task, tasks)}.{hint} Its tasks are {', '.join(tasks)}.",
+            "infer",
+        )
+    name, info, _ = check_task(task)
+    return {**info, "task": name}
+
+
+def load_pipeline(
+    checkpoint: Checkpoint, info: dict[str, Any], dtype: Dtype, device: Any, reads_pooler: bool = False
+) -> Any:
+    """Return the pipeline on its device. Raise `JobError` if it cannot be loaded.
+
+    `info` is from `supported`. `reads_pooler` is False if the weights of a pooler may be missing.
+    """
+    import transformers
+    from transformers import pipeline
+
+    task = info["task"]
+    try:
+        extracts = task in ("feature-extraction", "image-feature-extraction")
+        model = _model(checkpoint, info, dtype, "pooler" if extracts and not reads_pooler else None)
+        pipeline_class = _pipeline_class(info["impl"])
+        parts = {}
+        for name, auto in PARTS.items():
+            is_needed = getattr(pipeline_class, f"_load_{name}", None)  # None: if the checkpoint has it
+            if is_needed is not False:
+                parts[name] = _part(checkpoint, name, getattr(transformers, auto), bool(is_needed))
+        made = pipeline(
+            task, model=model, device=device, **{name: part for name, part in parts.items() if part is not None}
+        )
+    except ImportError as error:
+        raise library_missing(task, error) from error
+    except JobError:
+        raise
+    except Exception as error:
+        raise checkpoint.unusable(f"it cannot be used for task: {task}: {error}") from error
+    if getattr(made, "entailment_id", 0) == -1:
+        raise checkpoint.unusable(
+            f"task: {task}: expected a label that begins with entail, as models of natural language inference have, "
+            f"found {', '.join(model.config.label2id)}"
+        )
+    return made
+
+
+def library_missing(task: str, error: ImportError) -> JobError:
+    """Return the error for a task whose library is not installed."""
+    return JobError(
+        f"task: {task}: expected the libraries that this task needs where the job runs, found one missing: "
+        f"{' '.join(str(error).split())} Install it on every machine that runs the job.",
+        "infer",
+    )
+
+
+def _pipeline_class(written: Any) -> Any:
+    if not isinstance(written, str):
+        return written
+    module, name = written.rsplit(".", 1)
+    return getattr(importlib.import_module(module), name)
+
+
+def _model(checkpoint: Checkpoint, info: dict[str, Any], dtype: Dtype, optional: str | None) -> Any:
+    """Return the model by the first class that loads it, of the task or of the names in its config."""
+    import transformers
+    from transformers import AutoConfig
+
+    config = checkpoint.load(AutoConfig)
+    named = [getattr(transformers, name, None) for name in config.architectures or ()]
+    problems = []
+    for auto_class in [*info["pt"], *filter(None, named)]:
+        try:
+            return checkpoint.weights(auto_class, dtype, optional=optional)[0]
+        except JobError as error:
+            if error.__cause__ is None:  # it loads, but weights are missing
+                raise
+            problems.append(error.message)
+    raise checkpoint.unusable(f"no model for task: {info['task']}: {' '.join(problems)[:1000]}")
+
+
+def _part(checkpoint: Checkpoint, name: str, auto_class: Any, is_needed: bool) -> Any:
+    """Return a part of the checkpoint, or None if the checkpoint lacks one that is not needed."""
+    from transformers import ProcessorMixin
+
+    settings = {"backend": "pil"} if name == "image_processor" else {}  # the same pixels with and without torchvision
+    try:
+        part = checkpoint.load(auto_class, **settings)
+    except JobError:
+        if is_needed:
+            raise
+        return None
+    if name == "processor" and not isinstance(part, ProcessorMixin):  # of a model of one kind of input
+        if is_needed:
+            raise checkpoint.unusable(f"expected a processor of several kinds of input, found {type(part).__name__}")
+        return None
+    return part

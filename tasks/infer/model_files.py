@@ -1,0 +1,77 @@
+"""The file of a model that is one file: a path where the workers run, or a file in a store.
+
+A local file counts by its content, and a file in a store by its size and version.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.stored_model import fetched, is_stored, listed_file, local_path
+from overnight.tasks.storage.location import Location
+
+ModelFile = Annotated[
+    str,
+    Field(
+        min_length=1,
+        description="The model's file: a path where the workers run, or a file in a store, such as "
+        "s3://models/scorer.onnx.",
+    ),
+]
+
+
+def model_file(written: str, pins: Mapping[str, str] | None = None, beside: str = "") -> Path:
+    """Return the local file, with ${VARIABLES} filled in. A file in a store is fetched once per node.
+
+    Args:
+        pins: The versions of the run, from `file_versions`; without them, a file in a store has its newest version.
+        beside: The ending of further files of the model, whose names begin with the file's name.
+
+    Raises:
+        JobError: The file does not exist, or changed in the store after the run began.
+    """
+    if not is_stored(written):
+        return _existing(written)
+    name = _name(written)
+    versions = {file: found for file, found in (pins or {}).items() if file.startswith(name)}
+    if name not in versions:
+        versions = listed_file(written, beside)
+    return fetched(written, versions, written, is_file=True) / name
+
+
+def file_versions(written: str, beside: str = "") -> dict[str, str]:
+    """Return the fingerprint of a model's file, and of the files `beside` it.
+
+    It is name -> sha256 for local files, and name -> size and version for files in a store.
+    """
+    if is_stored(written):
+        return listed_file(written, beside)
+    path = _existing(written)
+    further = sorted(path.parent.glob(f"{path.name}*{beside}")) if beside else []
+    return file_hashes(path, *further)
+
+
+def file_hashes(*paths: Path) -> dict[str, str]:
+    """Return file name -> sha256 of each file, for a fingerprint."""
+    hashes = {}
+    for path in paths:
+        with path.open("rb") as file:
+            hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
+
+
+def _name(written: str) -> str:
+    return Location(written).uri.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _existing(written: str) -> Path:
+    path = local_path(written)
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "nothing"
+        where = "" if path.is_absolute() else f", looking from {Path.cwd()}"
+        raise JobError(f"{written}: expected a model's file, found {found}{where}. Correct the path.", "infer")
+    return path

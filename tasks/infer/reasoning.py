@@ -1,0 +1,35 @@
+"""The reasoning that a model writes before its answer, between `<think>` and `</think>`, and the answer behind it.
+
+Qwen3 and DeepSeek-R1 write these tags. Some chat templates write `<think>` at the end of the prompt: then the text has
+only `</think>`, or neither tag if the reasoning was cut off. Other tags and later blocks stay in the answer.
+"""
+
+from dataclasses import dataclass
+
+BEGIN, END = "<think>", "</think>"
+
+
+@dataclass(frozen=True)
+class Thought:
+    """A text in two parts. `reasoning` is None without any, and `answer` is None if the reasoning did not end."""
+
+    reasoning: str | None
+    answer: str | None
+
+
+def split_reasoning(text: str, is_begun: bool = False) -> Thought:
+    """Return the reasoning and the answer of `text`, without the whitespace between them.
+
+    `is_begun` is True if the prompt ends with the tag that begins the reasoning.
+    """
+    inside = text.lstrip()
+    has_tag = inside.startswith(BEGIN)
+    before, end, after = inside.removeprefix(BEGIN).partition(END)
+    if not (has_tag or is_begun or end):
+        return Thought(None, text)
+    return Thought(before.strip() or None, after.lstrip() if end else None)
+
+
+def begins_reasoning(prompt: str) -> bool:
+    """Return True if the prompt ends with the tag that begins the reasoning."""
+    return prompt.rstrip().endswith(BEGIN)

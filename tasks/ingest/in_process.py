@@ -1,0 +1,50 @@
+"""The first rows of a source in the process that calls it, without a manifest, Prefect and Ray."""
+
+from dataclasses import dataclass
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from overnight.tasks.ingest.listing.take_manifest import first_units
+from overnight.tasks.ingest.listing.wait_for_inputs import require_arrival
+from overnight.tasks.ingest.reading.read_units import read_units
+from overnight.tasks.ingest.source import FileSource, Source
+from overnight.tasks.rows import rebatch
+from overnight.tasks.rows.blocks import END
+from overnight.tasks.state.manifest import WARNINGS
+from overnight.tasks.state.read_plan import PENDING
+from overnight.tasks.state.run import Run
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """A block of rows, the columns and types that their files have in common, and warnings about these."""
+
+    block: pa.Table
+    schema: pa.Schema | None
+    warnings: tuple[str, ...]
+
+
+def read_first(run: Run, source: Source, rows: int) -> FirstRows:
+    """Return the first `rows` rows of the run's partition, in the order of the listing.
+
+    Raise `InputError` if the inputs have not arrived, cannot be listed, or there are none, and `ServiceUnavailable` if
+    the error may pass.
+    """
+    if isinstance(source, FileSource) and source.wait_for:
+        require_arrival(source, source.wait_for, run.partition)
+    source, units, schema = first_units(source, run.partition, rows)
+    pending = units.append_column("settled", pa.nulls(len(units), PENDING.field("settled").type)).cast(PENDING)
+    block = rebatch.joined(read_units(pending, source, run, schema))
+    warnings = orjson.loads(((schema.metadata if schema else None) or {}).get(WARNINGS, b"[]"))
+    return FirstRows(block.filter(pc.not_equal(block["__state"], END)), schema, tuple(warnings))
+
+
+def first_columns(source: Source, partition: str) -> list[str] | None:
+    """Return the columns of the first inputs, as a run reads them; None if only the rows show them.
+
+    Raise the errors of `read_first`.
+    """
+    _, _, schema = first_units(source, partition, 1)
+    return None if schema is None else list(schema.names)

@@ -1,0 +1,147 @@
+"""The published rows of another job, of the same partition. Columns out: the published ones, in their types.
+
+`row_id` and `uri` are the published ones too, so that a row keeps its name along a chain of jobs. A row that cannot be
+read is named by its published file (`path#n`). The other job's partition column is left out.
+
+All rows are of one publish: the manifest names its generation, and the receipt of that generation lists the files.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import pyarrow as pa
+from pydantic import Field, PrivateAttr
+
+from overnight.tasks.config.settings import Settings
+from overnight.tasks.errors import JobError
+from overnight.tasks.ingest.listing.published_rows import Upstream
+from overnight.tasks.ingest.source import FileSource, Source
+from overnight.tasks.ingest.sources.csv import Csv
+from overnight.tasks.ingest.sources.jsonl import Jsonl
+from overnight.tasks.ingest.sources.lance import DATA, Lance
+from overnight.tasks.ingest.sources.parquet import Parquet
+from overnight.tasks.storage.location import File
+
+READERS: dict[str, type[FileSource]] = {
+    **dict.fromkeys(("parquet", "delta", "iceberg"), Parquet),  # the files of each are Parquet
+    "csv": Csv,
+    "jsonl": Jsonl,
+    "lance": Lance,
+}
+UNREADABLE = "zstd"  # the compression of text files that no source reads
+TYPES = {"types": {"row_id": "string"}}  # otherwise a CSV file's row_id could be read as a number
+
+
+class WaitForPublish(Settings):
+    """The time to wait until the other job has published the partition."""
+
+    timeout_minutes: Annotated[float, Field(gt=0, description="After this time the run fails.")] = 60.0
+
+
+class JobRows(Source):
+    """The rows that another job published for the same partition."""
+
+    kind: Literal["job"] = "job"
+    job: Annotated[
+        str, Field(min_length=1, examples=["orders.yaml"], description="The other job's file; ${ENV_VAR} expands.")
+    ]
+    on_changed: Annotated[
+        Literal["quarantine", "fail"],
+        Field(description="If the partition is published again while it is read: quarantine rows, or fail the run."),
+    ] = "fail"
+    wait_for: Annotated[
+        WaitForPublish | None, Field(description="Wait until the partition is published; null: fail instead.")
+    ] = None
+
+    operational: ClassVar[tuple[str, ...]] = ("job", "wait_for")
+    located_by: ClassVar[str] = "job"
+
+    _upstream: Upstream | None = PrivateAttr(None)
+    _generation: str = PrivateAttr("")
+    _table_version: int | None = PrivateAttr(None)
+
+    def reading(self, upstream: Upstream) -> Self:
+        """Return the source that reads this job. Raise `JobError` if no source can read its sink."""
+        if upstream.sink_kind not in READERS:
+            hint = " Read the table with kind: sql." if upstream.sink_kind == "sql" else ""
+            raise JobError(
+                f"source.job: expected a job with a sink of kind {', '.join(READERS)}, found kind: "
+                f"{upstream.sink_kind} in {upstream.job_file}.{hint}"
+            )
+        if upstream.sink_kind in ("csv", "jsonl") and upstream.compression == UNREADABLE:
+            raise JobError(
+                f"source.job: expected text files with compression none or gzip, found {UNREADABLE} in the sink of "
+                f"{upstream.job_file}."
+            )
+        found = self.model_copy()
+        found._upstream = upstream
+        return found
+
+    @property
+    def upstream(self) -> Upstream:
+        """Return the job that is read. Raise `JobError` for a job that was not loaded from a file."""
+        if self._upstream is None:
+            raise JobError(f"source.job: expected a job file that was loaded, found only its name, {self.job}.")
+        return self._upstream
+
+    @property
+    def is_dated(self) -> bool:
+        """Return True if the other job has one partition per day: a job has the partitions of the one that it reads."""
+        return self._upstream is not None and self._upstream.is_dated
+
+    def content_settings(self, *but: str) -> dict[str, Any]:
+        """Return the settings that change results: the other job counts by its name, not by the place of its file."""
+        return {**super().content_settings(*but), "job": self.upstream.name}
+
+    def place(self, partition: str) -> str:
+        return f"the partition {partition} of the job {self.upstream.name}"
+
+    def is_local(self, partition: str) -> bool:
+        return self._reader().is_local(partition)
+
+    def lacking(self, partition: str) -> str:
+        """Return the expected and the found partition, or an empty string if the partition is published."""
+        return self.upstream.lacking(partition)
+
+    def snapshot(self, partition: str) -> str:
+        receipt = self.upstream.receipt(partition)
+        return json.dumps({"generation": receipt["generation"], "table_version": receipt.get("table_version")})
+
+    def at(self, snapshot: str) -> Self:
+        pinned, found = json.loads(snapshot), self.model_copy()
+        found._generation, found._table_version = pinned["generation"], pinned["table_version"]
+        return found
+
+    def files(self, partition: str) -> Iterator[File]:
+        if self.upstream.sink_kind != "lance":
+            yield from self.upstream.files(partition, self._generation)
+            return
+        source = self if self._generation else self.at(self.snapshot(partition))
+        receipt = source.upstream.receipt(partition, source._generation)
+        for file in source._reader().files(partition):
+            if f"{DATA.lstrip('/')}{file.path}" in receipt["files"]:
+                yield file
+
+    def units(self, files: list[File]) -> pa.Table:
+        return self._reader().units(files)
+
+    def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
+        return self._reader().common_schema(units, partition)
+
+    def full_schema(self, first: pa.Schema | None, seen: Iterable[pa.Schema]) -> pa.Schema | None:
+        return self._reader().full_schema(first, seen)
+
+    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        extra = self.upstream.partition_column
+        own = units.append_column("published", pa.array([True] * len(units)))
+        for block in self._reader().read(own, schema):
+            yield block.drop_columns([extra]) if self.is_dated and extra in block.column_names else block
+
+    def lost(self, unit: dict[str, Any], error: Exception) -> Iterator[pa.Table]:
+        yield from self._reader().lost(unit, error)
+
+    def _reader(self) -> FileSource:
+        kind = READERS[self.upstream.sink_kind]
+        settings: dict[str, Any] = {"version": self._table_version} if kind is Lance else TYPES if kind is Csv else {}
+        return kind(path=self.upstream.sink, on_changed=self.on_changed, **settings)

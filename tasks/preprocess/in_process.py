@@ -1,0 +1,7 @@
+"""The steps in the process that calls them, without Prefect and Ray; and images for display."""
+
+from overnight.tasks.preprocess.images.decode import FORMATS
+from overnight.tasks.preprocess.query_image import readable_image
+from overnight.tasks.preprocess.run_steps import build, run_steps
+
+__all__ = ["FORMATS", "build", "readable_image", "run_steps"]

@@ -1,0 +1,221 @@
+"""Values that Python code returns for a column, as values that `tensors.to_arrow` takes without a loss.
+
+| value | becomes |
+| --- | --- |
+| a dataclass, a namedtuple, a pydantic or attrs object, any mapping | a dict of its fields: a struct |
+| a set | a list in the order of its values |
+| a tuple, a range, a generator, any other sequence | a list |
+| an enum's member | its value |
+| a path, a UUID | its text |
+| a bytearray, a memoryview | bytes |
+| an image of PIL | the bytes of a PNG file of the same mode |
+| a tensor of PyTorch on any device, with a gradient, or sparse | an array |
+| bfloat16, float8 and 4-bit numbers of PyTorch or ml_dtypes | float32, or int8 and uint8: the same numbers |
+
+Raise `InvalidValues` for a value that no column can have: the message names the column, the type and the remedy.
+"""
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import io
+import os
+import sys
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+
+from overnight.tasks.errors import InvalidValues
+from overnight.tasks.rows.tensors import Column, is_missing, is_pandas_value
+
+PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+KNOWN = (bool, int, float, str, bytes, decimal.Decimal, datetime.date, datetime.timedelta, pa.Scalar)
+KNOWN_TO_NUMPY = "biufmMUS"  # kinds of its own types that Arrow has, too
+PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
+REMEDY = "Return numbers, texts, bytes, times, lists, dicts or arrays, or JSON text"
+
+
+def plain_column(name: str, values: Column) -> Column:
+    """Return the values of column `name` as an array or a list of plain values, unchanged if they are plain already."""
+    if isinstance(values, pa.Array):
+        return values
+    if hasattr(values, "__arrow_c_stream__") and not is_pandas_value(values):
+        column = pa.chunked_array(values)  # of Polars too: through NumPy, whole numbers with nulls would be rounded
+        return column.cast(_without_views(column.type))
+    dtype = getattr(values, "dtype", None)
+    if is_pandas_value(values) and not isinstance(dtype, np.dtype):
+        return values
+    values = _array(name, values) if hasattr(values, "__array__") else values
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return values
+    kinds = set(map(type, values))
+    if kinds <= PLAIN and not {str, bytes} <= kinds:
+        return values
+    cells = [_plain(name, value) for value in values]
+    _require_one_kind(name, cells)
+    return cells
+
+
+def fields_of(value: Any) -> dict[str, Any] | None:
+    """Return the fields of a mapping, a dataclass, a namedtuple, or an object of pydantic or attrs; otherwise None."""
+    kind = type(value)
+    if isinstance(value, Mapping):  # first: the outputs of transformers are also dataclasses, with fields left empty
+        return dict(value)
+    if isinstance(value, type):
+        return None
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return dict(zip(kind._fields, value, strict=True))
+    if hasattr(kind, "__attrs_attrs__"):
+        return {field.name: getattr(value, field.name) for field in kind.__attrs_attrs__}
+    if hasattr(kind, "model_fields") and hasattr(kind, "model_dump"):
+        found = value.model_dump()
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return one value of column `name`, or a value inside it."""
+    if type(value) in PLAIN or is_pandas_value(value):
+        return value
+    if isinstance(value, enum.Enum):
+        return _plain(name, value.value)
+    if (fields := fields_of(value)) is not None:
+        return {_key(name, key): _inner(name, inner) for key, inner in fields.items()}
+    if isinstance(value, AbstractSet):
+        return _in_order(name, value)
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, datetime.time):
+        return _time(name, value)
+    if isinstance(value, KNOWN) or (isinstance(value, np.generic) and value.dtype.kind in KNOWN_TO_NUMPY):
+        return value
+    if isinstance(value, os.PathLike | uuid.UUID):
+        return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+    if (image := _image_module()) and isinstance(value, image.Image):
+        return _png(name, value)
+    if hasattr(value, "__array__"):
+        return _array(name, value)
+    if isinstance(value, Sequence | deque | Iterator):
+        return _list(name, value)
+    if hasattr(value, "model_dump"):  # a pydantic RootModel
+        return _plain(name, value.model_dump())
+    raise _refused(name, f"a value of type {type(value).__name__}", REMEDY)
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    """Return the type with plain texts and bytes in the place of Arrow's views, which Polars has and Parquet lacks."""
+    if types.is_string_view(kind):
+        return pa.string()
+    if types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_dictionary(kind) and _without_views(kind.value_type) != kind.value_type:
+        return _without_views(kind.value_type)
+    if types.is_large_list(kind) or types.is_list(kind):
+        inner = _without_views(kind.value_type)
+        return kind if inner == kind.value_type else pa.list_(inner)
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_without_views(kind.value_type), kind.list_size)
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
+    return kind
+
+
+def _inner(name: str, value: Any) -> Any:
+    """Return a value inside another one. Arrow takes arrays of one dimension there, and lists of lists."""
+    value = _plain(name, value)
+    if isinstance(value, np.ndarray) and value.ndim != 1:
+        return value.tolist()
+    return value
+
+
+def _list(name: str, values: Iterable[Any]) -> list[Any]:
+    held = list(values)
+    return held if set(map(type, held)) <= PLAIN else [_inner(name, value) for value in held]
+
+
+def _in_order(name: str, values: AbstractSet) -> list[Any]:
+    try:
+        return sorted(_list(name, values))
+    except TypeError:
+        raise _refused(name, "a set whose values have no order", "Return a list") from None
+
+
+def _key(name: str, key: Any) -> str:
+    if isinstance(key, enum.Enum):
+        key = key.value
+    if not isinstance(key, str):
+        raise _refused(name, f"a dict with a key of type {type(key).__name__}", "Return texts as keys")
+    return str(key)
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    """Return a tensor or array in types that NumPy has by itself; objects in it become plain values."""
+    torch = sys.modules.get("torch")
+    if torch and isinstance(value, torch.Tensor):
+        value = value.detach()
+        value = value.to_dense() if value.layout != torch.strided else value
+        is_narrow = value.dtype.is_floating_point and value.dtype.itemsize < 4 and value.dtype != torch.float16
+        value = (value.float() if is_narrow else value).cpu().resolve_conj().resolve_neg().numpy()
+    array = np.asarray(value)
+    if array.dtype.kind == "c":
+        raise _refused(name, f"{array.dtype} numbers", "Return their real and imaginary parts in two columns")
+    if array.dtype.names:
+        names = array.dtype.names
+        cells = np.empty(array.shape, object)
+        for place in np.ndindex(array.shape):
+            cells[place] = _plain(name, {field: array[field][place] for field in names})
+        return cells
+    if array.dtype.type.__module__ == "ml_dtypes":
+        kind = array.dtype.name
+        return array.astype(np.uint8 if kind.startswith("uint") else np.int8 if kind.startswith("int") else np.float32)
+    return array
+
+
+def _time(name: str, value: datetime.time) -> datetime.time:
+    if value.tzinfo is not None:
+        raise _refused(name, "a time of day with a zone, which no column has", "Return a datetime, or its text")
+    return value
+
+
+def _png(name: str, image: Any) -> bytes:
+    if image.mode not in PNG_MODES:
+        remedy = "Return image.convert('RGB') or another of these, or the pixels as an array: numpy.asarray(image)"
+        raise _refused(name, f"an image of mode {image.mode}, and PNG has {', '.join(PNG_MODES)}", remedy)
+    if getattr(image, "n_frames", 1) > 1:
+        raise _refused(name, f"an image of {image.n_frames} frames", "Return one of them: image.copy()")
+    if not all(image.size):
+        raise _refused(name, f"an image of {image.width} x {image.height} pixels", "Return None for no image")
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def _image_module() -> Any:
+    return sys.modules.get("PIL.Image")
+
+
+def _require_one_kind(name: str, cells: Sequence[Any]) -> None:
+    """Raise `InvalidValues` for values that Arrow would convert into each other: it would lose a zone or a time."""
+    kinds = {_kind(cell) for cell in cells if not is_missing(cell)} - {""}  # NaT of pandas is a datetime
+    if len(kinds) > 1:
+        raise _refused(name, " and ".join(sorted(kinds)), "Return one type, or None for no value")
+
+
+def _kind(cell: Any) -> str:
+    if isinstance(cell, datetime.datetime):
+        return "times with a zone" if cell.tzinfo else "times without a zone"
+    kinds = {datetime.date: "dates", str: "texts", bytes: "bytes"}
+    return next((told for kind, told in kinds.items() if isinstance(cell, kind)), "")
+
+
+def _refused(name: str, found: str, remedy: str) -> InvalidValues:
+    return InvalidValues(f"column {name!r}: found {found}. {remedy}.")

@@ -1,0 +1,93 @@
+"""The record that a publish with quarantined rows leaves, so that these rows alone may run again later.
+
+`generations/<generation>/settled/` of the published generation has two files:
+
+    0-published.part   a staged part without rows: its footer has the source rows that the publish settled
+    rows.json          the published rows: their number, the names and types of their columns, and their statistics
+
+A retry is a generation of its own. It begins with a copy of that part, without the quarantined rows. So the retry reads
+only these, as a resumed run would, and its publish adds their results to the published files, which it keeps.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from overnight.tasks.rows import blocks
+from overnight.tasks.state import row_ranges, staged_parts
+from overnight.tasks.state.run import Run, read_json, write_json
+from overnight.tasks.state.staged_parts import DETAILS, Record
+from overnight.tasks.storage.location import Location
+
+ROWS = "rows.json"
+PART = "0-published"  # sorts before all attempts, so it wins over parts of the retry
+
+
+@dataclass(frozen=True)
+class PublishedRows:
+    """Published rows that a later publish keeps.
+
+    `files` are paths below the sink. `schema` has the type of each column, in Arrow's words. `columns` are the
+    statistics of the columns (`write/checks/column_statistics.py`).
+    """
+
+    files: tuple[str, ...]
+    rows: int
+    schema: Mapping[str, str]
+    columns: dict[str, dict[str, Any]]
+
+
+def leave_record(
+    run: Run, staged: pa.Schema, merged: pa.Table, published: PublishedRows, left_out: Sequence[str]
+) -> None:
+    """Write the record of a publish into the run's generation.
+
+    `staged` has the columns of the staged rows, and `merged` (`row_ranges.merge`) what they settle. `left_out` are
+    columns of the rows that are not published.
+    """
+    place = _place(run, run.generation)
+    _write_part(place, staged, merged.select(row_ranges.RANGES.names), left_out)
+    known = {"rows": published.rows, "schema": dict(published.schema), "columns": published.columns}
+    write_json(place / ROWS, known)
+
+
+def settled_record(run: Run, generation: str) -> Record | None:
+    """Return the part of a published generation's record, or None if the publish left no record."""
+    return next(iter(staged_parts.read_records(_place(run, generation))), None)
+
+
+def published_rows(run: Run, generation: str, files: Sequence[str]) -> PublishedRows:
+    """Return the rows that a generation published. `files` are those of its receipt. Raise `FileNotFoundError`."""
+    known = read_json(_place(run, generation) / ROWS)
+    if known is None:
+        raise FileNotFoundError(_place(run, generation) / ROWS)
+    return PublishedRows(tuple(files), known["rows"], known["schema"], known["columns"])
+
+
+def without_quarantined(ranges: pa.Table) -> pa.Table:
+    """Return the ranges of written and filtered rows.
+
+    The counted numbers of rows stay for units without quarantined rows. The others are counted again, because damage
+    may have ended them early.
+    """
+    states, units = ranges["state"].to_numpy(), ranges["unit"].to_numpy()
+    quarantined = np.unique(units[states == blocks.QUARANTINED])
+    is_end = states == blocks.END
+    kept = np.where(is_end, ~np.isin(units, quarantined), states != blocks.QUARANTINED)
+    return ranges.filter(pa.array(kept))
+
+
+def take_over(run: Run, record: Record, ranges: pa.Table) -> None:
+    """Begin the run's parts with a part that settles `ranges`, and has the columns of the earlier generation."""
+    _write_part(run.parts, record.schema, ranges, record.left_out)
+
+
+def _write_part(place: Location, schema: pa.Schema, ranges: pa.Table, left_out: Sequence[str]) -> None:
+    staged_parts.write_part(place, PART, schema.empty_table(), DETAILS.empty_table(), ranges, {}, "zstd", left_out)
+
+
+def _place(run: Run, generation: str) -> Location:
+    return run.ledger / "generations" / generation / "settled"

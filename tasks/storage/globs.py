@@ -1,0 +1,77 @@
+"""Patterns of paths: `*`, `?` and `[ab]` within a name, `**` for any number of folders. This file lists nothing."""
+
+import glob
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from fsspec.utils import glob_translate
+
+from overnight.tasks.errors import JobError
+
+HIDDEN = "_."  # the first characters of names that a listing skips
+ANY_DEPTH = "**"
+
+
+def split(path: str) -> tuple[str, str]:
+    """Return the folder before the first name with a glob character, and the pattern from there on.
+
+    The pattern is empty if the path has no such character: `s3://b/raw/*/x.jpg` is `s3://b/raw` and `*/x.jpg`.
+    """
+    names = path.split("/")
+    first = next((place for place, name in enumerate(names) if glob.has_magic(name)), len(names))
+    folder = "/".join(names[:first])
+    if first == len(names):
+        return path, ""
+    if "://" in path and first < 3:
+        raise JobError(f"source.path: expected the name of a bucket without *, ? and [, found {path}.")
+    if folder in ("", "file://"):
+        folder = f"{folder}/" if first else "."
+    return folder, "/".join(names[first:])
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The part of a path from its first glob character on. A folder that it matches is read whole."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        _ = self._whole  # raises JobError
+
+    @cached_property
+    def _whole(self) -> re.Pattern[str]:
+        try:
+            regex = glob_translate(self.text.rstrip("/"))
+        except ValueError:
+            raise JobError(
+                f"source.path: expected ** alone between two slashes, found {self.text}. Use * within a name."
+            ) from None
+        return re.compile(regex.removesuffix(r"\Z") + (r"/.+\Z" if self.text.endswith("/") else r"(/.+)?\Z"))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Return the patterns of the single names, up to the first `**`, which matches several names."""
+        names = self.text.rstrip("/").split("/")
+        return tuple(names[: names.index(ANY_DEPTH)] if ANY_DEPTH in names else names)
+
+    @cached_property
+    def beginning(self) -> str:
+        """Return the characters with which every matching path begins."""
+        found = re.match(r"[^*?[]*", self.text)
+        return found.group() if found else ""
+
+    def matches(self, path: str) -> bool:
+        """Return True for a path that matches, and for a path below a folder that matches."""
+        return self._whole.match(path) is not None
+
+    def may_hold(self, folder: str) -> bool:
+        """Return False for a folder in which no path can match."""
+        return all(fnmatchcase(name, own) for name, own in zip(folder.split("/"), self.names, strict=False))
+
+    def is_hidden(self, path: str) -> bool:
+        """Return True if a name begins with `_` or `.`, unless a name of the pattern begins so and matches it."""
+        own = [name for name in self.text.split("/") if name and name[0] in HIDDEN]
+        hidden = (name for name in path.split("/") if name and name[0] in HIDDEN)
+        return any(not any(fnmatchcase(name, written) for written in own) for name in hidden)

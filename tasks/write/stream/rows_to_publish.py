@@ -1,0 +1,39 @@
+"""The rows of a block that a sink takes, and the details of its quarantined rows. This file does not use Ray."""
+
+import numpy as np
+import pyarrow as pa
+
+from overnight.tasks.rows.blocks import IDENTITY, QUARANTINED, live_rows, with_errors
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import DETAILS
+from overnight.tasks.write.merge.output_schema import publishable
+from overnight.tasks.write.sink import Sink
+from overnight.tasks.write.stream.unwritable_rows import unfit_rows
+
+
+def rows_to_publish(block: pa.Table, run: Run, sink: Sink) -> tuple[pa.Table, np.ndarray, pa.Table]:
+    """Return the rows to publish, the place in the block of the source row of each, and the block.
+
+    The returned block has the rows that the sink refuses as quarantined. Raise `ContractError` for a refused column.
+    """
+    live, places = live_rows(block)
+    table = publishable(live)
+    if len(table):  # rows that ended before a step have none of its columns
+        sink.refuse_columns(run, table.schema)
+    if unfit := unfit_rows(table, sink.take):
+        errors = {int(places[row]): unfit[row] for row in sorted(unfit, reverse=True)}
+        block = with_errors(block, errors, "write")
+        good = ~np.isin(places, list(errors))
+        table, places = table.filter(pa.array(good)), places[good]
+    return table, places, block
+
+
+def quarantine_details(block: pa.Table) -> pa.Table:
+    """Return the details (schema `DETAILS`) of the quarantined rows of a block."""
+    quarantined = block.filter(pa.array(block["__state"].to_numpy() == QUARANTINED))
+    columns = []
+    for name in DETAILS.names:
+        source = name if name in (*IDENTITY, "__unit", "__row") else f"__{name}"
+        missing = pa.nulls(len(quarantined), pa.string())
+        columns.append(quarantined[source] if source in quarantined.column_names else missing)
+    return pa.table(columns, schema=DETAILS)

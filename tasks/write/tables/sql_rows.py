@@ -1,0 +1,28 @@
+"""Read a partition back from the table of a database, for a user who looks at its rows."""
+
+from collections.abc import Iterator
+from datetime import date
+
+import pyarrow as pa
+
+from overnight.tasks.storage.database import engine
+
+
+def rows_of(url: str, name: str, column: str, partition: str, rows_at_once: int) -> Iterator[pa.Table]:
+    """Yield the rows of a partition by `row_id`, without the partition's own column.
+
+    Args:
+        name: The table, as `schema.table` or `table`.
+        column: The column of the partition's date, which the table of the partition `all` does not have.
+    """
+    import sqlalchemy as sa
+
+    schema, _, table_name = name.rpartition(".")
+    day = {} if partition == "all" else {column: date.fromisoformat(partition)}
+    with engine(url, "write").connect() as connection:
+        table = sa.Table(table_name, sa.MetaData(), schema=schema or None, autoload_with=connection)
+        wanted = sa.select(*(each for each in table.columns if each.name not in day))
+        wanted = wanted.where(*(table.c[each] == value for each, value in day.items())).order_by(table.c.row_id)
+        found = connection.execution_options(stream_results=True).execute(wanted)
+        for rows in found.mappings().partitions(rows_at_once):
+            yield pa.Table.from_pylist([dict(row) for row in rows])

@@ -1,0 +1,81 @@
+"""The step on one table, its settings, and the decided step in a run: which rows it drops and which it refuses."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from overnight.tasks.duplicates import decision
+from overnight.tasks.duplicates.places import FAILED, PLACES
+from overnight.tasks.errors import ContractError
+from overnight.tasks.preprocess.decided import Decided
+from overnight.tasks.preprocess.keyed_rows import keyed_rows
+from overnight.tasks.preprocess.steps.deduplicate import Deduplicate
+from overnight.tasks.preprocess.steps.explode import Explode
+from overnight.tasks.rows import apply, blocks
+from overnight.tasks.rows.blocks import FILTERED, LIVE, QUARANTINED
+from tests.tasks.blocks import source_block
+from tests.tasks.runs import make_run
+
+TABLE = pa.table({"row_id": ["a#0", "a#1", "a#2"], "url": ["x", "y", "x"]})
+WORDS = pa.table({"row_id": ["a#0", "a#1", "a#2"], "word": [["x", "y"], ["y"], ["z", "x", "v"]]})
+
+
+def test_of_the_rows_of_one_table_the_first_stays() -> None:
+    done = apply.apply(source_block(0, 0, TABLE), "preprocess", Deduplicate(columns=["url"]).build())
+    assert done["__state"].to_pylist() == [LIVE, LIVE, FILTERED]
+
+
+@pytest.mark.parametrize("settings", [{}, {"columns": ["a"], "near": {"column": "b", "threshold": 0.9}}])
+def test_a_step_has_one_rule(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"expected either columns or near, found (neither|both)"):
+        Deduplicate.model_validate(settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"columns": []}, {"near": {"column": "a", "threshold": 0}}, {"near": {"column": "a", "threshold": 1.1}}],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Deduplicate.model_validate(settings)
+
+
+def test_a_column_that_is_missing_is_named_with_one_that_is_near() -> None:
+    with pytest.raises(ContractError, match=r"deduplicate: expected a column 'urls', .*did you mean url"):
+        Deduplicate(columns=["urls"]).build()(TABLE)
+
+
+def test_a_decided_step_drops_single_rows_that_are_made_of_one(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    gone = pa.table({"unit": [7, 7, 7], "row": [1, 2, 2], "place": [0, 0, 2]}, PLACES)
+    decision.write(run.duplicates / "0", [gone], PLACES.empty_table())
+    block = apply.apply(source_block(7, 0, WORDS), "preprocess", Explode(columns=["word"]).build())
+    done = apply.apply(block, "preprocess", Decided(0).work_on(block, run))
+    assert done["__state"].to_pylist() == [LIVE, FILTERED, LIVE]
+    assert blocks.live_rows(done)[0]["row_id"].to_pylist() == ["a#0.0", "a#0.1", "a#2.1"]
+
+
+def test_a_row_that_failed_only_while_keys_were_made_fails_with_all_rows_made_of_it(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    failed = pa.table({"unit": [7], "row": [2], "place": [FAILED]}, PLACES)
+    decision.write(run.duplicates / "0", [], failed)
+    block = apply.apply(source_block(7, 0, WORDS), "preprocess", Explode(columns=["word"]).build())
+    done = apply.apply(block, "preprocess", Decided(0).work_on(block, run))
+    assert done["__state"].to_pylist() == [LIVE, LIVE, QUARANTINED]
+    assert "this row failed when the rows were read for their keys" in done["__error_message"][2].as_py()
+
+
+def test_keys_are_those_of_the_rows_after_the_steps_and_name_the_rows_that_failed(tmp_path: Path) -> None:
+    words = WORDS.append_column("other", pa.array([["p", "q"], ["p", "q"], ["p", "q", "r"]]))
+    rule = Deduplicate(columns=["word"]).rule
+    steps = (Explode(columns=["word", "other"]),)
+    tables = list(keyed_rows(source_block(7, 5, words), make_run(tmp_path), steps, rule, pace=0))
+    keys = pa.concat_tables(tables).to_pylist()
+    assert [(key["unit"], key["row"], key["place"]) for key in keys] == [
+        (7, 6, FAILED), (7, 5, 0), (7, 5, 1), (7, 7, 0), (7, 7, 1), (7, 7, 2),
+    ]  # fmt: skip
+    assert keys[1]["key"] == keys[4]["key"] != keys[2]["key"]
+    assert keys[0]["key"] is None

@@ -1,0 +1,43 @@
+"""The preview of a run: what the models made beside the inputs."""
+
+import numpy as np
+import pyarrow as pa
+
+from overnight.tasks.rows import blocks
+from overnight.tasks.rows.preview import predictions_beside_inputs, preview
+from overnight.tasks.rows.tensors import to_arrow
+from tests.tasks.blocks import source_block
+
+
+def sample() -> pa.Table:
+    images = to_arrow(np.zeros((3, 4, 4, 3), np.uint8))
+    names = {"row_id": ["a", "b", "c"], "uri": ["/in/a", "/in/b", "/in/c"], "label": ["x", "y", "z"]}
+    return source_block(0, 0, pa.table(names).append_column("image", images))
+
+
+def behind(rows: pa.Table) -> pa.Table:
+    """Return the rows after a model that reads images, and passes them on no more."""
+    made = pa.array([f"of {name}" for name in rows["row_id"].to_pylist()])
+    return rows.drop_columns(["image", "label"]).append_column("predicted", made)
+
+
+def test_predictions_come_before_the_inputs_and_the_uri_is_last() -> None:
+    found = predictions_beside_inputs(sample(), behind(sample()))
+    assert found.column_names == ["row_id", "predicted", "label", "image", "uri"]
+    assert found["predicted"].to_pylist() == ["of a", "of b", "of c"]
+    assert "data:image/png;base64," in preview(found)
+
+
+def test_a_row_that_the_model_did_not_pass_moves_no_other_row() -> None:
+    rows = behind(sample()).slice(1)
+    found = predictions_beside_inputs(sample(), rows)
+    assert found.select(["row_id", "predicted", "label", "uri"]).to_pylist() == [
+        {"row_id": "b", "predicted": "of b", "label": "y", "uri": "/in/b"},
+        {"row_id": "c", "predicted": "of c", "label": "z", "uri": "/in/c"},
+    ]
+
+
+def test_without_predictions_the_inputs_are_shown() -> None:
+    found = predictions_beside_inputs(sample(), None)
+    assert found.column_names == ["row_id", "label", "image", "uri"]
+    assert not any(blocks.is_hidden(name) for name in found.column_names)

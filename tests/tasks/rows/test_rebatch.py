@@ -1,0 +1,28 @@
+"""Blocks are collected to a number of rows or bytes, or for a time."""
+
+import pyarrow as pa
+import pytest
+
+from overnight.tasks.rows import rebatch
+from tests.tasks.blocks import source_block
+
+
+def blocks_of(*lengths: int) -> list[pa.Table]:
+    return [
+        source_block(0, 0, pa.table({"row_id": [f"{place}-{row}" for row in range(length)]}))
+        for place, length in enumerate(lengths)
+    ]
+
+
+def test_rows_are_collected_to_a_number() -> None:
+    assert [len(block) for block in rebatch.rebatch_rows(blocks_of(3, 1, 5), 4)] == [4, 4, 1]
+
+
+def test_rows_that_took_so_long_to_collect_go_on_in_a_shorter_block() -> None:
+    assert [len(block) for block in rebatch.rebatch_rows(blocks_of(3, 1, 5), 4, seconds=0)] == [3, 1, 4, 1]
+
+
+def test_small_blocks_are_collected_to_bytes_or_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [len(block) for block in rebatch.rebatch_bytes(blocks_of(3, 1, 5), 2**20)] == [9]
+    monkeypatch.setattr(rebatch, "SECONDS_AT_ONCE", 0)
+    assert [len(block) for block in rebatch.rebatch_bytes(blocks_of(3, 1, 5), 2**20)] == [3, 1, 5]
