@@ -39,7 +39,7 @@ from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Reason, Setting
 from overnight.flows.ledger.artifacts import show_partitions
-from overnight.flows.runs.cancellation import cancellable, stoppable
+from overnight.flows.runs.cancellation import INTERRUPTIONS, cancellable, stoppable
 from overnight.flows.runs.crash_recovery import after_crashes
 from overnight.flows.runs.flow_run_name import named_if_invalid, rename_flow_run
 from overnight.flows.runs.task_runner import OvernightTaskRunner
@@ -48,6 +48,7 @@ from overnight.tasks.errors import OvernightError
 
 SMALL_SECONDS = 60.0  # a deployment's backfill runs longer partitions in processes of their own
 SECONDS_BETWEEN = 1.0
+SHOWN = {"is_shown": True}  # the command line shows these records of the log
 
 
 class BackfillFailed(OvernightError):
@@ -88,7 +89,8 @@ def backfill(
     Args:
         start: The first day, as YYYY-MM-DD.
         end: The last day, as YYYY-MM-DD; it runs too.
-        select: The statuses to run. `all` also runs published partitions again; `stale` lists the inputs again.
+        select: The statuses to run. `all` also runs published partitions again; `stale` lists the inputs again;
+            `quarantined` runs only the quarantined rows of published partitions.
         order: The day to begin with.
         max_concurrent: The number of partitions that run at the same time.
         stop_on_failure: Start no more partitions after one has failed.
@@ -115,16 +117,20 @@ def backfill(
         write_record(loaded, request, steps)
     get_run_logger().info("backfill %s of %s: %d partitions to run", request.id, loaded.name, len(steps))
     outcomes: list[Outcome] = []
+    rest = f"Run what is left: overnight backfill {job} --resume {request.id}"
     try:
         tell = _teller(loaded, len(steps), outcomes)
         _run_all(loaded, job, request, steps, max_concurrent, stop_on_failure, tell)
+    except INTERRUPTIONS:
+        get_run_logger().warning(rest)
+        raise
     finally:
         _show_outcomes(loaded, request, steps, outcomes, why_none)
-        show_partitions(file.job(), request.start, request.end)
+        show_partitions(file.job(), request.start, request.end, UUID(prefect.runtime.flow_run.id))
     if failed := [outcome for outcome in outcomes if outcome.status != "published"]:
+        reason = str(failed[0].error).rstrip(".")
         raise BackfillFailed(
-            f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {failed[0].error}. "
-            f"Run the unfinished partitions with --resume {request.id}."
+            f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {reason}. {rest}"
         )
     return [entry.as_json() for entry in entries_of(loaded, request, steps)]
 
@@ -148,7 +154,14 @@ def _run_all(
                 while waiting and len(under_way) < max_concurrent:
                     step = waiting.popleft()
                     child = ChildRunSpec(
-                        job, job_path, request.id, step.partition, step.force, request.reason, request.settings
+                        job,
+                        job_path,
+                        request.id,
+                        step.partition,
+                        step.force,
+                        request.reason,
+                        request.settings,
+                        step.is_retry,
                     )
                     is_small = not seconds or median(seconds) <= SMALL_SECONDS
                     is_ours = is_small or not prefect.runtime.deployment.id
@@ -156,11 +169,14 @@ def _run_all(
                         ray.enter_context(OvernightTaskRunner())  # one Ray for all partitions
                         is_warm = True
                     context = contextvars.copy_context()  # a thread has no context of its own
+                    get_run_logger().info("%s started: %s", step.partition, ", ".join(step.why), extra=SHOWN)
                     under_way.add(pool.submit(context.run, run_child, child, not is_ours))
                 done, under_way = wait(under_way, SECONDS_BETWEEN, FIRST_COMPLETED)
+                if stopping.is_set():  # by `stoppable` around the backfill
+                    raise KeyboardInterrupt
                 for outcome in [future.result() for future in done]:
-                    if outcome.seconds:
-                        seconds.append(outcome.seconds)
+                    if outcome.receipt:
+                        seconds.append(outcome.receipt["seconds"])
                     if outcome.error and stop_on_failure:
                         waiting.clear()
                     ended(outcome)
@@ -215,11 +231,12 @@ def _teller(job: Job, total: int, outcomes: list[Outcome]) -> Callable[[Outcome]
 
     def tell(outcome: Outcome) -> None:
         outcomes.append(outcome)
-        said = f"{len(outcomes)} of {total}: {outcome.partition} {outcome.status}"
-        error = outcome.error
-        get_run_logger().log(logging.ERROR if error else logging.INFO, f"{said} {error or ''}".rstrip())
+        done = f"{len(outcomes)} of {total}"
+        level = logging.ERROR if outcome.error else logging.INFO
+        get_run_logger().log(level, "%s: %s", done, outcome, extra=SHOWN)
+        said = f"backfill: {done}: {outcome.partition} {outcome.status}"
         with dispensable():
             if artifact:
-                update_progress_artifact(artifact, 100 * len(outcomes) / total, description=f"backfill: {said}")
+                update_progress_artifact(artifact, 100 * len(outcomes) / total, description=said)
 
     return tell

@@ -5,7 +5,7 @@ The child runs in this process, or as a run of the job's deployment, which a wor
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -46,6 +46,7 @@ class ChildRunSpec:
     force: bool
     reason: str
     settings: Sequence[str]
+    retry_quarantined: bool = False
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -55,6 +56,7 @@ class ChildRunSpec:
             "reason": self.reason,
             "limit_rows": 0,
             "settings": list(self.settings),
+            "retry_quarantined": self.retry_quarantined,
             "job": self.job_path,
         }
 
@@ -65,12 +67,20 @@ class ChildRunSpec:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a child: published, failed or cancelled. It has its seconds if it published, otherwise its error."""
+    """The end of a child: published, failed or cancelled. It has its receipt if it published, otherwise its error."""
 
     partition: str
     status: str
-    seconds: float | None = None
+    receipt: Mapping[str, Any] | None = None
     error: OvernightError | None = None
+
+    def __str__(self) -> str:
+        if self.error:
+            stage = f" in {self.error.stage}" if self.error.stage and self.status == "failed" else ""
+            return f"{self.partition} {self.status}{stage}: {' '.join(str(self.error).split())}"
+        found = self.receipt or {}
+        counts = f"{found['rows_out']:,} rows, {found['rows_quarantined']:,} quarantined, {found['seconds']:,.1f} s"
+        return f"{self.partition} {self.status}: {counts}"
 
 
 def run_child(child: ChildRunSpec, is_deployed: bool) -> Outcome:
@@ -79,8 +89,8 @@ def run_child(child: ChildRunSpec, is_deployed: bool) -> Outcome:
     Every end of the child, also an unknown one, becomes its outcome. It stops no other child.
     """
     try:
-        seconds = _run_deployed(child) if is_deployed else _run_here(child)
-        return Outcome(child.partition, "published", seconds)
+        receipt = _run_deployed(child) if is_deployed else _run_here(child)
+        return Outcome(child.partition, "published", receipt)
     except INTERRUPTIONS:
         return Outcome(child.partition, "cancelled", error=RunCancelled())
     except Exception as error:
@@ -88,8 +98,8 @@ def run_child(child: ChildRunSpec, is_deployed: bool) -> Outcome:
         return Outcome(child.partition, known.status, error=known)
 
 
-def _run_here(child: ChildRunSpec) -> float:
-    """Run the child in this process, and return its seconds. Raise the error that ended it."""
+def _run_here(child: ChildRunSpec) -> Mapping[str, Any]:
+    """Run the child in this process, and return its receipt. Raise the error that ended it."""
     with get_client(sync_client=True) as client:
         flow_run = client.create_flow_run(
             batch_inference,
@@ -102,11 +112,11 @@ def _run_here(child: ChildRunSpec) -> float:
     silent = {} if prefect.runtime.deployment.id else {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
     with temporary_settings(silent):
         receipt: dict[str, Any] = run_flow(batch_inference, flow_run=flow_run)  # type: ignore[assignment]
-    return float(receipt["seconds"])
+    return receipt
 
 
-def _run_deployed(child: ChildRunSpec) -> float:
-    """Run the child through its deployment, and return its seconds from the ledger. Raise the error that ended it.
+def _run_deployed(child: ChildRunSpec) -> Mapping[str, Any]:
+    """Run the child through its deployment, and return its receipt from the ledger. Raise the error that ended it.
 
     If a run of the same backfill and partition is under way, wait for that run. If the backfill stops, cancel the run.
     """
@@ -122,7 +132,7 @@ def _run_deployed(child: ChildRunSpec) -> float:
     day = parse_day(child.partition)
     [entry] = [entry for entry in read_ledger(child.job, day, day) if entry.partition == child.partition]
     if state.is_completed() and entry.receipt:
-        return float(entry.receipt["seconds"])
+        return entry.receipt
     failure = entry.failure or {}
     message = failure.get("error_message") or "; ".join(entry.why) or state.message or state.name
     raise StageFailed(str(message), failure.get("stage"), failure.get("error_type", ""))

@@ -20,19 +20,23 @@ from overnight.tasks.errors import JobError
 from overnight.tasks.state.run import now, read_json, write_json
 from overnight.tasks.storage.location import Location
 
-Select = Literal["missing", "failed", "stale", "all"]
+Select = Literal["missing", "failed", "stale", "quarantined", "all"]
 Order = Literal["newest", "oldest"]
 DEFAULT_SELECT: tuple[Select, ...] = ("missing", "failed")
 
 
 @dataclass(frozen=True)
 class Step:
-    """A partition to run. `force`: it runs although it is published. Unknown estimates are None."""
+    """A partition to run. `force`: it runs although it is published. Unknown estimates are None.
+
+    `is_retry`: only its quarantined rows run.
+    """
 
     entry: PartitionStatus
     force: bool
     rows: int | None
     seconds: float | None
+    is_retry: bool = False
 
     @property
     def partition(self) -> str:
@@ -41,6 +45,8 @@ class Step:
     @property
     def why(self) -> list[str]:
         """Return the reasons for the run, as sentences."""
+        if self.is_retry:
+            return [f"published with {self.rows:,} quarantined rows, which run again"]
         return [*self.entry.why] or ["published, and selected again" if self.force else "never run"]
 
     def as_json(self) -> dict[str, Any]:
@@ -85,10 +91,20 @@ def make_plan(job: Job, request: Request, tell: Callable[[int, int], None] = lam
         raise JobError(f"expected an end that is not before the start, found {request.start} to {request.end}.")
     looks = {"stale", "all"} & set(request.select)
     entries = read_ledger(job, request.start, request.end, bool(looks), tell)
-    statuses: set[Status] = {"missing", "failed", "stale", "published"} if "all" in request.select else set()
-    statuses |= {status for status in request.select if status != "all"}
-    chosen = [entry for entry in entries if entry.status in statuses]
+    chosen = [entry for entry in entries if entry.status in _statuses(request) or _is_retry(entry, request)]
     return _ordered(entries, chosen, request)
+
+
+def _statuses(request: Request) -> set[Status]:
+    """Return the statuses whose partitions run as a whole."""
+    wholes: tuple[Status, ...] = ("missing", "failed", "stale")
+    return {*wholes, "published"} if "all" in request.select else {one for one in wholes if one in request.select}
+
+
+def _is_retry(entry: PartitionStatus, request: Request) -> bool:
+    """Return True if only the quarantined rows of a partition run."""
+    is_there = entry.status in ("published", "stale") and entry.status not in _statuses(request)
+    return "quarantined" in request.select and is_there and bool((entry.receipt or {}).get("rows_quarantined"))
 
 
 def remaining_partitions(job: Job, request: Request, record: dict[str, Any]) -> list[Step]:
@@ -169,6 +185,19 @@ def nothing_to_do(job: Job, request: Request) -> str:
     return f"{job.name}: no partition from {request.start} to {request.end} is {wanted}; found {found}{advice}."
 
 
+def left_out(job: Job, request: Request, steps: Sequence[Step]) -> str:
+    """Return the number of partitions of the range that do not run, by status, with advice; empty if all run.
+
+    The inputs are not listed, so that a partition is stale only if the job changed.
+    """
+    mine = {step.partition for step in steps}
+    entries = read_ledger(job, request.start, request.end)
+    found = Counter(entry.status for entry in entries if entry.partition not in mine)
+    advice: dict[Status, str] = {status: f" (add --select {status})" for status in ("missing", "failed", "stale")}
+    advice["running"] = " (other runs hold them)"
+    return ", ".join(f"{number} {status}{advice.get(status, '')}" for status, number in sorted(found.items()))
+
+
 def entries_of(job: Job, request: Request, steps: Sequence[Step]) -> list[PartitionStatus]:
     """Return the current status of the steps' partitions from the ledger."""
     mine = {step.partition for step in steps}
@@ -201,6 +230,9 @@ def _ordered(entries: list[PartitionStatus], chosen: list[PartitionStatus], requ
     steps = []
     for entry in sorted(chosen, key=lambda entry: entry.partition, reverse=request.order == "newest"):
         own = entry.receipt or {}
-        force = entry.status == "published" and not entry.begun  # the next run resumes an interrupted forced run
-        steps.append(Step(entry, force, own.get("rows_in", rows), own.get("seconds", seconds)))
+        is_retry = _is_retry(entry, request)
+        # the next run resumes an interrupted forced run
+        force = entry.status == "published" and not entry.begun and not is_retry
+        about = own.get("rows_quarantined" if is_retry else "rows_in", rows)
+        steps.append(Step(entry, force, about, own.get("seconds", seconds), is_retry))
     return steps

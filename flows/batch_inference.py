@@ -4,26 +4,31 @@ from functools import partial
 from typing import Any
 
 import prefect.runtime
-from prefect import Task, flow, get_run_logger
+from prefect import Task, flow
 from prefect.futures import PrefectFuture
+from prefect.states import Completed
 
 from overnight.flows.job.chain import links
 from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Day, Reason, RowLimit, Setting
 from overnight.flows.ledger.artifacts import partitions_shown
+from overnight.flows.ledger.samples import keep_sample
+from overnight.flows.runs import run_sentences
 from overnight.flows.runs.attempt import (
     bury_publisher,
-    fresh_receipt,
     is_publisher_dead,
     opened,
+    published_or_retry,
 )
 from overnight.flows.runs.cancellation import cancellable
 from overnight.flows.runs.crash_recovery import after_crashes
+from overnight.flows.runs.failed_state import in_one_sentence
 from overnight.flows.runs.flow_run_name import invalid, named_if_invalid
 from overnight.flows.runs.gpu_slots import gpus_held
 from overnight.flows.runs.retries import run_task
 from overnight.flows.runs.run import describe_run
+from overnight.flows.runs.run_page import failure_shown, progress_shown, show_published
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.flows.runs.user_output import printed_shown
 from overnight.flows.schedule.catch_up import skipped
@@ -49,12 +54,14 @@ def _backfill() -> str:
 
 @flow(name="batch-inference", task_runner=OvernightTaskRunner(), persist_result=False)
 @cancellable
+@in_one_sentence
 def batch_inference(
     partition: Day = "",
     force: bool = False,
     reason: Reason = "",
     limit_rows: RowLimit = 0,
     settings: list[Setting] = [],  # noqa: B006 - Prefect shows it in the form; nothing changes it
+    retry_quarantined: bool = False,
     *,
     job: str,
 ) -> Any:
@@ -66,6 +73,7 @@ def batch_inference(
         reason: The reason, recorded in the receipt.
         limit_rows: Run only this number of rows and publish them as a sample, apart from real data. 0: all rows.
         settings: Settings of the job file to override for this run, each written as KEY=VALUE.
+        retry_quarantined: Run only the quarantined rows of the published partition, and publish them with its others.
         job: The job file, as a path where the flow runs. The deployment sets it.
     """
     with named_if_invalid(invalid(job)):
@@ -76,18 +84,21 @@ def batch_inference(
         return state
     day = taken.partition
     run = describe_run(loaded, day, reason, limit_rows, _backfill(), taken.scheduled_for)
-    if not force and (published := fresh_receipt(loaded, run)):
-        get_run_logger().info("%s/%s is published and not stale: it stays as it is", loaded.name, day)
+    published, retry = published_or_retry(loaded, run, force, retry_quarantined)
+    if published:
         if is_publisher_dead(run, published):
             bury_publisher(run)
         look_back(loaded, run, partition)
-        return published
-    with partitions_shown(file, run.backfill), opened(loaded, run, force) as run:
+        return Completed(message=run_sentences.unchanged(published, retry_quarantined), data=published)
+    with partitions_shown(file, run.backfill), opened(loaded, retry.run if retry else run, force, retry) as run:
         plan = make_plan(loaded.models, *read_cluster())
-        with supervised(run), printed_shown(run):
+        with failure_shown(run), supervised(run), printed_shown(run):
             receipt = run_tasks(loaded, plan, run)
+        if run.limit_rows:
+            keep_sample(loaded, receipt)
+        why = show_published(run, receipt, loaded.sink_for(run).shown(run))
     look_back(loaded, run, partition)
-    return receipt
+    return Completed(message=run_sentences.published(receipt, why), data=receipt)
 
 
 def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
@@ -97,11 +108,12 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     begin_steps()
     begin_writer()
     waits = getattr(job.source, "wait_for", None)
-    chain = links(job)
+    chain = links(job.pinned(run))
     trials = begin_trials(run, chain, plan) if not waits else [None] * len(chain)
     sink = job.sink_for(run)
-    inference = Inference(chain, sink.keep_columns, sink.rows_per_part, plan, trials)
-    staging = partial(stage, sink, job.checks)
+    inference = Inference(chain, sink.keep_columns, sink.part_size, plan, trials)
+    rules = [step.rule for step in job.last_steps]
+    staging = partial(stage, sink, job.checks, rules, progress_shown)
 
     def done(task: Task[..., Any], *arguments: Any) -> PrefectFuture[Any]:
         return run_task(task, job.retries, run, *arguments)
@@ -111,5 +123,5 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
         rows = done(shuffle, job.shuffle, rows)
         rows = done(preprocess, job.steps, plan, rows)
         streamed = done(infer, inference, staging, rows)
-    receipt = done(write, sink, job.checks, job.source.allow_empty, plan, job.settings(), streamed)
+    receipt = done(write, sink, job.checks, rules, job.source.allow_empty, plan, job.settings(), streamed)
     return dict(receipt.result())

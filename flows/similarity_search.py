@@ -19,10 +19,11 @@ from prefect.artifacts import create_markdown_artifact
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
-from overnight.flows.ledger.partition_status import read_ledger
+from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
 from overnight.flows.schedule.partitions import parse_day, resolve_partition
 from overnight.tasks.artifacts import artifact_key, cell, dispensable
 from overnight.tasks.errors import JobError, OvernightError
+from overnight.tasks.infer.kinds import COMMIT
 from overnight.tasks.infer.task import Embedder, embed_image, embed_text, embedder
 from overnight.tasks.preprocess.task import query_image, readable_image
 from overnight.tasks.search.task import LanceRows, ParquetRows, Rows, Tile, draw_sheet, newest_version, scan
@@ -68,7 +69,7 @@ def similarity_search(
     loaded = load_job(Path(job))
     chosen, column = validate_query(loaded, image, text, model, sheet)
     pixels = _pixels(loaded, image) if image else None
-    found, skipped = published(loaded, chosen, partition)
+    found, skipped, chosen = published(loaded, chosen, partition)
     query = embed_text(chosen, text or "") if pixels is None else embed_image(chosen, pixels)
     result = {
         "job": loaded.name,
@@ -98,8 +99,10 @@ def validate_query(
     return chosen, column
 
 
-def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Rows], list[dict[str, str]]]:
+def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Rows], list[dict[str, str]], Embedder]:
     """Return the rows of the partitions that can be searched, and the skipped partitions with their reasons.
+
+    The last item is `model` at the commit of the newest partition, for the query. Other commits are other models.
 
     Raise `NothingToSearch` if no partition can be searched, and `JobError` for a partition that the job cannot have.
     """
@@ -111,11 +114,15 @@ def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Ro
     version = 0  # of a table, the same for all partitions
     found: list[Rows] = []
     skipped: list[dict[str, str]] = []
-    for entry in read_ledger(job, start, start):
-        if entry.receipt is None:
-            continue
-        names = published_files(dict(entry.receipt))
-        if why := _not_comparable(entry.receipt["ingredients"], place, model, files_of_model, names):
+    entries = [entry for entry in read_ledger(job, start, start) if entry.receipt]
+    commit = next((known for entry in reversed(entries) if (known := _commit(entry, model))), None)
+    for entry in entries:
+        receipt = dict(entry.receipt or {})
+        names = published_files(receipt)
+        why = _not_comparable(receipt["ingredients"], place, model, files_of_model, names)
+        if not why and _commit(entry, model) not in (None, commit):
+            why = "another commit of the job's model made its embeddings"
+        if why:
             skipped.append({"partition": entry.partition, "why": why})
         elif any(name.endswith(LANCE) for name in names):
             version = version or newest_version(sink)
@@ -127,7 +134,13 @@ def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Ro
         which = f"partition {partition}" if partition else "a partition"
         why = "; ".join(f"{one['partition']}: {one['why']}" for one in skipped[:3]) or "no published partition"
         raise NothingToSearch(f"expected {which} of {job.name} with embeddings, found {why}. Run the job first.")
-    return found, skipped
+    return found, skipped, model.pinned({COMMIT: commit} if commit else {})
+
+
+def _commit(entry: PartitionStatus, model: Embedder) -> str | None:
+    """Return the commit of a hub model that made a partition, None if it is unknown."""
+    found: str | None = ((entry.receipt or {}).get("commits") or {}).get(model.hub_name())
+    return found
 
 
 def _not_comparable(

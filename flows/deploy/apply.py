@@ -29,6 +29,7 @@ from prefect.utilities.annotations import freeze
 from overnight.flows.batch_inference import batch_inference
 from overnight.flows.deploy.automations import FOLDER, apply_automations, read_automations
 from overnight.flows.deploy.deployments import DEPLOYED, UndeployedJob, flow_at
+from overnight.flows.deploy.frozen_job import freeze_job
 from overnight.flows.deploy.prefect_yaml import PREFECT_FILE, SLUG, PrefectFile, deployable
 from overnight.flows.deploy.server_state import Change, ServerObject, changes, read_deployments, read_things
 from overnight.flows.deploy.work_pools import apply_limits, apply_work_pool
@@ -61,7 +62,10 @@ def deploy(
         with _written(file) if file.is_default else contextlib.nullcontext(file.path) as path:
             _prefect_deploy(path)
         for name, found in read_deployments(client, file.flow_names).items():
-            if name in deployed and name in file.deployments:
+            if name not in file.deployments:
+                continue
+            freeze_job(client, found)
+            if name in deployed:
                 _mend(client, deployed[name], found, file.deployments[name])
         return changes(before, read_things(client, file), named)
 

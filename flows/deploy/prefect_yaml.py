@@ -144,6 +144,6 @@ def deployable(job_path: Path) -> Job:
     if relative:
         raise JobError(
             f"{job_path}: expected full paths or URIs in a deployment, found {', '.join(relative)}. A relative path "
-            "depends on the machine. Write it in full, or begin it with ${ENV_VAR}."
+            "depends on the machine. Call with --absolute-paths, write it in full, or begin it with ${ENV_VAR}."
         )
     return load_job(job_path)

@@ -14,6 +14,8 @@ from overnight.flows.job.model import Job
 from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.partitions import resolve_partition
 from overnight.tasks.errors import OvernightError
+from overnight.tasks.ingest.kinds import JobRows
+from overnight.tasks.storage.globs import split
 from overnight.tasks.storage.location import Location
 
 # In a checkout this is a link to the versions of the run time.
@@ -70,11 +72,7 @@ def check_storage(job: Job) -> Iterator[Finding]:
     If the sink is not a folder, check that its database answers. Skip places whose variable is not set, because
     `check_environment` reports them.
     """
-    path = getattr(job.source, "path", "")
-    if path and _is_named(path):
-        yield _source(job, path)
-    elif not path and _is_named(job.source.model_dump_json()):
-        yield _listed(job)
+    yield from check_source(job)
     for what, path in (("sink", job.sink.place), ("state", job.state)):
         if path and _is_named(path):
             yield _writable(what, Location(path))
@@ -82,13 +80,30 @@ def check_storage(job: Job) -> Iterator[Finding]:
         yield _answering(job)
 
 
+def check_source(job: Job) -> Iterator[Finding]:
+    """Check that the job's source can be listed. Skip a place whose variable is not set."""
+    written = getattr(job.source, "path", [])
+    paths = [written] if isinstance(written, str) else written
+    if paths and (job.is_dated or getattr(job.source, "wait_for", None)):
+        yield from (_source(job, path) for path in paths if _is_named(path))
+    elif all(map(_is_named, paths or [job.source.model_dump_json()])):
+        yield _listed(job)
+
+
 def _listed(job: Job) -> Finding:
-    """List the first input of the day that is due, from a source that is not a folder."""
+    """List the first input, of the day that is due from a source that is not a folder."""
     day = resolve_partition(job, None, None, datetime.now(UTC))
     try:
+        if isinstance(job.source, JobRows) and (lacking := job.source.lacking(day)):
+            return Finding("source", "warning", lacking, "Run that job first, or set source.wait_for.")
         first = next(iter(job.source.files(day)), None)
+    except FileNotFoundError as error:
+        return Finding("source", "wrong", str(error), "Correct source.path.")
     except Exception as error:
         return Finding("source", "wrong", _in_words(error), "Check source, and that its server runs.")
+    if first is None and not (job.is_dated or job.source.allow_empty):
+        told = f"expected inputs at {job.source.place(day)}, found none"
+        return Finding("source", "wrong", told, "Check source, or set source.allow_empty: true.")
     if first is None:
         return Finding("source", "warning", f"no inputs for {day}", "Check source, or wait for the data.")
     return Finding("source", "ok", f"{job.source.place(day)} can be listed")
@@ -110,7 +125,8 @@ def _is_named(path: str) -> bool:
 
 def _source(job: Job, path: str) -> Finding:
     """List the deepest folder that all partitions of the source share, because a date may have no inputs yet."""
-    same, placeholder, _ = path.partition("{partition}")
+    folder, pattern = split(path)
+    same, placeholder, _ = f"{folder}/".partition("{partition}") if pattern else path.partition("{partition}")
     anonymous = bool(getattr(job.source, "anonymous", False))
     place = Location(same.rpartition("/")[0] if placeholder else same, anonymous=anonymous)
     try:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +32,10 @@ class Finding:
         object.__setattr__(self, "found", masked(self.found))
         object.__setattr__(self, "advice", masked(self.advice))
 
+    @property
+    def is_wrong(self) -> bool:
+        return self.level == "wrong"
+
     def as_json(self) -> dict[str, str]:
         return asdict(self)
 
@@ -47,6 +52,7 @@ class Check:
 def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
     """Run all checks, and return their findings in order. An error in a check becomes a finding."""
     from overnight.flows.doctor.environment import check_environment, check_storage, check_versions
+    from overnight.flows.doctor.job_file import check_code, check_models
     from overnight.flows.doctor.prefect_server import check_prefect
     from overnight.flows.doctor.ray_cluster import RAY_SECONDS, check_ray
 
@@ -58,9 +64,29 @@ def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
     if job and job_path:
         checks += [
             Check("environment", lambda: check_environment(job_path)),
+            Check("code", lambda: check_code(job, imports=False)),
+            Check("models", lambda: check_models(job), 60),
             Check("storage", lambda: check_storage(job), 60),
         ]
     return run_checks(checks)
+
+
+def examine_job_file(job: Job, job_path: Path, network: bool = True) -> list[Finding]:
+    """Check what the job file names, and return findings in order; nothing is written.
+
+    This imports the user's code in the main thread, because some modules need that. `network` also looks at the places
+    of the source and of the sink.
+    """
+    from overnight.flows.doctor.environment import check_environment, check_source
+    from overnight.flows.doctor.job_file import check_code, check_columns, check_models, check_owner, check_schedule
+
+    findings = [*check_environment(job_path), *check_code(job), *check_models(job)]
+    # without its variables or models, no run of the job can be described
+    if network and not any(finding.what in ("environment", "models") for finding in findings if finding.is_wrong):
+        looks = {"source": check_source, "columns": check_columns, "sink": check_owner}
+        findings += run_checks([Check(what, partial(look, job)) for what, look in looks.items()])
+    # Only a job that can run has a next run, and Prefect's scheduler takes seconds to import.
+    return findings if failed(findings) else [*findings, *check_schedule(job)]
 
 
 def run_checks(checks: Iterable[Check]) -> list[Finding]:
@@ -93,7 +119,7 @@ def _run(check: Check, findings: list[Finding]) -> None:
 
 def failed(findings: Iterable[Finding]) -> bool:
     """Return True if a finding has the level `wrong`."""
-    return any(finding.level == "wrong" for finding in findings)
+    return any(finding.is_wrong for finding in findings)
 
 
 def counts(findings: Iterable[Finding]) -> Mapping[str, Any]:

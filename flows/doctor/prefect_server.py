@@ -7,20 +7,16 @@ from urllib.parse import urlsplit
 
 import prefect
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import (
-    FlowFilter,
-    FlowFilterName,
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateName,
-)
-from prefect.settings import get_current_settings
+from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
+from overnight.flows.batch_inference import batch_inference
 from overnight.flows.deploy.apply import expected_server_state
 from overnight.flows.deploy.prefect_yaml import PREFECT_FILE, PrefectFile
 from overnight.flows.deploy.server_state import ServerState, read_things
 from overnight.flows.doctor.examine import Finding, Level
+from overnight.flows.doctor.next_runs import check_late_runs, check_next_runs, described
 from overnight.flows.job.model import Job
+from overnight.flows.runs.local_server import running_server
 from overnight.tasks.errors import JobError
 
 
@@ -30,38 +26,69 @@ def _deploy(file: PrefectFile) -> str:
 
 
 def check_prefect(job: Job | None, job_path: Path | None = None) -> Iterator[Finding]:
-    """Check the server, and on it the objects of deployments/prefect.yaml, or without that file those of the job."""
-    url = get_current_settings().api.url
-    if not url:
+    """Check the server that `overnight deploy` uses, what it makes there, and the next runs."""
+    if url := get_current_settings().api.url:
+        yield from _check(url, "", job, job_path)
+    elif url := running_server():
+        hint = f"; it is the local server, and a worker needs PREFECT_API_URL={url}"
+        with temporary_settings({PREFECT_API_URL: url}):
+            yield from _check(url, hint, job, job_path)
+    else:
         yield Finding("server", "ok", "PREFECT_API_URL is not set: `run` and `serve` start a server when they need one")
-        return
+        if job and job.schedule:
+            found = f"{described(job.name, job.schedule)} starts only if `overnight serve {job_path}` runs then"
+            yield Finding("next run", "warning", found, "Or set PREFECT_API_URL, and run `overnight deploy`.")
+
+
+def _check(url: str, hint: str, job: Job | None, job_path: Path | None) -> Iterator[Finding]:
     shown = urlsplit(url)._replace(netloc=urlsplit(url).netloc.rpartition("@")[2]).geturl()
     with get_client(sync_client=True, httpx_settings={"timeout": 10}) as client:
         if error := client.api_healthcheck():
             told = f"{shown} does not answer: {type(error).__name__}: {error}".replace(url, shown)
             yield Finding("server", "wrong", told, "Start it, or set PREFECT_API_URL to a running server.")
             return
-        yield from _server(client, shown)
-        try:
-            file = PrefectFile(job_paths=[job_path]) if job_path and not PREFECT_FILE.is_file() else PrefectFile()
-        except JobError as error:
-            level: Level = "wrong" if PREFECT_FILE.is_file() else "warning"
-            yield Finding("deployments", level, str(error), f"Correct {PREFECT_FILE}, or call doctor in its project.")
-            return
+        yield from _server(client, shown, hint)
+        yield from _deployed(client, job, job_path)
+
+
+def _deployed(client: SyncPrefectClient, job: Job | None, job_path: Path | None) -> Iterator[Finding]:
+    """Check what `overnight deploy` makes on the server, the next runs, and the late ones."""
+    try:
+        file = _file(job, job_path)
+    except JobError as error:
+        level: Level = "wrong" if PREFECT_FILE.is_file() else "warning"
+        yield Finding("deployments", level, str(error))
+        return
+    if file:
         things = read_things(client, file)
         if file.is_default and not any(kind == "deployment" and name in file.deployments for kind, name in things):
-            told = f"{job_path} is not deployed, and {PREFECT_FILE} does not exist"
+            told = f"{job_path} is not deployed on this server"
+            if job and job.schedule:
+                told = f"{described(job.name, job.schedule)} would not start: {told}"
             yield Finding("deployments", "warning", told, f"To run it on a schedule: `overnight deploy {job_path}`.")
             return
         yield from _pools(client, file, things)
-        yield from _applied(file, things, job)
-        yield _late_runs(client, file)
+        yield from _applied(file, things)
+    yield from check_next_runs(client, job)
+    yield check_late_runs(client)
 
 
-def _server(client: SyncPrefectClient, shown: str) -> Iterator[Finding]:
+def _file(job: Job | None, job_path: Path | None) -> PrefectFile | None:
+    """Return the prefect.yaml of this folder if it has the job, otherwise the file that `overnight deploy JOB` makes.
+
+    Return None without both. Raise `JobError` for a wrong file, and for a job that cannot be deployed.
+    """
+    if PREFECT_FILE.is_file():
+        file = PrefectFile()
+        if job is None or f"{batch_inference.name}/{job.name}" in file.deployments:
+            return file
+    return PrefectFile(job_paths=[job_path]) if job_path else None
+
+
+def _server(client: SyncPrefectClient, shown: str, hint: str) -> Iterator[Finding]:
     there, here = client.api_version(), prefect.__version__
     if there == here:
-        yield Finding("server", "ok", f"{shown} answers with Prefect {there}, the version here")
+        yield Finding("server", "ok", f"{shown} answers with Prefect {there}, the version here{hint}")
     else:
         told = f"{shown} runs Prefect {there}, and this machine has {here}"
         yield Finding("server", "warning", told, "Install the same version in both places.")
@@ -117,7 +144,7 @@ def _worker(client: SyncPrefectClient, pool: str, kind: str) -> Finding:
     return Finding("worker", "wrong", told, f"Start one: `prefect worker start --pool {pool} --type {kind}`")
 
 
-def _applied(file: PrefectFile, things: ServerState, job: Job | None) -> Iterator[Finding]:
+def _applied(file: PrefectFile, things: ServerState) -> Iterator[Finding]:
     for kind in ("concurrency limit", "deployment", "automation"):
         wanted = [name for of, name in expected_server_state(file) if of == kind]
         missing = [name for name in wanted if (kind, name) not in things]
@@ -128,25 +155,8 @@ def _applied(file: PrefectFile, things: ServerState, job: Job | None) -> Iterato
             yield Finding(f"{kind}s", "warning", f"paused: {', '.join(asleep)}", "Resume them in the UI.")
         if not (missing or asleep):
             yield Finding(f"{kind}s", "ok", f"{len(wanted)} expected, all on the server")
-    if job and f"batch-inference/{job.name}" not in file.deployments:
-        told = f"{job.name} has no deployment in {file.path}"
-        yield Finding("deployments", "warning", told, "Add an entry to run it on a schedule or from the UI.")
 
 
 def _is_asleep(thing: dict[str, object]) -> bool:
     sleeping_schedule = any(str(schedule).endswith(", paused") for schedule in thing.get("schedules", []))  # type: ignore[attr-defined]
     return bool(thing.get("paused") or sleeping_schedule) or False in (thing.get("enabled"), thing.get("active"))
-
-
-def _late_runs(client: SyncPrefectClient, file: PrefectFile) -> Finding:
-    late = client.read_flow_runs(
-        flow_filter=FlowFilter(name=FlowFilterName(any_=sorted(file.flow_names))),
-        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(name=FlowRunFilterStateName(any_=["Late"]))),
-        limit=100,
-    )
-    if not late:
-        return Finding("late runs", "ok", "none")
-    since = min(run.expected_start_time for run in late if run.expected_start_time)
-    names = ", ".join(sorted({run.work_queue_name or "no queue" for run in late}))
-    told = f"{len(late)} runs should have started, the first at {since:%Y-%m-%d %H:%M} UTC, in {names}"
-    return Finding("late runs", "warning", told, "Check the worker, and the runs that hold the pool's slots.")

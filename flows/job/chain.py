@@ -3,10 +3,10 @@
 from functools import partial
 
 from overnight.flows.job.model import Job
+from overnight.tasks.infer.in_process import Link
 from overnight.tasks.infer.kinds import Predictor
-from overnight.tasks.infer.task import Link
+from overnight.tasks.preprocess.in_process import run_steps
 from overnight.tasks.preprocess.kinds import Step
-from overnight.tasks.preprocess.task import run_steps
 
 Reads = tuple[str, ...] | None  # the columns that are read; None: all
 

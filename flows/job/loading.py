@@ -12,13 +12,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from overnight.flows.job.columns import column_problems
 from overnight.flows.job.model import Job
 from overnight.flows.job.validation_errors import explain
 from overnight.flows.job.yaml_loader import parse_yaml
 from overnight.tasks.config.masking import secrets_in
 from overnight.tasks.errors import JobError
+from overnight.tasks.ingest.kinds import JobRows, Upstream
+from overnight.tasks.storage.location import expand
 
-PATHS = (("source", "path"), ("sink", "path"), ("state",))
+PATHS = (("source", "path"), ("source", "job"), ("sink", "path"), ("state",))
 
 
 class JobFile:
@@ -37,9 +40,9 @@ class JobFile:
         key = tuple(overrides)
         if key not in self._jobs:
             data = deepcopy(self._data)
-            for override in overrides:
-                _override(data, override)
-            self._jobs[key] = _validated(self.path, data)
+            for line in overrides:
+                override(data, line)
+            self._jobs[key] = validated(self.path, data)
         return self._jobs[key]
 
 
@@ -48,21 +51,61 @@ def load_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
 
     Raise `JobError` with a line for each problem: the key, what is allowed and what was found.
     """
-    return _validated(path, read_job(path, overrides))
+    return validated(path, read_job(path, overrides))
 
 
-def _validated(path: Path | str, data: dict[str, Any]) -> Job:
-    for keys, found in _relative(data):
+def validated(path: Path | str, data: dict[str, Any], readers: tuple[Path, ...] = ()) -> Job:
+    """Return the job of a mapping, and make the relative paths in that mapping absolute.
+
+    `path` begins the message of the `JobError` for a wrong mapping. `readers` are the files of the jobs that read this
+    one, directly or through others.
+    """
+    for keys, found in relative_places(data):
         section: Any = data
         for key in keys[:-1]:
             section = section[key]
-        section[keys[-1]] = os.path.abspath(found) + ("/" if found.endswith("/") else "")
+        section[keys[-1]] = absolute(found)
     try:
-        return Job.model_validate(data)
+        job = _with_upstream(Job.model_validate(data), Path(path), readers)
+        lines = column_problems(job)
     except ValidationError as error:
         lines = explain(error, data, job_schema())
-        several = "" if len(lines) == 1 else f"{len(lines)} problems\n  "
-        raise JobError(f"{path}: {several}" + "\n  ".join(lines)) from None
+    if not lines:
+        return job
+    several = "" if len(lines) == 1 else f"{len(lines)} problems\n  "
+    raise JobError(f"{path}: {several}" + "\n  ".join(lines))
+
+
+def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
+    """Return the job with what its source must know of the job that it reads, if it reads one.
+
+    Raise `JobError` if that job's file is wrong, its sink cannot be read, or it reads this job.
+    """
+    if not isinstance(job.source, JobRows):
+        return job
+    other, chain = Path(expand(job.source.job)).expanduser(), (*readers, path.resolve())
+    if other.resolve() in chain:
+        names = " reads ".join(one.name for one in (*chain[chain.index(other.resolve()) :], other))
+        raise JobError(f"{path}: source.job: expected a job that does not read this one, found {names}.")
+    try:
+        upstream = validated(other, read_job(other), chain)
+        source = job.source.reading(
+            Upstream(
+                name=upstream.name,
+                job_file=str(other),
+                sink_kind=upstream.sink.kind,
+                sink=upstream.sink.place or "",
+                state=upstream.state_location.template,
+                partition_column=upstream.sink.partition_column,
+                is_dated=upstream.is_dated,
+                compression=getattr(upstream.sink, "compression", ""),
+            )
+        )
+    except JobError as error:
+        raise JobError(f"{path}: source.job: {str(error).removeprefix('source.job: ')}") from None
+    if upstream.state_location == job.state_location:
+        raise JobError(f"{path}: source.job: expected a job with another sink, found {other}, which publishes there.")
+    return job.model_copy(update={"source": source})
 
 
 def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -77,19 +120,24 @@ def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     if not isinstance(data, dict):
         found = "an empty file" if data is None else f"a {'list' if isinstance(data, list) else type(data).__name__}"
         raise JobError(f"{path}: expected a mapping with name, source and sink, found {found}.")
-    for override in overrides:
-        _override(data, override)
+    for line in overrides:
+        override(data, line)
     return data
 
 
 def relative_paths(data: Mapping[str, Any]) -> list[str]:
     """Return `source.path: data/raw` for each path of `read_job`'s mapping that depends on the working directory."""
-    return [f"{'.'.join(keys)}: {found}" for keys, found in _relative(data)]
+    return [f"{'.'.join(map(str, keys))}: {found}" for keys, found in relative_places(data)]
 
 
 def is_relative(path: str) -> bool:
     """Return True if a path of a job file depends on the working directory."""
     return not re.match(r"/|~|\$\{|[A-Za-z][A-Za-z0-9+.-]*:", path)
+
+
+def absolute(path: str) -> str:
+    """Return the full path of a path below the working directory; a slash at the end stays."""
+    return os.path.abspath(path) + ("/" if path.endswith("/") else "")
 
 
 def job_schema() -> dict[str, Any]:
@@ -101,21 +149,25 @@ def job_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Overnight job"}
 
 
-def _relative(data: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
-    found: list[tuple[tuple[str, ...], str]] = []
+def relative_places(data: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...], str]]:
+    """Return the keys and the text of each path that depends on the working directory; a path may be a list."""
+    found: list[tuple[tuple[str | int, ...], str]] = []
     for keys in PATHS:
         value: Any = data
         for key in keys:
             value = value.get(key) if isinstance(value, Mapping) else None
-        if isinstance(value, str) and value and is_relative(value):
-            found.append((keys, value))
+        several = [((*keys, place), path) for place, path in enumerate(value)] if isinstance(value, list) else []
+        for place, path in several or [(keys, value)]:
+            if isinstance(path, str) and path and is_relative(path):
+                found.append((place, path))
     return found
 
 
-def _override(data: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
+def override(data: dict[str, Any], line: str) -> None:
+    """Set one setting of a job's mapping, as KEY=VALUE. Raise `JobError` for a key that cannot be, or a secret."""
+    key, equals, text = line.partition("=")
     if not equals or not key:
-        raise JobError(f"--set {override}: expected KEY=VALUE, for example inference.0.batch_size=8.")
+        raise JobError(f"--set {line}: expected KEY=VALUE, for example inference.0.batch_size=8.")
     *parents, last = key.split(".")
     section: Any = data
     for depth, part in enumerate(parents):

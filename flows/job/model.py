@@ -11,11 +11,14 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 from overnight.flows.job.inference_kinds import ModelOrStep
 from overnight.flows.job.retries import Retries
 from overnight.flows.job.schedule import Schedule
+from overnight.flows.job.writing import written
+from overnight.flows.job.yaml_loader import yaml_document
 from overnight.tasks.config.masking import masked_in
 from overnight.tasks.config.settings import Settings
-from overnight.tasks.infer.kinds import Predictor
+from overnight.tasks.config.user_signature import UserCode
+from overnight.tasks.infer.kinds import COMMIT, Predictor
 from overnight.tasks.ingest.kinds import Source
-from overnight.tasks.preprocess.kinds import Step
+from overnight.tasks.preprocess.kinds import Deduplicate, Step
 from overnight.tasks.shuffle.kinds import Shuffle
 from overnight.tasks.state.run import FORMAT_VERSION, Run, partition_directory
 from overnight.tasks.storage.location import Location
@@ -86,6 +89,20 @@ class Job(Settings):
             places[model.name] = place
         return chain
 
+    @field_validator("inference")
+    @classmethod
+    def _deduplicates_are_before_or_behind_all_models(cls, chain: list[ModelOrStep]) -> list[ModelOrStep]:
+        models = [place for place, entry in enumerate(chain) if isinstance(entry, Predictor)]
+        for place, entry in enumerate(chain):
+            is_last = all(isinstance(later, Deduplicate) for later in chain[place:])
+            if isinstance(entry, Deduplicate) and models and models[0] < place and not is_last:
+                raise ValueError(
+                    f"expected deduplicate before the first model or at the end, found it between other entries as "
+                    f"inference.{place}: all rows must have passed the model before it is decided which of them go. "
+                    "Move it, or end this job with it and read its table in a second job"
+                )
+        return chain
+
     @model_validator(mode="after")
     def _known_placeholders(self) -> "Job":
         dated = {f"source.{key}": text for key, text in self.source.dated_texts()}
@@ -140,20 +157,23 @@ class Job(Settings):
     @property
     def steps(self) -> list[Step]:
         """Return the steps before the first model: those of `preprocess`, then those at the start of `inference`."""
-        return [*self._preparation, *self._steps_ahead]
+        return [*self.preparation, *self._steps_ahead]
 
     @property
-    def _preparation(self) -> list[Step]:
+    def preparation(self) -> list[Step]:
         """Return `preprocess`, with `decode_image` first if images come from files and the job has no such step.
 
-        `resize_image` on the column `image` decodes images itself.
+        `resize_image` on the column `image` decodes images itself. A `deduplicate` that comes first compares the bytes
+        of files, before any is decoded.
         """
-        steps = [*self.preprocess, *self._steps_ahead]
+        compares = list(takewhile(lambda step: isinstance(step, Deduplicate), self.preprocess))
+        steps = [*self.preprocess[len(compares) :], *self._steps_ahead]
         first = steps[0] if steps else None
         decodes = first is not None and first.kind == "resize_image" and first.column == "image"
         if not self.source.holds_images or decodes or any(step.kind == "decode_image" for step in steps):
             return self.preprocess
-        return [TypeAdapter(Step).validate_python({"kind": "decode_image"}), *self.preprocess]
+        decode = TypeAdapter(Step).validate_python({"kind": "decode_image"})
+        return [*compares, decode, *self.preprocess[len(compares) :]]
 
     @property
     def _steps_ahead(self) -> list[Step]:
@@ -162,14 +182,20 @@ class Job(Settings):
 
     @property
     def steps_behind(self) -> list[list[Step]]:
-        """Return for each model the steps of `inference` between it and the next one."""
+        """Return for each model the steps of `inference` between it and the next one, without `last_steps`."""
         behind: list[list[Step]] = []
-        for entry in self.inference[len(self._steps_ahead) :]:
+        for entry in self.inference[len(self._steps_ahead) : len(self.inference) - len(self.last_steps)]:
             if isinstance(entry, Predictor):
                 behind.append([])
             else:
                 behind[-1].append(entry)
         return behind
+
+    @property
+    def last_steps(self) -> list[Deduplicate]:
+        """Return the `deduplicate` steps that end `inference` behind a model. Publishing decides them."""
+        last = list(takewhile(lambda entry: isinstance(entry, Deduplicate), reversed(self.inference)))
+        return last[::-1] if self.models else []
 
     @property
     def offset(self) -> timedelta:
@@ -199,6 +225,11 @@ class Job(Settings):
         """Return the job's sink, or the sink that publishes samples if the run is limited."""
         return self.sink.of_samples() if run.limit_rows else self.sink
 
+    def code(self) -> list[UserCode]:
+        """Return the user's classes and functions that steps, models and checks call, in order."""
+        check = [UserCode(self.checks.python, "write", given=3)] if self.checks.python else []
+        return [*(code for leaf in (*self.preprocess, *self.inference) for code in leaf.code()), *check]
+
     def ingredients(self) -> dict[str, Any]:
         """Return all that decides results except the inputs, as JSON values.
 
@@ -208,14 +239,36 @@ class Job(Settings):
         return {
             "settings": self.result_settings(),
             "models": [entry.fingerprint() for entry in self.inference],
-            "steps": [step.fingerprint() for step in self._preparation],
+            "steps": [step.fingerprint() for step in self.preparation],
             "format_version": FORMAT_VERSION,
         }
+
+    def commits(self) -> dict[str, str | None]:
+        """Return the name of each hub model -> its commit now, None if the hub and its local cache do not answer.
+
+        It sends one request per model whose revision is not a full commit.
+        """
+        return {name: model.hub_commit() for model in self.models if (name := model.hub_name())}
+
+    def pinned(self, run: Run) -> "Job":
+        """Return the job with the versions of model files and the commits that the run recorded."""
+        chain = [
+            entry.pinned(files | _commit(entry, run)) if isinstance(entry, Predictor) else entry
+            for entry, files in zip(self.inference, run.ingredients["models"], strict=True)
+        ]
+        return self.model_copy(update={"inference": chain})
 
     def settings(self) -> dict[str, Any]:
         """Return all settings as they were written, as JSON values for readers, with the secrets of URLs masked."""
         settings: dict[str, Any] = masked_in(self.model_dump(mode="json", exclude_none=True))
         return settings
+
+    def to_yaml(self) -> str:
+        """Return the job as the text of a job file, which reads back as an equal job.
+
+        It has the settings that differ from their defaults, in the order of the model. `${VARIABLE}` stays as it is.
+        """
+        return yaml_document(written(self))
 
     def result_settings(self) -> dict[str, Any]:
         """Return the settings that change results, as JSON values, without defaults. The others are operational."""
@@ -224,9 +277,14 @@ class Job(Settings):
         return {
             "source": self.source.content_settings(),
             "shuffle": self.shuffle.content_settings(),
-            "preprocess": [step.content_settings() for step in self._preparation],
+            "preprocess": [step.content_settings() for step in self.preparation],
             "inference": [
                 entry.content_settings(*(nameless if isinstance(entry, Predictor) else ())) for entry in self.inference
             ],
             "sink": {RECORDED_AS.get(name, name): value for name, value in sink.items()},
         }
+
+
+def _commit(model: Predictor, run: Run) -> dict[str, str]:
+    commit = run.commits.get(model.hub_name() or "")
+    return {COMMIT: commit} if commit else {}

@@ -6,7 +6,7 @@ numbers are decimal, and `1e-3` is a number. A key written twice is an error; Py
 
 import math
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import yaml
@@ -49,6 +49,41 @@ def yaml_line(value: Any) -> str:
         value, Dumper=_Dumper, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
     )
     return text.removesuffix("\n").removesuffix("\n...")  # `...` ends a document of one text
+
+
+def replace_values(text: str, values: Mapping[tuple[str | int, ...], str]) -> str:
+    """Return a YAML document in which the values at these keys are replaced by other text; the rest stays as it is."""
+    spans = []
+    for keys, new in values.items():
+        node = yaml.compose(text, _Loader)
+        for key in keys:
+            if isinstance(node, yaml.SequenceNode):
+                node = node.value[int(key)]
+            else:
+                node = next(value for name, value in reversed(node.value) if name.value == key)
+        spans.append((node.start_mark.index, node.end_mark.index, new))
+    for start, end, new in sorted(spans, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def value_at(data: Any, keys: Iterable[str | int]) -> Any:
+    """Return the value at these keys of nested mappings and lists."""
+    for key in keys:
+        data = data[key]
+    return data
+
+
+def yaml_document(value: Any) -> str:
+    """Return a value as a YAML document of several lines, which `parse_yaml` reads back.
+
+    Raise `JobError` for a value that YAML does not have.
+    """
+    try:
+        return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110))
+    except yaml.representer.RepresenterError as error:
+        kind, *found = error.args
+        raise JobError(f"expected values of YAML in a job, found {found}: {kind}.") from None
 
 
 def parse_yaml(text: str, what: str) -> Any:

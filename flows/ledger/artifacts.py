@@ -4,11 +4,14 @@ These artifacts show the ledger at the end of a run or a backfill. No code reads
 """
 
 import contextlib
+import json
 from calendar import monthcalendar as weeks_of
 from collections.abc import Iterator, Sequence
 from datetime import date
+from uuid import UUID
 
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactCreate
 
 from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
@@ -44,19 +47,25 @@ def _show(file: JobFile, backfill: str) -> None:
 
 
 @dispensable()
-def show_partitions(job: Job, start: date | None = None, end: date | None = None) -> None:
-    """Write both artifacts again, with the newest partitions of the range, or of all dates."""
+def show_partitions(
+    job: Job, start: date | None = None, end: date | None = None, flow_run_id: UUID | None = None
+) -> None:
+    """Write both artifacts again, with the newest partitions of the range, or of all dates.
+
+    They are on the page of the flow run; without one on no page, so that a run's page begins with its own summary.
+    """
     entries = read_ledger(job, start, end, newest=IN_CALENDAR)
-    create_table_artifact(
-        key=artifact_key(job.name, "partitions"),
-        description=f"The newest {LISTED} partitions of {job.name}" if job.is_dated else f"The partition of {job.name}",
-        table=[_row(entry) for entry in reversed(entries[-LISTED:])],
-    )
-    create_markdown_artifact(
-        key=artifact_key(job.name, "calendar"),
-        description=f"Partitions of {job.name}",
-        markdown=calendar_markdown(entries),
-    )
+    rows = [_row(entry) for entry in reversed(entries[-LISTED:])]
+    newest = f"The newest {LISTED} partitions of {job.name}" if job.is_dated else f"The partition of {job.name}"
+    with get_client(sync_client=True) as client:
+        for what, kind, description, data in (
+            ("partitions", "table", newest, json.dumps(rows)),
+            ("calendar", "markdown", f"Partitions of {job.name}", calendar_markdown(entries)),
+        ):
+            key = artifact_key(job.name, what)
+            client.create_artifact(
+                ArtifactCreate(key=key, type=kind, description=description, data=data, flow_run_id=flow_run_id)
+            )
 
 
 def calendar_markdown(entries: Sequence[PartitionStatus]) -> str:

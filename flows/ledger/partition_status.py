@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.reader import AT_ONCE, PartitionLedger, read_files
-from overnight.flows.ledger.staleness import changed_inputs, changed_settings
+from overnight.flows.ledger.staleness import changed_inputs, changed_settings, unknown_commits
 from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.partitions import parse_day, partitions_between, resolve_partition
 from overnight.tasks.errors import JobError
@@ -32,8 +32,8 @@ STATUSES: tuple[Status, ...] = ("published", "missing", "failed", "stale", "runn
 class PartitionStatus:
     """A partition: its status, the reasons, its newest receipt and the failure of its latest attempt, if any.
 
-    `begun`: a generation newer than the published one exists. `since`: the time at which the current run began, or at
-    which the latest attempt failed or last renewed its lease; UTC, ISO 8601.
+    `begun`: a generation newer than the published one exists, and is not a retry. `since`: the time at which the
+    current run began, or at which the latest attempt failed or last renewed its lease; UTC, ISO 8601.
     """
 
     partition: str
@@ -114,7 +114,8 @@ def _entry(run: Run, ledgers: Mapping[str, PartitionLedger]) -> PartitionStatus:
     if found is None:
         return PartitionStatus(run.partition, "missing")
     (receipt, stranger), (failure, _) = _own(run, found.receipt), _own(run, found.failure)
-    begun = found.newest_generation > (receipt["generation"] if receipt else "")
+    is_retry = "retries" in (found.unpublished or {})  # which no run of the whole partition resumes
+    begun = found.newest_generation > (receipt["generation"] if receipt else "") and not is_retry
     entry = PartitionStatus(run.partition, "published", (), receipt, failure, begun)
 
     def known(status: Status, *why: str, since: str | None = None) -> PartitionStatus:
@@ -138,7 +139,7 @@ def _entry(run: Run, ledgers: Mapping[str, PartitionLedger]) -> PartitionStatus:
     changed = changed_settings(receipt, run)
     if begun and _is_resumable(found, run):
         changed = (*changed, "a run that should replace it was abandoned; the next run completes it")
-    return known("stale", *changed) if changed else entry
+    return known("stale", *changed) if changed else replace(entry, why=unknown_commits(receipt, run))
 
 
 def _own(run: Run, record: dict[str, Any] | None) -> tuple[dict[str, Any] | None, str]:

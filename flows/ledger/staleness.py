@@ -12,10 +12,11 @@ from overnight.flows.job.model import RECORDED_AS, Job
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.task import list_inputs, stream_inputs
 from overnight.tasks.state.manifest import digest, read_manifest
-from overnight.tasks.state.run import Run
+from overnight.tasks.state.run import Run, changed_commits
 from overnight.tasks.storage.location import File
 
 SHOWN = 3
+SHOWN_OF_COMMIT = 12
 LONG, BEFORE = 60, 20  # the characters of a value to show, and how many of them before the first change
 ABSENT = "not set"
 RENAMED = {f"sink.{recorded}": f"sink.{name}" for name, recorded in RECORDED_AS.items()}
@@ -23,6 +24,25 @@ RENAMED = {f"sink.{recorded}": f"sink.{name}" for name, recorded in RECORDED_AS.
 
 def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
     """Return the changes since a receipt except those of inputs: settings, model files, code and format version."""
+    then, now = receipt.get("commits") or {}, run.commits
+    commits = [
+        f"{name} changed on the hub: {str(then[name])[:SHOWN_OF_COMMIT]} -> {str(now[name])[:SHOWN_OF_COMMIT]}"
+        for name in changed_commits(receipt, run)
+    ]
+    return (*_changed_ingredients(receipt, run), *commits)
+
+
+def unknown_commits(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
+    """Return a sentence for each hub model whose recorded commit cannot be compared, because it is unknown now."""
+    then = receipt.get("commits") or {}
+    return tuple(
+        f"{name}: unknown if it changed, because the hub cannot be reached"
+        for name, commit in run.commits.items()
+        if commit is None and then.get(name)
+    )
+
+
+def _changed_ingredients(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
     if receipt["fingerprint"] == run.fingerprint:
         return ()
     then, now = receipt["ingredients"], run.ingredients

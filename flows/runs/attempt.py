@@ -10,15 +10,17 @@ from prefect import get_run_logger
 
 from overnight.flows.job.model import Job
 from overnight.flows.runs.crash_recovery import end_dead_run, end_published_run
-from overnight.tasks.errors import CheckFailed, OvernightError, explain
+from overnight.flows.runs.owner import refuse_foreign_files, refuse_other_job
+from overnight.flows.runs.retry_quarantined import Retry, begin_retry, plan_retry
+from overnight.tasks.errors import OvernightError, explain
 from overnight.tasks.ingest.task import stream_inputs
 from overnight.tasks.state import lease
 from overnight.tasks.state.manifest import digest, read_manifest
 from overnight.tasks.state.run import (
     FORMAT_VERSION,
     Run,
+    changed_commits,
     now,
-    published_files,
     read_json,
     unfinished_generation,
     write_json,
@@ -41,10 +43,25 @@ def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
         or run.limit_rows
         or is_under_way(run)
         or (receipt["job"], receipt["fingerprint"]) != (run.job, run.fingerprint)
+        or changed_commits(receipt, run)
         or unfinished_generation(run.ledger, run.fingerprint)
     ):
         return None
     return receipt if receipt["inputs"] == digest(stream_inputs(job.source, run.partition)) else None
+
+
+def published_or_retry(
+    job: Job, run: Run, force: bool, retry_quarantined: bool
+) -> tuple[dict[str, Any] | None, Retry | None]:
+    """Return the receipt if the partition stays as it is, and the retry if quarantined rows run alone.
+
+    Both are None if the whole partition runs. Raise `RetryRefused` if the quarantined rows cannot run alone, and
+    `JobError` for parameters that exclude each other.
+    """
+    if not retry_quarantined:
+        return None if force else fresh_receipt(job, run), None
+    retry = plan_retry(job, run, force)
+    return None if retry else read_json(run.ledger / "receipt.json"), retry
 
 
 def is_publisher_dead(run: Run, receipt: dict[str, Any]) -> bool:
@@ -60,39 +77,43 @@ def bury_publisher(run: Run) -> None:
 
 
 @contextlib.contextmanager
-def opened(job: Job, run: Run, force: bool) -> Iterator[Run]:
+def opened(job: Job, run: Run, force: bool, retry: Retry | None = None) -> Iterator[Run]:
     """Yield the run while it holds its partition, in the unfinished generation of its settings or in a new one.
 
-    First repair a publish that an earlier run left unfinished. If that completed a publish of the same settings, the
-    run belongs to its generation, and is `published_already`. Raise `PartitionBusy` if another run holds the partition,
-    and `CheckFailed` if the target holds files that Overnight did not write.
+    First repair a publish that an earlier run left unfinished. If that completed a publish of the same settings, or of
+    the same `retry`, the run belongs to its generation, and is `published_already`. Raise `PartitionBusy` if another
+    run holds the partition, and `CheckFailed` if the target holds files that Overnight did not write.
     """
     flow_run = prefect.runtime.flow_run.id or ""
     with lease.held(run.ledger, run.attempt, flow_run, end_dead_run) as token:
         run = replace(run, token=token, flow_run=flow_run)
         run.failure_quarantine.remove()
-        receipt = read_json(run.ledger / "receipt.json")
-        if receipt and receipt["job"] != run.job:
-            raise CheckFailed(
-                f"{run.target}: expected results of the job {run.job!r}, found results published by the job "
-                f"{receipt['job']!r}. "
-                "Give each job a sink of its own."
-            )
+        refuse_other_job(run)
         generation = None
         repaired = _put_right(run, job.sink_for(run))
-        if repaired and repaired.receipt and repaired.receipt["fingerprint"] == run.fingerprint:
+        if repaired and repaired.receipt and _is_same(repaired.receipt, run, retry):
             generation = repaired.generation
         refuse_foreign_files(run, job.sink_for(run))
         generation = generation or unfinished_generation(run.ledger, run.fingerprint)
         if generation and _is_outdated(job, replace(run, generation=generation)):
             get_run_logger().info("the inputs changed since the last attempt failed on them; listing them again")
             generation = None
-        run = replace(run, generation=_new_generation(run) if force or run.limit_rows or not generation else generation)
+        if force or run.limit_rows or not generation:
+            run = replace(run, generation=_new_generation(run, retry))
+        else:
+            run = _resumed(run, generation)
         try:
             yield run
         except Exception as error:
             _record_failure(run, explain(error, "plan"))
             raise
+
+
+def _is_same(receipt: dict[str, Any], run: Run, retry: Retry | None) -> bool:
+    """Return True if a publish that was just completed is the one that the run would make."""
+    if retry:
+        return bool(receipt.get("retried", {}).get("generation") == retry.receipt["generation"])
+    return bool(receipt["fingerprint"] == run.fingerprint)
 
 
 def _is_outdated(job: Job, run: Run) -> bool:
@@ -134,26 +155,33 @@ def _put_right(run: Run, sink: Sink) -> Repaired | None:
     return repaired
 
 
-def _new_generation(run: Run) -> str:
+def _resumed(run: Run, generation: str) -> Run:
+    """Return the run in an earlier generation, with the commits of hub models with which that one began.
+
+    A commit that was unknown then stays unknown, because staged parts may be of another one than the current one.
+    """
+    run = replace(run, generation=generation)
+    recorded = read_json(run.home / "generation.json") or {}
+    for name in changed_commits(recorded, run):
+        get_run_logger().info("%s has a new commit on the hub; this run resumes with the one it began with", name)
+    commits = recorded.get("commits", {})
+    return replace(run, commits={name: commits.get(name) for name in run.commits})
+
+
+def _new_generation(run: Run, retry: Retry | None) -> str:
+    """Begin a generation and return its name. Its record comes last: without one a generation is never resumed."""
     moment, _, suffix = run.attempt.partition("-")
     generation = f"{moment}-{run.fingerprint[:6]}-{suffix}"
-    location = run.ledger / "generations" / generation / "generation.json"
-    record = {"fingerprint": run.fingerprint, "format_version": FORMAT_VERSION, "created_at": run.started_at}
-    write_json(location, record)
+    record: dict[str, Any] = {
+        "fingerprint": run.fingerprint,
+        "format_version": FORMAT_VERSION,
+        "created_at": run.started_at,
+    }
+    record |= {"commits": dict(run.commits)} if run.commits else {}
+    if retry:
+        record |= begin_retry(retry, replace(run, generation=generation))
+    write_json(run.ledger / "generations" / generation / "generation.json", record)
     return generation
-
-
-def refuse_foreign_files(run: Run, sink: Sink) -> None:
-    """Raise `CheckFailed` if the target holds files that no receipt of this partition lists."""
-    known: set[str] = set()
-    receipts = run.ledger / "receipts"
-    for name in receipts.names():
-        known.update(published_files(read_json(receipts / name)))
-    if foreign := sink.foreign(run, known):
-        raise CheckFailed(
-            f"{run.target}: expected only files of Overnight, found {len(foreign)} that Overnight did not publish, for "
-            f"example {foreign[0]}. No file was changed. Move them away, or choose another sink.path."
-        )
 
 
 def describe_failure(job: str, partition: str, error: OvernightError) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 Prefect's runner (of `overnight serve`, of a worker) turns Cancel into SIGTERM. A run from the command line has no such
 runner, so `interruptible` turns Cancel, Ctrl-C and SIGTERM into one KeyboardInterrupt. In both cases the future of the
-running task stops it (`task_runner.py`), then the run releases the partition, then it ends as Cancelled.
+running task stops it (`task_runner.py`), then the run releases the partition, then it ends as Cancelled. A run from
+Python is in a thread of its own, which no signal reaches: the event of `stoppable` interrupts it.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ from overnight.tasks.errors import OvernightError
 
 INTERRUPTIONS = (KeyboardInterrupt, TerminationSignal)
 STOPPING: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("stopping", default=None)
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SECONDS_BETWEEN = 2.0
 
 
@@ -60,9 +62,10 @@ def cancellable(run: Callable[..., Any]) -> Callable[..., Any]:
 def stoppable() -> Iterator[threading.Event]:
     """Yield an event that interrupts every run that a thread of the body begins.
 
-    A signal reaches only the main thread. Each thread runs in the body's context, and finds the event there.
+    A signal reaches only the main thread. Each thread runs in the body's context, and finds the event there. Inside
+    another such body it is the same event.
     """
-    event = threading.Event()
+    event = STOPPING.get() or threading.Event()
     token = STOPPING.set(event)
     try:
         yield event
@@ -96,18 +99,22 @@ def interruptible(flow_run_id: UUID) -> Iterator[None]:
     """Raise KeyboardInterrupt in the body, in the main thread, on Ctrl-C, SIGTERM or Cancel in the UI.
 
     This happens once: a second Ctrl-C ends the process. If the flow could not end the run itself, set the run to
-    Cancelled on the server, and raise `RunCancelled`.
+    Cancelled on the server, and raise `RunCancelled`. In another thread signals stay as they are, and Cancel sets the
+    event of `stoppable`.
     """
     stop = threading.Event()
+    stopping = STOPPING.get()
 
     def interrupt(*_: Any) -> NoReturn:
         stop.set()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         raise KeyboardInterrupt
 
-    handlers = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.signal(number, interrupt) for number in (SIGNALS if is_main else ())}
+    cancel = _interrupt_main if is_main else (stopping.set if stopping else lambda: None)
     here = contextvars.copy_context()  # without it, the thread would use another Prefect server
-    threading.Thread(target=here.run, args=(_watch, flow_run_id, stop), name="cancel", daemon=True).start()
+    threading.Thread(target=here.run, args=(_watch, flow_run_id, stop, cancel), name="cancel", daemon=True).start()
     try:
         yield
     except INTERRUPTIONS:
@@ -121,11 +128,16 @@ def interruptible(flow_run_id: UUID) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _watch(flow_run_id: UUID, stop: threading.Event) -> None:
+def _interrupt_main() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def _watch(flow_run_id: UUID, stop: threading.Event, cancel: Callable[[], object]) -> None:
+    """Call `cancel` when a user cancels the flow run on the server."""
     with get_client(sync_client=True) as client:
         while not stop.wait(SECONDS_BETWEEN):
             with contextlib.suppress(Exception):  # a server that is away cannot cancel
                 state = client.read_flow_run(flow_run_id).state
                 if state and state.is_cancelling() and not stop.is_set():
-                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                    cancel()
                     return

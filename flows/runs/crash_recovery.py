@@ -5,7 +5,9 @@ the run to Crashed, and an automation (`deployments/automations`) schedules the 
 """
 
 import contextlib
+import re
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
 import prefect.runtime
@@ -75,16 +77,23 @@ def _end_run(flow_run: str, state: State) -> None:
 def crashes_in_a_row(states: Sequence[State]) -> int:
     """Return the number of crashes since the run last ended in another way. `states` are in order of time.
 
-    The runner and the worker may both report one death within seconds. So a crash counts if the process ran since the
-    crash before, or if it came more than `TOLD_TWICE_SECONDS` after it.
+    The runner, the worker and an automation may each report one death, on a busy machine after half a minute. So a
+    crash counts if the process ran since the crash before. It also counts if the one that reports it reported a crash
+    before, more than `TOLD_TWICE_SECONDS` ago: then a process died before it ran.
     """
-    count, ran, told = 0, False, None
+    count, ran = 0, False
+    told: datetime | None = None
+    reporters: set[str] = set()  # of the death that was counted last
     for state in states:
         if state.is_running():
             ran = True
         elif state.is_crashed():
-            if ran or told is None or (state.timestamp - told).total_seconds() > TOLD_TWICE_SECONDS:
+            reporter = re.sub(r"[-\d]+.*", "", state.message or "")  # its words before the exit status
+            is_again = told and reporter in reporters and (state.timestamp - told).total_seconds() > TOLD_TWICE_SECONDS
+            if ran or told is None or is_again:
                 count += 1
+                reporters = set()
+            reporters.add(reporter)
             ran, told = False, state.timestamp
         elif state.is_final():
             count = 0

@@ -1,5 +1,6 @@
-"""The local Prefect server of the command line: reused if it answers, otherwise started, and left running for its UI.
+"""The local Prefect server of the command line and of Python: reused if it answers, otherwise started.
 
+It is left running for its UI.
 Its address is in `PREFECT_HOME/overnight-server.json`; `prefect server stop` ends it.
 """
 
@@ -27,10 +28,10 @@ BUSY_SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def prefect_server() -> Iterator[str]:
+def prefect_server(show: bool = True) -> Iterator[str]:
     """Yield the URL of the Prefect API, which is in the settings and the environment while the body runs.
 
-    Raise `OvernightError` if no server can be started.
+    If `show`, print a line before a server is started. Raise `OvernightError` if no server can be started.
     """
     home, url = Path(get_current_settings().home), get_current_settings().api.url
     ours: dict[Any, str] = {}
@@ -38,13 +39,13 @@ def prefect_server() -> Iterator[str]:
         home.mkdir(parents=True, exist_ok=True)
         with open(home / "overnight-server.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            url = ours[PREFECT_API_URL] = _running(home) or _start(home)
-    with _set(ours):
+            url = ours[PREFECT_API_URL] = _running(home) or _start(home, show)
+    with settings_shared(ours):
         yield url
 
 
 @contextlib.contextmanager
-def _set(ours: dict[Any, str]) -> Iterator[None]:
+def settings_shared(ours: dict[Any, str]) -> Iterator[None]:
     """Set these Prefect settings in this process, and in the environment, which child processes inherit."""
     names = [setting.name for setting in ours]
     before = {name: os.environ[name] for name in names if name in os.environ}
@@ -65,6 +66,11 @@ def ui_address(api_url: str) -> str:
     """
     address = os.environ.get("PREFECT_UI_URL", api_url.removesuffix("/").removesuffix("/api")).removesuffix("/")
     return masked(address)
+
+
+def running_server() -> str | None:
+    """Return the URL of the API of the local Prefect server, or None if that server does not run."""
+    return _running(Path(get_current_settings().home))
 
 
 def _running(home: Path) -> str | None:
@@ -96,8 +102,9 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _start(home: Path) -> str:
-    click.echo("Starting a Prefect server, about 10 s", err=True)
+def _start(home: Path, show: bool) -> str:
+    if show:
+        click.echo("Starting a Prefect server, about 10 s", err=True)
     (home / "server.pid").unlink(missing_ok=True)  # a server that no longer answers left it
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -126,12 +133,14 @@ def _start(home: Path) -> str:
             start_new_session=True,  # Ctrl-C in this terminal must not reach the server
         )
     (home / "server.pid").write_text(str(server.pid))  # `prefect server stop` reads it
+    # Before it answers: on a slow machine, the next command finds the server that this one no longer waits for.
+    (home / "overnight-server.json").write_text(json.dumps({"url": url}))
     deadline = time.monotonic() + START_SECONDS
     while server.poll() is None and time.monotonic() < deadline:
         if _answers(url):
-            (home / "overnight-server.json").write_text(json.dumps({"url": url}))
             return url
         time.sleep(0.2)
+    remedy = "Run the command again: the server is still starting" if server.poll() is None else "Its process ended"
     raise OvernightError(
-        f"expected a Prefect server on port {port} within {START_SECONDS:.0f} s, found none. Read its log: {log}."
+        f"expected a Prefect server on port {port} within {START_SECONDS:.0f} s, found none. {remedy}. Its log: {log}."
     )

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from typing import Any
 
 from overnight.flows.job.model import Job
 from overnight.tasks.config.masking import masked, masked_in
@@ -39,8 +40,9 @@ def describe_run(
         sink=job.output_location(bool(limit_rows)),
         generation="",
         attempt=new_attempt(),
-        fingerprint=hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16],
+        fingerprint=fingerprint_of(decisive),
         ingredients=masked_in(decisive),
+        commits=job.commits(),
         started_at=now(),
         limit_rows=limit_rows or None,
         reason=masked(reason),
@@ -49,3 +51,8 @@ def describe_run(
         row_timeout_seconds=job.row_timeout_seconds,
         stall_timeout_seconds=job.stall_timeout_seconds,
     )
+
+
+def fingerprint_of(decisive: Any) -> str:
+    """Return a hash of JSON values, such as `Job.ingredients()`."""
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]

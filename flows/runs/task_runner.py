@@ -6,7 +6,7 @@
 - `ray.init` keeps Prefect's handler of SIGTERM, because Cancel depends on it. A flow waits for a task in Python, so
   that the signal can reach it.
 - The arguments of a Ray task hold no settings: a worker reads its own from its environment.
-- A worker sends its logs and events before it exits. If the server missed the end of a task, because the server was
+- A worker sends its logs and events before it exits. If the server missed a task or its end, because the server was
   away or the worker died, the flow reports it again.
 - If a worker dies, its task run ends as Crashed instead of staying Running. If a flow is interrupted while it waits,
   its task is stopped and ends as Cancelled.
@@ -25,10 +25,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar
+from uuid import UUID
 
 import ray
+from prefect import runtime
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import TaskRunFilter, TaskRunFilterId
 from prefect.client.schemas.objects import State
 from prefect.context import SettingsContext
 from prefect.exceptions import ObjectNotFound
@@ -37,6 +38,7 @@ from prefect.states import Cancelled, Crashed
 from prefect_ray.context import RemoteOptionsContext
 
 from overnight.flows.runs.cancellation import INTERRUPTIONS, is_stopping
+from overnight.flows.runs.missed_task_runs import Submitted, report_missed
 from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_events
 from overnight.flows.runs.prefect_ray_internals import EndableFuture, OpenRayTaskRunner, run_prefect_task
 from overnight.tasks.errors import OvernightError
@@ -117,21 +119,26 @@ class OvernightFuture(EndableFuture[R]):
 
 
 class OvernightTaskRunner(OpenRayTaskRunner[R]):
-    """The task runner of every flow of Overnight. `stage` is the name of the task that started last, or "plan"."""
+    """The task runner of every flow of Overnight.
+
+    `stage` is the name of the task that started last, or "plan". `task_run_id` is that of its run, or None.
+    """
 
     stage = "plan"
+    task_run_id: UUID | None = None
 
     def submit(self, *args: Any, **kwargs: Any) -> OvernightFuture[R]:
         """Submit a task to Ray without settings in its arguments, and return its future."""
-        current = SettingsContext.get()
+        current, options = SettingsContext.get(), RemoteOptionsContext.get().current_remote_options
         with (
-            RemoteOptionsContext(current_remote_options=REMOTE_OPTIONS),
+            RemoteOptionsContext(current_remote_options={**options, **REMOTE_OPTIONS}),
             NoSettings(profile=current.profile, settings=current.settings) if current else contextlib.nullcontext(),
         ):
             future = super().submit(*args, **kwargs)
-        self.stage = (args[0] if args else kwargs["task"]).name
-        self._submitted.append(OvernightFuture(task_run_id=future.task_run_id, wrapped_future=future.wrapped_future))
-        return self._submitted[-1]
+        task, ours = args[0] if args else kwargs["task"], OvernightFuture[R](future.task_run_id, future.wrapped_future)
+        self.stage, self.task_run_id = task.name, ours.task_run_id
+        self._submitted.append(Submitted(task, runtime.flow_run.id, ours))
+        return ours
 
     def __enter__(self) -> "OvernightTaskRunner[R]":
         owns = False
@@ -144,27 +151,14 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
                 owns = True
             super().__enter__()
         self.shut_down_ray_at_exit(owns)
-        self._submitted: list[OvernightFuture[Any]] = []
+        self._submitted: list[Submitted] = []
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
         super().__exit__(*exc_info)
         self._fork_server.close()
         with contextlib.suppress(Exception):  # failed bookkeeping must not fail the run
-            self._tell_again()
-
-    def _tell_again(self) -> None:
-        """End the task runs on the server that have ended here, if the server missed their end."""
-        ended = {future.task_run_id: future.state for future in self._submitted if future.state.is_final()}
-        if not ended:
-            return
-        with get_client(sync_client=True) as client:
-            known = client.read_task_runs(task_run_filter=TaskRunFilter(id=TaskRunFilterId(any_=list(ended))))
-            for run in known:
-                if not (run.state and run.state.is_final()):
-                    state = ended[run.id]
-                    told: State[Any] = State(type=state.type, name=state.name, message=state.message)
-                    client.set_task_run_state(run.id, told, force=True)
+            report_missed(self._submitted)
 
     def _connect(self) -> None:
         api = get_current_settings().api.url
@@ -192,10 +186,19 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
             # By default, Ray ends a worker one second after its task; starting the next one takes up to 2.5 s of CPU.
             os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", str(IDLE_WORKER_SECONDS * 1000))
             if "RAY_AUTH_MODE" not in os.environ:
-                os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray writes one to HOME
+                os.environ.setdefault("RAY_AUTH_TOKEN", _auth_token())  # otherwise Ray writes one to HOME
         logging.getLogger("ray").setLevel(logging.ERROR)
-        # "local", because None would join the cluster that was started last on this machine.
-        ray.init(address or "local", **arguments)
+        try:
+            # "local", because None would join the cluster that was started last on this machine.
+            ray.init(address or "local", **arguments)
+        except Exception as error:
+            if address:
+                raise
+            first = str(error).strip().partition(". ")[0]
+            raise OvernightError(
+                f"expected Ray to start on this machine, found: {first}. Run it again when the machine is less busy, "
+                "or start Ray yourself and set RAY_ADDRESS."
+            ) from error
 
     @staticmethod
     def _run_prefect_task(*args: Any, **kwargs: Any) -> Any:
@@ -227,3 +230,9 @@ def _signal_handler_kept() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, handler)
+
+
+@functools.cache
+def _auth_token() -> str:
+    """Return the token of this process: Ray keeps its first one, also for a Ray that a later run starts."""
+    return secrets.token_hex(32)

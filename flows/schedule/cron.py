@@ -4,6 +4,7 @@ If the clock skips a scheduled time, the job fires an hour later: 02:30 becomes 
 fires in the first. Prefect 3.8 fired an hour earlier instead, so client and server must both run 3.9.
 """
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from overnight.flows.job.schedule import Schedule
@@ -29,10 +30,24 @@ def cron_times(schedule: Schedule, after: datetime, until: datetime) -> list[dat
 
 def last_cron_time(schedule: Schedule, before: datetime) -> datetime | None:
     """Return the newest time before `before` at which the schedule fires, or None if it did not fire for years."""
-    gap = timedelta(days=1)
-    while True:
+    for gap in _gaps():
         if found := cron_times(schedule, before - gap, before - timedelta(microseconds=1)):
             return found[-1]
-        if gap > LONGEST_GAP:
-            return None
+    return None
+
+
+def next_cron_time(schedule: Schedule, after: datetime) -> datetime | None:
+    """Return the first time after `after` at which the schedule fires, or None if it does not fire for years."""
+    for gap in _gaps():
+        if found := cron_times(schedule, after, after + gap):
+            return found[0]
+    return None
+
+
+def _gaps() -> Iterator[timedelta]:
+    """Yield growing spans of time to search, the last one longer than the longest gap of a schedule."""
+    gap = timedelta(days=1)
+    while gap <= LONGEST_GAP:
+        yield gap
         gap *= 8
+    yield gap

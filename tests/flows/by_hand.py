@@ -119,6 +119,12 @@ def sentiment(demo: Path) -> Expected:
         yield name, row | _best(classify(row["text"], truncation=True))
 
 
+def entities(demo: Path) -> Expected:
+    find = pipeline("token-classification", str(demo / "entities"))
+    for name, row in _lines(demo / "sentences"):
+        yield name, row | {"output": find(row["text"], aggregation_strategy="simple")}
+
+
 def sentences(demo: Path) -> Expected:
     rows = list(_lines(demo / "sentences"))
     for (name, row), vector in zip(rows, sentence_vectors([row["text"] for _, row in rows]), strict=True):

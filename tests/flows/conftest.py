@@ -21,7 +21,7 @@ from tests.warm_commands import Done
 
 RunJob = Callable[..., dict[str, Any]]
 Overnight = Callable[..., Done]
-COMMANDS_ALONE = ("init", "validate", "status", "clean", "doctor")  # need neither Ray nor a server
+COMMANDS_ALONE = ("init", "validate", "status", "clean", "doctor", "show", "diff")  # need neither Ray nor a server
 
 
 @pytest.fixture

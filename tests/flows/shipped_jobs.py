@@ -22,6 +22,7 @@ COMPARED = {
     "digits.yaml": by_hand.digits,
     "documents.yaml": by_hand.documents,
     "doggos.yaml": by_hand.photo_embeddings,
+    "entities.yaml": by_hand.entities,
     "flowers.yaml": by_hand.flowers,
     "large-model.yaml": by_hand.reviews_chat,
     "orders.yaml": by_hand.orders,
@@ -84,10 +85,22 @@ def assert_each_row_is_as_by_hand(name: str, demo: Path, receipt: Mapping[str, A
         wanted = {"uri": f"{source}/{file}", **(expected[row_id] or {})}
         assert row.keys() == wanted.keys(), row_id
         for column, value in wanted.items():
-            if np.asarray(value).dtype.kind == "f":
-                np.testing.assert_allclose(row[column], value, rtol=1e-6, atol=1e-5, err_msg=f"{row_id} {column}")
-            else:
-                assert row[column] == value, f"{row_id} {column}"
+            _assert_same(row[column], value, f"{row_id} {column}")
+
+
+def _assert_same(found: Any, wanted: Any, place: str) -> None:
+    if isinstance(wanted, dict):
+        assert found.keys() == wanted.keys(), place
+        for name, value in wanted.items():
+            _assert_same(found[name], value, f"{place}.{name}")
+    elif isinstance(wanted, list) and wanted and isinstance(wanted[0], dict):
+        assert len(found) == len(wanted), place
+        for number, (one, value) in enumerate(zip(found, wanted, strict=True)):
+            _assert_same(one, value, f"{place}[{number}]")
+    elif np.asarray(wanted).dtype.kind == "f":
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-5, err_msg=place)
+    else:
+        assert found == wanted, place
 
 
 def _job(name: str) -> dict[str, Any]:

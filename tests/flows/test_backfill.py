@@ -1,8 +1,10 @@
 """Backfills in this process, on the session's Ray and Prefect server, and their plans."""
 
 import json
+import re
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -18,11 +20,13 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 from prefect.flow_engine import run_flow
 from prefect.states import Pending
 
-from overnight.flows.backfill_plan import planned
+from overnight.flows.backfill_plan import left_out, planned
 from overnight.flows.job.loading import JobFile, load_job
 from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
+from overnight.flows.runs.run import describe_run
 from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.state import lease
+from overnight.tasks.state.run import write_json
 from tests.flows.conftest import Overnight
 
 FIRST, LAST = date(2026, 2, 27), date(2026, 3, 2)  # over a month's end
@@ -194,6 +198,33 @@ def test_the_plan_follows_the_ledger(run: Backfill, folder: Path) -> None:
     assert record_of(folder)["partitions"][0] == {"partition": DAYS[0], "status": "missing", "force": False}
 
 
+def test_quarantined_rows_of_published_partitions_are_selected_apart_from_whole_partitions(folder: Path) -> None:
+    run = describe_run(load_job(folder / "job.yaml"), DAYS[0])
+    for day, quarantined in zip(DAYS, (2, 0), strict=False):
+        receipt = {"job": run.job, "generation": "g", "fingerprint": run.fingerprint, "rows_in": 9, "rows_resumed": 0}
+        receipt |= {"rows_quarantined": quarantined, "seconds": 1.0, "inputs": ""}
+        write_json(replace(run, partition=day).ledger / "receipt.json", receipt)
+    plan = planned(JobFile(folder / "job.yaml"), "new", FIRST, LAST, select=["quarantined", "missing"])[2]
+    assert [(step.partition, step.is_retry, step.force, step.rows) for step in plan] == [
+        (DAYS[0], True, False, 2),
+        (DAYS[2], False, False, 9),
+        (DAYS[3], False, False, 9),
+    ]
+    assert plan[0].why == ["published with 2 quarantined rows, which run again"]
+    assert planned(JobFile(folder / "job.yaml"), "new", FIRST, LAST, select=["missing"])[2][0].partition == DAYS[2]
+
+
+def test_what_a_backfill_leaves_out_is_counted_by_status_and_says_how_to_run_it(folder: Path) -> None:
+    run = describe_run(load_job(folder / "job.yaml"), DAYS[0])
+    receipt = {"job": run.job, "generation": "g", "rows_in": 9, "rows_resumed": 0, "rows_quarantined": 0}
+    receipt |= {"seconds": 1.0, "inputs": "", "ingredients": run.ingredients}
+    for day, fingerprint in zip(DAYS, (run.fingerprint, "another"), strict=False):
+        write_json(replace(run, partition=day).ledger / "receipt.json", receipt | {"fingerprint": fingerprint})
+    job, request, steps = planned(JobFile(folder / "job.yaml"), "new", FIRST, LAST)
+    assert left_out(job, request, steps) == "1 published, 1 stale (add --select stale)"
+    assert left_out(job, request, []) == "2 missing (add --select missing), 1 published, 1 stale (add --select stale)"
+
+
 def test_a_partition_that_a_run_holds_is_left_to_it(folder: Path) -> None:
     held = folder / f"out/_overnight/date={DAYS[0]}"
     from overnight.tasks.storage.location import Location
@@ -263,6 +294,11 @@ def test_the_command_prints_the_partitions_of_its_range_and_exits_1_where_one_fa
     found = [(entry["partition"], entry["status"]) for entry in json.loads(done.stdout)]
     assert found == [(DAYS[0], "published"), (DAYS[1], "failed"), (DAYS[2], "published")]
     assert f"backfill {record_of(folder)['id']}\n" in done.stderr
+    assert re.search(rf"{DAYS[0]} started: never run\n.*1 of 3: {DAYS[0]} published: 10 rows, 0 quar", done.stderr)
+    assert f"2 of 3: {DAYS[1]} failed in " in done.stderr
+    assert done.stderr.endswith(f"Run what is left: overnight backfill job.yaml --resume {record_of(folder)['id']}\n")
+    rest = overnight("backfill", "job.yaml", "--start", DAYS[0], "--end", DAYS[2], "--select", "missing", "--dry-run")
+    assert rest.stdout == f"tiny: no partition from {DAYS[0]} to {DAYS[2]} is missing; found 1 failed, 2 published.\n"
     nothing = overnight("backfill", "job.yaml", "--start", DAYS[0], "--end", DAYS[0], "--json")
     assert (nothing.returncode, json.loads(nothing.stdout)) == (0, [])
     in_words = overnight("backfill", "job.yaml", "--start", DAYS[0], "--end", DAYS[0]).stdout

@@ -1,6 +1,7 @@
 """Models that are chosen row by row, and what is reserved for them."""
 
 import importlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,27 @@ def test_what_ray_knows_under_another_name_is_reserved_for_a_model_of_any_kind(h
     none = {"kind": "onnx", "file": str(here / "matrix.onnx"), "columns": ["x"], "resources": {"NPU": 1}}
     with pytest.raises(JobError, match=r"resources: NPU: 1 reserves an accelerator, but onnxruntime .* finds none"):
         run_job(job | {"inference": [none]})
+
+
+def test_a_model_in_a_store_is_fetched_for_the_run_and_makes_it_stale_when_it_changes(
+    here: Path, run_job: RunJob, s3: Any, tmp_path: Path
+) -> None:
+    s3.create_bucket(Bucket="models")
+    s3.upload_file(str(here / "matrix.onnx"), "models", "night/matrix.onnx")
+    job = {
+        "name": "stored",
+        "source": {"kind": "parquet", "path": str(here / "in")},
+        "inference": [{"kind": "onnx", "file": "s3://models/night/matrix.onnx", "columns": ["x"]}],
+        "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
+    }
+    receipt = run_job(job)
+    assert receipt["ingredients"]["models"][0].keys() == {"matrix.onnx"}
+    assert receipt["commits"] == {}
+    assert receipt["warnings"] == []
+    assert [path.name for path in Path(os.environ["OVERNIGHT_MODEL_CACHE"]).glob("*/*")] == ["matrix.onnx"]
+    assert run_job(job)["generation"] == receipt["generation"]
+    s3.put_object(Bucket="models", Key="night/matrix.onnx", Body=(here / "matrix.onnx").read_bytes())
+    assert run_job(job)["generation"] == receipt["generation"]  # a copy of the same bytes
+    s3.put_object(Bucket="models", Key="night/matrix.onnx", Body=b"another")
+    with pytest.raises(JobError, match=r"s3://models/night/matrix.onnx: expected an ONNX model"):
+        run_job(job)

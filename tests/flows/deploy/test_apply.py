@@ -1,6 +1,7 @@
 """What `overnight deploy` makes of a server, and what of the server's it leaves alone."""
 
 import json
+import re
 import urllib.error
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,10 +11,12 @@ from uuid import uuid4
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from prefect.events.schemas.automations import EventTrigger
 from prefect.server.events.schemas.automations import EventTrigger as ServersTrigger
 from prefect.server.events.schemas.events import ReceivedEvent
 
+from overnight.cli.main import main
 from overnight.flows.deploy.apply import HEARTBEAT_SECONDS, _deployments
 from overnight.flows.deploy.apply import deploy as deploy_here
 from overnight.flows.deploy.automations import apply_automations, read_automations
@@ -84,6 +87,14 @@ def done(changes: list[dict[str, Any]]) -> dict[str, str]:
 def fields(changes: list[dict[str, Any]], name: str) -> dict[str, Any]:
     [change] = [change for change in changes if change["name"] == name]
     return dict(change["fields"])
+
+
+def test_the_command_says_why_the_next_run_would_not_start(deploy: Deploy) -> None:
+    found = CliRunner().invoke(main, ["deploy", "--json"])
+    assert found.exit_code == 0, found.output
+    assert "deployment" in {change["kind"] for change in json.loads(found.stdout)}
+    told = r"the next run of small \(20.* 02:00 .*\) would not start: no worker polls work pool overnight -> Start one"
+    assert re.search(told, found.stderr)
 
 
 @pytest.mark.slow
@@ -320,6 +331,7 @@ def test_jobs_without_a_file_are_deployed_and_the_sizes_on_the_server_are_kept(
         {"partition": "2026-02-30"},
         {"limit_rows": -1},
         {"limit_rows": "many"},
+        {"job": "deployments/another.yaml"},
         {"settings": ["shuffle.seed"]},
         {"settings": "shuffle.seed=1"},
         {"force": "perhaps"},
@@ -341,6 +353,19 @@ def test_the_server_refuses_a_bad_form_before_there_is_a_run(
         ask(prefect_api, f"/deployments/{deployed}/create_flow_run", {"parameters": bad})
     assert caught.value.code in (409, 422)
     assert runs() == before
+
+
+def test_the_form_refuses_a_day_that_does_not_exist_and_takes_none_and_all(deployed: str, prefect_api: str) -> None:
+    schema = ask(prefect_api, f"/deployments/{deployed}")["parameter_openapi_schema"]
+    own = schema["properties"]["job"]["enum"]
+
+    def is_valid(day: str) -> bool:
+        values = {"partition": day, "job": own[0]}
+        return bool(ask(prefect_api, "/ui/schemas/validate", {"schema": schema, "values": values})["valid"])
+
+    assert len(own) == 1
+    days = ["", "all", "2026-11-24", "2026-13-40", "2026-02-29", "any"]
+    assert [day for day in days if is_valid(day)] == [*days[:3]]
 
 
 def test_the_server_takes_a_good_form(deployed: str, prefect_api: str) -> None:

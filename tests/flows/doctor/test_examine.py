@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sqlite3
 import time
 import uuid
@@ -68,7 +69,7 @@ def bucket(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Faul
     PatientS3.clear_instance_cache()
 
 
-def write_job(folder: Path, source: str, sink: str, **more: Any) -> Path:
+def write_job(folder: Path, source: str | list[str], sink: str, **more: Any) -> Path:
     path = folder / "checked.yaml"
     parts = {
         "name": "checked",
@@ -89,12 +90,19 @@ def test_a_server_is_well_once_it_is_deployed_to_and_has_a_worker(deployed: Path
         "concurrency limits": "ok",
         "deployments": "ok",
         "automations": "ok",
+        "next run": "wrong",
         "late runs": "ok",
     }
     assert "prefect worker start --pool overnight --type process" in of(found, "worker")
+    assert re.search(
+        r"the next run of small \(20..-..-.. 02:00 Europe/Berlin\) would not start: no worker polls work pool "
+        "overnight -> Start one: `prefect worker start --pool overnight --type process`",
+        of(found, "next run"),
+    )
     ask(prefect_api, f"{POOL}/workers/heartbeat", {"name": "nightly", "heartbeat_interval_seconds": 30})
     found = list(check_prefect(None))
     assert (levels(found)["worker"], "nightly" in of(found, "worker")) == ("ok", True)
+    assert levels(found)["next run"] == "ok"
 
 
 def test_what_is_paused_missing_or_late_on_the_server_is_told(deployed: Path, prefect_api: str) -> None:
@@ -118,7 +126,9 @@ def test_what_is_paused_missing_or_late_on_the_server_is_told(deployed: Path, pr
     assert "paused queues: daily" in of(found, "work pool overnight")
     assert "not on the server: overnight-" in of(found, "automations")
     assert "paused: batch-inference/small" in of(found, "deployments")
+    assert "would not start: its deployment is paused" in of(found, "next run")
     assert "1 runs should have started" in of(found, "late runs")
+    assert "(Late)" in of(found, "late runs")
     ask(prefect_api, f"/flow_runs/{run}", method="DELETE")
 
 
@@ -131,6 +141,41 @@ def test_a_server_that_nothing_was_deployed_to_is_told_what_is_missing(
     wrong = {what for what, level in levels(found).items() if level == "wrong"}
     assert wrong == {"work pool overnight", "concurrency limits", "deployments", "automations"}
     assert all("overnight deploy" in of(found, what) for what in wrong)
+
+
+def test_a_run_that_a_worker_took_and_did_not_start_is_late(
+    deployed: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = ask(prefect_api, "/deployments/name/batch-inference/small")
+    run = ask(prefect_api, f"/deployments/{small['id']}/create_flow_run", {"name": "taken"})["id"]
+    ask(prefect_api, f"/flow_runs/{run}/set_state", {"state": {"type": "PENDING", "name": "Pending"}, "force": True})
+    assert levels(list(check_prefect(None)))["late runs"] == "ok"
+    monkeypatch.setattr("overnight.flows.doctor.next_runs.LATE_AFTER", timedelta())
+    assert "1 runs should have started" in of(found := list(check_prefect(None)), "late runs")
+    assert "taken (Pending)" in of(found, "late runs")
+    ask(prefect_api, f"/flow_runs/{run}", method="DELETE")
+
+
+def test_another_schedule_on_the_server_than_in_the_job_file_is_told(deployed: Path, prefect_api: str) -> None:
+    job = load_job(deployed / "deployments/job.yaml")
+    small = ask(prefect_api, "/deployments/name/batch-inference/small")
+    ask(prefect_api, f"{POOL}/workers/heartbeat", {"name": "nightly", "heartbeat_interval_seconds": 30})
+    ask(prefect_api, f"/deployments/{small['id']}/schedules/{small['schedules'][0]['id']}", method="DELETE")
+    found = list(check_prefect(job, deployed / "deployments/job.yaml"))
+    assert "would not start: the server has another schedule, none -> Run `overnight deploy" in of(found, "next run")
+
+
+def test_without_a_job_and_a_file_each_deployed_job_is_looked_at(
+    deployed: Path, prefect_api: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    found = list(check_prefect(None))
+    assert levels(found) == {"server": "ok", "database": "ok", "next run": "wrong", "late runs": "ok"}
+    assert "of small" in of(found, "next run")
+    remove_all(prefect_api)
+    found = list(check_prefect(None))
+    assert "no job is deployed on this server -> To run a job on a schedule" in of(found, "deployments")
 
 
 @pytest.mark.slow
@@ -146,11 +191,12 @@ def test_without_a_file_the_job_s_own_deployment_is_looked_at(
     found = list(check_prefect(job, path))
     assert levels(found) == {"server": "ok", "database": "ok", "deployments": "warning"}
     assert f"`overnight deploy {path}`" in of(found, "deployments")
+    assert "the next run of small (" in of(found, "deployments")
     try:
         deploy(job_paths=[path])
         ask(prefect_api, POOL, {"concurrency_limit": 3}, "PATCH")  # a size of one's own is well
         found = list(check_prefect(job, path))
-        assert {what for what, level in levels(found).items() if level != "ok"} == {"worker"}
+        assert {what for what, level in levels(found).items() if level != "ok"} == {"worker", "next run"}
         assert {"work pool overnight", "concurrency limits", "deployments", "automations"} < set(levels(found))
     finally:
         remove_all(prefect_api)
@@ -162,6 +208,27 @@ def test_a_server_that_is_stopped_is_told_once_and_without_its_password() -> Non
     assert levels(found) == {"server": "wrong"}
     assert "http://127.0.0.1:9/api does not answer" in of(found, "server")
     assert "hunter2" not in str(found)
+
+
+def test_without_an_address_the_local_server_is_looked_at_to_which_deploy_went(
+    prefect_api: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove_all(prefect_api)
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/overnight-server.json").write_text(json.dumps({"url": prefect_api}))
+    monkeypatch.chdir(tmp_path)
+    with temporary_settings({PREFECT_HOME: tmp_path / "home"}, restore_defaults={PREFECT_API_URL}):
+        found = list(check_prefect(None))
+    assert f"a worker needs PREFECT_API_URL={prefect_api}" in of(found, "server")
+    assert "no job is deployed on this server" in of(found, "deployments")
+
+
+def test_a_scheduled_job_without_a_server_is_a_warning(no_server: None, tmp_path: Path) -> None:
+    path = write_job(tmp_path, str(tmp_path), str(tmp_path / "out"), schedule={"cron": "0 2 * * *"})
+    found = list(check_prefect(load_job(path), path))
+    assert levels(found) == {"server": "ok", "next run": "warning"}
+    assert f"starts only if `overnight serve {path}` runs then" in of(found, "next run")
 
 
 def test_storage_that_works_is_left_as_it_was(bucket: tuple[str, FaultyS3], tmp_path: Path, s3: Any) -> None:
@@ -197,6 +264,27 @@ def test_a_source_without_anything_is_a_warning(tmp_path: Path) -> None:
     assert levels(list(check_storage(job))) == {"source": "warning", "sink": "ok"}
 
 
+def test_each_path_of_a_list_is_looked_at_and_a_pattern_below_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.parquet").touch()
+    path = write_job(tmp_path, [f"{tmp_path}/in/*.parquet", f"{tmp_path}/no/{{partition}}"], str(tmp_path / "out"))
+    found = [one for one in check_storage(load_job(path)) if one.what == "source"]
+    assert [(one.level, one.found) for one in found] == [
+        ("ok", f"{tmp_path}/in/ can be listed: 1 entries"),
+        ("warning", f"{tmp_path}/no is empty"),
+    ]
+
+
+def test_another_job_that_has_not_published_yet_is_a_warning(tmp_path: Path) -> None:
+    upstream = write_job(tmp_path, str(tmp_path), str(tmp_path / "first")).rename(tmp_path / "first.yaml")
+    path = tmp_path / "second.yaml"
+    sink = {"kind": "parquet", "path": str(tmp_path / "second")}
+    path.write_text(yaml.safe_dump({"name": "b", "source": {"kind": "job", "job": str(upstream)}, "sink": sink}))
+    found = list(check_storage(load_job(path)))
+    assert levels(found) == {"source": "warning", "sink": "ok"}
+    assert "found it not published" in of(found, "source")
+
+
 def test_databases_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCTOR_TEST_DATABASE", f"{tmp_path}/data.db")
     path = tmp_path / "job.yaml"
@@ -228,7 +316,7 @@ def test_variables_are_named_and_their_values_are_not(tmp_path: Path, monkeypatc
     path = write_job(tmp_path, "${DOCTOR_TEST_SOURCE}/in", "${DOCTOR_TEST_SINK}/out")
     monkeypatch.setenv("DOCTOR_TEST_SOURCE", str(tmp_path / "hunter2"))
     found = [*check_environment(path), *check_storage(load_job(path))]
-    assert levels(found) == {"environment": "wrong", "source": "warning"}
+    assert levels(found) == {"environment": "wrong", "source": "wrong"}  # there is no such folder
     assert "DOCTOR_TEST_SINK, not set here" in of(found, "environment")
     assert "hunter2" not in str(found)
     monkeypatch.setenv("DOCTOR_TEST_SINK", "x")
@@ -308,17 +396,15 @@ def no_server(prefect_api: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         yield
 
 
-@pytest.mark.parametrize(
-    ("way", "sink", "code"), [("overnight", "out", 0), ("overnight_process", "${DOCTOR_TEST_NOBODY}/out", 1)]
-)
+@pytest.mark.parametrize(("sink", "code"), [("out", 0), ("${DOCTOR_TEST_NOBODY}/out", 1)])
 @pytest.mark.slow
 def test_the_exit_status_says_whether_anything_is_wrong(
-    request: pytest.FixtureRequest, no_server: None, tmp_path: Path, way: str, sink: str, code: int
+    overnight: Overnight, no_server: None, tmp_path: Path, sink: str, code: int
 ) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.parquet").touch()
     path = write_job(tmp_path, "in", sink)
-    done = request.getfixturevalue(way)("doctor", str(path), "--json")
+    done = overnight("doctor", str(path), "--json")
     assert done.returncode == code, done.stdout
     found = {finding["what"]: finding["level"] for finding in json.loads(done.stdout)}
     assert (found["Ray"], found["source"], found["server"]) == ("ok", "ok", "ok")

@@ -115,3 +115,38 @@ def test_every_step_says_which_columns_it_reads() -> None:
     found = [step for step in job(*steps).steps if step.kind != "decode_image"]
     assert all(isinstance(step, PreprocessStep) for step in found)
     assert [step.inputs() for step in found] == [["x"], ["x", "z"], ["l"]]
+
+
+EQUAL: dict[str, Any] = {"kind": "deduplicate", "columns": ["x"]}
+NEAR: dict[str, Any] = {"kind": "deduplicate", "near": {"column": "v", "threshold": 0.9}}
+
+
+def test_a_deduplicate_is_a_step_before_the_models_and_ends_the_job_behind_them() -> None:
+    found = job(EQUAL, python("Model", name="a"), FILTER, EQUAL, NEAR)
+    assert [step.kind for step in found.steps] == ["decode_image", "deduplicate"]
+    assert [[step.kind for step in steps] for steps in found.steps_behind] == [["filter_rows"]]
+    assert [step.rule.columns for step in found.last_steps] == [("x",), ("v",)]
+    alone = job(FILTER, EQUAL)
+    assert [step.kind for step in alone.steps] == ["decode_image", "filter_rows", "deduplicate"]
+    assert alone.last_steps == []
+
+
+@pytest.mark.parametrize("behind", [FILTER, python("Model", name="b")], ids=["a step", "a model"])
+def test_a_deduplicate_between_models_is_refused_with_a_way_out(behind: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"found it between other entries as inference\.1: .* in a second job"):
+        job(python("Model", name="a"), EQUAL, behind)
+
+
+def test_heavy_columns_are_not_kept_for_a_deduplicate_that_ends_the_job() -> None:
+    [link] = links(job(python("Model"), {"kind": "deduplicate", "columns": ["image"]}))
+    assert link.read == ()
+
+
+@pytest.mark.parametrize(
+    ("then", "steps"), [([], ["decode_image"]), ([{"kind": "resize_image", "size": 8}], ["resize_image"])]
+)
+def test_a_deduplicate_that_comes_first_compares_files_before_they_are_decoded(
+    then: list[dict[str, Any]], steps: list[str]
+) -> None:
+    found = Job.model_validate({**job().model_dump(exclude_unset=True), "preprocess": [EQUAL, *then]})
+    assert [step.kind for step in found.steps] == ["deduplicate", *steps]

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from pydantic import ValidationError
 
 from overnight.flows.job.loading import job_schema, load_job, read_job
 from overnight.flows.job.model import Job
+from overnight.flows.job.schedule import Schedule
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.config.settings import Settings
 from overnight.tasks.errors import JobError
@@ -116,6 +118,22 @@ def test_a_wrong_setting_is_named_with_what_is_allowed_and_what_was_found(write,
     assert "\n" not in message
 
 
+def test_a_cron_of_numbers_that_is_taken_without_prefect_is_taken_by_prefect_too():
+    from prefect.client.schemas.schedules import CronSchedule
+
+    def takes(schedule, cron):
+        try:
+            return bool(schedule(cron=cron))
+        except ValidationError:
+            return False
+
+    fields = [*map(str, range(61)), *(f"*/{step}" for step in range(1, 61)), "1-5", "5-1", "0-10/5", "1,3", "*"]
+    crons = [" ".join(field if at == place else "1" for at in range(5)) for field in fields for place in range(5)]
+    taken = [cron for cron in crons if takes(Schedule, cron)]
+    assert len(taken) > 200
+    assert [cron for cron in taken if not takes(CronSchedule, cron)] == []
+
+
 def test_every_problem_has_its_own_line(write):
     lines = complaint(write("name: A b\nsource: {kind: image, path: x}\nsnk: {}")).splitlines()
     assert lines[0].endswith("4 problems")
@@ -163,8 +181,9 @@ def test_images_are_decoded_first_unless_the_job_does_it_itself(write):
     assert [step.kind for step in load_job(write(WHOLE)).steps] == ["resize_image"]
     without = WHOLE.replace("[{kind: resize_image, size: 224}]", "[]")
     assert [step.kind for step in load_job(write(without)).steps] == ["decode_image"]
-    other = WHOLE.replace("{kind: resize_image", "{kind: resize_image, column: thumbnail")
-    assert [step.kind for step in load_job(write(other)).steps] == ["decode_image", "resize_image"]
+    thumbnail = "{kind: python, target: 'my_steps:Shrink'}, {kind: resize_image, column: thumbnail"
+    other = WHOLE.replace("{kind: resize_image", thumbnail)
+    assert [step.kind for step in load_job(write(other)).steps] == ["decode_image", "python", "resize_image"]
     own = WHOLE.replace("[{kind: resize_image", "[{kind: decode_image, max_image_pixels: 99}, {kind: resize_image")
     assert load_job(write(own)).steps[0].max_image_pixels == 99
     table = load_job(write(SMALL.replace("images", "csv")))
@@ -184,6 +203,7 @@ def test_images_are_decoded_first_unless_the_job_does_it_itself(write):
         "sink.path=s3://other",
         "sink.compression=snappy",
         "sink.rows_per_part=9",
+        "sink.seconds_per_part=9",
         "sink.target_file_size=9",
         "sink.grace_seconds=9",
         "schedule=",

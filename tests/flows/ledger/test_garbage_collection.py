@@ -17,7 +17,7 @@ import yaml
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.garbage_collection import collect_garbage
-from overnight.flows.runs.attempt import refuse_foreign_files
+from overnight.flows.runs.owner import refuse_foreign_files
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.garbage import list_sizes, removable

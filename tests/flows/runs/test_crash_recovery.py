@@ -32,6 +32,10 @@ def later(state: State, seconds: float) -> State:
 
 BEGUN = [Scheduled(), Pending(), Running()]
 AGAIN = [AwaitingRetry(), Pending(), Running()]
+# One death, as Prefect's runner, its worker and the automation report it.
+BY_RUNNER = Crashed(message="Process exited with status code: -9. It was killed.")
+BY_WORKER = Crashed(message="Flow run infrastructure exited with non-zero status code -9.")
+BY_AUTOMATION = Crashed(message="No heartbeat of the flow's process for two minutes.")
 
 
 @pytest.mark.parametrize(
@@ -61,6 +65,10 @@ def test_a_run_that_was_cancelled_stays_so_until_somebody_asks_for_it_again(
         ([*BEGUN, Crashed(), AwaitingRetry(), Crashed(), *AGAIN], 1),
         ([*BEGUN, Crashed(), AwaitingRetry(), Pending(), Crashed(), Running(), Crashed(), *AGAIN], 2),
         ([*BEGUN, Crashed(), AwaitingRetry(), Pending(), later(Crashed(), 11), *AGAIN], 2),
+        ([*BEGUN, BY_RUNNER, AwaitingRetry(), Pending(), later(BY_WORKER, 30), *AGAIN], 1),
+        ([*BEGUN, BY_WORKER, AwaitingRetry(), Pending(), later(BY_AUTOMATION, 90), *AGAIN], 1),
+        ([*BEGUN, BY_WORKER, AwaitingRetry(), Pending(), later(BY_WORKER, 30), *AGAIN], 2),
+        ([*BEGUN, BY_RUNNER, AwaitingRetry(), later(BY_WORKER, 30), Pending(), later(BY_WORKER, 60), *AGAIN], 2),
         ([*BEGUN, Crashed(), *AGAIN, Failed(), *AGAIN, Crashed(), *AGAIN], 1),
         ([*BEGUN, Crashed(), *AGAIN, Completed()], 0),
     ],

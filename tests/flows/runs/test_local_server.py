@@ -1,7 +1,13 @@
-import pytest
-from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+import os
+import signal
+from pathlib import Path
 
+import pytest
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, get_current_settings, temporary_settings
+
+from overnight.flows.runs import local_server
 from overnight.flows.runs.local_server import prefect_server, ui_address
+from overnight.tasks.errors import OvernightError
 
 
 def test_a_person_is_sent_to_the_api_s_host_or_to_the_address_that_is_configured(monkeypatch: pytest.MonkeyPatch):
@@ -16,3 +22,25 @@ def test_a_server_that_is_configured_is_taken_as_it_is(url: str) -> None:
     with temporary_settings({PREFECT_API_URL: url}), prefect_server() as found:
         assert found == url
         assert get_current_settings().api.url == url
+
+
+@pytest.mark.slow
+def test_a_server_that_starts_slowly_is_found_by_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_server, "START_SECONDS", 0.0)
+    with temporary_settings({PREFECT_HOME: tmp_path}, restore_defaults={PREFECT_API_URL}):
+        with (
+            pytest.raises(OvernightError, match="Run the command again: the server is still starting"),
+            prefect_server(),
+        ):
+            pass
+        first = int((tmp_path / "server.pid").read_text())
+        try:
+            monkeypatch.setattr(local_server, "_start", lambda *_: pytest.fail("a second server was started"))
+            monkeypatch.setattr(local_server, "BUSY_SECONDS", 300.0)
+            with prefect_server() as url:
+                assert url.startswith("http://127.0.0.1:")
+        finally:
+            os.kill(first, signal.SIGTERM)
+            os.waitpid(first, 0)

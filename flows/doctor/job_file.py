@@ -1,0 +1,87 @@
+"""The checks of what a job file names: the user's code, the weights of models, the schedule, and who owns the sink."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+from overnight.flows.doctor.examine import Finding, Level
+from overnight.flows.job.columns import column_problems
+from overnight.flows.job.model import Job
+from overnight.flows.runs.owner import refuse_foreign_files, refuse_other_job
+from overnight.flows.runs.run import describe_run
+from overnight.flows.schedule.cron import next_cron_time
+from overnight.flows.schedule.partitions import resolve_partition
+from overnight.tasks.errors import OvernightError
+from overnight.tasks.ingest.in_process import first_columns
+
+
+def check_code(job: Job, imports: bool = True) -> Iterator[Finding]:
+    """Check that the user's classes and functions exist and take the arguments in the job file.
+
+    `imports` also imports them, which runs their modules; otherwise only their source is read.
+    """
+    codes = job.code()
+    wrong = [finding for code in codes for finding in _wrong("code", code.check_source)]
+    if imports and not wrong:
+        wrong = [finding for code in codes for finding in _wrong("code", code.check_import)]
+    yield from wrong
+    if codes and not wrong:
+        yield Finding("code", "ok", f"{', '.join(code.target for code in codes)} fit their arguments")
+
+
+def check_models(job: Job) -> Iterator[Finding]:
+    """Check that the weights and the code of models and steps are there."""
+    wrong = list(_wrong("models", job.ingredients))
+    yield from wrong
+    if job.models and not wrong:
+        yield Finding("models", "ok", f"{', '.join(model.shown_name() for model in job.models)}: found")
+
+
+def check_columns(job: Job) -> Iterator[Finding]:
+    """Check that the first inputs of the partition that is due have the columns that the job names."""
+    if job.source.column_names_made() is not None:
+        return  # the job file alone shows the columns, and `load_job` has checked them
+    day = resolve_partition(job, None, None, datetime.now(UTC))
+    try:
+        columns = first_columns(job.source, day)
+    except OvernightError as error:
+        yield Finding("columns", "ok", f"not checked: {error}")  # `check_source` reports inputs that are not there
+        return
+    wrong = column_problems(job, columns) if columns else []
+    where = f"these are the first inputs of the partition {day}"
+    level: Level = "warning" if job.source.rows_show_columns else "wrong"
+    yield from (Finding("columns", level, f"{line}; {where}") for line in wrong)
+    if columns and not wrong:
+        yield Finding("columns", "ok", f"the first inputs of {day} have the columns that the job names")
+
+
+def check_schedule(job: Job) -> Iterator[Finding]:
+    """Name the next run of the schedule, and its partition."""
+    if not job.schedule:
+        return
+    fire = next_cron_time(job.schedule, datetime.now(UTC))
+    if fire is None:
+        yield Finding("schedule", "wrong", f"{job.schedule.cron} never fires", "Correct schedule.cron.")
+        return
+    partition = resolve_partition(job, None, fire, fire)
+    told = f"the next run starts {fire.astimezone(job.timezone):%Y-%m-%d %H:%M %Z}, for the partition {partition}"
+    yield Finding("schedule", "ok", told)
+
+
+def check_owner(job: Job) -> Iterator[Finding]:
+    """Check that the place of the partition that is due has results of this job only."""
+    run = describe_run(job, resolve_partition(job, None, None, datetime.now(UTC)))
+    wrong = [
+        *_wrong("sink", lambda: refuse_other_job(run)),
+        *_wrong("sink", lambda: refuse_foreign_files(run, job.sink)),
+    ]
+    yield from wrong
+    if not wrong:
+        yield Finding("sink", "ok", f"{job.sink.shown(run)} has no results of others")
+
+
+def _wrong(what: str, look: Callable[[], object]) -> Iterator[Finding]:
+    """Yield the error of a check as a finding."""
+    try:
+        look()
+    except OvernightError as error:
+        yield Finding(what, "wrong", str(error))

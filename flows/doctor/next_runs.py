@@ -1,0 +1,122 @@
+"""The checks of `overnight doctor` on the next runs: if each would start, and otherwise why not, and on late runs."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateName,
+)
+from prefect.client.schemas.objects import DeploymentStatus
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import CronSchedule
+
+from overnight.flows.batch_inference import batch_inference
+from overnight.flows.deploy.deployments import DEPLOYED, flow_at
+from overnight.flows.deploy.server_state import read_deployments
+from overnight.flows.doctor.examine import Finding, Level
+from overnight.flows.job.model import Job
+from overnight.flows.job.schedule import Schedule
+from overnight.flows.schedule.cron import next_cron_time
+
+Obstacle = tuple[Level, str, str]  # the reason that a run would not start, and advice
+IN_UI = "Resume it in the UI."
+WAITING = ["Late", "Pending", "Submitting"]
+LATE_AFTER = timedelta(minutes=5)  # in Pending or Submitting; a node of Kubernetes may first fetch an image
+NAMED = 3
+
+
+def next_runs() -> list[Finding]:
+    """Return if the next run of each job that is deployed on the configured server would start, and why not."""
+    with get_client(sync_client=True) as client:
+        return list(check_next_runs(client, None))
+
+
+def check_next_runs(client: SyncPrefectClient, job: Job | None) -> Iterator[Finding]:
+    """Check that the next scheduled run of the job would start, or without a job that of each deployed job."""
+    deployed = read_deployments(client, {batch_inference.name}).values()
+    for deployment in sorted(deployed, key=lambda found: found.name):
+        if job is None or deployment.name == job.name:
+            yield from _next_run(client, deployment, job)
+    if job is None and not deployed:
+        advice = "To run a job on a schedule: `overnight deploy JOB.yaml`."
+        yield Finding("deployments", "warning", "no job is deployed on this server", advice)
+
+
+def described(name: str, schedule: Schedule) -> str:
+    """Return the next run in words: `the next run of sentences (2026-11-27 02:00 Europe/Berlin)`."""
+    fire = next_cron_time(schedule, datetime.now(UTC))
+    if fire is None:
+        return f"the next run of {name} ({schedule.cron}, which never comes)"
+    return f"the next run of {name} ({fire.astimezone(ZoneInfo(schedule.timezone)):%Y-%m-%d %H:%M} {schedule.timezone})"
+
+
+def _next_run(client: SyncPrefectClient, deployment: DeploymentResponse, job: Job | None) -> Iterator[Finding]:
+    crons = [found.schedule for found in deployment.schedules if isinstance(found.schedule, CronSchedule)]
+    # without validation, because a user may have made a schedule such as @daily in the UI
+    there = [Schedule.model_construct(cron=cron.cron, timezone=cron.timezone or "UTC") for cron in crons]
+    wanted = [job.schedule] if job and job.schedule else there
+    for schedule in wanted:
+        run = described(deployment.name, schedule)
+        if (schedule.cron, schedule.timezone) not in [(known.cron, known.timezone) for known in there]:
+            found = ", ".join(f"{known.cron} {known.timezone}" for known in there) or "none"
+            why = f"the server has another schedule, {found}"
+            yield Finding("next run", "wrong", f"{run} would not start: {why}", "Run `overnight deploy JOB.yaml`.")
+        elif obstacle := _obstacle(client, deployment):
+            level, why, advice = obstacle
+            yield Finding("next run", level, f"{run} would not start: {why}", advice)
+        else:
+            yield Finding("next run", "ok", f"{run} would start")
+
+
+def _obstacle(client: SyncPrefectClient, deployment: DeploymentResponse) -> Obstacle | None:
+    """Return the first reason for which no scheduled run of a deployment would start, None without one."""
+    if deployment.paused:
+        return "warning", "its deployment is paused", IN_UI
+    if not any(schedule.active for schedule in deployment.schedules):
+        return "warning", "its schedule is paused", IN_UI
+    if deployment.work_pool_name:
+        return _obstacle_of_pool(client, deployment.work_pool_name, deployment.work_queue_name or "default")
+    if deployment.status != DeploymentStatus.READY:
+        return "wrong", "no process serves it", "Start one: `overnight serve JOB.yaml`."
+    return None
+
+
+def _obstacle_of_pool(client: SyncPrefectClient, name: str, queue: str) -> Obstacle | None:
+    pool = client.read_work_pool(name)
+    if pool.is_paused:
+        return "warning", f"work pool {name} is paused", IN_UI
+    if client.read_work_queue_by_name(queue, work_pool_name=name).is_paused:
+        return "warning", f"queue {queue} of work pool {name} is paused", IN_UI
+    if not any(worker.status == "ONLINE" for worker in client.read_workers_for_work_pool(name)):
+        advice = f"Start one: `prefect worker start --pool {name} --type {pool.type}`"
+        return "wrong", f"no worker polls work pool {name}", advice
+    return None
+
+
+def check_late_runs(client: SyncPrefectClient) -> Finding:
+    """Name the runs that should have started: they are late, or a worker took them and did not start them."""
+    flows = sorted({flow_at(entrypoint).name for entrypoint in DEPLOYED})
+    waiting = client.read_flow_runs(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=flows)),
+        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(name=FlowRunFilterStateName(any_=WAITING))),
+        limit=100,
+    )
+    now = datetime.now(UTC)
+    late = [
+        run for run in waiting if run.state_name == "Late" or (run.state and now - run.state.timestamp > LATE_AFTER)
+    ]
+    if not late:
+        return Finding("late runs", "ok", "none")
+    late.sort(key=lambda run: run.expected_start_time or now)
+    since = late[0].expected_start_time or now
+    queues = ", ".join(sorted({run.work_queue_name or "no queue" for run in late}))
+    names = ", ".join(f"{run.name} ({run.state_name})" for run in late[:NAMED])
+    more = f" and {len(late) - NAMED} more" if len(late) > NAMED else ""
+    told = f"{len(late)} runs should have started, the first at {since:%Y-%m-%d %H:%M} UTC, in {queues}: {names}{more}"
+    return Finding("late runs", "warning", told, "Check the worker, and the runs that hold the pool's slots.")

@@ -1,0 +1,129 @@
+"""The columns of a job, followed from the source to the sink by the settings alone, before anything is read.
+
+A source of files has known columns. The columns of a table are known only to the run: there a name is refused only if
+an earlier step removed it, or if it is close to a column that an earlier model makes under that model's prefix.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+
+from overnight.flows.job.model import Job
+from overnight.tasks.errors import did_you_mean
+from overnight.tasks.infer.kinds import Predictor
+from overnight.tasks.preprocess.kinds import PreprocessStep
+from overnight.tasks.rows.blocks import IDENTITY
+from overnight.tasks.rows.column_effect import ColumnEffect
+
+
+@dataclass(frozen=True)
+class Known:
+    """The columns at one place of the chain.
+
+    `names` exist. Names that begin with one of `open_prefixes` may exist too; an empty prefix means any name. `removed`
+    has the entry that removed a column. `made` has the columns of each model with a prefix, by this prefix.
+    """
+
+    names: tuple[str, ...]
+    open_prefixes: tuple[str, ...] = ()
+    removed: dict[str, str] = field(default_factory=dict)
+    made: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def lack(self, name: str) -> str | None:
+        """Return why no row has a column `name`, None if a row may have it."""
+        if name in self.names:
+            return None
+        if name in self.removed:
+            return f"{self.removed[name]} removes it"
+        if not name.startswith(self.open_prefixes):
+            return ""
+        for prefix, made in self.made.items():
+            rest = name.removeprefix(prefix)
+            if rest != name and (near := get_close_matches(rest, made, 1)):
+                return f"the model {prefix.removesuffix('_')} makes {prefix}{near[0]}"
+        return None
+
+    def folded(self) -> "Known":
+        """Return the columns as SQL compares them, in lower case."""
+        return Known(
+            tuple(map(str.lower, self.names)),
+            tuple(map(str.lower, self.open_prefixes)),
+            {name.lower(): by for name, by in self.removed.items()},
+            {prefix.lower(): made for prefix, made in self.made.items()},
+        )
+
+    def after(self, effect: ColumnEffect, label: str) -> "Known":
+        """Return the columns behind a step or model."""
+        stay = self.names if effect.keeps is None else (*IDENTITY, *effect.keeps)
+        names = tuple(dict.fromkeys([*(name for name in stay if name not in effect.removes), *effect.makes]))
+        gone = {*effect.removes, *(self.names if effect.keeps is not None else ())} - {*names}
+        removed = {} if effect.makes_others else self.removed | dict.fromkeys(gone, label)
+        open_prefixes = () if effect.keeps is not None else self.open_prefixes
+        return replace(
+            self,
+            names=names,
+            open_prefixes=("",) if effect.makes_others else open_prefixes,
+            removed={name: by for name, by in removed.items() if name not in names},
+        )
+
+    def after_model(self, effect: ColumnEffect, prefix: str) -> "Known":
+        """Return the columns behind a model; `prefix` begins the names of all that it makes."""
+        makes = tuple(f"{prefix}{name}" for name in effect.makes)
+        found = self.after(replace(effect, makes=makes, makes_others=False), "")
+        if effect.makes_others:
+            removed = {name: by for name, by in found.removed.items() if not name.startswith(prefix)}
+            return replace(found, open_prefixes=(*found.open_prefixes, prefix), removed=removed)
+        return replace(found, made=found.made | {prefix: tuple(effect.makes)}) if prefix else found
+
+    def shown(self) -> str:
+        """Return the columns for a message."""
+        more = ", and others that only a run shows" if self.open_prefixes else ""
+        return f"{', '.join(self.names)}{more}"
+
+
+def column_problems(job: Job, found: Sequence[str] | None = None) -> list[str]:
+    """Return a line for each column that the job names and that no row can have, with the columns that are near.
+
+    `found` are the columns of the inputs, if they were read; otherwise only the settings are known.
+    """
+    own = job.source.column_names_made() if found is None else found
+    known = Known((*IDENTITY, *(own or ())), () if own is not None else ("",))
+    lines: list[str] = []
+    prefixes = len(job.models) > 1
+    for label, entry in _entries(job):
+        effect = entry.column_effect()
+        lines += _missing(known, label, effect)
+        if isinstance(entry, Predictor):
+            known = known.after_model(effect, f"{entry.name}_" if prefixes else "")
+        else:
+            known = known.after(effect, label)
+    for setting, name in _published(job):
+        lines += _missing(known, setting, ColumnEffect(reads=[name]))
+    return list(dict.fromkeys(lines))
+
+
+def _entries(job: Job) -> Iterator[tuple[str, PreprocessStep | Predictor]]:
+    first = len(job.preparation) - len(job.preprocess)
+    for place, step in enumerate(job.preparation):
+        yield f"preprocess.{place - first} ({step.kind})" if place >= first else step.kind, step
+    for place, entry in enumerate(job.inference):
+        name = f", {entry.name}" if isinstance(entry, Predictor) and entry.name else ""
+        yield f"inference.{place} ({entry.kind}{name})", entry
+
+
+def _published(job: Job) -> Iterator[tuple[str, str]]:
+    yield from ((f"checks.{setting}", name) for setting, name in job.checks.columns().items())
+    yield from (("sink.keep_columns", name) for name in job.sink.keep_columns)
+
+
+def _missing(known: Known, label: str, effect: ColumnEffect) -> Iterator[str]:
+    folded = known.folded()
+    lacks = [(name, known.lack(name)) for name in effect.reads]
+    lacks += [(name, folded.lack(name.lower())) for name in effect.reads_in_sql]
+    yield from (_line(known, label, name, why) for name, why in lacks if why is not None)
+
+
+def _line(known: Known, label: str, name: str, why: str) -> str:
+    near = "" if why else did_you_mean(name, known.names)
+    because = f": {why}" if why else ""
+    return f"{label}: expected a column {name!r}, found {known.shown()}{near}{because}"

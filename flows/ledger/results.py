@@ -1,0 +1,145 @@
+"""The results of a job that a user can look at and compare: published partitions, samples, and their quarantines.
+
+A result has a name: `2026-11-19` or `all` is what is published, `2026-11-19/sample-2` is the second sample of that day,
+and `2026-11-19/sample` the newest.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from overnight.flows.job.model import Job
+from overnight.flows.ledger import published_rows, samples
+from overnight.flows.ledger.published_rows import records_of
+from overnight.flows.schedule.partitions import parse_day
+from overnight.tasks.errors import JobError, OvernightError
+from overnight.tasks.state.run import read_json
+from overnight.tasks.storage.location import Location
+
+SAMPLE = re.compile(r"sample(?:-([1-9]\d*))?")
+FAILED = "failure-quarantine.parquet"
+
+
+class NoResult(OvernightError):
+    """The result does not exist. The message has the command that makes it."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A published partition or a sample of one. `kept` has the rows of a sample that a later one replaced."""
+
+    job: Job
+    receipt: dict[str, Any]
+    name: str
+    kept: Location | None = None
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Yield the rows, a few at a time. Raise `FileNotFoundError` if a publish replaces them meanwhile."""
+        if not self.kept:
+            yield from published_rows.batches(self.job, self.receipt)
+            return
+        with self.kept.open() as file:
+            for batch in pq.ParquetFile(file).iter_batches(published_rows.ROWS_AT_ONCE):
+                yield pa.Table.from_batches([batch])
+
+    def with_images(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the bytes of the images that the sink `images` wrote into files."""
+        return rows if self.kept else published_rows.with_images(rows, self.job, self.receipt)
+
+    def quarantine(self) -> pa.Table:
+        """Return the rows that failed: `row_id`, `uri`, `stage`, `error_type` and `error_message`, all strings."""
+        if not self.kept:
+            return published_rows.quarantine_of(self.job, self.receipt)
+        records = records_of(self.job, self.receipt["partition"], is_sample=True)
+        return published_rows.read_parquet(records / "generations" / self.receipt["generation"] / "quarantine")
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of a job. `file` is the job file as the user wrote it, for the commands in messages."""
+
+    job: Job
+    file: str
+
+    def partition(self, named: str | None, is_sample: bool = False, or_failed: bool = False) -> str:
+        """Return the named partition, by default the newest with a result; `or_failed` also counts failures.
+
+        Raise `NoResult` if there is none, and `JobError` for a partition that the job cannot have.
+        """
+        if not self.job.is_dated:
+            if named not in (None, "all"):
+                raise JobError(f"expected the partition all, which is the only one of this job, found {named}.")
+            return "all"
+        if named:
+            return parse_day(named).isoformat()
+        start, files = f"{self.job.sink.partition_column}=", ["receipt.json", *["failure.json"] * or_failed]
+        place = self.job.state_location / "samples" if is_sample else self.job.state_location
+        for name in reversed([name for name in place.names() if name.startswith(start)]):
+            if any((place / name / file).exists() for file in files):
+                return name.removeprefix(start)
+        raise NoResult(self._missing("a sample" if is_sample else "a published partition", None, is_sample))
+
+    def published(self, partition: str) -> Result:
+        """Return what is published of a partition. Raise `NoResult` if nothing is."""
+        receipt = read_json(records_of(self.job, partition, is_sample=False) / "receipt.json")
+        if receipt is None:
+            raise NoResult(self._missing(f"{partition} published", partition))
+        return Result(self.job, receipt, partition)
+
+    def sample(self, partition: str, number: int | None = None) -> Result:
+        """Return a sample of a partition, by default the newest. Raise `NoResult`."""
+        made = samples.generations(self.job, partition)
+        if not made:
+            raise NoResult(self._missing(f"a sample of {partition}", partition, is_sample=True))
+        number = number or len(made)
+        if number > len(made):
+            raise NoResult(
+                f"{self.job.name}: expected one of the samples 1 to {len(made)} of {partition}, found sample-{number}."
+            )
+        records, generation = records_of(self.job, partition, is_sample=True), made[number - 1]
+        receipt = read_json(records / "receipts" / f"{generation}.json") or {}
+        kept = records / "rows" / f"{generation}.parquet" if number < len(made) else None
+        if kept and not kept.exists():
+            raise NoResult(
+                f"{self.job.name}: the rows of sample-{number} of {partition} are gone: the newest {samples.KEPT} "
+                "samples are kept. Make it again with --limit-rows."
+            )
+        return Result(self.job, receipt, f"{partition}/sample-{number}", kept)
+
+    def named(self, name: str, partition: str | None = None) -> Result:
+        """Return the result of a name; `partition` completes a name without one. Raise `NoResult` and `JobError`."""
+        day, _, which = name.rpartition("/")
+        found = SAMPLE.fullmatch(which)
+        if found:
+            number = int(found[1]) if found[1] else None
+            return self.sample(self.partition(day or partition, is_sample=True), number)
+        if which == "published":
+            return self.published(self.partition(day or partition))
+        if day:
+            raise JobError(f"{name}: expected {day}/sample, {day}/sample-2 or {day}/published.")
+        return self.published(self.partition(which))
+
+    def failure(self, partition: str, is_sample: bool = False) -> dict[str, Any] | None:
+        """Return the record of the latest run if it failed, otherwise None."""
+        return read_json(records_of(self.job, partition, is_sample) / "failure.json")
+
+    def failed_rows(self, partition: str, is_sample: bool = False) -> pa.Table | None:
+        """Return the quarantine of the latest run if it failed and kept one."""
+        failure = self.failure(partition, is_sample)
+        if not failure or not failure.get("quarantine"):
+            return None
+        try:
+            return published_rows.read_parquet(records_of(self.job, partition, is_sample) / FAILED)
+        except FileNotFoundError:  # a new run has begun
+            return None
+
+    def _missing(self, what: str, partition: str | None, is_sample: bool = False) -> str:
+        day = f" --partition {partition}" if partition and self.job.is_dated else ""
+        failure = self.failure(partition, is_sample) if partition else None
+        why = f"; its latest run failed: {failure['error_message']}" if failure else ""
+        command = f"overnight run {self.file}{day}{' --limit-rows 100' * is_sample}"
+        return f"{self.job.name}: expected {what}, found none{why}. Make it with: {command}"

@@ -1,0 +1,223 @@
+"""A preview: a few rows of a job, read, prepared, run through every model and shown, all in this process.
+
+It uses neither Prefect nor Ray, holds no lease and publishes nothing. Its temporary folder is removed at the end.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from overnight.flows.job.chain import links
+from overnight.flows.job.model import Job
+from overnight.flows.schedule.partitions import resolve_partition
+from overnight.tasks.errors import JobError, explain
+from overnight.tasks.infer.in_process import (
+    Link,
+    Worker,
+    drop_heavy,
+    heavy_columns,
+    release_memory,
+    require_inputs,
+    without_unread,
+)
+from overnight.tasks.infer.kinds import Predictor
+from overnight.tasks.ingest.in_process import read_first
+from overnight.tasks.preprocess.in_process import build, run_steps
+from overnight.tasks.preprocess.kinds import Step
+from overnight.tasks.rows import blocks, rebatch
+from overnight.tasks.state.run import Run, new_attempt, now
+from overnight.tasks.storage.location import Location, expand
+from overnight.tasks.workers import user_output
+from overnight.tasks.write.in_process import Outcome, outcome
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The rows of a preview. It behaves as their Arrow table, and a notebook shows it as HTML.
+
+    Attributes:
+        job: The job's name.
+        partition: The day that was read, as YYYY-MM-DD, or `all`.
+        table: The rows with the columns and types that a run publishes.
+        left_out: `row_id` and the heavy columns that a run does not publish, such as decoded images, as the first model
+            gets them. Empty if there are no such columns.
+        quarantine: The rows that failed: row_id, uri, stage, error_type, error_message.
+        filtered: The number of source rows that no output row was made of.
+        seconds: The seconds of the read, and of each step and model. The key is the place in the job file, as in
+            `inference.0 resnet`. The time to load a model has a key of its own, `inference.0 resnet: load`.
+        warnings: Sentences about the source's columns.
+    """
+
+    job: str
+    partition: str
+    table: pa.Table
+    left_out: pa.Table
+    quarantine: pa.Table
+    filtered: int
+    seconds: dict[str, float]
+    warnings: tuple[str, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the table: `column_names`, `to_pylist`, `to_pandas` and the like."""
+        if name.startswith("__"):  # for pickle and copy, which look before `table` exists
+            raise AttributeError(name)
+        return getattr(self.table, name)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.table[key]
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def _repr_html_(self) -> str:
+        from overnight.flows.preview_html import as_html
+
+        return as_html(self)
+
+
+def preview(job: Job, rows: int = 8, partition: str | None = None) -> Preview:
+    """Run the first rows of a partition through all steps and models of a job, in this process.
+
+    The models run on this machine's devices, and print as usual. The first rows are those of the listing's order. If
+    a crash of a model ends the process, the preview ends with it. `row_timeout_seconds` does not apply.
+
+    Args:
+        job: The job, as `load_job` returns it.
+        rows: The number of source rows, at least one. Steps may make fewer or more rows of them.
+        partition: The day, as YYYY-MM-DD; by default the one that `overnight run` takes.
+
+    Raises:
+        JobError: A setting is wrong, or a model or step cannot be loaded.
+        InputError: The inputs have not arrived, cannot be listed, or there are none.
+        ContractError: A step, a model or its columns break their contract.
+        OvernightError: Another failure of a stage, as a run reports it.
+    """
+    if rows < 1:
+        raise JobError(f"rows: expected a number of rows of at least 1, found {rows}.")
+    day = resolve_partition(job, partition, None, datetime.now(UTC))
+    for _, text in job.source.dated_texts():
+        expand(text, day)
+    with tempfile.TemporaryDirectory(prefix="overnight-preview-") as folder, user_output.left_alone():
+        return _InProcess(job, _run(job, day, folder)).preview(rows)
+
+
+@dataclass
+class _InProcess:
+    """The stages of one job, run one after another. `seconds` has the time that each took so far."""
+
+    job: Job
+    run: Run
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def preview(self, rows: int) -> Preview:
+        with self._stage("ingest", "ingest"):
+            first = read_first(self.run, self.job.source, rows)
+        block = first.block
+        for place, step in _steps(self.job):
+            block = self._step(block, step, f"{place} {_name(step)}", "preprocess")
+        left_out = _left_out(self.job, block)
+        block = self._models(block)
+        with self._stage("write"):
+            done: Outcome = outcome(block, self.run, self.job.sink, first.schema)
+        return Preview(
+            job=self.job.name,
+            partition=self.run.partition,
+            table=done.table,
+            left_out=left_out,
+            quarantine=done.quarantine,
+            filtered=done.filtered,
+            seconds=self.seconds,
+            warnings=first.warnings,
+        )
+
+    def _models(self, block: pa.Table) -> pa.Table:
+        chain = links(self.job)
+        if not chain:
+            return drop_heavy(block, self.job.sink.keep_columns, not self.job.source.rows_are_files)
+        places = [place for place, entry in enumerate(self.job.inference) if isinstance(entry, Predictor)]
+        for link, place, steps in zip(chain, places, self.job.steps_behind, strict=True):
+            if not len(blocks.live_block(block)):
+                break  # no row is left for the model
+            block, made = self._model(block, link, f"inference.{place} {link.model.shown_name()}")
+            for number, step in enumerate(steps, place + 1):
+                block = self._step(block, step, f"inference.{number} {_name(step)}", "infer")
+            block = without_unread(block, link, made)
+        last = self.job.last_steps
+        for number, step in enumerate(last, len(self.job.inference) - len(last)):
+            block = self._step(block, step, f"inference.{number} {_name(step)}", "infer")
+        return block
+
+    def _model(self, block: pa.Table, link: Link, name: str) -> tuple[pa.Table, set[str]]:
+        """Return the block with the model's columns, and their names. The model is loaded, run and released."""
+        with self._stage("infer", f"{name}: load"):
+            require_inputs(link, blocks.live_block(block))
+            worker = Worker(replace(link, steps=None, read=None), self.run, is_restarted=False)
+        with self._stage("infer", name):
+            done = rebatch.joined(worker(block))
+        made = worker.made
+        del worker
+        release_memory()
+        return done, made
+
+    def _step(self, block: pa.Table, step: Step, name: str, stage: str) -> pa.Table:
+        with self._stage(stage, name):
+            build(step)
+            return rebatch.joined(run_steps(block, self.run, (step,), pace=0.0, stage=stage, label=name))
+
+    @contextmanager
+    def _stage(self, stage: str, name: str = "") -> Iterator[None]:
+        """Add the seconds of the body as `name`. Raise its errors as those of a stage."""
+        started = time.perf_counter()
+        try:
+            yield
+        except Exception as error:
+            raise explain(error, stage) from error
+        if name:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+
+
+def _run(job: Job, day: str, folder: str) -> Run:
+    """Return a run whose files are all in `folder`. It has no fingerprint, because nothing is compared with it."""
+    return Run(
+        job=job.name,
+        partition=day,
+        partition_column=job.sink.partition_column,
+        state=Location(folder),
+        sink=Location(folder),
+        generation="preview",
+        attempt=new_attempt(),
+        fingerprint="",
+        ingredients={},
+        started_at=now(),
+    )
+
+
+def _steps(job: Job) -> Iterator[tuple[str, Step]]:
+    """Yield the steps before the first model, each with its place in the job file."""
+    ahead = len(job.inference) if not job.models else job.inference.index(job.models[0])
+    preparation = job.steps[: len(job.steps) - ahead]
+    implied = len(preparation) - len(job.preprocess)  # decode_image, which the job file need not name
+    for number, step in enumerate(preparation):
+        yield (f"preprocess.{number - implied}" if number >= implied else "preprocess"), step
+    for number, step in enumerate(job.steps[len(preparation) :]):
+        yield f"inference.{number}", step
+
+
+def _name(step: Step) -> str:
+    return str(getattr(step, "target", None) or step.kind)
+
+
+def _left_out(job: Job, block: pa.Table) -> pa.Table:
+    """Return `row_id` and the heavy columns of the live rows that a run does not publish."""
+    rows, _ = blocks.live_rows(block)
+    heavy = heavy_columns(block, bytes_stay=not job.source.rows_are_files) - set(job.sink.keep_columns)
+    return rows.select(["row_id", *(name for name in rows.column_names if name in heavy)]) if heavy else pa.table({})

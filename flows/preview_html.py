@@ -1,0 +1,79 @@
+"""Rows as HTML: a table, texts escaped and cut, images as small pictures inside the document.
+
+It is for a preview in a notebook, and for the page of `overnight show`.
+"""
+
+import base64
+import html
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from overnight.flows import preview_cells
+from overnight.tasks.config.masking import masked, printable
+
+if TYPE_CHECKING:
+    from overnight.flows.preview import Preview
+
+ROWS_SHOWN, TEXT_SHOWN, THUMBNAIL_PIXELS = 50, 300, 128
+STYLE = """
+body { font: 14px system-ui, sans-serif; margin: 2em; }
+h1 { font-size: 1.2em; }
+table { border-collapse: collapse; }
+th, td { border: 1px solid #ddd; padding: 4px 8px; text-align: left; vertical-align: top; max-width: 30em; }
+"""
+
+
+def as_html(preview: "Preview") -> str:
+    """Return the rows, the quarantine and the seconds as HTML. It has at most 50 rows of each, and no script."""
+    counts = f"{len(preview):,} rows, {preview.filtered:,} filtered, {len(preview.quarantine):,} quarantined"
+    parts = [f"<p>{_escaped(f'{preview.job}/{preview.partition}: {counts}')}</p>"]
+    parts += [f"<p>{_escaped(f'warning: {warning}')}</p>" for warning in preview.warnings]
+    if len(preview.left_out):
+        parts.append(f"<p>Not published:</p>{_table(preview.left_out)}")
+    parts += [_table(found) for found in (preview.table, preview.quarantine) if len(found)]
+    times = pa.table({"stage": list(preview.seconds), "seconds": list(preview.seconds.values())})
+    return "\n".join([*parts, _table(times)])
+
+
+def as_page(title: str, table: pa.Table) -> str:
+    """Return a whole document with all rows. The first line of the title is the heading; it has no script."""
+    heading, *lines = map(_escaped, title.split("\n"))
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{heading}</title><style>{STYLE}</style>'
+    reasons = "".join(f"<li>{line}</li>" for line in lines)
+    return f"{head}<h1>{heading}</h1><ul>{reasons}</ul>{_table(table, len(table))}</html>\n"
+
+
+def _table(table: pa.Table, most: int = ROWS_SHOWN) -> str:
+    columns = [preview_cells.values(column) for column in table[:most].columns]
+    head = "".join(f"<th>{_escaped(name)}</th>" for name in table.column_names)
+    rows = ["".join(f"<td>{cell(value)}</td>" for value in row) for row in zip(*columns, strict=True)]
+    more = f"<p>and {len(table) - most:,} more rows</p>" if len(table) > most else ""
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>{more}"
+
+
+def cell(value: Any) -> str:
+    """Return a value as HTML: escaped text, or a small picture."""
+    text = preview_cells.text_of(value)
+    image = preview_cells.pixels(value)
+    if image is None:
+        return _escaped(text)
+    return f'<img src="data:image/png;base64,{thumbnail(image, THUMBNAIL_PIXELS)}" alt="{_escaped(text)}">'
+
+
+def thumbnail(image: np.ndarray, edge: int) -> str:
+    """Return an image of uint8 H x W x 3 as a PNG in Base64, scaled down to `edge` pixels at most."""
+    from PIL import Image
+
+    picture = Image.fromarray(image)
+    picture.thumbnail((edge, edge))
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _escaped(text: str) -> str:
+    cut = text if len(text) <= TEXT_SHOWN else f"{text[: TEXT_SHOWN - 1]}…"
+    return html.escape(printable(masked(cut)))

@@ -1,0 +1,147 @@
+"""Plan a retry: only the quarantined rows of a published partition run again, and join its published rows.
+
+A retry is a generation of its own, which begins with all rows settled but the quarantined ones. So the five tasks run
+it as they would resume a run, and a retry that died is resumed by the next one. A run of the whole partition never
+resumes a retry, because the retry's fingerprint covers the published generation and the inputs too.
+docs/explanations/retries.md has the reasons.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from overnight.flows.job.model import Job
+from overnight.flows.ledger.staleness import changed_settings
+from overnight.flows.runs.run import fingerprint_of
+from overnight.tasks.errors import JobError, RetryRefused
+from overnight.tasks.ingest.task import RetriedInputs, look_again, take_over_manifest
+from overnight.tasks.state.published_rows import settled_record, take_over, without_quarantined
+from overnight.tasks.state.row_ranges import ranges_only
+from overnight.tasks.state.run import Run, published_files, read_json
+from overnight.tasks.state.staged_parts import Record
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.task import is_under_way
+
+
+@dataclass(frozen=True)
+class Retry:
+    """A retry that may begin.
+
+    `run` has the retry's own fingerprint; `current` is that of the job. `receipt` is of the published generation, and
+    `settled` is the record of its rows. `code` has sentences about code that changed since.
+    """
+
+    run: Run
+    current: str
+    receipt: dict[str, Any]
+    settled: Record
+    inputs: RetriedInputs
+    code: tuple[str, ...]
+
+
+def plan_retry(job: Job, run: Run, force: bool = False) -> Retry | None:
+    """Return the retry of a partition's quarantined rows, or None if the published partition has none.
+
+    Nothing is read but the ledger and the listing of the inputs. Hub models keep the commits of the published rows.
+
+    Raise `RetryRefused` if other rows would have other results, or the published rows cannot stay; and `JobError` for
+    parameters that exclude each other.
+    """
+    if force or run.limit_rows:
+        other = "force" if force else "limit_rows"
+        raise JobError(f"expected retry_quarantined or {other}, found both: a retry runs the quarantined rows alone.")
+    receipt = read_json(run.ledger / "receipt.json")
+    if receipt is None or receipt["job"] != run.job:
+        raise _refused(run, "it is not published")
+    if not receipt["rows_quarantined"]:
+        return None
+    if any(step.kind == "deduplicate" for step in (*job.preprocess, *job.inference)):
+        raise _refused(run, "deduplicate would not compare them with the published rows", "--force")
+    published = {name: commit for name, commit in (receipt.get("commits") or {}).items() if commit}
+    run = replace(run, commits={name: published.get(name, commit) for name, commit in run.commits.items()})
+    code = _changed_code(job, run, receipt)
+    settled = settled_record(run, receipt["generation"])
+    if settled is None:
+        raise _refused(run, "the version of Overnight that published it left no record of its rows", "--force")
+    if why := _cannot_stay(job, run, receipt, settled):
+        raise _refused(run, why, "--force")
+    inputs = look_again(job.source, run.partition, _manifest(run, receipt), settled.ranges)
+    if inputs.refusal:
+        raise _refused(run, inputs.refusal)
+    fingerprint = fingerprint_of([run.fingerprint, receipt["generation"], inputs.inputs])
+    return Retry(replace(run, fingerprint=fingerprint), run.fingerprint, receipt, settled, inputs, code)
+
+
+def begin_retry(retry: Retry, run: Run) -> dict[str, Any]:
+    """Fill the run's new generation with all but the quarantined rows; return what its record has about the retry.
+
+    Raise `RetryRefused` if another run published the partition meanwhile.
+    """
+    receipt = read_json(run.ledger / "receipt.json") or {}
+    if receipt.get("generation") != retry.receipt["generation"]:
+        raise RetryRefused(f"{run.job}/{run.partition}: another run published it meanwhile. Run the command again.")
+    numbers = take_over_manifest(run.manifest, _manifest(run, receipt), retry.inputs)
+    ranges = without_quarantined(retry.settled.ranges)
+    units = pa.array(numbers[ranges["unit"].to_numpy()], pa.int64())
+    ranges = ranges.set_column(0, "unit", units).filter(pa.array(units.to_numpy() >= 0))
+    take_over(run, retry.settled, ranges)
+    return {
+        "retries": receipt["generation"],
+        "current": retry.current,
+        "ingredients": run.ingredients,
+        "code": list(retry.code),
+        "again": list(retry.inputs.again),
+        "gone": list(retry.inputs.gone),
+    }
+
+
+def _changed_code(job: Job, run: Run, receipt: dict[str, Any]) -> tuple[str, ...]:
+    """Return sentences about changed code. Raise `RetryRefused` if settings, models or other files changed too."""
+    changes = changed_settings(receipt, run)
+    if not changes:
+        return ()
+    then, now = receipt["ingredients"], job.ingredients()
+    code_of_then = {**now, "models": then["models"], "steps": then["steps"]}
+    if fingerprint_of(code_of_then) != receipt["fingerprint"] or not all(_is_code(*one) for one in _changed(then, now)):
+        raise _refused(run, f"{'; '.join(changes)}. Published rows would have other results too")
+    return changes
+
+
+def _changed(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the kind of each step or model and the name of each of its files that changed."""
+    for section, place in (("inference", "models"), ("preprocess", "steps")):
+        for leaf, before, after in zip(now["settings"][section], then[place], now[place], strict=True):
+            yield from ((leaf["kind"], name) for name in {*before, *after} if before.get(name) != after.get(name))
+
+
+def _is_code(kind: str, name: str) -> bool:
+    return kind == "python" or name.endswith(".py")
+
+
+def _cannot_stay(job: Job, run: Run, receipt: dict[str, Any], settled: Record) -> str:
+    """Return the reason that the published rows cannot stay as they are, or an empty string."""
+    sink, files = job.sink_for(run), published_files(receipt)
+    if not sink.keeps_rows:
+        return f"sink.kind: {sink.kind} replaces whole partitions and cannot keep rows"
+    if job.checks.python and receipt["rows_out"] and not any(file.endswith(".parquet") for file in files):
+        return f"checks.python reads all rows, and those in a sink of kind {sink.kind} are not in Parquet files"
+    if not len(ranges_only(without_quarantined(settled.ranges))):
+        return "all of its rows are quarantined"
+    if not is_under_way(run) and (lost := sink.lost(run, files, receipt["rows_out"])):
+        return f"its place no longer has {lost}"
+    return ""
+
+
+def _manifest(run: Run, receipt: dict[str, Any]) -> Location:
+    return replace(run, generation=receipt["generation"]).manifest
+
+
+def _refused(run: Run, why: str, option: str = "") -> RetryRefused:
+    partition = "" if run.partition == "all" else f" --partition {run.partition}"
+    command = f"overnight run JOB.yaml{partition} {option}".rstrip()
+    return RetryRefused(
+        f"the quarantined rows of {run.job}/{run.partition} cannot run alone: {why}. "
+        f"Run the whole partition: `{command}`."
+    )

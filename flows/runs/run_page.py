@@ -1,0 +1,161 @@
+"""The artifacts of a run in the Prefect UI: a summary, its quarantine, and the progress of its rows.
+
+Prefect's page lists the artifacts of the flow before those of its tasks, and both in no order. So the summary is the
+only one of the flow, and the table of quarantined rows belongs to the last task.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import prefect.runtime
+import pyarrow as pa
+import pyarrow.parquet as pq
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
+from prefect.context import FlowRunContext
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+from overnight.flows.runs import run_sentences, run_summary
+from overnight.tasks.artifacts import artifact_key, dispensable
+from overnight.tasks.config.masking import filled_in
+from overnight.tasks.errors import OvernightError, ServiceUnavailable, explain
+from overnight.tasks.rows.reasons import count_reasons
+from overnight.tasks.state import staged_parts
+from overnight.tasks.state.lease import LeaseLost
+from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import Location
+
+ROWS_SHOWN = 100  # of the quarantine
+LINKED = {"quarantine": "quarantined rows", "preview": "preview", "plan": "plan"}
+Reasons = list[tuple[str, int]]
+
+
+def show_published(run: Run, receipt: Mapping[str, Any], table: str) -> Reasons:
+    """Show a run that published, and return the reasons of its quarantined rows. `table`: the place of its rows."""
+    place = run.ledger / "quarantine" / f"quarantine-{receipt['generation']}.parquet"
+    rows = _quarantine(place) if receipt["rows_quarantined"] else staged_parts.QUARANTINE.empty_table()
+    why = count_reasons(rows.to_pylist())
+    places = {
+        "rows": filled_in(table),
+        "receipt": filled_in(str(run.ledger / "receipt.json")),
+        "quarantine": filled_in(str(place)) if len(rows) else "",
+        "output of your code": filled_in(receipt.get("logs") or ""),
+    }
+    verdict = run_sentences.published(receipt, why)
+    _show(run, verdict, rows, lambda links: run_summary.of_published(run, receipt, why, places, links))
+    return why
+
+
+@contextlib.contextmanager
+def failure_shown(run: Run) -> Iterator[None]:
+    """Show the run if the body fails, with the quarantined rows that it kept."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, ServiceUnavailable | LeaseLost):  # storage is away, or another run has the partition
+            _show_failed(run, explain(error, "plan"))
+        raise
+
+
+@dispensable()
+def _show_failed(run: Run, error: OvernightError) -> None:
+    rows = _quarantine(run.failure_quarantine)
+    why = count_reasons(rows.to_pylist())
+    places = {
+        "failure": filled_in(str(run.ledger / "failure.json")),
+        "quarantine": filled_in(str(run.failure_quarantine)) if len(rows) else "",
+    }
+    verdict = run_sentences.failed(error)
+    _show(run, verdict, rows, lambda links: run_summary.of_failed(run, error, why, places, links))
+
+
+def _quarantine(place: Location) -> pa.Table:
+    """Return the rows of a quarantine, or none if it cannot be read: it only informs."""
+    with dispensable(), contextlib.suppress(FileNotFoundError), place.open() as file:
+        return pq.ParquetFile(file).read()
+    return staged_parts.QUARANTINE.empty_table()
+
+
+@dispensable()
+def _show(run: Run, verdict: str, quarantine: pa.Table, summary: Callable[[Mapping[str, str]], str]) -> None:
+    flow_run = UUID(prefect.runtime.flow_run.id)
+    with get_client(sync_client=True) as client:
+        if len(quarantine):
+            _show_quarantine(client, run, flow_run, quarantine)
+        client.create_artifact(
+            ArtifactCreate(
+                key=artifact_key(run.job, "summary"),
+                type="markdown",
+                description=verdict,  # Prefect's page shows its start without a click
+                data=summary(_links(client, run, flow_run)),
+                flow_run_id=flow_run,
+            )
+        )
+
+
+def _show_quarantine(client: SyncPrefectClient, run: Run, flow_run: UUID, rows: pa.Table) -> None:
+    shown = f", the first {ROWS_SHOWN}" if len(rows) > ROWS_SHOWN else ""
+    client.create_artifact(
+        ArtifactCreate(
+            key=artifact_key(run.job, "quarantine"),
+            type="table",
+            description=f"{len(rows):,} quarantined rows of {run.job}/{run.partition}{shown}",
+            data=json.dumps(quarantine_table(rows[:ROWS_SHOWN].to_pylist())),  # as Prefect's own table artifacts
+            flow_run_id=flow_run,
+            task_run_id=getattr(getattr(FlowRunContext.get(), "task_runner", None), "task_run_id", None),
+        )
+    )
+
+
+def quarantine_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows for a table that shows the reason first and the long address last."""
+    return [
+        {
+            "reason": row["error_message"],
+            "row_id": row["row_id"],
+            "stage": row["stage"],
+            "error_type": row["error_type"],
+            "uri": row["uri"],
+        }
+        for row in rows
+    ]
+
+
+def _links(client: SyncPrefectClient, run: Run, flow_run: UUID) -> dict[str, str]:
+    """Return the names and the addresses of the run's other artifacts, and of the job's partitions."""
+    mine = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run]))
+    found = {one.key: one.id for one in client.read_artifacts(artifact_filter=mine)}
+    keys = {artifact_key(run.job, what): name for what, name in LINKED.items()}
+    links = {name: f"/artifacts/artifact/{found[key]}" for key, name in keys.items() if key in found}
+    return links | {"all partitions": f"/artifacts/key/{artifact_key(run.job, 'partitions')}"}
+
+
+@contextlib.contextmanager
+def progress_shown(run: Run) -> Iterator[Callable[[Mapping[str, tuple[float, str]]], None]]:
+    """Yield a function that shows the percent and the text of each stage, in one artifact of the task under way.
+
+    The figure is that of the last stage. The metadata has the figure of each, for bars in the terminal.
+    """
+    made: list[UUID] = []
+    # One client and one change of settings serve all updates, because making them costs 27 and 45 ms of CPU. The client
+    # would retry for minutes on a server that it reached before; the next update is retry enough.
+    with get_client(sync_client=True) as client, temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+
+        def show(stages: Mapping[str, tuple[float, str]]) -> None:
+            shown: dict[str, Any] = {
+                "data": round([share for share, _ in stages.values()][-1], 1),
+                "description": " · ".join(text for _, text in stages.values()),
+                "metadata_": {stage: f"{share:.1f}" for stage, (share, _) in stages.items()},
+            }
+            if made:
+                client.update_artifact(made[0], ArtifactUpdate(**shown))
+                return
+            here = {"flow_run_id": prefect.runtime.flow_run.id, "task_run_id": prefect.runtime.task_run.id}
+            key = artifact_key(run.job, "progress")
+            made.append(client.create_artifact(ArtifactCreate(key=key, type="progress", **here, **shown)).id)
+
+        yield show

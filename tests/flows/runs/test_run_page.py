@@ -1,0 +1,120 @@
+"""The artifacts of a run, and the state with which it ends, on a real server and without Ray."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from prefect import flow, task
+from prefect.client.schemas.objects import State
+
+from overnight.flows.runs.failed_state import in_one_sentence
+from overnight.flows.runs.run_page import failure_shown, progress_shown, show_published
+from overnight.tasks.errors import CheckFailed
+from overnight.tasks.state.run import Run, now
+from overnight.tasks.state.staged_parts import QUARANTINE
+from overnight.tasks.storage.location import Location
+from tests.prefect_api import ask
+
+REASON = "expected an image (JPEG, PNG), found 16 bytes"
+QUARANTINED = {"row_id": "7/a.png", "uri": "/data/7/a.png", "stage": "preprocess", "error_type": "RowError"}
+RECEIPT: dict[str, Any] = {
+    **{"generation": "g1", "limit_rows": None, "rows_in": 3, "rows_out": 2, "rows_filtered": 0, "rows_resumed": 0},
+    **{"rows_quarantined": 1, "rows_duplicate": 0, "seconds": 1.0, "rows_per_second": 3.0, "warnings": [], "logs": ""},
+    "stages": {"ingest": {"rows": 3, "seconds": 0.5, "bytes": 9}},
+    "performance": {"advice": "bound by start-up"},
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("OUT_ROOT", str(tmp_path))
+    rows = pa.Table.from_pylist([QUARANTINED | {"error_message": REASON}], schema=QUARANTINE)
+    folder = tmp_path / "state/date=2026-11-25/quarantine"
+    folder.mkdir(parents=True)
+    pq.write_table(rows, folder / "quarantine-g1.parquet")
+    pq.write_table(rows, folder.parent / "failure-quarantine.parquet")
+    return Run(
+        job=f"page-{tmp_path.name.replace('_', '-')}",
+        partition="2026-11-25",
+        partition_column="date",
+        state=Location("${OUT_ROOT}/state"),
+        sink=Location("${OUT_ROOT}/out"),
+        generation="g1",
+        attempt="a1",
+        fingerprint="f",
+        ingredients={},
+        started_at=now(),
+    )
+
+
+def artifacts(api: str, state: State[Any]) -> dict[str, Any]:
+    """Return the artifacts of the state's flow run by the end of their key, if no key is there twice."""
+    assert state.state_details.flow_run_id
+    mine = {"artifacts": {"flow_run_id": {"any_": [str(state.state_details.flow_run_id)]}}}
+    found = ask(api, "/artifacts/filter", mine)
+    assert len({one["key"] for one in found}) == len(found)
+    return {one["key"].rpartition("-")[2]: one for one in found}
+
+
+def test_a_run_that_published_has_a_summary_with_links_and_its_quarantine_with_the_reason_first(
+    prefect_api: str, run: Run, tmp_path: Path
+) -> None:
+    @flow(persist_result=False)
+    def publishes() -> None:
+        assert show_published(run, RECEIPT, "${OUT_ROOT}/out") == [("not an image", 1)]
+
+    found = artifacts(prefect_api, publishes(return_state=True))
+    assert found.keys() == {"summary", "quarantine"}
+    verdict, summary = (
+        "2 rows published, 1 quarantined (1 not an image), checks passed, 1.0 s",
+        found["summary"]["data"],
+    )
+    assert found["summary"]["description"] == verdict
+    assert verdict in summary
+    assert f"[quarantined rows](/artifacts/artifact/{found['quarantine']['id']})" in summary
+    assert f"- rows: `{tmp_path}/out`" in summary
+    [row] = json.loads(found["quarantine"]["data"])
+    assert row["reason"] == REASON
+    assert [*row] == ["reason", "row_id", "stage", "error_type", "uri"]
+
+
+def test_a_failed_run_shows_the_quarantine_that_it_kept_and_its_state_has_the_stage_and_one_sentence(
+    prefect_api: str, run: Run
+) -> None:
+    @flow(persist_result=False)
+    @in_one_sentence
+    def fails() -> None:
+        with failure_shown(run):
+            raise CheckFailed("too many rows.\nThe rows are kept.")
+
+    state = fails(return_state=True)
+    assert state.is_failed()
+    assert state.message == "failed in write: too many rows."
+    with pytest.raises(CheckFailed, match="The rows are kept"):
+        state.result()
+    found = artifacts(prefect_api, state)
+    assert found.keys() == {"summary", "quarantine"}
+    assert "failed in write" in found["summary"]["data"]
+    assert "The rows are kept." in found["summary"]["data"]
+
+
+def test_progress_is_one_artifact_with_the_figures_of_every_stage(prefect_api: str, run: Run) -> None:
+    @task(persist_result=False)
+    def streams() -> None:
+        with progress_shown(run) as show:
+            show({"ingest": (50.0, "ingest: 1 of 2 rows"), "write": (0.0, "write: 0 of 2 rows")})
+            show({"ingest": (100.0, "ingest: 2 of 2 rows"), "write": (50.0, "write: 1 of 2 rows")})
+
+    @flow(persist_result=False)
+    def runs() -> None:
+        streams()
+
+    found = artifacts(prefect_api, runs(return_state=True))
+    assert found.keys() == {"progress"}
+    assert float(found["progress"]["data"]) == 50
+    assert found["progress"]["description"] == "ingest: 2 of 2 rows · write: 1 of 2 rows"
+    assert found["progress"]["metadata_"] == {"ingest": "100.0", "write": "50.0"}
+    assert found["progress"]["task_run_id"]
