@@ -9,12 +9,14 @@ from overnight.tasks.infer.predictor import Batch, Offer, Predict, Predictor
 from overnight.tasks.ingest.source import FileSource, Source
 from overnight.tasks.ingest.sources.whole_files import WholeFiles
 from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.result import Outcome, Work, several
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.sinks.hive_files import HiveFiles
 
 __all__ = [
     "Batch",
+    "ColumnEffect",
     "FileSource",
     "HiveFiles",
     "JobError",

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.markup import escape
 from rich.table import Column, Table
 
+from overnight.api.console import VisibleConsole
 from overnight.cli.command import (
     EXIT_STATUS,
     exit_on_error,
@@ -16,7 +18,6 @@ from overnight.cli.command import (
     run_options,
     start_fork_server,
 )
-from overnight.cli.console import VisibleConsole
 from overnight.tasks.config.masking import masked
 from overnight.tasks.workers import fork_server
 
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
 @click.option("--end", metavar="D", help="The last day, as YYYY-MM-DD; it runs too.")
 @click.option(
     "--select",
-    type=click.Choice(["missing", "failed", "stale", "all"]),
+    type=click.Choice(["missing", "failed", "stale", "quarantined", "all"]),
     multiple=True,
     default=["missing", "failed"],
     show_default=True,
-    help="The statuses of the partitions to run; you may repeat this option.",
+    help="The statuses of the partitions to run; quarantined: only these rows; you may repeat this option.",
 )
 @click.option(
     "--order",
@@ -65,7 +66,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
     """
     if not dry_run:
         start_fork_server()
-    from overnight.flows.backfill_plan import entries_of, nothing_to_do, planned
+    from overnight.flows.backfill_plan import entries_of, left_out, nothing_to_do, planned
     from overnight.flows.job.loading import JobFile
     from overnight.flows.schedule.partitions import parse_day
     from overnight.tasks.errors import OvernightError
@@ -81,12 +82,14 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
     if not steps:
         print_result([], as_json, lambda: click.echo(nothing_to_do(job, request)))
         return
+    if not resume and (others := left_out(job, request, steps)):
+        click.echo(f"left out: {others}", err=True)
     if dry_run:
         print_result([step.as_json() for step in steps], as_json, lambda: show_steps(job, steps))
         return
     failure = None
     fork_server.preload(imports(job.models))
-    from overnight.cli.local_run import backfill_locally
+    from overnight.api.local_run import backfill_locally
 
     with contextlib.redirect_stdout(sys.stderr):  # Ray prints the reports of its nodes to stdout
         try:
@@ -100,15 +103,22 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
         sys.exit(1)
 
 
+def never_cut() -> list[Column]:
+    """Return the columns of the partition and of its status, whose values stay whole in a narrow terminal."""
+    widths = {"partition": len("2026-11-27"), "status": len("published")}
+    return [Column(name, no_wrap=True, min_width=width) for name, width in widths.items()]
+
+
 def show_steps(job: "Job", steps: "Sequence[Step]") -> None:
     """Print the plan of a backfill and its estimated time as a table on stdout."""
     from overnight.flows.backfill_plan import summary
 
     console = VisibleConsole(highlight=False)
-    table = Table("partition", "status", "why", Column("rows, about", justify="right"), Column("s", justify="right"))
+    rows_and_seconds = (Column(name, justify="right", overflow="fold") for name in ("rows, about", "s"))
+    table = Table(*never_cut(), *rows_and_seconds, Column("why", overflow="fold"), box=None, pad_edge=False)
     for step in steps:
         rows, seconds = (f"{value:,.0f}" if value is not None else "?" for value in (step.rows, step.seconds))
-        table.add_row(step.partition, step.entry.status, ", ".join(step.why), rows, seconds)
+        table.add_row(step.partition, step.entry.status, rows, seconds, escape(", ".join(step.why)))
     if steps:
         console.print(table)
     console.print(f"{job.name}: would run {summary(steps)}", markup=False)
@@ -117,11 +127,13 @@ def show_steps(job: "Job", steps: "Sequence[Step]") -> None:
 def show_outcomes(job: "Job", entries: "Sequence[PartitionStatus]") -> None:
     """Print the status of each partition of a backfill as a table on stdout."""
     console = VisibleConsole(highlight=False)
-    table = Table("partition", "status", Column("rows out", justify="right"), Column("s", justify="right"), "why")
+    numbers = (Column(name, justify="right", overflow="fold") for name in ("rows out", "quarantined", "s"))
+    table = Table(*never_cut(), *numbers, Column("why", overflow="fold"), box=None, pad_edge=False)
+    counted = ("rows_out", "rows_quarantined", "seconds")
     for entry in entries:
-        receipt = entry.receipt or {}
-        numbers = (f"{receipt.get('rows_out', 0):,}", f"{receipt.get('seconds', 0):,.0f}") if receipt else ("", "")
-        table.add_row(entry.partition, entry.status, *numbers, ", ".join(entry.why))
+        receipt = (entry.receipt or {}) if entry.status in ("published", "stale") else {}  # it may be an older publish
+        counts = (f"{receipt[name]:,.0f}" if name in receipt else "" for name in counted)
+        table.add_row(entry.partition, entry.status, *counts, escape(", ".join(entry.why)))
     if entries:
         console.print(table)
     done = sum(entry.status == "published" for entry in entries)

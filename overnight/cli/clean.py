@@ -6,8 +6,8 @@ from typing import Any
 import click
 from rich.table import Column, Table
 
+from overnight.api.console import VisibleConsole
 from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json_option, print_result
-from overnight.cli.console import VisibleConsole
 
 
 @click.command(epilog=EXIT_STATUS)

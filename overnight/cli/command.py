@@ -18,6 +18,12 @@ job_argument = click.argument("job_path", metavar="JOB.yaml", type=click.Path(pa
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document on stdout; all other output goes to stderr."
 )
+json_rows_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print each row as one line of JSON on stdout, with bytes in Base64; all other output goes to stderr.",
+)
 verbose_option = click.option(
     "-v", "--verbose", is_flag=True, help="Show the run's log: the output of models and steps, and full tracebacks."
 )
@@ -50,6 +56,24 @@ def exit_on_error() -> Iterator[None]:
     except OvernightError as error:
         click.secho(str(error), fg="red", err=True)
         sys.exit(2 if isinstance(error, JobError) else 1)
+
+
+@contextlib.contextmanager
+def read_errors() -> Iterator[None]:
+    """Raise the errors of reading a result as `OvernightError`: a file that is gone, a database that is down."""
+    from overnight.tasks.errors import OvernightError, explain
+
+    try:
+        yield
+    except OvernightError:
+        raise
+    except FileNotFoundError as error:
+        raise OvernightError(
+            f"expected the files that the receipt lists, found one gone: {error}. A publish may have replaced them: "
+            "try again. Otherwise make them again with overnight run --force."
+        ) from error
+    except Exception as error:
+        raise explain(error, "plan") from error
 
 
 def start_fork_server() -> None:

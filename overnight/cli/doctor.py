@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 from rich.markup import escape
 
+from overnight.api.console import VisibleConsole
 from overnight.cli.command import EXIT_STATUS, exit_on_error, json_option, print_result
-from overnight.cli.console import VisibleConsole
 
 if TYPE_CHECKING:
     from overnight.flows.doctor.examine import Finding

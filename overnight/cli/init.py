@@ -1,8 +1,10 @@
-"""`overnight init`: prompt on a terminal for every answer that no option gives; `init_templates.py` writes the files.
+"""`overnight init`: look at the inputs, and prompt on a terminal for every answer that no option gives.
 
-Without a terminal, every answer that has no default must be an option.
+`init_templates.py` writes the files. Without a terminal, every answer that has no default must be an option.
 """
 
+import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,24 +16,41 @@ from overnight.cli.command import EXIT_STATUS, exit_on_error
 from overnight.tasks.errors import JobError
 
 if TYPE_CHECKING:
-    from overnight.cli.init_templates import Answers
+    from overnight.cli.init_choices import Answers
+    from overnight.cli.init_look import Found
+
+TIME = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 
 
 @click.command(epilog=EXIT_STATUS)
 @click.argument("folder", metavar="[DIR]", type=click.Path(path_type=Path, file_okay=False), default=Path())
-@click.option("--path", metavar="P", help="The inputs: a folder or a URI, with {partition} for the day.")
-@click.option("--source", metavar="KIND", help="The kind of the inputs; default: the kind of the first file.")
-@click.option("--work", metavar="KIND", help="The work on each row: the kind of a model, python, or none.")
-@click.option("--model", metavar="M", help="A name on the Hugging Face Hub or a folder; default: a common model.")
-@click.option("--text-column", metavar="C", help="The column with the text, if the work reads texts.")
+@click.option("--path", metavar="P", help="The inputs: a folder, a file or a URI, with {partition} for the day.")
+@click.option("--source", metavar="KIND", help="The kind of the inputs; default: the kind of most files.")
+@click.option(
+    "--work", metavar="KIND", help="The work on each row: the kind of a model, a chain of models, python, or none."
+)
+@click.option(
+    "--model",
+    metavar="M",
+    help="A name on the Hugging Face Hub or a folder; default: a common model. Of a chain, one per model, with commas.",
+)
+@click.option("--text-column", metavar="C", help="The column with the text; default: the column of the longest texts.")
 @click.option("--name", metavar="N", help="The job's name; default: the name of the folder.")
+@click.option(
+    "--schedule",
+    metavar="WHEN",
+    help="When the job runs by itself: a time of each day, such as 02:30, or five cron fields in quotes.",
+)
+@click.option("--timezone", metavar="ZONE", help="The clock of --schedule, such as Europe/Berlin; default: UTC.")
 def init(folder: Path, **given: str | None) -> None:
-    """Write a job file, and a model to fill in if you bring your own.
+    """Write a job file for your inputs, and a model to fill in.
 
+    It looks at the inputs, a few KB of them: their kind, the form of a CSV file, and the columns with texts or images.
     On a terminal, init prompts for every answer that you do not give as an option. It overwrites no file.
     """
     from overnight.cli import init_templates
 
+    os.environ.setdefault("OVERNIGHT_STORAGE_RETRY_SECONDS", "5")  # seconds, because the user waits
     with exit_on_error():
         answers = prompt_for_answers(folder, given)
         files = init_templates.create(answers)
@@ -42,33 +61,55 @@ def init(folder: Path, **given: str | None) -> None:
 
 def prompt_for_answers(folder: Path, given: Mapping[str, str | None]) -> "Answers":
     """Return all answers: from options, otherwise from prompts. Raise `JobError` for an answer that is not valid."""
-    from overnight.cli.init_templates import (
-        Answers,
-        default_name,
-        find_source,
-        needs_column_name,
-        offered_models,
-        source_kinds,
-        task_choices,
-    )
+    from overnight.cli.init_choices import Answers, default_name, offers, source_kinds, task_choices
+    from overnight.cli.init_look import look
 
+    cron = cron_of(given["schedule"] or "")
+    if given["timezone"] and not (cron or "{partition}" in (given["path"] or "")):
+        raise JobError(f"--timezone {given['timezone']}: expected --schedule with it, found none.")
     path = given["path"] or _asked(
         "path", "Where are the inputs? A folder or a URI; {partition} is replaced by the day"
     )
-    kinds = list(source_kinds())
-    source = given["source"] or find_source(path) or _asked("source", "What kind are the inputs?", kinds)
-    _one_of("source", source, kinds)
-    works = task_choices(source)
+    kinds = source_kinds()
+    if given["source"]:
+        _one_of("source", given["source"], list(kinds))
+    found = look(path, kinds, given["source"])
+    for note in found.notes:
+        click.echo(note, err=True)
+    source = found.source or _asked("source", "What kind are the inputs?", list(kinds))
+    _one_of("source", source, list(kinds))
+    works = task_choices(source, found)
     if not given["work"] and sys.stdin.isatty():
         click.echo("\n".join(f"  {work:<22}{words}" for work, words in works.items()))
     work = given["work"] or _asked("work", "Which work does each row need?", list(works))
     _one_of("work", work, list(works))
-    column = given["text_column"] or ""
-    if not column and needs_column_name(source, work):
-        column = _asked("text-column", "Which column holds the text?", default="text")
-    offer = offered_models().get(work)
+    column = _text_column(given["text_column"] or "", source, work, found)
+    offer = offers().get(work)
     model = given["model"] or (_asked("model", "Which model?", default=offer.model) if offer else "")
-    return Answers(folder, given["name"] or default_name(folder), path, source, work, model, column)
+    name, timezone = given["name"] or default_name(folder), given["timezone"] or "UTC"
+    return Answers(folder, name, path, source, work, model, column, found, cron, timezone)
+
+
+def cron_of(when: str) -> str:
+    """Return five cron fields for a time of each day; other text unchanged, which the job's own check refuses."""
+    if time := TIME.fullmatch(when.strip()):
+        return f"{int(time[2])} {int(time[1])} * * *"
+    return when.strip()
+
+
+def _text_column(given: str, source: str, work: str, found: "Found") -> str:
+    """Return the column of the texts, or an empty text if the work reads none."""
+    from overnight.cli.init_choices import needs_column_name
+
+    names, texts = found.columns.names, found.columns.texts
+    column = given
+    if not column and needs_column_name(source, work):
+        if texts and sys.stdin.isatty():
+            click.echo(f"  columns with texts: {', '.join(texts)}", err=True)
+        column = _asked("text-column", "Which column holds the text?", default=texts[0] if texts else "text")
+    if column and names and column not in names:
+        raise JobError(f"--text-column {column}: expected one of {', '.join(names)}.")
+    return column
 
 
 def _asked(option: str, question: str, choices: list[str] | None = None, default: str | None = None) -> str:

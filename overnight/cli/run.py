@@ -5,7 +5,6 @@ import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,12 +15,9 @@ from overnight.cli.command import (
     run_options,
     start_fork_server,
 )
-from overnight.cli.console import VisibleConsole
+from overnight.cli.run_view import next_steps, show_receipt
 from overnight.tasks.config.masking import masked
 from overnight.tasks.workers import fork_server
-
-if TYPE_CHECKING:
-    from overnight.flows.job.model import Job
 
 
 @click.command(epilog=EXIT_STATUS)
@@ -36,11 +32,17 @@ if TYPE_CHECKING:
     default=None,
     help="Run only the first N rows, and publish them to a scratch folder as a sample.",
 )
+@click.option(
+    "--retry-quarantined",
+    is_flag=True,
+    help="Run only the quarantined rows of the published partition, and publish them with its others.",
+)
 @run_options
 def run(
     job_path: Path,
     partition: str | None,
     force: bool,
+    retry_quarantined: bool,
     reason: str,
     limit_rows: int | None,
     settings: tuple[str, ...],
@@ -51,6 +53,8 @@ def run(
 
     A partition that is published and not stale does not run again: run prints its receipt.
     """
+    if retry_quarantined and (force or limit_rows):
+        raise click.UsageError("--retry-quarantined runs these rows alone: leave out --force and --limit-rows.")
     start_fork_server()
     from overnight.flows.job.loading import load_job
     from overnight.flows.schedule.partitions import resolve_partition
@@ -61,44 +65,22 @@ def run(
         job = load_job(job_path, settings)
         day = resolve_partition(job, partition, None, datetime.now(UTC))
     fork_server.preload(imports(job.models))
-    from overnight.cli.local_run import run_locally
+    from overnight.api.local_run import run_locally
     from overnight.flows.runs.attempt import describe_failure
 
     try:
         with contextlib.redirect_stdout(sys.stderr):  # Ray prints the reports of its nodes to stdout
-            receipt = run_locally(job_path, job, day, force, masked(reason), limit_rows or 0, settings, verbose)
+            receipt = run_locally(
+                job_path, job, day, force, masked(reason), limit_rows or 0, settings, verbose, retry_quarantined
+            )
     except OvernightError as error:
         failure = describe_failure(job.name, day, error)
         if as_json:
             click.echo(json.dumps(failure, indent=2))
         click.secho(f"{error.status}: {job.name}/{day} in {error.stage}: {error}", fg="red", err=True)
+        repeated = [f"--set={setting}" for setting in settings]
+        repeated += [f"--limit-rows={limit_rows}"] * bool(limit_rows) + ["--retry-quarantined"] * retry_quarantined
+        for line in next_steps(job, day, str(job_path), limit_rows, repeated):
+            click.echo(line, err=True)
         sys.exit(1)
-    print_result(receipt, as_json, lambda: show_receipt(receipt, job))
-
-
-def show_receipt(receipt: dict[str, Any], job: "Job") -> None:
-    """Print a receipt in a few lines on stdout."""
-    from overnight.tasks.storage import skipped_files
-
-    console = VisibleConsole(highlight=False, soft_wrap=True)
-    place = job.output_location(bool(receipt.get("limit_rows")))
-    console.print(
-        f"[bold]{receipt['job']}/{receipt['partition']}[/bold] {receipt['status']} at {receipt['finished_at']}"
-    )
-    console.print(
-        f"  rows: {receipt['rows_in']:,} in, {receipt['rows_out']:,} out, {receipt['rows_filtered']:,} filtered, "
-        f"{receipt['rows_quarantined']:,} quarantined, {receipt['rows_resumed']:,} resumed"
-    )
-    console.print(f"  time: {receipt['seconds']:,.1f} s, {receipt['rows_per_second']:,.1f} rows/s")
-    if passed := skipped_files.told(receipt.get("passed_over", {})):
-        console.print(f"  passed over: {passed}", markup=False)
-    if left_out := receipt.get("left_out"):
-        console.print(f"  columns left out: {', '.join(left_out)} (see sink.keep_columns)", markup=False)
-    for warning in receipt.get("warnings", []):
-        console.print(f"  warning: {warning}", markup=False)
-    if receipt.get("logs"):
-        console.print(f"  printed and logged: {receipt['logs']}", markup=False)
-    for file in receipt["files"][:3]:
-        console.print(f"  file: {place / file}", markup=False)
-    if len(receipt["files"]) > 3:
-        console.print(f"  and {len(receipt['files']) - 3} more files")
+    print_result(receipt, as_json, lambda: show_receipt(receipt, job, str(job_path)))

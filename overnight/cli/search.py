@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
+from overnight.api.console import VisibleConsole
 from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json_option, print_result
-from overnight.cli.console import VisibleConsole
 
 
 @click.command(epilog=EXIT_STATUS)
@@ -44,7 +44,7 @@ def search(job_path: Path, as_json: bool, **question: Any) -> None:
         from overnight.flows.similarity_search import validate_query
 
         validate_query(load_job(job_path), *(question[name] for name in ("image", "text", "model", "sheet")))
-        from overnight.cli.local_run import search_locally
+        from overnight.api.local_run import search_locally
 
         found = search_locally(job_path, **question)
     print_result(found, as_json, lambda: show_matches(found))

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.progress import Progress
 from rich.table import Column, Table
 from rich.text import Text
 
-from overnight.cli.console import VisibleConsole
+from overnight.api.console import VisibleConsole
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.partition_status import PartitionStatus, Status
 
@@ -88,10 +87,10 @@ def _show_unpublished(console: Console, stretches: Sequence[calendar_view.Partit
     width = max(len(stretch.name) for stretch in shown)
     for stretch in shown:
         entry = stretch.entries[-1]
-        since = f"  since {calendar_view.minute(entry.since)}" if entry.since else ""
-        console.print(Text.assemble(f"{stretch.name:{width}}  ", (entry.status, MARKS[entry.status][1]), since))
-        for reason in entry.why:
-            console.print(Padding(Text(reason, overflow="fold"), (0, 0, 0, 4)))
+        since = f" since {calendar_view.minute(entry.since)}" if entry.since else ""
+        reasons = " ".join("; ".join(entry.why).split())
+        line = Text.assemble(f"{stretch.name:{width}}  ", (entry.status, MARKS[entry.status][1]), since)
+        console.print(line + (f": {reasons}" if reasons else ""), soft_wrap=True)  # one line, which is never cut
     if left := sum(len(stretch.entries) for stretch in stretches[calendar_view.UNPUBLISHED :]):
         console.print(f"and {left:,} more")
 
@@ -100,7 +99,7 @@ def _show_published(console: Console, entries: Sequence[PartitionStatus]) -> Non
     if not entries:
         return
     numbers = [Column(name, justify="right") for name in ("rows", "quarantined", "seconds")]
-    table = Table("published", *numbers, "at (UTC)", box=None, pad_edge=False)
+    table = Table(Column("published", no_wrap=True, min_width=10), *numbers, "at (UTC)", box=None, pad_edge=False)
     for entry in entries[: calendar_view.PUBLISHED]:
         receipt = entry.receipt or {}
         counts = (f"{receipt['rows_out']:,}", f"{receipt['rows_quarantined']:,}", f"{receipt['seconds']:,.1f}")
@@ -108,6 +107,8 @@ def _show_published(console: Console, entries: Sequence[PartitionStatus]) -> Non
     console.print("", table, sep="\n")
     if len(entries) > calendar_view.PUBLISHED:
         console.print(f"and {len(entries) - calendar_view.PUBLISHED:,} more")
+    for reason in dict.fromkeys(reason for entry in entries for reason in entry.why):
+        console.print(Text(reason, "yellow"))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ OWN = {"self", "cls", "os", "entry", "segment"}  # os._exit and the _replace of 
 
 
 def code() -> Iterator[tuple[str, ast.Module]]:
-    for folder in ("cli", "flows", "tasks"):
+    for folder in ("api", "cli", "flows", "tasks"):
         for path in (PACKAGE / folder).rglob("*.py"):
             yield f"{folder}/{path.relative_to(PACKAGE / folder)}", ast.parse(path.read_text())
 
@@ -30,12 +30,19 @@ def private_imports(tree: ast.Module) -> set[str]:
 
 
 def private_attributes(tree: ast.Module) -> set[str]:
-    """Attributes with an underscore of what is not this file's own object, or of its class."""
+    """Attributes with an underscore that none of this file's classes has."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    own = {
+        getattr(node, "name", None) or ast.unparse(getattr(node, "target", node))
+        for one in classes
+        for node in one.body
+    }
     return {
         node.attr
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
         and node.attr.startswith("_")
+        and node.attr not in {*own, "_fields"}  # of named tuples, and public
         and not node.attr.startswith("__")
         and isinstance(node.value, ast.Name)
         and node.value.id not in OWN

@@ -1,6 +1,12 @@
 """The help of the command line, as a new user reads it."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from overnight.cli.main import main
@@ -29,3 +35,31 @@ def test_every_option_has_a_help_text(command: str) -> None:
     options = [option for option in main.commands[command].params if option.param_type_name == "option"]
 
     assert all(getattr(option, "help", None) for option in options)
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["ba"], ["backfill"]),
+        (["backfill", "--max"], ["--max-concurrent"]),
+        (["run", "my_job"], ["file"]),
+        (["deploy", "one.yaml", "two"], ["file"]),
+    ],
+)
+def test_commands_and_options_complete_by_their_names_and_job_files_as_files(
+    words: list[str], offered: list[str]
+) -> None:
+    found = ShellComplete(main, {}, "overnight", "_OVERNIGHT_COMPLETE").get_completions(words[:-1], words[-1])
+
+    assert [item.type if item.type == "file" else item.value for item in found] == offered
+
+
+def test_the_line_that_the_help_gives_turns_on_completion_in_bash() -> None:
+    shown = CliRunner().invoke(main, ["--help"]).output
+    line = next(line for line in shown.splitlines() if "bash_source" in line)
+    script = f"{line}\nCOMP_WORDS=(overnight ba) COMP_CWORD=1; _overnight_completion overnight; echo ${{COMPREPLY[@]}}"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(["bash", "-c", script], env=environment, check=True, capture_output=True, text=True)
+
+    assert done.stdout == "backfill\n"

@@ -9,15 +9,26 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from overnight.cli.init import prompt_for_answers
-from overnight.cli.init_templates import Answers, create, find_source, offered_models, source_kinds, task_choices
+from overnight.cli.init_chains import CHAINS
+from overnight.cli.init_choices import Answers, offered_models, offers, source_kinds, task_choices
+from overnight.cli.init_templates import create
 from overnight.flows.deploy.prefect_yaml import deployable
+from overnight.flows.job.chain import links
 from overnight.flows.job.loading import load_job
 from overnight.tasks.errors import JobError
+from overnight.tasks.infer.worker import Worker
+from overnight.tasks.rows import blocks
+from overnight.tasks.rows.tensors import to_arrow
 from tests.flows.conftest import Overnight
+from tests.tasks.blocks import source_block
+from tests.tasks.infer.pipelines import images
+from tests.tasks.infer.pipelines import write as write_model
+from tests.tasks.runs import make_run
 
 
 def test_what_init_writes_is_valid_and_runs_on_the_inputs_named(
@@ -41,12 +52,29 @@ def test_a_job_in_another_folder_reads_the_same_inputs_from_there(
 ) -> None:
     done = overnight("init", "jobs/My Photos", "--path", "in/date={partition}/", "--work", "image_embedding")
     assert done.returncode == 0, done.stderr
-    assert "cd jobs/My Photos\n  overnight run my-photos.yaml --limit-rows 20" in done.stdout
+    assert "cd jobs/My Photos\n  overnight preview my-photos.yaml\n  overnight run my-photos.yaml" in done.stdout
     monkeypatch.chdir(tmp_path / "jobs/My Photos")
     job = load_job("my-photos.yaml")
     assert (job.name, job.source.path) == ("my-photos", f"{tmp_path}/in/date={{partition}}/")
     assert job.inference[0].model == "openai/clip-vit-base-patch32"
     assert job.schedule is not None
+
+
+def test_a_chain_that_init_writes_labels_each_object(tmp_path: Path) -> None:
+    for name, task in (("detector", "object-detection"), ("classifier", "image-classification")):
+        write_model(tmp_path / name, task)
+    models = f"{tmp_path}/detector, {tmp_path}/classifier"
+    [job_file] = create(Answers(tmp_path, "things", "in", "images", "object_classification", models))
+    job = load_job(job_file, overrides=["inference.0.threshold=0"])
+    pictures = pa.table({"row_id": ["a", "b"], "image": to_arrow(list(images((48, 64), (64, 64))))})
+    rows, run = [source_block(0, 0, pictures)], make_run(tmp_path)
+    for link in links(job):
+        worker = Worker(link, run)
+        rows = [done for block in rows for done in worker(block)]
+    found = [row for block in rows for row in blocks.live_rows(block)[0].to_pylist()]
+    assert len(found) > 2
+    assert {row["row_id"].split("#")[0] for row in found} == {"a", "b"}
+    assert all(row["found_label"] and row["object_predicted_label"] in ("cat", "sea") for row in found)
 
 
 # What each source gives beside `row_id`, and each step of what it reads.
@@ -61,6 +89,7 @@ MAKES = {
 }
 # What these files hold may not be what a model reads: a feature of bytes is no text until it is named as one.
 OF_OWN_MODELS_ALONE = ("numpy", "tfrecord")
+OPTIONS = ("path", "source", "work", "model", "text_column", "name", "schedule", "timezone")
 OFFERED = [(source, work) for source in source_kinds() for work in task_choices(source)]
 
 
@@ -76,14 +105,16 @@ def test_every_answer_makes_a_job_whose_model_finds_its_columns(
     source: str, work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     column = "" if source in GIVES else "the text" if work == "chat" else "it's: text"
-    job_file, *modules = create(Answers(tmp_path, "it", "data/true", source, work, "a/b", column))
+    model_names = offers()[work].model if work in CHAINS else "a/b"
+    job_file, *modules = create(Answers(tmp_path, "it", "data/true", source, work, model_names, column))
     job = load_job(job_file)
-    assert [model.kind for model in job.inference] == ([work] if work != "none" else [])
+    if work not in CHAINS:
+        assert [model.kind for model in job.inference] == ([work] if work != "none" else [])
     columns = {"row_id"} | GIVES.get(source, {column})
     for step in job.steps:
         assert step.column in columns
         columns = columns - {step.column} | MAKES[step.kind]
-    for model in job.inference:
+    for model in job.models:
         read = model.kwargs["column"] if work == "python" else None
         assert {read} if read else set(model.inputs() or ()) <= columns
         if modules:
@@ -101,7 +132,7 @@ def test_what_is_offered_is_what_can_be_done_with_such_rows() -> None:
     assert {"object_detection", "image_captioning", "transcription"} < set(offered["video"])
     assert "chat" in offered["pdf"]
     assert "chat" in offered["csv"]
-    assert {work for _, work in OFFERED} == {*offered_models(), "python", "none"}
+    assert {work for _, work in OFFERED} == {*offered_models(), *CHAINS, "python", "none"}
 
 
 def test_nothing_is_overwritten_and_what_would_not_be_valid_is_not_written(tmp_path: Path) -> None:
@@ -113,6 +144,8 @@ def test_nothing_is_overwritten_and_what_would_not_be_valid_is_not_written(tmp_p
         JobError, match=r"--text-column pdf: for pdf the work reads the column text\. Leave this option out"
     ):
         create(Answers(tmp_path, "mine", "data", "pdf", "text_embedding", "a/b", "pdf"))
+    with pytest.raises(JobError, match=r"--model a/b: expected 2 names with commas, for example hustvl/yolos-tiny,goo"):
+        create(Answers(tmp_path, "mine", "data", "images", "object_classification", "a/b"))
     with pytest.raises(JobError, match=r"name: expected text like"):
         create(Answers(tmp_path, "Not A Name", "data", "csv", "none"))
     assert [file.name for file in tmp_path.iterdir()] == ["my_models.py"]
@@ -133,7 +166,7 @@ def test_without_a_terminal_what_is_missing_is_named(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     with pytest.raises(JobError, match=expected):
-        prompt_for_answers(tmp_path, dict.fromkeys(("path", "source", "work", "model", "text_column", "name")) | given)
+        prompt_for_answers(tmp_path, dict.fromkeys(OPTIONS) | given)
 
 
 def test_init_without_answers_is_bad_usage(overnight: Overnight, tmp_path: Path) -> None:
@@ -159,17 +192,46 @@ def test_a_person_is_asked_for_what_is_not_given(overnight: Overnight, tmp_path:
         source: {{kind: csv, path: {tmp_path}/reviews.csv}}
         inference:
           - {{kind: text_classification, model: {offered_models()["text_classification"].model}, text_column: says}}
-        checks: {{min_rows: 1, max_quarantined: 0.01}} # a fraction of the rows read
+        checks:
+          min_rows: 1 # an empty result is refused
+          max_quarantined: 0.01 # a fraction of the rows read; above it, nothing is published
         sink: {{kind: parquet, path: {tmp_path}/predictions/mood}}
     """
     assert (tmp_path / "mood.yaml").read_text() == textwrap.dedent(expected).lstrip()
     assert all(words in done.stdout for words in task_choices("csv").values())
 
 
-def test_the_first_known_file_says_what_the_inputs_are(tmp_path: Path) -> None:
-    (tmp_path / "date=2026-01-01").mkdir()
-    (tmp_path / "date=2026-01-01/a.unknown").touch()
-    (tmp_path / "date=2026-01-01/b.JSONL").touch()
-    assert find_source(f"{tmp_path}/date={{partition}}/") == "jsonl"
-    assert find_source(f"{tmp_path}/date=2026-01-01/a.unknown") is None
-    assert find_source(f"{tmp_path}/gone") is None
+@pytest.mark.parametrize(("when", "cron"), [("2:30", "30 2 * * *"), ("15 3 * * 1", "15 3 * * 1")])
+def test_a_job_with_a_schedule_can_be_deployed_as_it_is(
+    tmp_path: Path, pictures: Path, overnight: Overnight, when: str, cron: str
+) -> None:
+    wanted = ("--schedule", when, "--timezone", "Europe/Berlin")
+    done = overnight("init", "--path", "in/date={partition}", "--work", "none", "--name", "nightly", *wanted)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("overnight deploy nightly.yaml\n")
+    schedule = deployable(tmp_path / "nightly.yaml").schedule
+    assert schedule
+    assert (schedule.cron, schedule.timezone, schedule.offset_days) == (cron, "Europe/Berlin", -1)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {"schedule": "at night"},
+            r"schedule\.cron: expected five cron fields, for example '0 2 \* \* \*', found 'at n",
+        ),
+        ({"schedule": "2:30", "timezone": "Berlin"}, r"schedule\.timezone: expected an IANA name"),
+        ({"timezone": "Europe/Berlin"}, r"--timezone Europe/Berlin: expected --schedule with it, found none"),
+        ({"schedule": "2:30", "path": "${NOT_SET}"}, "the environment variable NOT_SET is not set"),
+        ({"text_column": "sais"}, "--text-column sais: expected one of id, says"),
+    ],
+)
+def test_an_answer_that_would_fail_later_is_refused_and_nothing_is_written(
+    tmp_path: Path, given: dict[str, str], told: str
+) -> None:
+    (tmp_path / "a.csv").write_text("id,says\n1,good\n")
+    usual = {"path": f"{tmp_path}/a.csv", "source": "csv", "work": "none", "name": "it"}
+    with pytest.raises(JobError, match=told):
+        create(prompt_for_answers(tmp_path / "jobs", dict.fromkeys(OPTIONS) | usual | given))
+    assert not list(tmp_path.glob("jobs/*"))

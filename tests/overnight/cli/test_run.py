@@ -1,8 +1,10 @@
 """What `overnight run` prints of a receipt."""
 
 import pytest
+from click.testing import CliRunner
 
-from overnight.cli.run import show_receipt
+from overnight.cli.run import run
+from overnight.cli.run_view import show_receipt
 from overnight.flows.job.model import Job
 
 
@@ -15,9 +17,19 @@ def test_the_files_of_a_sample_are_named_where_they_lie_and_what_was_passed_over
     times = {"finished_at": "2026", "seconds": 1.0, "rows_per_second": 1.0}
     receipt = {"job": "texts", "partition": "all", "status": "published", "files": ["a.parquet"], **numbers, **times}
     for limit_rows, file in ((None, "/out/a.parquet"), (5, "/out/_overnight/samples/published/a.parquet")):
-        show_receipt({**receipt, "limit_rows": limit_rows}, job)
+        show_receipt({**receipt, "limit_rows": limit_rows}, job, "job.yaml")
         assert f"  file: {file}\n" in capsys.readouterr().out
-    show_receipt({**receipt, "passed_over": {"FIFO": {"files": 1, "names": ["pipe.txt"]}}}, job)
+    show_receipt({**receipt, "passed_over": {"FIFO": {"files": 1, "names": ["pipe.txt"]}}}, job, "job.yaml")
     assert "  passed over: 1 file; FIFO: pipe.txt\n" in capsys.readouterr().out
-    show_receipt({**receipt, "left_out": ["image", "pdf"]}, job)
+    counts = {"rows_written": 2, "rows_filtered": 0, "rows_quarantined": 1}
+    show_receipt({**receipt, "retried": {"rows_quarantined_before": 3, **counts}}, job, "job.yaml")
+    assert "  retried: 3 quarantined before; now 2 written, 0 filtered, 1 quarantined\n" in capsys.readouterr().out
+    show_receipt({**receipt, "left_out": ["image", "pdf"]}, job, "job.yaml")
     assert "  columns left out: image, pdf (see sink.keep_columns)\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("other", ["--force", "--limit-rows=5"])
+def test_a_retry_of_quarantined_rows_takes_no_other_choice_of_rows(other: str) -> None:
+    done = CliRunner().invoke(run, ["job.yaml", "--retry-quarantined", other])
+    assert done.exit_code == 2
+    assert "leave out --force and --limit-rows" in done.output

@@ -3,15 +3,19 @@
 import json
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from overnight.cli.backfill import show_outcomes, show_steps
 from overnight.cli.status_view import show_status
+from overnight.flows.backfill_plan import Step
 from overnight.flows.job.loading import JobFile
+from overnight.flows.job.model import Job
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.artifacts import calendar_markdown, partitions_shown
 from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, Status
@@ -78,13 +82,33 @@ def test_what_is_not_published_is_told_newest_first_and_alike_neighbours_togethe
     ]
     lines = shown(entries)
     first = lines.index("not published") + 1
-    assert [" ".join(line.split()) for line in lines[first : first + 4]] == [
-        "2026-01-05 failed since 2026-01-06 02:03",
-        "infer: no memory [left]",
-        "2026-01-01 to 2026-01-03 (3) stale",
-        "settings changed: shuffle.seed: 0 -> 1",
+    assert [" ".join(line.split()) for line in lines[first : first + 2]] == [
+        "2026-01-05 failed since 2026-01-06 02:03: infer: no memory [left]",
+        "2026-01-01 to 2026-01-03 (3) stale: settings changed: shuffle.seed: 0 -> 1",
     ]
     assert "2026-01-04 12,345 3 61.5 2026-01-03 02:00" in [" ".join(line.split()) for line in lines]
+
+
+def test_the_reason_of_a_failure_is_in_the_line_of_its_partition_however_long_it_is(shown: Any) -> None:
+    why = f"ingest: expected {'a file, ' * 30}found\nnone"
+    [line] = [line for line in shown([entry("2026-01-05", "failed", why)], 40) if "failed: " in line]
+    assert line == f"2026-01-05  failed: {' '.join(why.split())}"
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_dates_and_statuses_of_a_backfill_are_never_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    why = f"ingest: expected {'a file, ' * 30}found [none]"
+    entries = [entry("2026-01-04", "published"), entry("2026-01-05", "failed", why)]
+    job = cast(Job, SimpleNamespace(name="numbers"))
+    show_outcomes(job, entries)
+    show_steps(job, [Step(found, False, 12345, 61.5) for found in entries])
+    lines = capsys.readouterr().out.splitlines()
+    for day, status in (("2026-01-04", "published"), ("2026-01-05", "failed")):
+        assert sum(line.startswith(day) and status in line for line in lines) == 2, lines
+    assert width < 80 or lines[1].split() == ["2026-01-04", "published", "12,345", "3", "62"]
 
 
 def test_of_many_that_are_not_published_the_newest_twenty_are_told(shown: Any) -> None:

@@ -5,15 +5,15 @@ from uuid import UUID
 
 import pytest
 
-from overnight.cli.progress_bars import progress
+from overnight.api.progress_bars import progress
 from tests.prefect_api import ask
 
 
 def test_without_a_terminal_lines_say_which_task_runs_and_how_far_the_rows_are(
     prefect_api: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("overnight.cli.progress_bars.SECONDS_BETWEEN_LOOKS", 0.1)
-    monkeypatch.setattr("overnight.cli.progress_bars.SECONDS_BETWEEN_LINES", 0.2)
+    monkeypatch.setattr("overnight.api.progress_bars.SECONDS_BETWEEN_LOOKS", 0.1)
+    monkeypatch.setattr("overnight.api.progress_bars.SECONDS_BETWEEN_LINES", 0.2)
     flow = ask(prefect_api, "/flows/", {"name": "test-terminal"})["id"]
     run = ask(prefect_api, "/flow_runs/", {"flow_id": flow})["id"]
     shown = ""
@@ -31,7 +31,10 @@ def test_without_a_terminal_lines_say_which_task_runs_and_how_far_the_rows_are(
         task = {"flow_run_id": run, "task_key": "infer", "dynamic_key": "0", "name": "infer-0"}
         ask(prefect_api, "/task_runs/", {**task, "state": {"type": "RUNNING"}})
         wait_for(" s  infer: loading the models and running them\n")
-        for key, percent in (("shown-progress-infer", 40), ("shown-progress-ingest", 70)):
-            ask(prefect_api, "/artifacts/", {"key": key, "type": "progress", "data": percent, "description": "rows"})
+        shown_there = {
+            "description": "ingest: 7 rows · infer: 4 rows",
+            "metadata_": {"ingest": "70.0", "infer": "40.0"},
+        }
+        ask(prefect_api, "/artifacts/", {"key": "shown-progress", "type": "progress", "data": 40, **shown_there})
         wait_for(" s  ingest 70%, infer 40%\n")
     ask(prefect_api, f"/flows/{flow}", method="DELETE")

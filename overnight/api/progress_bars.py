@@ -1,11 +1,14 @@
-"""Progress of a run: bars on a terminal, lines otherwise, and the warnings of its log."""
+"""Progress of a run: bars on a terminal and in a notebook, lines otherwise, and the warnings of its log."""
 
 import contextlib
+import importlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from html import escape
+from typing import Any
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -13,7 +16,7 @@ from prefect.client.schemas.filters import ArtifactCollectionFilter, ArtifactCol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from overnight.cli.console import VisibleConsole
+from overnight.api.console import VisibleConsole
 from overnight.flows.runs.background import in_background
 from overnight.tasks.artifacts import artifact_key
 from overnight.tasks.errors import STREAM_STAGES
@@ -38,10 +41,11 @@ Show = Callable[[str, float, str], None]  # of a stage, its percent and its text
 def progress(
     job_name: str, flow_run_id: UUID, stages: Sequence[str] = STREAM_STAGES, verbose: bool = False
 ) -> Iterator[None]:
-    """Show the progress of a flow run on stderr: a line when a task begins, and the progress artifacts.
+    """Show the progress of a flow run on stderr: a line when a task begins, and the progress of its stages.
 
-    On a terminal the artifacts are bars. Otherwise they are a line every ten seconds with the seconds since the start.
-    Warnings of the run are shown. verbose: the rest of its log is shown too, with the output of user code.
+    On a terminal and in a notebook each stage has a bar. Otherwise they are a line every ten seconds, with the
+    seconds since the start. Warnings of the run are shown. verbose: the rest of its log is shown too, with the output
+    of user code.
     """
     console = VisibleConsole(stderr=True, soft_wrap=True, highlight=False)
     with (
@@ -54,12 +58,13 @@ def progress(
 
 @contextlib.contextmanager
 def _log_shown(console: Console, verbose: bool) -> Iterator[None]:
-    """Show the log of this process's flow runs above the bars: the warnings, or all records."""
+    """Show the log of this process's flow runs above the bars: the warnings and a backfill's lines, or all records."""
     began = time.monotonic()
 
     class Shown(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if verbose or record.levelno == logging.WARNING:  # an error ends the run, and the command prints it
+            is_shown = getattr(record, "is_shown", False) or record.levelno == logging.WARNING
+            if verbose or is_shown:  # an error ends the run, and the command prints it
                 style = "yellow" if record.levelno == logging.WARNING else None
                 line = f"{time.monotonic() - began:4.0f} s  {self.format(record)}"
                 console.print(line, markup=False, style=style)
@@ -74,7 +79,11 @@ def _log_shown(console: Console, verbose: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _bars(console: Console, stages: Sequence[str]) -> Iterator[Show | None]:
-    """Yield a function that draws a stage's bar, or None without a terminal."""
+    """Yield a function that draws a stage's bar, or None without a terminal and a notebook."""
+    if console.is_jupyter:
+        with _bars_of_notebook(stages) as show:
+            yield show
+        return
     if not console.is_terminal:
         yield None
         return
@@ -89,6 +98,31 @@ def _bars(console: Console, stages: Sequence[str]) -> Iterator[Show | None]:
         yield lambda stage, percent, text: drawn.update(bars[stage], completed=percent, description=text)
 
 
+@contextlib.contextmanager
+def _bars_of_notebook(stages: Sequence[str]) -> Iterator[Show]:
+    """Yield a function that draws a stage's bar in the output of the cell. At the end the bars go."""
+    display: Any = importlib.import_module("IPython.display")
+    bars = dict.fromkeys(stages, (0.0, ""))
+    drawn = display.display(display.HTML(_as_html(bars)), display_id=True)
+
+    def show(stage: str, percent: float, text: str) -> None:
+        bars[stage] = (percent, text)
+        drawn.update(display.HTML(_as_html(bars)))
+
+    try:
+        yield show
+    finally:
+        drawn.update(display.HTML(""))
+
+
+def _as_html(bars: Mapping[str, tuple[float, str]]) -> str:
+    lines = (
+        f'<div><progress max="100" value="{percent:.0f}"></progress> {escape(text or stage)}</div>'
+        for stage, (percent, text) in bars.items()
+    )
+    return "".join(lines)
+
+
 def _follow(
     job_name: str,
     flow_run_id: UUID,
@@ -99,11 +133,12 @@ def _follow(
     stop: threading.Event,
 ) -> None:
     began, said_at, task = time.monotonic(), time.monotonic(), ""
-    keys = {artifact_key(job_name, f"progress-{stage}"): stage for stage in stages}
+    keys = [artifact_key(job_name, what) for what in ("progress", "progress-backfill")]
     with get_client(sync_client=True) as client:
         while not stop.wait(SECONDS_BETWEEN if show else SECONDS_BETWEEN_LOOKS):
             with contextlib.suppress(Exception):  # a failed display must not fail the run
-                found = _progress(client, keys, since)
+                every = _progress(client, keys, since)
+                found = {stage: every[stage] for stage in stages if stage in every}
                 if show:
                     for stage, (percent, text) in found.items():
                         show(stage, percent, text)
@@ -119,16 +154,19 @@ def _follow(
                     console.print(f"{said_at - began:4.0f} s  {line}", markup=False)
 
 
-def _progress(client: SyncPrefectClient, keys: Mapping[str, str], since: str) -> dict[str, tuple[float, str]]:
-    """Return the percent and the text of each stage with a progress artifact of this run."""
+def _progress(client: SyncPrefectClient, keys: Sequence[str], since: str) -> dict[str, tuple[float, str]]:
+    """Return the percent and the text of each stage, from the progress artifacts of this run.
+
+    A run's artifact has the percent of each stage in its metadata. A backfill's has no stages.
+    """
     asked = ArtifactCollectionFilter(key=ArtifactCollectionFilterKey(any_=list(keys)))
-    found = {one.key: one for one in client.read_latest_artifacts(artifact_filter=asked, limit=len(keys))}
-    begun = datetime.fromisoformat(since)
-    return {
-        stage: (float(str(one.data)), str(one.description))
-        for key, stage in keys.items()
-        if (one := found.get(key)) and one.updated and one.updated >= begun
-    }
+    begun, found = datetime.fromisoformat(since), dict[str, tuple[float, str]]()
+    for one in client.read_latest_artifacts(artifact_filter=asked, limit=len(keys)):
+        if one.updated and one.updated >= begun:
+            shares = one.metadata_ or {"backfill": str(one.data)}
+            texts = str(one.description).split(" · ")
+            found |= {stage: (float(share), text) for (stage, share), text in zip(shares.items(), texts, strict=True)}
+    return found
 
 
 def _running_task(client: SyncPrefectClient, flow_run_id: UUID) -> str:

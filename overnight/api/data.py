@@ -1,0 +1,111 @@
+"""Data from memory as the source of a job: written once as Parquet, to `<state>/data/<partition>/<digest>/`.
+
+The digest is that of the content. So a run with the same data has the same source, and resumes; a run with other data
+has another one. A publish removes the files of its partition.
+"""
+
+import hashlib
+import os
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from overnight.api.arrow_tables import as_tables, plain
+from overnight.tasks.errors import JobError
+from overnight.tasks.storage.filesystems import is_local
+from overnight.tasks.storage.location import Location
+
+GROUP_BYTES, GROUP_ROWS = 16 * 2**20, 10_000  # of a row group, which is read as one unit
+
+
+def place_data(data: Any, folder: Location) -> str:
+    """Write data below `folder`, and return the digest that names its folder there.
+
+    Raise `JobError` for data of another kind, and for columns that Parquet cannot store.
+    """
+    draft = folder / f"_{uuid.uuid4().hex}"
+    try:
+        if _is_ray_dataset(data):
+            _write_dataset(data, draft)
+        else:
+            _write(as_tables(data), draft / "data.parquet")
+        files = sorted(name for name in draft.names() if name.endswith(".parquet"))
+        digest = _digest([draft / name for name in files])
+        there = (folder / digest).names()  # from an earlier call, which may have ended half-way
+        for number, name in enumerate(files):
+            known = f"data-{number:05d}.parquet" if number else "data.parquet"
+            if known not in there:
+                _move(draft / name, folder / digest / known)
+    finally:
+        draft.remove()
+    return digest
+
+
+def _is_ray_dataset(data: Any) -> bool:
+    ray_data = sys.modules.get("ray.data")
+    return ray_data is not None and isinstance(data, ray_data.Dataset)
+
+
+def _write(tables: Iterator[pa.Table], place: Location) -> None:
+    with place.writing() as file:
+        first = next(tables)
+        try:
+            with pq.ParquetWriter(file, first.schema, compression="zstd") as writer:
+                for table in _grouped(first, tables):
+                    writer.write_table(table, row_group_size=max(len(table), 1))
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+            raise JobError(f"data: expected columns that Parquet can store, found {error}. Convert them.") from None
+
+
+def _grouped(first: pa.Table, others: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows in tables of the size of a row group; of no rows, one empty table."""
+    waiting, is_first = first, True
+    while True:
+        rows = _group_rows(waiting)
+        while len(waiting) > rows:
+            yield waiting.slice(0, rows)
+            waiting, is_first = waiting.slice(rows), False
+        following = next(others, None)
+        if following is None:
+            break
+        waiting = pa.concat_tables([waiting, following])
+    if len(waiting) or is_first:
+        yield waiting
+
+
+def _group_rows(table: pa.Table) -> int:
+    bytes_per_row = table.nbytes / max(len(table), 1)
+    return max(1, min(GROUP_ROWS, int(GROUP_BYTES // max(bytes_per_row, 1))))
+
+
+def _write_dataset(data: Any, place: Location) -> None:
+    """Write a Ray Dataset by Ray, in parallel. Its names begin with a random number; the number of the task follows."""
+    filesystem, path = place.open_filesystem()
+    if is_local(filesystem):
+        os.makedirs(path, exist_ok=True)
+    rows = data.map_batches(plain, batch_format="pyarrow", batch_size=None)
+    rows.write_parquet(path, filesystem=None if is_local(filesystem) else filesystem)
+
+
+def _digest(files: Sequence[Location]) -> str:
+    found = hashlib.sha256()
+    for place in files:
+        with place.open() as file:
+            while piece := file.read(2**20):
+                found.update(piece)
+    return found.hexdigest()[:16]
+
+
+def _move(source: Location, target: Location) -> None:
+    """Move a file. A local one gets a fixed time of change, which is its version: the digest names its content."""
+    filesystem, path = target.open_filesystem()
+    if not is_local(filesystem):
+        filesystem.mv(source.open_filesystem()[1], path)
+        return
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.utime(source.open_filesystem()[1], (0, 0))
+    os.replace(source.open_filesystem()[1], path)

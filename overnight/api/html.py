@@ -1,0 +1,64 @@
+"""Small pages for notebooks: a receipt with its first rows, and the statuses of partitions. All texts are escaped."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from overnight.flows import preview_cells
+from overnight.flows.preview_html import cell
+from overnight.tasks.config.masking import printable
+
+if TYPE_CHECKING:
+    from overnight.api.receipt import Receipt
+    from overnight.flows.ledger.partition_status import PartitionStatus
+
+ROWS, COLUMNS, CHARACTERS, LISTED = 5, 12, 80, 400
+COUNTS = ("rows_in", "rows_out", "rows_filtered", "rows_quarantined", "rows_resumed", "seconds", "rows_per_second")
+
+
+def receipt_as_html(receipt: "Receipt") -> str:
+    """Return a receipt's counts, its warnings and its first rows; images are thumbnails."""
+    title = f"<b>{_text(receipt['job'])}/{_text(receipt['partition'])}</b> {_text(receipt['status'])}"
+    counts = table_as_html(COUNTS, [[f"{receipt[name]:,}" for name in COUNTS]])
+    warnings = "".join(f"<p>warning: {_text(warning)}</p>" for warning in receipt.get("warnings", []))
+    try:
+        rows = arrow_as_html(receipt.head(ROWS))
+    except Exception as error:  # the counts are of use without the rows
+        rows = f"<p>The rows cannot be shown: {_text(error)}</p>"
+    return f"<div>{title}{counts}{warnings}{rows}</div>"
+
+
+def statuses_as_html(entries: "Sequence[PartitionStatus]") -> str:
+    """Return a line for each partition, the newest first, and the number of the others."""
+    lines = []
+    for entry in list(reversed(entries))[:LISTED]:
+        found: Mapping[str, Any] = entry.receipt or {}
+        counts = [f"{found[name]:,}" if name in found else "" for name in ("rows_out", "rows_quarantined", "seconds")]
+        lines.append([_text(entry.partition), _text(entry.status), *counts, _text("; ".join(entry.why))])
+    more = f"<p>and {len(entries) - LISTED:,} more</p>" if len(entries) > LISTED else ""
+    header = ("partition", "status", "rows out", "quarantined", "seconds", "why")
+    return f"<div>{table_as_html(header, lines)}{more}</div>"
+
+
+def arrow_as_html(table: pa.Table) -> str:
+    """Return the first columns of a few rows."""
+    names = table.column_names[:COLUMNS]
+    columns = [preview_cells.values(table[name]) for name in names]
+    rows = [[cell(value) for value in row] for row in zip(*columns, strict=True)]
+    left_out = table.column_names[COLUMNS:]
+    more = f"<p>and the columns {_text(', '.join(left_out))}</p>" if left_out else ""
+    return table_as_html([_text(name) for name in names], rows) + more
+
+
+def table_as_html(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table of cells that are HTML already."""
+    head = "".join(f"<th>{name}</th>" for name in header)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _text(value: Any) -> str:
+    text = printable(str(value))
+    return escape(text if len(text) <= CHARACTERS else f"{text[: CHARACTERS - 1]}…")

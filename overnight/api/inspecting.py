@@ -1,0 +1,136 @@
+"""Look at a job from Python without running a partition: load it, its statuses, its preview, and similar rows."""
+
+import tempfile
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from overnight.api.job_files import AnyJob, Overrides, prepared
+from overnight.api.process_state import leaves_no_trace, restored
+from overnight.api.statuses import Statuses
+from overnight.flows.job.model import Job
+from overnight.flows.schedule.partitions import parse_day
+from overnight.tasks.storage.location import Location
+
+if TYPE_CHECKING:
+    from overnight.flows.preview import Preview
+
+
+@restored()
+def load(job: AnyJob, settings: Overrides = ()) -> Job:
+    """Return the job of a job file. `job.to_yaml()` returns the text of a job file again.
+
+    Args:
+        job: The path of a job file, an `overnight.Job`, or a dictionary with the keys of a job file.
+        settings: Settings to override: dotted key -> value.
+
+    Returns:
+        The job. Its paths are absolute.
+
+    Raises:
+        JobError: The job is wrong. The message has a line for each problem.
+    """
+    with prepared(job, settings, None) as found:
+        return found.job
+
+
+@restored()
+def status(
+    job: AnyJob, start: str | date | None = None, end: str | date | None = None, *, inputs: bool = False
+) -> Statuses:
+    """Return the status of each partition of a job, as `overnight status` shows it.
+
+    Args:
+        job: The job, as for `run`.
+        start: The first day, as `YYYY-MM-DD` or a date; by default the first partition that ever ran.
+        end: The last day; by default the last partition that is due.
+        inputs: Also check if the inputs changed; this lists all of them.
+
+    Returns:
+        The partitions by date. `entry.status` is published, missing, failed, stale or running.
+
+    Raises:
+        JobError: The job or a date is wrong.
+        OvernightError: A record on disk cannot be read.
+    """
+    first, last = (parse_day(day) if isinstance(day, str) else day for day in (start, end))
+    with prepared(job) as found:
+        from overnight.flows.ledger.partition_status import read_ledger
+
+        return Statuses(read_ledger(found.job, first, last, inputs), found.job.name)
+
+
+@leaves_no_trace
+def search(
+    job: AnyJob,
+    *,
+    text: str | None = None,
+    image: str | None = None,
+    n: int = 5,
+    model: str | None = None,
+    partition: str | date | None = None,
+    sheet: str | None = None,
+    exact: bool = False,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Return the published rows that are most similar to a text or an image, as `overnight search` finds them.
+
+    Args:
+        job: The job, as for `run`. It needs an embedding model and published partitions.
+        text: The text to search with.
+        image: The path or URI of the image to search with, instead of a text.
+        n: The number of rows to find.
+        model: The name of the embedding model, if the job has several.
+        partition: Search one partition; by default all that are published.
+        sheet: A path or URI for a picture of the query and the matches, as PNG.
+        exact: Compare with every row instead of using the table's index.
+        progress: Print the address of the UI on stderr.
+
+    Returns:
+        The document of `overnight search --json`. `matches` has a dictionary for each row, best first, with
+        `partition`, `row_id`, `score` and the other plain columns.
+
+    Raises:
+        JobError: The job is wrong, or cannot embed the query.
+        OvernightError: No published rows can be searched.
+    """
+    day = partition.isoformat() if isinstance(partition, date) else partition
+    with prepared(job) as found:
+        from overnight.api.local_run import search_locally
+
+        query = {"image": image, "text": text, "model": model, "partition": day, "sheet": sheet}
+        return search_locally(found.path, progress, count=n, exact=exact, **query)
+
+
+@restored()
+def preview(
+    job: AnyJob,
+    rows: int = 8,
+    *,
+    partition: str | date | None = None,
+    data: Any = None,
+    settings: Overrides = (),
+) -> "Preview":
+    """Return what the job makes of its first rows, without publishing anything, as `overnight preview` shows it.
+
+    Args:
+        job: The job, as for `run`.
+        rows: The number of source rows.
+        partition: The day, as for `run`.
+        data: Rows that replace the job's source, as for `run`.
+        settings: Settings to override, as for `run`.
+
+    Returns:
+        The preview, which notebooks show as a table.
+
+    Raises:
+        JobError: The job, a setting, the partition or the data is wrong.
+        OvernightError: The rows cannot be read, or a step or a model fails.
+    """
+    day = partition.isoformat() if isinstance(partition, date) else partition
+    with (
+        tempfile.TemporaryDirectory(prefix="overnight-data-") as folder,
+        prepared(job, settings, day, data, Location(folder)) as found,
+    ):
+        from overnight.flows.preview import preview as run_first_rows
+
+        return run_first_rows(found.job, rows, found.partition)

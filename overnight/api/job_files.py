@@ -1,0 +1,129 @@
+"""The job of a call from Python as a job file, because flows read their job from a file.
+
+A job that is a path stays where it is. A `Job`, a dictionary, and a job that gets data from memory are written to a
+temporary folder, which is removed after the call. Relative paths in them are relative to the working directory.
+"""
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from overnight.api.data import place_data
+from overnight.flows.job.loading import override, read_job, validated
+from overnight.flows.job.model import Job
+from overnight.flows.job.writing import plain_value
+from overnight.flows.job.yaml_loader import yaml_document, yaml_line
+from overnight.flows.schedule.partitions import resolve_partition
+from overnight.tasks.errors import JobError
+from overnight.tasks.storage.location import Location
+
+AnyJob = str | os.PathLike[str] | Job | Mapping[str, Any]
+Overrides = Mapping[str, Any] | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A job as a file, the overrides of its settings as KEY=VALUE, and the partition that a call names or means."""
+
+    path: Path
+    job: Job
+    settings: tuple[str, ...]
+    partition: str
+
+
+@contextlib.contextmanager
+def prepared(
+    job: AnyJob,
+    settings: Overrides = (),
+    partition: str | None = None,
+    data: Any = None,
+    data_folder: Location | None = None,
+) -> Iterator[Prepared]:
+    """Yield the job as a file that exists while the body runs. Raise `JobError` if the job is wrong.
+
+    Data is removed after the body. If the body raises an error it stays, so that a later call can resume.
+
+    Args:
+        job: A path, a `Job` or a dictionary.
+        settings: Settings to override: dotted key -> value, or texts KEY=VALUE.
+        partition: The day, `all`, or None for the day that is due.
+        data: The rows that replace the job's source.
+        data_folder: The folder for the data, if it is not the job's state.
+    """
+    overrides = as_overrides(settings)
+    name = Path(job) if isinstance(job, str | os.PathLike) else Path("the job")
+    mapping = _mapping(job)
+    if data is None and mapping is None:
+        loaded = validated(name, read_job(name, overrides))
+        yield Prepared(name, loaded, overrides, _partition(loaded, partition))
+        return
+    mapping = read_job(name) if mapping is None else mapping
+    folder = None
+    if data is not None:
+        mapping, folder = _with_data(name, mapping, overrides, partition, data, data_folder)
+    loaded = validated(name, _overridden(mapping, overrides))
+    with tempfile.TemporaryDirectory(prefix="overnight-") as temporary:
+        path = Path(temporary) / f"{loaded.name}.yaml"
+        path.write_text(yaml_document(mapping), encoding="utf-8")
+        yield Prepared(path, loaded, overrides, _partition(loaded, partition))
+    if folder:
+        folder.remove()
+
+
+def as_overrides(settings: Overrides) -> tuple[str, ...]:
+    """Return settings as `--set` takes them: KEY=VALUE."""
+    if isinstance(settings, Mapping):
+        return tuple(f"{key}={yaml_line(plain_value(value))}" for key, value in settings.items())
+    return tuple(settings)
+
+
+def _mapping(job: AnyJob) -> dict[str, Any] | None:
+    """Return the mapping that the job's file would hold, or None for a job that is a file."""
+    if isinstance(job, str | os.PathLike):
+        return None
+    if not isinstance(job, Job | Mapping):
+        raise JobError(f"expected a job file, an overnight.Job or a dictionary, found {type(job).__name__}.")
+    found: dict[str, Any] = plain_value(job)
+    return found
+
+
+def _overridden(mapping: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    found = deepcopy(dict(mapping))
+    for line in overrides:
+        override(found, line)
+    return found
+
+
+def _partition(job: Job, partition: str | None) -> str:
+    return resolve_partition(job, partition, None, datetime.now(UTC))
+
+
+def _with_data(
+    name: Path,
+    mapping: Mapping[str, Any],
+    overrides: Sequence[str],
+    partition: str | None,
+    data: Any,
+    data_folder: Location | None,
+) -> tuple[dict[str, Any], Location]:
+    """Write the data, and return the mapping with it as its source, and the folder of the partition's data.
+
+    The job is dated if `partition` is a day, or if the job's own source is.
+    """
+    if found := next((line for line in overrides if re.match(r"source[.=]", line)), None):
+        raise JobError(f"settings: expected none of source together with data, which is the source; found {found}.")
+    is_dated = partition not in (None, "", "all") or (not partition and "{partition}" in str(mapping.get("source")))
+    of_partition = "{partition}" if is_dated else "all"
+    placeholder = {"kind": "parquet", "path": f"/{of_partition}"}
+    job = validated(name, _overridden({**mapping, "source": placeholder}, overrides))
+    root = data_folder or job.state_location / "data"
+    folder = root / _partition(job, partition)
+    digest = place_data(data, folder)
+    return {**mapping, "source": {"kind": "parquet", "path": f"{(root / of_partition).template}/{digest}/"}}, folder

@@ -1,0 +1,149 @@
+"""Run a flow in this process, for the command line and for Python: with a local Prefect server, Ray, and progress.
+
+Inside a flow or a task of the user's, the run is a subflow: it uses their server, and Prefect's log shows it.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import ray
+from prefect import Flow
+from prefect.client.orchestration import get_client
+from prefect.context import FlowRunContext, TaskRunContext
+from prefect.settings import PREFECT_API_URL
+from prefect.states import Pending
+
+from overnight.api.progress_bars import progress
+from overnight.flows.backfill import backfill, backfill_id
+from overnight.flows.batch_inference import batch_inference
+from overnight.flows.job.model import Job
+from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, published_or_retry
+from overnight.flows.runs.cancellation import RunCancelled, interruptible
+from overnight.flows.runs.local_server import prefect_server, settings_shared, ui_address
+from overnight.flows.runs.prefect_internals import run_flow
+from overnight.flows.runs.ray_of_caller import server_known_to_workers
+from overnight.flows.runs.run import describe_run
+from overnight.flows.similarity_search import similarity_search
+from overnight.tasks.config.masking import masked
+from overnight.tasks.errors import STREAM_STAGES, explain
+from overnight.tasks.infer.kinds import imports
+from overnight.tasks.workers import fork_server
+
+
+def run_locally(
+    job_path: Path,
+    job: Job,
+    partition: str,
+    force: bool,
+    reason: str,
+    limit_rows: int,
+    settings: Sequence[str],
+    verbose: bool = False,
+    retry_quarantined: bool = False,
+    show: bool = True,
+) -> dict[str, Any]:
+    """Run one partition now, and return its receipt. Raise `OvernightError`, also if the run is cancelled.
+
+    `show`: print where the UI is and how far the run is. `verbose`: print the run's log, too.
+    """
+    try:
+        for code in job.code():
+            code.check_source()
+        described = describe_run(job, partition, reason, limit_rows)
+        published, _ = published_or_retry(job, described, force, retry_quarantined)
+        if published:
+            if retry_quarantined:
+                click.echo(f"{job.name}/{partition} has no quarantined rows: it stays as it is", err=True)
+            if is_publisher_dead(described, published):
+                with prefect_server(show):
+                    bury_publisher(described)
+            return published  # without a server or Ray
+    except KeyboardInterrupt:
+        raise RunCancelled() from None
+    except Exception as error:
+        raise explain(error, "plan") from None
+    parameters = {
+        **{"partition": partition, "force": force, "reason": reason, "limit_rows": limit_rows},
+        **{"settings": list(settings), "retry_quarantined": retry_quarantined, "job": str(job_path)},
+    }
+    labels = [f"partition:{partition}"]
+    receipt: dict[str, Any] = _run(batch_inference, parameters, job, labels, verbose, show)
+    return receipt
+
+
+def backfill_locally(job_path: Path, job: Job, verbose: bool = False, show: bool = True, **options: Any) -> None:
+    """Run a backfill now; `options` are its flow's parameters.
+
+    Raise `BackfillFailed` if partitions failed, and `OvernightError` if it could not begin or was cancelled.
+    """
+    _run(backfill, {**options, "job": str(job_path)}, job, [], verbose, show)
+
+
+def search_locally(job_path: Path, show: bool = True, **question: Any) -> dict[str, Any]:
+    """Search without Ray, and return the result. `question` holds the flow's parameters. Raise `OvernightError`."""
+    try:
+        with _server(show):
+            return dict(similarity_search(str(job_path), **question))
+    except KeyboardInterrupt:
+        raise RunCancelled() from None
+    except Exception as error:
+        raise explain(error, "plan") from None
+
+
+def is_in_a_flow() -> bool:
+    """Return True inside a flow or a task that Prefect runs."""
+    return FlowRunContext.get() is not None or TaskRunContext.get() is not None
+
+
+def _run(
+    flow: Flow[..., Any], parameters: dict[str, Any], job: Job, labels: Sequence[str], verbose: bool, show: bool
+) -> Any:
+    """Run the flow in this process, and return its result."""
+    try:
+        labels = [f"job:{job.name}", *labels]
+        with fork_server.for_local_ray(), _server(show), server_known_to_workers():
+            fork_server.preload(imports(job.models))
+            if is_in_a_flow():
+                return flow(**parameters)
+            with get_client(sync_client=True) as client:
+                # Calling the flow would make the run too; made here, its id is known before a user can cancel it.
+                flow_run = client.create_flow_run(flow, parameters=parameters, state=Pending(), tags=labels)
+            if flow is backfill:
+                _say(f"backfill {parameters['resume'] or backfill_id(flow_run.id)}", show)
+            stages = ("backfill", *STREAM_STAGES) if flow is backfill else STREAM_STAGES
+            if flow is not backfill and not ray.is_initialized():
+                address = masked(os.environ.get("RAY_ADDRESS", ""))
+                _say(f"Connecting to Ray at {address}" if address else "Starting Ray, about 10 s", show)
+            shown = progress(job.name, flow_run.id, stages, verbose) if show else contextlib.nullcontext()
+            with interruptible(flow_run.id), shown:
+                return run_flow(flow, flow_run=flow_run)
+    except KeyboardInterrupt:
+        raise RunCancelled() from None  # before the flow run existed
+    except Exception as error:
+        raise explain(error, "plan") from None
+
+
+@contextlib.contextmanager
+def _server(show: bool) -> Iterator[None]:
+    """Have a Prefect server while the body runs: that of the flow around it, otherwise the configured or a local one.
+
+    Prefect may have started a temporary server for the flow around. Ray's workers find it by its address, too.
+    """
+    if is_in_a_flow():
+        with get_client(sync_client=True) as client:
+            url = str(client.api_url).rstrip("/")
+        with settings_shared({PREFECT_API_URL: url}):
+            yield
+        return
+    with prefect_server(show) as url:
+        _say(f"Prefect UI: {ui_address(url)}", show)
+        yield
+
+
+def _say(line: str, show: bool) -> None:
+    if show:
+        click.echo(line, err=True)

@@ -1,0 +1,137 @@
+"""Run a job from Python: one partition, or those of a range of dates."""
+
+from collections.abc import Iterable
+from datetime import date
+from typing import Any
+
+from overnight.api.job_files import AnyJob, Overrides, prepared
+from overnight.api.process_state import leaves_no_trace
+from overnight.api.receipt import Receipt
+from overnight.api.statuses import Statuses
+from overnight.flows.backfill_plan import DEFAULT_SELECT, Order, Select, entries_of, planned
+from overnight.flows.job.loading import JobFile
+from overnight.flows.schedule.partitions import parse_day
+from overnight.tasks.config.masking import masked
+from overnight.tasks.errors import JobError
+
+
+@leaves_no_trace
+def run(
+    job: AnyJob,
+    partition: str | date | None = None,
+    *,
+    data: Any = None,
+    settings: Overrides = (),
+    force: bool = False,
+    retry_quarantined: bool = False,
+    limit_rows: int | None = None,
+    reason: str = "",
+    verbose: bool = False,
+    progress: bool = True,
+) -> Receipt:
+    """Run one partition of a job, publish it, and return its receipt, as `overnight run` does.
+
+    A partition that is published and not stale does not run again: its receipt is returned.
+
+    Args:
+        job: The path of a job file, an `overnight.Job`, or a dictionary with the keys of a job file. Relative paths
+            are relative to the working directory.
+        partition: The day, as `YYYY-MM-DD` or a date. By default it is yesterday in the job's time zone, or `all` for
+            a job without dates.
+        data: The rows that replace the job's source: a DataFrame of pandas or Polars, an Arrow table or reader, a Ray
+            Dataset, a list of dicts, or an object with `__arrow_c_stream__`. The job needs no `source` then.
+        settings: Settings to override for this run: dotted key -> value, such as `{"inference.0.batch_size": 8}`.
+        force: Run the partition again even if it is published and not stale.
+        retry_quarantined: Run only the quarantined rows of the published partition again; they join its rows.
+        limit_rows: Run only the first rows, and publish them to a scratch folder as a sample.
+        reason: The reason for this run, for the receipt.
+        verbose: Show the log of the run: the output of models and steps.
+        progress: Show the progress: bars on a terminal and in a notebook, otherwise lines on stderr.
+
+    Returns:
+        The receipt, with its keys as attributes: `receipt.rows_out`.
+
+    Raises:
+        JobError: The job, a setting, the partition or the data is wrong. Nothing was started.
+        OvernightError: The run failed or was cancelled. The message is that of the terminal.
+    """
+    if limit_rows is not None and limit_rows < 1:
+        raise JobError(f"limit_rows: expected at least 1, found {limit_rows}.")
+    with prepared(job, settings, _day(partition), data) as found:
+        from overnight.api.local_run import run_locally
+
+        receipt = run_locally(
+            found.path,
+            found.job,
+            found.partition,
+            force,
+            masked(reason),
+            limit_rows or 0,
+            found.settings,
+            verbose,
+            retry_quarantined,
+            progress,
+        )
+        return Receipt(receipt, found.job)
+
+
+@leaves_no_trace
+def backfill(
+    job: AnyJob,
+    start: str | date | None = None,
+    end: str | date | None = None,
+    *,
+    select: Iterable[Select] = DEFAULT_SELECT,
+    order: Order = "oldest",
+    max_concurrent: int = 1,
+    stop_on_failure: bool = False,
+    dry_run: bool = False,
+    resume: str = "",
+    settings: Overrides = (),
+    reason: str = "",
+    verbose: bool = False,
+    progress: bool = True,
+) -> Statuses:
+    """Run the partitions of a range of dates, as `overnight backfill` does. Each publishes separately.
+
+    Args:
+        job: The job, as for `run`.
+        start: The first day, as `YYYY-MM-DD` or a date.
+        end: The last day; it runs too.
+        select: The statuses of the partitions to run: `missing`, `failed`, `stale`, `quarantined` or `all`.
+        order: The day to begin with: `oldest` or `newest`.
+        max_concurrent: The number of partitions that run at the same time.
+        stop_on_failure: Start no more partitions after one has failed.
+        dry_run: Only return the partitions that would run, with their statuses before the run.
+        resume: The id of an earlier backfill, whose unfinished partitions run.
+        settings: Settings to override in every run, as for `run`.
+        reason: The reason, for the receipts.
+        verbose: Show the log of the runs.
+        progress: Show the progress, as `run` does.
+
+    Returns:
+        The status of each partition after the backfill, by date.
+
+    Raises:
+        JobError: The job, a setting or a date is wrong. Nothing was started.
+        BackfillFailed: Some partitions failed; `overnight.status` has them.
+        OvernightError: The backfill could not begin, or was cancelled.
+    """
+    first, last = (parse_day(day) if (day := _day(given)) else None for given in (start, end))
+    with prepared(job, settings) as found:
+        options: dict[str, Any] = {"select": list(select), "order": order, "settings": list(found.settings)}
+        options["reason"] = masked(reason)
+        loaded, request, steps = planned(
+            JobFile(found.path), resume or "new", first, last, **options, is_resumed=bool(resume)
+        )
+        if steps and not dry_run:
+            from overnight.api.local_run import backfill_locally
+
+            options |= {"max_concurrent": max_concurrent, "stop_on_failure": stop_on_failure, "resume": resume}
+            backfill_locally(found.path, found.job, verbose, progress, start=first, end=last, **options)
+        entries = [step.entry for step in steps] if dry_run else entries_of(loaded, request, steps)
+    return Statuses(entries, loaded.name)
+
+
+def _day(given: str | date | None) -> str | None:
+    return given.isoformat() if isinstance(given, date) else given

@@ -1,0 +1,49 @@
+"""The chains of models that `overnight init` offers: models and steps that read what those before them made."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.kinds import Offer
+
+Entries = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A chain: its use, and its entries of `inference`. The model of `offer` is a usual name per model, with commas."""
+
+    offer: Offer
+    made_of: Callable[..., Entries]
+
+    def entries(self, models: str) -> Entries:
+        """Return the entries for the names of models, separated by commas. Raise `JobError` for another number."""
+        names = [name.strip() for name in models.split(",")]
+        usual = self.offer.model.split(",")
+        if len(names) != len(usual) or not all(names):
+            raise JobError(
+                f"--model {models}: expected {len(usual)} names with commas, for example {self.offer.model}."
+            )
+        return self.made_of(*names)
+
+
+def _labelled_objects(detector: str, classifier: str) -> Entries:
+    return [
+        {"kind": "object_detection", "name": "found", "model": detector},
+        {"kind": "crop_boxes", "boxes": "found_boxes"},
+        {"kind": "image_classification", "name": "object", "model": classifier},
+    ]
+
+
+CHAINS = {
+    "object_classification": Chain(
+        Offer(
+            "a chain: objects are found in images, cropped, and labelled by a second model",
+            "image",
+            "hustvl/yolos-tiny,google/vit-base-patch16-224",
+            whole_images=True,
+        ),
+        _labelled_objects,
+    ),
+}

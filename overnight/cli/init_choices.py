@@ -1,0 +1,152 @@
+"""The possible answers of `overnight init`: the kinds of inputs, the work on them, and the column that the work reads.
+
+They follow from the types of sources and models, and from what init saw of the inputs.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from overnight.cli.init_chains import CHAINS
+from overnight.cli.init_look import Found
+from overnight.cli.init_rows import sources
+from overnight.flows.job.yaml_loader import yaml_line
+from overnight.tasks.infer.kinds import AnyPredictor, Offer
+
+# The work on rows besides the tasks of models.
+OWN_MODEL, NO_MODEL = (
+    "a model of your own: init writes a skeleton",
+    "no model: rows are read, preprocessed and written",
+)
+# For each source, the columns that a model can read, the usual one first, with the steps that make them.
+STEPS: dict[str, dict[str, list[str]]] = {
+    "image": {"image": []},
+    "video": {
+        "image": ["{kind: sample_frames, every_seconds: 1, longest_side: 800}"],
+        "audio": ["{kind: decode_audio, column: video, chunk_seconds: 30}"],
+    },
+    "audio": {"audio": ["{kind: decode_audio, chunk_seconds: 30}"]},
+    "pdf": {"text": ["{kind: pdf_text}", "{kind: split_text, size: 1000, overlap: 100}"]},
+    "text": {"text": []},
+}
+RESIZE = "{kind: resize_image, size: 224}"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers to init's prompts, and what init saw. `path` is as in a job file; `text_column` is for tables.
+
+    `cron` is empty for the usual schedule: none for a path without {partition}.
+    """
+
+    folder: Path
+    name: str
+    path: str
+    source: str
+    work: str
+    model: str = ""
+    text_column: str = ""
+    found: Found = field(default_factory=Found)
+    cron: str = ""
+    timezone: str = "UTC"
+
+
+def source_kinds() -> dict[str, tuple[str, ...]]:
+    """Return the file sources whose only required setting is the path, with the endings of their files."""
+    return {kind: leaf.extensions for kind, leaf in _sources().items()}
+
+
+def _sources() -> dict[str, Any]:
+    found = {}
+    for kind, leaf in sources().items():
+        required = {name for name, field in leaf.model_fields.items() if field.is_required()}
+        if getattr(leaf, "extensions", ()) and required <= {"path"}:
+            found[kind] = leaf
+    return found
+
+
+def offered_models() -> dict[str, Offer]:
+    """Return the kinds of models that have an `offer`."""
+    leaves = get_args(get_args(AnyPredictor)[0])
+    return {leaf.model_fields["kind"].default: leaf.offer for leaf in leaves if getattr(leaf, "offer", None)}
+
+
+def offers() -> dict[str, Offer]:
+    """Return all work with models: the kinds of models that have an offer, and the chains."""
+    return {**offered_models(), **{name: chain.offer for name, chain in CHAINS.items()}}
+
+
+def default_name(folder: Path) -> str:
+    """Return the folder's name with only the characters of a job's name."""
+    return re.sub(r"[^a-z0-9_-]+", "-", folder.resolve().name.lower()).strip("-_") or "job"
+
+
+def task_choices(source: str, found: Found | None = None) -> dict[str, str]:
+    """Return the kinds of work on a source's rows, each with its explanation."""
+    images = ["image"] if found and has_images(found) else []
+    columns = ["text", *images] if _sources()[source].holds_texts else [*_file_columns(source)]
+    models = {kind: offer.words for kind, offer in offers().items() if offer.column in columns}
+    return {**models, "python": OWN_MODEL, "none": NO_MODEL}
+
+
+def has_images(found: Found) -> bool:
+    """Return True if init saw a table with images: files in a column, or paths to them."""
+    return bool(found.columns.image_files or image_uris(found))
+
+
+def image_uris(found: Found) -> str:
+    """Return the column with paths of images in a list that the source `uris` reads: with commas and a header line."""
+    return "" if found.columns.settings else found.columns.image_uris
+
+
+def needs_column_name(source: str, work: str) -> bool:
+    """Return True if the user must name the column that the model reads."""
+    return _sources()[source].holds_texts and _column_of(work) == "text"
+
+
+def reads_images_of_a_table(answers: Answers) -> bool:
+    """Return True if the work reads a column of a table with images; your own model does unless you name a column."""
+    is_own = answers.work == "python" and not answers.text_column
+    return (
+        not _file_columns(answers.source)
+        and has_images(answers.found)
+        and (is_own or _column_of(answers.work) == "image")
+    )
+
+
+def column_read(answers: Answers) -> str:
+    """Return the column that the work reads: a fixed one for files, otherwise the one that the user named."""
+    if reads_images_of_a_table(answers):
+        return "image"
+    columns = _file_columns(answers.source)
+    if not columns:
+        texts = answers.found.columns.texts
+        return answers.text_column or (texts[0] if texts else "row_id")
+    return _column_of(answers.work) or next(iter(columns))
+
+
+def steps(answers: Answers) -> list[str]:
+    """Return the steps that make the column that the work reads."""
+    column = column_read(answers)
+    offer = offers().get(answers.work)
+    resize = [RESIZE] if column == "image" and not (offer and offer.whole_images) else []
+    if files := answers.found.columns.image_files if reads_images_of_a_table(answers) else "":
+        renamed = [] if files == "image" else [f"{{kind: rename_columns, columns: {yaml_line({files: 'image'})}}}"]
+        return [*renamed, *(resize or ["{kind: decode_image}"])]
+    return _file_columns(answers.source).get(column, []) + resize
+
+
+def _column_of(work: str) -> str | None:
+    offer = offers().get(work)
+    return offer.column if offer else None
+
+
+def _file_columns(source: str) -> dict[str, list[str]]:
+    """Return the columns that a file can become, each with its steps. Return no columns for a table."""
+    return STEPS.get(getattr(_sources()[source], "column", ""), {})
+
+
+def is_table(source: str) -> bool:
+    """Return True if the rows of a source have columns of their own."""
+    return not _file_columns(source)

@@ -1,0 +1,155 @@
+"""The first rows of a table, as `overnight init` looks at them: a CSV file's form, and the columns of texts and images.
+
+It reads 64 KiB of a text file, and the first rows of a Parquet file. DuckDB's sniffer finds the form of a CSV file;
+Overnight's own sources read the rows, so that the columns have the names of a run.
+"""
+
+import io
+import os
+import re
+import tempfile
+import zlib
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from overnight.tasks.ingest.kinds import Source
+from overnight.tasks.rows import blocks
+from overnight.tasks.rows.file_columns import files_in, holds_files
+from overnight.tasks.storage.location import File, Location
+
+HEAD_BYTES = 64 * 2**10
+ROWS = 20
+WORDS_OF_A_SENTENCE = 6  # a name in a header line has fewer
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+TABS = (".tsv", ".tsv.gz")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table, with the settings of a source that reads it.
+
+    `texts` has the longest texts first. `image_uris` is a column of paths of images, `image_files` one of whole images.
+    `rows`: the rows of the file, or 0 if unknown.
+    """
+
+    names: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    image_uris: str = ""
+    image_files: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    comments: tuple[str, ...] = ()
+    rows: int = 0
+
+
+@cache
+def sources() -> dict[str, Any]:
+    """Return the classes of all sources, by their kinds."""
+    return {leaf.model_fields["kind"].default: leaf for leaf in get_args(get_args(Source)[0])}
+
+
+def look_at_rows(kind: str, file: File) -> Columns:
+    """Return the columns of a table's file. Raise any error of reading it."""
+    if kind == "parquet":
+        with Location(file.uri).open() as opened:
+            parquet = pq.ParquetFile(opened)
+            first = next(parquet.iter_batches(batch_size=ROWS), None)
+            table = pa.Table.from_batches([first] if first else [], schema=parquet.schema_arrow)
+            return _columns(table, rows=parquet.metadata.num_rows)
+    if kind not in ("csv", "jsonl"):
+        return Columns()
+    with tempfile.TemporaryDirectory(prefix="overnight-init-") as folder:
+        head, is_whole = _head(file)
+        name = Path(file.path).name.lower().removesuffix(".gz")
+        place = Path(folder, f"head{os.path.splitext(name)[1]}")
+        place.write_bytes(head)
+        settings, comments = _form(place, head) if kind == "csv" else ({}, ())
+        source = sources()[kind](path=str(place), **settings)
+        units = source.units(list(source.files("all")))
+        found = list(source.read(units, source.common_schema(units)))
+    live = [blocks.live_rows(block)[0] for block in found]
+    table = pa.concat_tables(live, promote_options="default") if live else pa.table({})
+    return _columns(table, settings, comments, len(table) if is_whole else 0)
+
+
+def described(columns: Columns) -> str:
+    """Return the columns by their uses, in one line."""
+    uses = {"texts": columns.texts, "paths of images": [columns.image_uris], "images": [columns.image_files]}
+    parts = [f"{use} in {', '.join(names)}" for use, names in uses.items() if any(names)]
+    return f"columns: {', '.join(columns.names)}{''.join(f'; {part}' for part in parts)}"
+
+
+def _head(file: File) -> tuple[bytes, bool]:
+    """Return the whole lines at the beginning of a file, decompressed, and whether they are the whole file."""
+    with Location(file.uri).open() as opened:
+        data = opened.read(HEAD_BYTES)
+    is_whole = len(data) < HEAD_BYTES
+    if file.path.lower().endswith(".gz"):
+        data = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, HEAD_BYTES)
+        is_whole = False
+    lines, newline, _ = data.rpartition(b"\n")
+    return (data, True) if is_whole or not newline else (lines + newline, False)
+
+
+def _form(place: Path, head: bytes) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the settings of a source for a CSV file, and a comment for each."""
+    import duckdb
+
+    if not head.strip():
+        return {}, ()
+    with duckdb.connect() as connection:
+        [(delimiter, has_header, columns)] = connection.execute(  # rows of another length stay: a run quarantines them
+            "SELECT Delimiter, HasHeader, Columns FROM sniff_csv($file, ignore_errors = true, strict_mode = false)",
+            {"file": str(place)},
+        ).fetchall()
+    settings, comments = dict[str, Any](), []
+    if delimiter != ("\t" if place.suffix in TABS else ",") and len(columns) > 1:
+        settings["delimiter"] = delimiter
+    if not has_header or any(_is_value(column["name"]) for column in columns):
+        first = head.decode(errors="replace").splitlines()[0]
+        settings["column_names"] = [f"column_{place}" for place in range(1, len(columns) + 1)]
+        comments.append(f"The file has no header line; rename the columns as you like. Its first line: {first:.60}")
+    return settings, tuple(comments)
+
+
+def _is_value(name: str) -> bool:
+    return len(name.split()) >= WORDS_OF_A_SENTENCE or bool(SCHEME.fullmatch(name)) or _is_image_path(name)
+
+
+def _is_image_path(text: str) -> bool:
+    return text.strip().split("?")[0].lower().endswith(sources()["images"].extensions)
+
+
+def _columns(
+    table: pa.Table, settings: dict[str, Any] | None = None, comments: tuple[str, ...] = (), rows: int = 0
+) -> Columns:
+    """Return the columns by their uses, as the first values show them."""
+    table = table.drop_columns([name for name in blocks.IDENTITY if name in table.column_names]).slice(0, ROWS)
+    lengths, image_uris, image_files = dict[str, float](), "", ""
+    for name in table.column_names:
+        column = table[name].drop_null()
+        if not len(column):
+            continue
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            texts = column.to_pylist()
+            if all(map(_is_image_path, texts)):
+                image_uris = image_uris or name
+            elif not all(map(SCHEME.fullmatch, texts)):
+                lengths[name] = sum(map(len, texts)) / len(texts)
+        elif holds_files(column.type) and _is_image(next(iter(files_in(column))).as_buffer()):
+            image_files = image_files or name
+    texts = sorted(lengths, key=lambda name: -lengths[name])
+    return Columns(tuple(table.column_names), tuple(texts), image_uris, image_files, settings or {}, comments, rows)
+
+
+def _is_image(content: pa.Buffer) -> bool:
+    try:
+        with Image.open(io.BytesIO(content)):
+            return True
+    except Exception:  # of any kind: it is not an image for Pillow
+        return False

@@ -1,0 +1,138 @@
+"""Data from memory, written as Parquet and read again as the source of a job reads it."""
+
+import io
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+import overnight
+from overnight.api.data import place_data
+from overnight.tasks.rows.tensors import to_numpy
+from overnight.tasks.storage.location import Location
+
+EXACT = pa.table(
+    {
+        "small": pa.array([1, None], pa.uint8()),
+        "half": pa.array([np.float16(0.5), None], pa.float16()),
+        "moment": pa.array([1, None], pa.timestamp("ns", "Europe/Berlin")),
+        "money": pa.array([None, "1.10"], pa.string()).cast(pa.decimal128(10, 2)),
+        "bytes": pa.array([b"\x00\xff", None], pa.large_binary()),
+        "vector": pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2)),
+        "nested": pa.array([{"a": [1]}, None], pa.struct([("a", pa.list_(pa.int32()))])),
+    }
+)
+
+
+class Stream:
+    """An object of another library, as Polars' DataFrame is one: all it has is its Arrow stream."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+def placed(data: Any, folder: Path) -> pa.Table:
+    digest = place_data(data, Location(str(folder)))
+    return pq.ParquetFile(folder / digest / "data.parquet").read()
+
+
+def png(image: Image.Image) -> bytes:
+    written = io.BytesIO()
+    image.save(written, "PNG")
+    return written.getvalue()
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [lambda table: table, lambda table: table.to_reader(), Stream, lambda table: table.to_batches()[0]],
+    ids=["table", "reader", "stream", "batch"],
+)
+def test_arrow_data_keeps_its_types_and_values(convert: Any, tmp_path: Path) -> None:
+    assert placed(convert(EXACT), tmp_path).equals(EXACT)
+
+
+def test_a_dataframe_keeps_its_columns_and_the_named_levels_of_its_index(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"n": np.array([1, 2], np.int16), "text": ["a", None], "at": pd.to_datetime([0, 1], unit="s")})
+    assert placed(frame, tmp_path).column_names == ["n", "text", "at"]
+    assert placed(frame, tmp_path)["n"].type == pa.int16()
+    assert placed(frame[frame["n"] > 1], tmp_path).to_pylist()[0]["n"] == 2
+    indexed = frame.set_index(pd.MultiIndex.from_arrays([["x", "y"], [3, 4]], names=["key", None]))
+    assert placed(indexed, tmp_path).column_names == ["key", "n", "text", "at"]
+    assert placed(indexed, tmp_path)["key"].to_pylist() == ["x", "y"]
+
+
+def test_rows_keep_bytes_and_arrays_and_images_become_the_bytes_of_a_png_file(tmp_path: Path) -> None:
+    picture = Image.fromarray(np.arange(24, dtype=np.uint8).reshape(2, 4, 3))
+    arrays = [np.ones((2, 3), np.float32), np.zeros((1, 2), np.float32)]
+    rows = [
+        {"content": b"\x00", "array": arrays[0], "image": picture, "at": datetime(2026, 1, 2, tzinfo=UTC)},
+        {"content": None, "array": arrays[1], "label": "b"},
+    ]
+    found = placed(rows, tmp_path)
+    assert found["content"].to_pylist() == [b"\x00", None]
+    assert found["label"].to_pylist() == [None, "b"]
+    assert [np.array_equal(*pair) for pair in zip(to_numpy(found["array"]), arrays, strict=True)] == [True, True]
+    content = found["image"][0].as_py()
+    assert content == png(picture)
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(content))), np.asarray(picture))
+
+
+def test_arrays_of_an_extension_type_become_plain_arrays(tmp_path: Path) -> None:
+    arrays = np.arange(12, dtype=np.int32).reshape(2, 2, 3)
+    table = pa.table({"image": pa.FixedShapeTensorArray.from_numpy_ndarray(arrays)})
+    assert np.array_equal(to_numpy(placed(table, tmp_path)["image"]), arrays)
+
+
+def test_many_rows_are_several_row_groups_and_no_rows_are_a_file_with_columns(tmp_path: Path) -> None:
+    many = pa.table({"n": range(25_000)})
+    digest = place_data(many.to_reader(max_chunksize=7), Location(str(tmp_path)))
+    file = pq.ParquetFile(tmp_path / digest / "data.parquet")
+    assert [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)] == [10_000, 10_000, 5_000]
+    assert file.read().equals(many)
+    assert placed(EXACT.schema.empty_table().to_reader(), tmp_path).equals(EXACT.schema.empty_table())
+
+
+def test_the_same_content_has_the_same_digest_and_nothing_else_is_left(tmp_path: Path) -> None:
+    folder = Location(str(tmp_path))
+    assert place_data(EXACT, folder) == place_data(Stream(EXACT), folder) != place_data(EXACT.slice(1), folder)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_data_goes_to_a_store_of_objects_too(s3: Any) -> None:
+    s3.create_bucket(Bucket="data-of-a-call")
+    folder = Location("s3://data-of-a-call/state/data/all")
+    digest = place_data(EXACT, folder)
+    assert place_data(EXACT, folder) == digest
+    assert folder.names() == [digest]
+    with (folder / digest / "data.parquet").open() as file:
+        assert pq.read_table(file).equals(EXACT)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (object(), "data: expected a DataFrame of pandas or Polars, .* found object"),
+        ([], "found list"),
+        ([1, 2], "found list"),
+        ("rows.csv", "found str"),
+        (type("LazyFrame", (), {"collect": None})(), r"found LazyFrame\. Call collect\(\) first"),
+        (pd.DataFrame({"a": [1, "x"]}), "expected one type of values in the column a, found others"),
+        (pd.DataFrame({1: [1]}), "expected texts as names of columns, found 1"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "expected different names of columns, found a twice"),
+        (pd.DataFrame({"a": [1]}, index=pd.Index([1], name="a")), "found a as a column and as an index"),
+        (pa.table({"a": pa.array([None], pa.month_day_nano_interval())}), "expected columns that Parquet can store"),
+    ],
+)
+def test_data_that_cannot_be_rows_is_refused_with_what_is_expected(data: Any, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(overnight.JobError, match=problem):
+        place_data(data, Location(str(tmp_path)))
+    assert list(tmp_path.iterdir()) == []
