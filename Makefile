@@ -5,11 +5,16 @@ PYTHON_WITHOUT_TORCH ?= python3.13
 BIN := .venv/bin
 # Plain Python and one small Ray: the tests of the rooms, and those tests of flows that run no job.
 LIGHT := tests/tasks tests/flows/job $(patsubst %,tests/flows/schedule/test_%.py,partitions deadlines cron)
+# What these find does not depend on the Python: files for libraries in C and C++, and long waits for a server or a process.
+ONCE := $(patsubst %,--ignore=tests/tasks/%.py,ingest/test_hostile_files ingest/test_killers preprocess/test_truncated_media \
+	preprocess/test_lying_media storage/test_list_s3 storage/test_s3 storage/test_s3_bucket infer/autotune/test_trial_runner)
 AT_LEAST_WITHOUT_TORCH := 2500
 LOCKS := $(wildcard constraints*.txt)
 # TEST_REPORTS: a folder for the times of the tests, one file per target.
 REPORT = $(if $(TEST_REPORTS),--junitxml="$(TEST_REPORTS)/$@.xml")
 PYTEST = PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest $(REPORT)
+# The files that have a mark: to collect all files takes each process a minute of CPU.
+marked = $(sort $(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests))
 # The files run in their own order, each in one process, so that the fixtures of a file are made once.
 IN_TWO = --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
@@ -34,16 +39,16 @@ test: lint ## lint, then run the tests except slow ones and faults; PYTEST_ARGS=
 
 test-without-torch: .venv-3.13/installed ## run the light tests without PyTorch, on Python 3.13
 	@PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" .venv-3.13/bin/python -m pytest --without-torch=$(AT_LEAST_WITHOUT_TORCH) \
-		$(IN_TWO) $(REPORT) -m "not slow and not chaos and not nightly" $(LIGHT) $(PYTEST_ARGS)
+		$(IN_TWO) $(REPORT) -m "not slow and not chaos and not nightly" $(LIGHT) $(ONCE) $(PYTEST_ARGS)
 
 slow: .venv/installed-dev ## run the tests that take more than about ten seconds each, and the commands of every page
-	@$(PYTEST) $(IN_TWO) -m "slow and not chaos and not nightly" $(PYTEST_ARGS)
+	@$(PYTEST) $(IN_TWO) -m "slow and not chaos and not nightly" $(call marked,slow) $(PYTEST_ARGS)
 
 chaos: .venv/installed-dev ## run the fault tests, which kill, stop and disconnect processes; use an otherwise idle machine
-	@$(PYTEST) $(IN_TWO) -m "chaos and not nightly" $(PYTEST_ARGS)
+	@$(PYTEST) $(IN_TWO) -m "chaos and not nightly" $(call marked,chaos) $(PYTEST_ARGS)
 
-nightly: .venv/installed-dev ## run the long tests: ten series of kills, 365 partitions, Ceph, Compose, damaged files; two hours or more
-	@$(PYTEST) -m nightly $(PYTEST_ARGS)
+nightly: .venv/installed-dev ## run the long tests: ten series of kills, a node that dies, 365 partitions, Ceph, Compose, damaged files; two hours or more
+	@$(PYTEST) -m nightly $(call marked,nightly) $(PYTEST_ARGS)
 
 lint: .venv/installed-dev ## check style, types and the rules of imports
 	@echo "Checking style, types (half a minute the first time) and the rules of imports"

@@ -16,7 +16,7 @@ def follow(api_url: str, job: str, rows: int, folder: Path, stop: threading.Even
     since, done = time.time(), 0.0
     while not stop.wait(SECONDS_BETWEEN):
         with contextlib.suppress(OSError):
-            when, share = _latest(api_url, f"{job}-progress-infer")
+            when, share = _latest(api_url, f"{job}-progress")
             if when > since and share * rows > done:
                 with open(folder / "prefect", "a") as file:
                     file.write(f"{when} {share * rows - done}\n")
@@ -24,7 +24,7 @@ def follow(api_url: str, job: str, rows: int, folder: Path, stop: threading.Even
 
 
 def _latest(api_url: str, key: str) -> tuple[float, float]:
-    """Return the time of the artifact's update and the fraction that it shows, or 0, 0 if it does not exist."""
+    """Return the time of the artifact's update and its fraction of `infer`, or 0, 0 if it does not exist."""
     asked = json.dumps({"artifacts": {"key": {"any_": [key]}}, "limit": 1}).encode()
     request = urllib.request.Request(
         f"{api_url}/artifacts/latest/filter", asked, {"Content-Type": "application/json"}, method="POST"
@@ -33,4 +33,4 @@ def _latest(api_url: str, key: str) -> tuple[float, float]:
         found = json.load(answer)
     if not found:
         return 0.0, 0.0
-    return datetime.fromisoformat(found[0]["updated"]).timestamp(), float(found[0]["data"]) / 100
+    return datetime.fromisoformat(found[0]["updated"]).timestamp(), float(found[0]["metadata_"]["infer"]) / 100

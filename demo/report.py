@@ -1,9 +1,8 @@
-"""Print facts about a published partition of the demo, read from its files."""
+"""Print facts about a published partition of the demo that `overnight run` does not know, read from its files."""
 
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,30 +16,21 @@ def read(folder: Path) -> pa.Table:
     return pa.concat_tables(pq.read_table(file, partitioning=None) for file in sorted(folder.glob("*.parquet")))
 
 
-def digits(demo: Path, receipt: dict[str, Any]) -> None:
-    day = f"date={receipt['partition']}"
-    rows = read(demo / DIGITS / day)
-    broken = read(demo / DIGITS / "_overnight" / day / "quarantine").sort_by("row_id").to_pylist()
+def digits(demo: Path, day: str) -> None:
+    rows = read(demo / DIGITS / f"date={day}")
     right = np.asarray(rows["predicted_label"]) == np.asarray(rows["label"])
-    _counts(receipt)
     line("accuracy", f"{right.mean():.1%} of {len(rows)} images, against the names of their folders")
-    for row in broken:
-        line("quarantined", f"{row['row_id']} in {row['stage']}: {row['error_message']}")
-    line("published", demo / DIGITS / day)
-    line("receipt", demo / DIGITS / "_overnight" / day / "receipt.json")
-    line("quarantine", demo / DIGITS / "_overnight" / day / "quarantine")
+    line("receipt", demo / DIGITS / "_overnight" / f"date={day}" / "receipt.json")
 
 
-def sentences(demo: Path, receipt: dict[str, Any]) -> None:
+def sentences(demo: Path) -> None:
     rows = read(demo / SENTENCES)
     embeddings = np.stack(rows["embedding"].to_numpy())
     alike = np.triu(embeddings @ embeddings.T, 1)
     alike[alike > 0.9] = 0  # sentences that differ in a digit
     first, second = np.unravel_index(alike.argmax(), alike.shape)
-    _counts(receipt)
     line("much alike", f"{rows['text'][int(first)]}")
     line("", f"{rows['text'][int(second)]}  (cosine {alike.max():.2f})")
-    line("published", demo / SENTENCES)
     line("receipt", demo / SENTENCES / "_overnight/all/receipt.json")
 
 
@@ -53,9 +43,3 @@ def prefect_ui(demo: Path) -> str:
 
 def line(what: str, value: object) -> None:
     print(f"  {what:<12} {value}", flush=True)
-
-
-def _counts(receipt: dict[str, Any]) -> None:
-    counts = ("rows_in", "rows_out", "rows_filtered", "rows_quarantined")
-    line("rows", ", ".join(f"{receipt[name]} {name.removeprefix('rows_')}" for name in counts))
-    line("time", f"{receipt['seconds']:.1f} s, {receipt['rows_per_second']:.0f} rows/s")

@@ -28,6 +28,7 @@ PARTS: dict[str, Callable[[Path], None]] = {
     "resnet": models.resnet,
     "vit": models.vit,
     "sentiment": models.sentiment,
+    "entities": models.entities,
     "writer": models.writer,
     "whisper": models.whisper,
     "yolos": models.yolos,

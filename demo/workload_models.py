@@ -1,6 +1,6 @@
 """Make small models with random weights for the pages in docs/how-to/, each in its library's format.
 
-clip/ resnet/ vit/ sentiment/ writer/ whisper/ yolos/
+clip/ resnet/ vit/ sentiment/ entities/ writer/ whisper/ yolos/
                                          folders as `save_pretrained` writes them
 tables/linear.pt2  tables/linear.onnx  tables/dense.keras  tables/species.joblib
                                          one model of four numbers from each library
@@ -58,6 +58,17 @@ def sentiment(folder: Path) -> None:
     config = DistilBertConfig(**sizes, **names, vocab_size=len(WORDS) + 4, initializer_range=SPREAD)
     _seeded()
     DistilBertForSequenceClassification(config).save_pretrained(folder)
+    _tokenizer(64).save_pretrained(folder)
+
+
+def entities(folder: Path) -> None:
+    from transformers import DistilBertConfig, DistilBertForTokenClassification
+
+    sizes = {"dim": 32, "hidden_dim": 64, "n_heads": 4, "n_layers": 2, "max_position_embeddings": 64}
+    names = _labels(("O", "B-THING", "I-THING"))
+    config = DistilBertConfig(**sizes, **names, vocab_size=len(WORDS) + 4, initializer_range=SPREAD)
+    _seeded()
+    DistilBertForTokenClassification(config).save_pretrained(folder)
     _tokenizer(64).save_pretrained(folder)
 
 

@@ -7,6 +7,7 @@ description stops the build.
 
 import inspect
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, get_args
 import click
 from pydantic import BaseModel
 
+import overnight
 from overnight import extend
 from overnight.cli.main import main as command_line
 from overnight.flows.job.model import Job
@@ -72,6 +74,7 @@ def pages() -> dict[str, str]:
     for section, (title, model, words) in SINGLE.items():
         found[f"reference/job-file/{section}.md"] = "\n".join([f"# {title}", "", words, "", *_tables(model)])
     found["reference/extend.md"] = "\n".join(_extend_page())
+    found["reference/python.md"] = "\n".join(_python_page())
     found["changelog.md"] = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     found["reference/command-line.md"] = "\n".join(_command_page(command_line))
     return found
@@ -248,3 +251,53 @@ def _extend_page() -> Iterator[str]:
                 taken = ", ".join(list(inspect.signature(function).parameters)[1:])
                 yield f"- `{method}({taken})`: {_one_line((function.__doc__ or '').split(chr(10) * 2)[0])}"
             yield ""
+
+
+def _python_page() -> Iterator[str]:
+    yield from ["# The Python API", "", "`import overnight` has these names, and they stay.", ""]
+    yield from ["[From Python](../how-to/from-python.md) has examples.", ""]
+    for name in ("run", "backfill", "status", "preview", "search", "load"):
+        yield from _documented(f"overnight.{name}", getattr(overnight, name), "##")
+    yield from ["## overnight.Receipt", "", *_sections(overnight.Receipt), ""]
+    for name, member in vars(overnight.Receipt).items():
+        if not name.startswith("_"):
+            yield from _documented(f"receipt.{name}", member, "###")
+    yield from ["## overnight.Job", "", _first_paragraph(overnight.Job), ""]
+    yield from _documented("job.to_yaml", overnight.Job.to_yaml, "###")
+    yield from ["## The classes of a job", "", "Their settings are those of the job file.", ""]
+    yield from ["| module | classes |", "| --- | --- |"]
+    for module in ("sources", "shuffles", "steps", "models", "sinks"):
+        names = ", ".join(f"`{name}`" for name in getattr(overnight, module).__all__)
+        yield f"| `overnight.{module}` | {names} |"
+    yield from ["| `overnight` | `Job`, `Checks`, `Schedule`, `Retries` |", "", "## Errors", ""]
+    errors = [(name, getattr(overnight, name)) for name in overnight.__all__]
+    for name, error in errors:
+        if inspect.isclass(error) and issubclass(error, Exception):
+            yield f"- `overnight.{name}`: {_first_paragraph(error)}"
+
+
+def _documented(name: str, thing: Any, heading: str) -> Iterator[str]:
+    if isinstance(thing, property):
+        yield from [f"{heading} {name}", "", *_sections(thing), ""]
+        return
+    taken = [one for one in inspect.signature(thing).parameters.values() if one.name != "self"]
+    words = [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in taken]
+    if any(one.kind is one.KEYWORD_ONLY for one in taken):
+        words.insert(sum(one.kind is not one.KEYWORD_ONLY for one in taken), "*")
+    yield from [f"{heading} {name}", "", f"`{name}({', '.join(words)})`", "", *_sections(thing), ""]
+
+
+def _sections(thing: Any) -> Iterator[str]:
+    """Yield a docstring's paragraphs, and its arguments and errors as lists."""
+    for paragraph in inspect.cleandoc(thing.__doc__ or "").split("\n\n"):
+        title, _, rest = paragraph.partition(":\n")
+        if title not in ("Args", "Returns", "Raises"):
+            yield from [_one_line(paragraph), ""]
+            continue
+        entries = re.split(r"\n(?=\S)", inspect.cleandoc(rest))
+        yield from [f"{title}:", ""]
+        for entry in entries:
+            word, colon, text = entry.partition(": ")
+            is_named = colon and title != "Returns"
+            yield f"- `{word}`: {_one_line(text)}" if is_named else _one_line(entry)
+        yield ""

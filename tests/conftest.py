@@ -30,6 +30,18 @@ CANARY = "canary7f3a"  # a secret that no test may find; workers have it in thei
 COMMAND_FOLDER = WORKER_PATH / "folder-of-the-command"  # a link, where tests/warm_commands.py runs one
 
 
+@pytest.fixture(autouse=True)
+def _own_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a test imports from its folder ends with it: the next test has modules of the same names in another one."""
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    folders = str(tmp_path_factory.getbasetemp())
+    sys.path[:] = [entry for entry in sys.path if entry in path or not entry.startswith(folders)]
+    for name in set(sys.modules) - modules:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(folders):
+            del sys.modules[name]
+
+
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder, empty as yet, in which the jobs that ship find data and models: what they name is set here."""
@@ -60,6 +72,7 @@ def ray_session(s3: Any, prefect_api: str, demo: Path) -> Iterator[None]:
     os.environ["RAY_AUTH_MODE"] = "disabled"
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - a lower one starves beside tests that compute
     folder = os.environ["TESTS_RAY_FOLDER"] = tempfile.mkdtemp(prefix="ray-")
+    os.environ["OVERNIGHT_MODEL_CACHE"] = f"{folder}/models"  # workers have it too
     settings = {"include_dashboard": False, "log_to_driver": False, "namespace": "prefect", "_temp_dir": folder}
     with fork_server.started():
         ray.init(num_cpus=2, resources={"NPU": 2}, **settings)
@@ -149,7 +162,7 @@ def s3() -> Iterator[Any]:
     os.environ.update(
         AWS_ENDPOINT_URL=url, AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_DEFAULT_REGION="us-east-1"
     )
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, str(Path(__file__).with_name("s3_server.py")), str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         client = boto3.client("s3")

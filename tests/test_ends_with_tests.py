@@ -43,7 +43,9 @@ def test_it(ray_session, prefect_api, s3, postgres):
     [
         (LIGHT, ["time.sleep(600)"]),
         pytest.param(
-            SERVERS, ["prefect server start", "moto.server", "postgres", "raylet", "gcs_server"], marks=pytest.mark.slow
+            SERVERS,
+            ["prefect server start", "s3_server.py", "postgres", "raylet", "gcs_server"],
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["processes", "servers"],

@@ -24,7 +24,7 @@ echo never
 
 
 def test_a_command_of_a_script_has_what_a_process_has_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    import overnight.cli.local_run  # noqa: F401 - its libraries set variables when they are imported
+    import overnight.api.local_run  # noqa: F401 - its libraries set variables when they are imported
 
     (tmp_path / "deep").mkdir()
     (tmp_path / "show.py").write_text(SHOW)

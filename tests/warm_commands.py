@@ -113,7 +113,7 @@ def _call(
     program: str, arguments: Sequence[str], folder: Path | str, environment: Mapping[str, str], streams: Sequence[int]
 ) -> int:
     """Return the exit code."""
-    import overnight.cli.local_run  # noqa: F401 - Prefect sets up its logs here, with this process's own streams
+    import overnight.api.local_run  # noqa: F401 - Prefect sets up its logs here, with this process's own streams
 
     with _as_a_process(folder, environment, streams):
         try:

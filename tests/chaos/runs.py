@@ -214,13 +214,13 @@ def traced_rows(folder: Path) -> int:
 
 
 def wait_until(happened: Callable[[], Any], process: Process) -> None:
-    """Wait for an event of a run. Fail if the process ends before, or if it takes longer than four minutes."""
+    """Wait for an event of a run. Fail if the process ends before, or if it takes longer than eight minutes."""
 
     def alive_and_happened() -> Any:
         assert process.poll() is None, process.communicate()
         return happened()
 
-    wait_for("what the test waits for", alive_and_happened, 240)
+    wait_for("what the test waits for", alive_and_happened, 480)
 
 
 def wait_for(what: str, true: Callable[[], Any], seconds: float = 120) -> Any:

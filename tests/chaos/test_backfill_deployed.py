@@ -16,7 +16,7 @@ from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob
 from tests.prefect_api import ask
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.nightly]
 
 DAYS = ["2026-05-01", "2026-05-02"]
 LONG = 600.0  # seconds, with which a partition counts as large

@@ -28,7 +28,7 @@ from tests.chaos.conftest import (
 from tests.chaos.moments import Moments
 from tests.chaos.runs import Start, finish, kill, set_pace, traced_rows, wait_for
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.nightly]
 SECONDS = 30  # in which a cancelled run must have ended, and all that it had is free
 UNDER_WAY = 8 * 40  # rows that are on their way through a node
 

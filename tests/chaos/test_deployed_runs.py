@@ -33,7 +33,7 @@ from tests.prefect_api import ask
 pytestmark = pytest.mark.chaos
 SECONDS = 30  # in which a cancelled run must have ended
 UNDER_WAY = 176  # rows that were tried, or are with the two workers' models or behind them and in no part yet
-SLOWLY = 0.02  # seconds a row, so that kills and Cancel come before the end
+SLOWLY = 0.05  # seconds a row, so that kills and Cancel come before the end, and the model is slower than the writer
 
 
 @dataclass

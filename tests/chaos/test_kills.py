@@ -58,13 +58,15 @@ class Spread:
             raise ValueError("one that is no good")
         return {"x": [[100 * n + place for place in range(n % 5)] for n in batch["n"]]}
 '''
-GOOD = [n for n in range(SOURCE_ROWS) if n % 50]
-WANTED = [
+GOOD = [n for n in range(SOURCE_ROWS) if n % 50 and n % 10 != 9]  # 9 repeats the page of 8
+WRITTEN = [
     (f"a.parquet#{n}.{place}", 2 * x, x)
     for n in GOOD
     for place, x in enumerate(range(100 * n, 100 * n + n % 5))
     if x % 7  # filtered behind the model
 ]
+FIRST = {x % 20_000: row_id for row_id, _, x in reversed(WRITTEN)}
+WANTED = [row for row in WRITTEN if FIRST[row[2] % 20_000] == row[0]]
 STEPS, STREAM = "run_steps", "ray::infer"
 VICTIMS = {
     "separate": [STEPS, "MapWorker(MapBatches(Worker))", STREAM],
@@ -76,21 +78,28 @@ TRIED = 64  # rows that are made of those which are tried before the stream
 
 @pytest.fixture
 def job_folder(tmp_path: Path) -> Path:
-    """A job whose steps are slower than its model, and make none to four rows of one; steps behind it filter some."""
+    """A job whose steps are slower than its model, and make none to four rows of one; steps behind it filter some.
+
+    It drops duplicates before the model and behind it.
+    """
     (tmp_path / "in").mkdir()
-    pq.write_table(pa.table({"n": range(SOURCE_ROWS)}), tmp_path / "in/a.parquet", row_group_size=40)
+    pages = [n - (n % 10 == 9) for n in range(SOURCE_ROWS)]
+    table = pa.table({"n": range(SOURCE_ROWS), "page": pages})
+    pq.write_table(table, tmp_path / "in/a.parquet", row_group_size=40)
     (WORKER_PATH / "many.py").write_text(MANY)
     job = {
         "name": "many",
         "retries": {"delay_seconds": 1},
         "source": {"kind": "parquet", "path": str(tmp_path / "in")},
         "preprocess": [
-            {"kind": "python", "target": "many:Spread", "kwargs": {"folder": str(tmp_path)}, "explode": ["x"]}
+            {"kind": "deduplicate", "columns": ["page"]},
+            {"kind": "python", "target": "many:Spread", "kwargs": {"folder": str(tmp_path)}, "explode": ["x"]},
         ],
         "inference": [
             slow_model(tmp_path) | {"batch_size": 7},
-            {"kind": "derive_columns", "columns": {"half": "twice // 2"}},
+            {"kind": "derive_columns", "columns": {"half": "twice // 2", "rest": "half % 20000"}},
             {"kind": "filter_rows", "expression": "half % 7 <> 0"},
+            {"kind": "deduplicate", "columns": ["rest"]},
         ],
         "checks": {"max_quarantined": 0.1},
         "sink": {"kind": "parquet", "path": str(tmp_path / "out"), "rows_per_part": PER_PART},
@@ -136,11 +145,13 @@ def assert_published(receipt: dict[str, Any], folder: Path) -> None:
     found = published(receipt, folder / "out").to_pylist()
     assert sorted((row["row_id"], row["twice"], row["half"]) for row in found) == sorted(WANTED)
     counts = {name: receipt[f"rows_{name}"] for name in ("in", "written", "out", "filtered", "quarantined")}
-    filtered = len(GOOD) - len({row_id.partition(".parquet#")[2].partition(".")[0] for row_id, *_ in WANTED})
+    written = len({row_id.partition(".parquet#")[2].partition(".")[0] for row_id, *_ in WANTED})
+    quarantined = SOURCE_ROWS // 50
     assert counts == {
-        **{"in": SOURCE_ROWS, "written": len(GOOD) - filtered, "out": len(WANTED)},
-        **{"filtered": filtered, "quarantined": SOURCE_ROWS - len(GOOD)},
+        **{"in": SOURCE_ROWS, "written": written, "out": len(WANTED)},
+        **{"filtered": SOURCE_ROWS - written - quarantined, "quarantined": quarantined},
     }
+    assert receipt["rows_duplicate"] == SOURCE_ROWS // 10 + len(WRITTEN) - len(WANTED)
 
 
 def kill_again_and_again(start: Start, folder: Path, api: str, moments: Moments) -> list[str]:

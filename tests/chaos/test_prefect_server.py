@@ -18,7 +18,6 @@ from tests.chaos.conftest import (
     parts,
     task_runs,
     wait_for_parts,
-    wait_for_task_runs,
 )
 from tests.chaos.moments import Moments
 from tests.chaos.runs import Start, end, finish, set_pace, traced_rows, wait_for
@@ -93,8 +92,7 @@ def test_a_run_goes_on_and_ends_well_in_the_books_when_its_server_is_killed_and_
     assert traced_rows(job_folder) <= ROWS * 9 // 10 + TRIED_TWICE  # in one attempt
     flow_run = newest_flow_run(url)
     assert flow_run["state_type"] == "COMPLETED"
-    wait_for_task_runs(url, flow_run["id"], "COMPLETED")
-    assert len(task_runs(url, flow_run["id"])) == 5
+    wait_for("the five task runs", lambda: list(task_runs(url, flow_run["id"]).values()) == ["COMPLETED"] * 5, 60)
 
 
 def kill_server(process: subprocess.Popen[str], folder: Path, moments: Moments) -> None:

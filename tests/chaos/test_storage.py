@@ -174,6 +174,7 @@ def assert_nothing_is_left_behind(bucket: Bucket, receipt: dict[str, Any]) -> No
     assert sorted(listed) == sorted(f"out/{file}" for file in receipt["files"])
 
 
+@pytest.mark.nightly
 def test_a_server_that_stays_away_fails_the_run_and_one_that_comes_back_costs_the_next_only_time(
     server: Server, bucket: Bucket, start: Start, tmp_path: Path, moments: Moments
 ) -> None:

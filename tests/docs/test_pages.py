@@ -55,7 +55,21 @@ SHOWN = {
         r"rows: 60 in, 59 out, 0 filtered, 1 quarantined",
         r"structured_output +struct<mood: string> +\{'mood': '(good|bad)'\}",
     ),
+    "look-at-rows.md": (
+        r"reviews-chat/all: sample of 5 rows, nothing published: \S+/samples/published/\S+",
+        r"more: overnight show deployments/jobs/reviews-chat\.yaml --sample\n",
+        r"reviews-chat/all/sample-2: sample of 6 rows at \S+ 5 of 6 rows",
+        r"reviews-chat/all/sample-1: sample of 5 rows at ",
+        r"page: \.demo/rows\.html",
+        r"A is all/sample-1, B is all/sample-2\n  only in B: 1 rows: \S+\n  rows in both: 5",
+    ),
     "models-of-tables.md": (r"torch_scores", r"onnx_product", r"keras_output", r"species_prediction +string"),
+    "pipelines.md": (r"rows: 400 in, 400 out", r"output +list<\w+: struct<entity_group: string, score: float, "),
+    "preview.md": (
+        r"reviews-chat/all: 4 rows, 0 filtered, 0 quarantined",
+        r"inference\.0 chat: load +\d",
+        r'"structured_output":\{"mood":"(good|bad)"\}',
+    ),
     "several-models.md": (
         r"looks_predicted_label +string",
         r"says_confidence",

@@ -16,8 +16,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FOLDERS = ["tasks", "flows", "overnight", "demo", ".ci", "benchmarks", "deployments"]
 # What `docs/reference_pages.py` writes from docstrings and messages, which are checked in the code.
-GENERATED = {"docs/changelog.md", "docs/reference/command-line.md", "docs/reference/extend.md"}
-PAGES = ["README.md", "CONTRIBUTING.md", "AGENTS.md"] + [
+GENERATED = {
+    "docs/changelog.md",
+    "docs/reference/command-line.md",
+    "docs/reference/extend.md",
+    "docs/reference/python.md",
+}
+PAGES = ["README.md", "CONTRIBUTING.md", "AGENTS.md", "CHANGELOG.md"] + [
     page
     for page in sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
     if page not in GENERATED

@@ -21,7 +21,7 @@ FILES, FILES_A_NIGHT = 500, 10_000
 TARGETS = sorted(makers())
 
 
-COLUMN_STEPS = {"select_columns", "drop_columns", "rename_columns", "explode", "crop_boxes"}
+COLUMN_STEPS = {"select_columns", "drop_columns", "rename_columns", "explode", "crop_boxes", "deduplicate"}
 # steps that see columns, and no bytes of a format
 NO_DECODERS = {"filter_rows", "derive_columns", "python", *COLUMN_STEPS}
 
