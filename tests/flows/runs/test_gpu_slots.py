@@ -95,11 +95,10 @@ def hold(prefect_api: str) -> Iterator[Hold]:
 def await_line(process: subprocess.Popen[str], words: str) -> None:
     """Wait until the process has printed a line with these words. Fail if it prints `held` before, or ends."""
     assert process.stdout is not None
-    for line in process.stdout:
-        if words in line:
-            return
-        assert line != "held\n"
-    pytest.fail(f"ended without {words!r}")
+    lines: list[str] = []
+    while words not in (lines or [""])[-1]:
+        lines.append(process.stdout.readline())
+        assert lines[-1] and (words == "held" or lines[-1] != "held\n"), f"no {words!r} in: {''.join(lines)}"
 
 
 def in_use(api: str) -> int:
