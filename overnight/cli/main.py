@@ -24,8 +24,7 @@ from overnight.cli.status import status
 from overnight.cli.validate import validate
 
 # Before Prefect is imported: the terminal shows the command's output, and the Prefect UI has the log.
-for handler in ("CONSOLE", "CONSOLE_FLOW_RUNS", "CONSOLE_TASK_RUNS"):
-    os.environ.setdefault(f"PREFECT_LOGGING_HANDLERS_{handler}_LEVEL", "CRITICAL")
+os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
 
 COMPLETION = """\b
 Tab completion of commands, options and files, in bash, zsh and fish:

@@ -26,7 +26,7 @@ READ_WARM_UP_SECONDS = 3.0  # for imports of libraries and new connections
 SMALL_BYTES = 64 * 2**10  # of files that go to the steps together, in any number
 BYTES_AT_ONCE = 2**20  # of rows per piece: many small pieces cost Ray more than the steps
 SECONDS_AT_ONCE, MOST_GROWTH = 2.0, 4.0  # of work per piece, and from one piece to the next
-FIRST_SECONDS, FIRST_ROWS = 0.2, 64  # of the first piece, whose rows may be slower than those of the sample
+FIRST_SECONDS, FIRST_ROWS = 0.2, 64  # at most, of the first piece: its rows may be slower than those of the sample
 
 
 def run_steps(
@@ -58,7 +58,7 @@ def run_steps(
 
 def _in_pieces(work: Callable[[pa.Table], pa.Table], block: pa.Table, most: int, pace: float) -> Iterator[pa.Table]:
     """Yield `work(piece)` for pieces of `block`: at most `most` rows, and as many as the time of the last allows."""
-    start, size = 0, int(FIRST_SECONDS / pace) if pace else FIRST_ROWS
+    start, size = 0, min(int(FIRST_SECONDS / pace), FIRST_ROWS) if pace else FIRST_ROWS
     while start < len(block):
         piece = block[start : start + min(max(size, 1), most)]
         began = time.perf_counter()

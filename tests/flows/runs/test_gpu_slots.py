@@ -81,6 +81,7 @@ def hold(prefect_api: str) -> Iterator[Hold]:
         pipe = subprocess.PIPE
         command = [sys.executable, "-c", HOLDER, str(gpus)]
         environment = {**os.environ, "PREFECT_API_URL": prefect_api}
+        environment.pop("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", None)  # importing the command line turns the log off
         started.append(
             subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)
         )
