@@ -99,7 +99,8 @@ def await_line(process: subprocess.Popen[str], words: str) -> None:
     lines: list[str] = []
     while words not in (lines or [""])[-1]:
         lines.append(process.stdout.readline())
-        assert lines[-1] and (words == "held" or lines[-1] != "held\n"), f"no {words!r} in: {''.join(lines)}"
+        ends_the_wait = "" if words == "held" else "held\n"
+        assert lines[-1] not in ("", ends_the_wait), f"no {words!r} in: {''.join(lines)}"
 
 
 def in_use(api: str) -> int:
