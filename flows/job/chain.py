@@ -12,7 +12,10 @@ Reads = tuple[str, ...] | None  # the columns that are read; None: all
 
 
 def links(job: Job) -> list[Link]:
-    """Return a link for each model of the job, in order. No link has the steps before the first model."""
+    """Return a link for each model of the job, in order: the model and the steps behind it.
+
+    The steps before the first model belong to no link.
+    """
     models = job.models
     prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
     made: list[Link] = []

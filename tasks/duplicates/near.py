@@ -33,10 +33,10 @@ class Near:
         return (self.column,)
 
     def keys(self, table: pa.Table) -> pa.Array:
-        """Return a signature or a vector of unit length for each row; null for a row without text or direction.
+        """Return a key for each row: a text's signature, or a vector of unit length. A row without either has null.
 
-        A vector without a direction is null or zero, or contains a null, a NaN or an infinite number. Raise
-        `ContractError` for another type.
+        A vector has no direction if it is null or zero, or contains a null, a NaN or an infinite number. Raise
+        `ContractError` for a column of another type.
         """
         column = table[self.column]
         kind = column.type

@@ -8,10 +8,10 @@ from overnight.tasks.rows import blocks, nested_rows, tensors
 
 
 def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bool = False) -> set[str]:
-    """Return columns too heavy to publish by default, unless a model made them.
+    """Return the names of columns too heavy to publish by default: bytes, or arrays of two or more dimensions.
 
-    They contain bytes, or arrays of two or more dimensions. `bytes_stay` is True if the source is a table: its bytes
-    are data like its other columns. Bytes that a step decodes end there.
+    Columns whose names begin with a prefix in `earlier` are not heavy: earlier models made them. `bytes_stay` is True
+    if the source is a table, whose bytes are data like its other columns.
     """
     heavy = set()
     table = blocks.live_rows(block)[0] if nested_rows.COLUMN in block.column_names else blocks.visible(block)

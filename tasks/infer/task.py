@@ -88,7 +88,7 @@ def infer(
 ) -> State[Streamed]:
     """Run the stream: read rows, prepare them, run every model and its steps, and stage parts.
 
-    Each try processes the rows that no staged part settles. `stage` runs a dataset.
+    Each try processes the rows that no staged part settles. `stage` runs the dataset and writes its rows as parts.
 
     Raise `JobError` for a model that cannot be loaded, and `ContractError` for one that breaks its contract. Raise the
     error that stopped the stream, with its stage.

@@ -48,7 +48,7 @@ class SourceFile:
 
     @property
     def is_any_version(self) -> bool:
-        """Return True if the listing has nothing to compare the file with."""
+        """Return True if the manifest has neither a version nor a size to compare the file with."""
         return not self.version and self.size is None
 
     @cached_property

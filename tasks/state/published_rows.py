@@ -45,8 +45,8 @@ def leave_record(
 ) -> None:
     """Write the record of a publish into the run's generation.
 
-    `staged` has the columns of the staged rows, and `merged` (`row_ranges.merge`) what they settle. `left_out` are
-    columns of the rows that are not published.
+    `staged` has the columns of the staged rows. `merged` has the ranges that they settle, from `row_ranges.merge`.
+    `left_out` names the columns that are not published.
     """
     place = _place(run, run.generation)
     _write_part(place, staged, merged.select(row_ranges.RANGES.names), left_out)

@@ -199,7 +199,10 @@ def rows_of_units(manifest: pa.Table, merged: pa.Table) -> np.ndarray:
 
 
 def count(manifest: pa.Table, merged: pa.Table) -> Totals:
-    """Return what `merged` settles of the manifest, whose `unit` column counts from 0."""
+    """Count the source rows that `merged` settles, by state, and find the units with unsettled or repeated rows.
+
+    `unit` in `merged` is the number of a row of `manifest`, from 0.
+    """
     expected = rows_of_units(manifest, merged)
     low = manifest["first_row"].to_numpy()
     settled, proper = np.zeros(len(manifest), np.int64), np.zeros(len(manifest), np.int64)

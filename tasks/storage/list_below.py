@@ -15,8 +15,8 @@ from overnight.tasks.storage.skipped_files import reason_to_skip
 class Listed(NamedTuple):
     """A file of a listing.
 
-    `path`: its path below the listed place, or its name if it is that place (`is_place`). `reason`: why to skip it, or
-    an empty string for an input.
+    `path`: its path below the listed place, or its name if the place is the file itself (`is_place`). `reason`: why to
+    skip it; an empty string for an input.
     """
 
     path: str

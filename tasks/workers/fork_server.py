@@ -117,11 +117,11 @@ def preload(modules: Sequence[str]) -> None:
 
 
 def fork(target: Callable[..., None], descriptors: Sequence[int], is_quiet: bool = False) -> int:
-    """Run `target(*descriptors)` in a process that the server forks, with all imports requested so far.
+    """Run `target(*descriptors)` in a process that the server forks. All modules requested so far are imported there.
 
-    That process has this one's folder, paths, environment and output. It ends after `target`, or when the returned
-    descriptor is closed, as at the end of this process. It gets this process's open `descriptors` as its own. If
-    `is_quiet`, its output is discarded, because this process's output is the user's terminal.
+    That process has this one's folder, paths, environment and output, and copies of its open `descriptors`. It ends
+    after `target`, or when the returned descriptor is closed, which the end of this process does too. If `is_quiet`,
+    its output is discarded, because this process's output is the user's terminal.
     """
     from ray import cloudpickle
 

@@ -35,7 +35,7 @@ _is_left_alone: contextvars.ContextVar[bool] = contextvars.ContextVar("is_left_a
 
 @contextlib.contextmanager
 def left_alone() -> Iterator[None]:
-    """Leave the process's streams and `logging` as they are while the body runs: `collected` does nothing there."""
+    """Make `collected` do nothing while the body runs: the process's streams and `logging` stay as they are."""
     token = _is_left_alone.set(True)
     try:
         yield

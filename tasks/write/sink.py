@@ -100,9 +100,9 @@ class Sink(Leaf):
 
     @abc.abstractmethod
     def foreign(self, run: Run, known: set[str]) -> list[str]:
-        """Return files in the partition's place that its receipts do not list as `known`; paths below the sink.
+        """Return the partition's files that are not among `known`, the files of its receipts, as paths below the sink.
 
-        Raise `CheckFailed` if the place is another kind of table.
+        Raise `CheckFailed` for a table with another layout, or with rows that this job did not write.
         """
 
     @abc.abstractmethod

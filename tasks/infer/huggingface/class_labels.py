@@ -24,7 +24,10 @@ def columns_of(top_k: int) -> list[str]:
 
 
 def labelled(probabilities: "torch.Tensor", labels: Mapping[int, str], top_k: int) -> dict[str, Any]:
-    """Return the columns of float32 N x C `probabilities`; equally likely classes keep their order."""
+    """Return the columns of the likeliest classes and their confidences, from float32 N x C `probabilities`.
+
+    Equally likely classes keep their order. `top_k` above 1 adds a list of each per row.
+    """
     confidence, index = probabilities.sort(dim=-1, descending=True, stable=True)
     columns: dict[str, Any] = {
         "predicted_label": [labels[number] for number in index[:, 0].tolist()],

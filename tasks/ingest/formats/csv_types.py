@@ -121,7 +121,7 @@ def _loose(text: pa.Array) -> pa.Array:
 
 
 def fitting(text: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Return the values, null for texts that are not of this type, and the places of those texts."""
+    """Return the texts as values of type `kind`, with nulls for misfits, and the positions of these misfits."""
     try:
         return _cast(text, kind), []
     except pa.ArrowInvalid:

@@ -25,7 +25,7 @@ def plain(data: pa.Table) -> pa.Table:
 
 
 def plain_kind(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column of `plain`."""
+    """Return the type that `plain` gives a column of this type."""
     if pa.types.is_dictionary(kind):
         return kind.value_type
     if pa.types.is_struct(kind):

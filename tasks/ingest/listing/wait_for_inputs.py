@@ -60,7 +60,7 @@ def wait_for_arrival(
 
 
 def wait_until(look: Callable[[], str], timeout_minutes: float, tell: Callable[[str], None] = _log.info) -> None:
-    """Return once `look` returns an empty string; report its words, the missing inputs, once a minute.
+    """Wait until `look`, which names the missing inputs, returns an empty string. Report them once per minute.
 
     Raise `InputError` after `timeout_minutes`.
     """

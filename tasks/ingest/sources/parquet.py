@@ -51,7 +51,10 @@ class Parquet(FileSource):
         return with_seen(units, (joined([(path, schema)]) for schema, path in different.items()))
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
-        """Return the columns of the first files, of the types that most of them have, or wider if the others' fit."""
+        """Return the columns of the first files, each of a type that holds the values of all.
+
+        If there is no such type, the type in the most frequent schema wins.
+        """
         firsts = units.filter(pc.equal(units["first_row"], 0)).slice(0, SAMPLE_FILES).to_pylist()
         with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
             found = list(pool.map(self._plain_schema, firsts))

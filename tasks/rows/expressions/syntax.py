@@ -39,9 +39,9 @@ class _Refused(Exception):
 
 
 def names(source: str) -> tuple[list[str], set[str]]:
-    """Return the columns that an expression names, and the names that may be parameters of a lambda instead.
+    """Return the columns that an expression names, and the parameters of its lambdas.
 
-    Raise `ValueError` with the position of the error.
+    The columns contain the parameters, because both are plain names. Raise `ValueError` with the position of the error.
     """
     parameters: set[str] = set()
     try:

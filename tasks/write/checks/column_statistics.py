@@ -50,9 +50,9 @@ def combine(parts: Iterable[Columns]) -> Columns:
 
 
 def summary(columns: Columns, named: Collection[str]) -> Columns:
-    """Return the records in the receipt's form: `constant` (true or false) in the place of the digest, and `sum`.
+    """Return the records as the receipt has them: with `constant` (true or false) instead of `digest`, and with `sum`.
 
-    If values hardly repeat (fewer than two rows each on average), they are not classes, unless the column is `named`.
+    `classes` becomes null if values have fewer than two rows each on average, unless the column is `named`.
     """
     kept = {}
     for name, record in columns.items():

@@ -61,7 +61,10 @@ def without_padding(rows: dict[str, int], padded: Mapping[str, tuple[int, int]])
 
 
 def progress_of(rows: Mapping[str, int], total: int | None, finished: bool) -> Progress:
-    """Return the percent and the text of each stage. `total`: source rows to do, None if unknown."""
+    """Return the percent and the text of each stage, from its finished `rows`.
+
+    `total` is the number of source rows to do, None if unknown.
+    """
     known = rows["ingest"] if finished else total
     return {
         stage: (
