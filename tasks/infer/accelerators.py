@@ -1,7 +1,7 @@
-"""The devices of a worker: the accelerator that it reserves, of any maker, otherwise its CPUs.
+"""The device that a worker computes on: the accelerator that it reserves, or its CPUs if it reserves none.
 
-Only this file lists which reservations are accelerators. Each library then looks for one on the node. A reserved
-accelerator that is not found is an error: a model never runs on the CPU beside an idle device.
+Only this file lists which reservations are accelerators. Each library, such as PyTorch, looks for the reserved
+accelerator on the node. If it finds none, that is an error: a model never runs on the CPU beside an idle device.
 """
 
 from collections.abc import Mapping
@@ -17,18 +17,24 @@ ACCELERATORS = frozenset({"GPU", "NPU", "HPU", "TPU", "RBLN", "FURIOSA", "MBLT",
 
 
 def reserved(num_gpus: float, resources: Mapping[str, float]) -> dict[str, float]:
-    """Return the accelerators among a worker's reservations, by Ray's names; empty if it computes on CPUs."""
+    """Return the accelerators that a worker reserves: Ray's resource name -> amount, empty if there are none.
+
+    A worker without an accelerator computes on its CPUs. `resources` has the custom resources that it reserves.
+    """
     asked = {"GPU": num_gpus, **resources}
     return {name: amount for name, amount in asked.items() if name in ACCELERATORS and amount}
 
 
 def setting(accelerator: str) -> str:
-    """Return the setting that reserves it in a job file."""
+    """Return the job file's setting that reserves `accelerator`: `num_gpus`, or for example `resources: NPU`."""
     return "num_gpus" if accelerator == "GPU" else f"resources: {accelerator}"
 
 
 def not_found(asked: Mapping[str, float], library: str) -> JobError:
-    """Return the error for a library, named with its version, that finds none of the reserved accelerators."""
+    """Return the error for a library that finds none of the reserved accelerators on this node.
+
+    `asked` is what `reserved` returned, and `library` is the library's name and version.
+    """
     name, amount = next(iter(asked.items()))
     return JobError(
         f"{setting(name)}: {amount:g} reserves an accelerator, but {library} finds none on this node. Install its "
@@ -38,7 +44,10 @@ def not_found(asked: Mapping[str, float], library: str) -> JobError:
 
 
 def torch_device(asked: Mapping[str, float]) -> "torch.device":
-    """Return Torch's device for the reserved accelerators. Raise `JobError` if Torch finds none."""
+    """Return the device of PyTorch for the reserved accelerators `asked`, or the CPU if there are none.
+
+    Raise `JobError` if PyTorch finds no accelerator on this node.
+    """
     import torch
 
     if not asked:

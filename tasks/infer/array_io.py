@@ -1,8 +1,8 @@
-"""Columns as the inputs of a model on plain arrays, and its outputs as columns.
+"""Conversion of columns to the input arrays of a model, and of its output arrays to columns.
 
-In: columns of numbers (N) or of arrays (N x shape); rows with arrays of other shapes go in separate calls. Out: one
-array per output, with one value per row, under the name from the job or the model. This file does not use torch or
-onnxruntime.
+In: columns of numbers (N) or of arrays (N x shape). Rows whose arrays differ in shape go to the model in separate
+calls. Out: one array per output of the model, with one value per row, under the name from the job or the model. This
+file does not use torch or onnxruntime.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,10 +27,11 @@ Call = Callable[[list[np.ndarray]], Mapping[str, np.ndarray]]
 
 
 def in_calls(batch: Batch, columns: Sequence[str], call: Call) -> dict[str, Any]:
-    """Return the results of `call` for the columns, row by row; it gets arrays of one shape each, N first.
+    """Run the model function `call` on the columns of `batch`, and return output name -> one value per row, in order.
 
-    Raise `RowError` for a value that is not a number or an array of numbers. Raise `ContractError` for an output
-    without one value per row.
+    `call` gets one stacked array (N x shape) per name in `columns`. Rows whose arrays differ in shape or type go to
+    separate calls. Raise `RowError` for a value that is not a number or an array of numbers. Raise `ContractError` for
+    an output without one value per row.
     """
     places, made = [], []
     for rows, arrays in _alike([_numbers(batch[name], name) for name in columns]):
@@ -50,7 +51,7 @@ def in_calls(batch: Batch, columns: Sequence[str], call: Call) -> dict[str, Any]
 
 
 def named(outputs: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the outputs by name. Raise `ContractError` if there are not as many names as outputs."""
+    """Return name -> output, paired in order. Raise `ContractError` if names and outputs differ in number."""
     if len(outputs) != len(names):
         raise ContractError(
             f"outputs: expected {len(outputs)} names, one for each output of the model, found {', '.join(names)}.",
@@ -60,10 +61,10 @@ def named(outputs: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def by_name(returned: Any, names: Sequence[str] | None) -> dict[str, Any]:
-    """Return a model's result under these names: a dict's values, several outputs in their order, or a single one.
+    """Return name -> output for the result of a model: a mapping, a tuple or list of outputs, or a single output.
 
-    Without names a dict keeps its own, and a single output is `output`. Raise `ContractError` for names that do not
-    fit.
+    `names` selects from a mapping, and names other outputs in their order. Without `names`, a mapping keeps its own
+    names, and a single output is `output`. Raise `ContractError` if the names do not fit the result.
     """
     if isinstance(returned, Mapping):
         missing = [name for name in names or () if name not in returned]
@@ -79,7 +80,7 @@ def by_name(returned: Any, names: Sequence[str] | None) -> dict[str, Any]:
 
 
 def _numbers(values: np.ndarray, column: str) -> np.ndarray:
-    """Return the column's array of numbers; an object array of arrays if their shapes differ."""
+    """Return the column's array of numbers, or its object array of arrays if their shapes differ."""
     if values.dtype != object:
         if values.dtype.kind not in "biuf":
             raise RowError(f"{column}: expected numbers or arrays of numbers, found {values.dtype}.")
@@ -92,7 +93,7 @@ def _numbers(values: np.ndarray, column: str) -> np.ndarray:
 
 
 def _alike(arrays: list[np.ndarray]) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-    """Yield rows (int64) whose values have the same shapes and types, and their arrays, stacked."""
+    """Yield groups of rows whose values have the same shapes and types: row numbers (int64), and stacked arrays."""
     if all(array.dtype != object for array in arrays):
         yield np.arange(len(arrays[0])), arrays
         return

@@ -1,4 +1,4 @@
-"""The columns of the rows after the models, and the check that a model's inputs are there."""
+"""The columns that rows have after all models, and the check that a model's input columns exist."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,11 @@ from overnight.tasks.rows import blocks
 def columns_made(
     sample: pa.Table, trials: Sequence[Trial | None], keep: Sequence[str], bytes_stay: bool = False
 ) -> pa.Schema | None:
-    """Return the columns of rows after all models; None if the sample does not show them."""
+    """Return the visible columns of rows after all models, or None if the sample does not show them.
+
+    `sample` has rows before the models. `trials` has one result per model, None if no row passed. Without models, heavy
+    columns are left out, except the columns in `keep`; `bytes_stay` is as in `heavy_columns`.
+    """
     if not len(sample) or None in trials:
         return None
     if trials and trials[-1]:
@@ -26,7 +30,10 @@ def columns_made(
 
 
 def require_inputs(link: Link, sample: pa.Table) -> None:
-    """Raise `ContractError` if the model reads a column that the rows in front of it lack; name one that is near."""
+    """Raise `ContractError` if `sample` lacks a column that the link's model reads.
+
+    The message suggests a column of a similar name.
+    """
     found = blocks.live_rows(sample)[0].column_names
     for name in link.model.inputs() or ():
         if name not in found:

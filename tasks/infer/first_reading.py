@@ -1,8 +1,8 @@
 """The first reading: a partition with a `deduplicate` before its models is read once more, before the stream.
 
-The reading runs the steps before the `deduplicate` and keeps only keys. The decision which rows go is one file of the
-generation. So a model sees no duplicate, and every attempt and worker has the same decision. If a process dies before
-the file exists, the next attempt reads again.
+The reading runs the steps before the `deduplicate`, and keeps only the keys that it compares. The decision which rows
+are duplicates is one file of the generation. So a model sees no duplicate, and every attempt and worker has the same
+decision. If a process dies before the file exists, the next attempt reads again.
 """
 
 import time
@@ -24,9 +24,10 @@ from overnight.tasks.state.stream import FirstReading, Stream
 
 
 def decide_duplicates(run: Run, stream: Stream, plan: Plan) -> Iterator[str]:
-    """Decide for each `deduplicate` before the models which rows go, if no attempt did; yield what was found.
+    """Decide for each `deduplicate` before the models which rows are duplicates, unless that is decided.
 
-    Raise `LeaseLost` if another run holds the partition by now.
+    An earlier attempt may have decided. Yield a sentence for the log about each new decision. Raise `LeaseLost` if
+    another run has taken the partition over.
     """
     for reading in stream.first_readings:
         place = run.duplicates / str(reading.number)
@@ -42,14 +43,14 @@ def decide_duplicates(run: Run, stream: Stream, plan: Plan) -> Iterator[str]:
 
 
 class _Seen:
-    """The rows of a first reading: their number, and the failed ones."""
+    """Counts the rows of a first reading, and keeps the identities of the failed ones."""
 
     def __init__(self) -> None:
         self.count = 0
         self.failed = [PLACES.empty_table()]
 
     def keys(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Yield the tables without the rows that failed."""
+        """Yield the tables without the rows that failed, and count the rows yielded."""
         for table in tables:
             has_failed = pc.equal(table["place"], FAILED)
             self.failed.append(table.filter(has_failed).select(PLACES.names))

@@ -26,6 +26,6 @@ class ForkedWorker:
 
 
 class ForkedPreparingWorker(ForkedWorker):
-    """A forked worker with a `PreparingWorker`."""
+    """A `ForkedWorker` whose forked process runs a `PreparingWorker`, which also preprocesses its rows."""
 
     kind = PreparingWorker

@@ -1,4 +1,4 @@
-"""What a Ray task passes to the next operator: blocks of bounded bytes, padded for the stage that takes them."""
+"""The blocks that a Ray task passes to the next operator: of bounded bytes, with the padding that it needs."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,10 +10,10 @@ from overnight.tasks.workers import supervisor
 
 
 def handed_on(blocks: Iterable[pa.Table], share: Share, to: str, run: Run) -> Iterator[pa.Table]:
-    """Yield `Share.padded`, and report to the supervisor how much of it is padding, which progress does not count.
+    """Yield `blocks` as `share.padded` makes them, and report their rows of padding to the supervisor.
 
-    Args:
-        to: The stage that takes it, `infer` or `write`.
+    Progress does not count padding, which only makes Ray Data pass on a block in time. `to` is the stage of the next
+    operator, `infer` or `write`.
     """
     for block in share.padded(blocks):
         if count := padding_of(block):

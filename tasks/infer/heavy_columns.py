@@ -27,13 +27,16 @@ def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bo
 def drop_heavy(
     block: pa.Table, keep: Iterable[str], bytes_stay: bool = False, earlier: tuple[str, ...] = ()
 ) -> pa.Table:
-    """Return the block without its heavy columns; `keep` names some that stay."""
+    """Return the block without its heavy columns, except the columns in `keep`.
+
+    `bytes_stay` and `earlier` are as in `heavy_columns`.
+    """
     heavy = heavy_columns(block, earlier, bytes_stay)
     return blocks.leaving_out(block, sorted(heavy - set(keep)))
 
 
 def _rank(column: pa.ChunkedArray) -> int:
-    """Return the dimensions of the first array; 2, which counts as heavy, for nulls: dropping them loses nothing."""
+    """Return the number of dimensions of the first array, or 2, which counts as heavy, if all values are null."""
     for chunk in column.chunks:
         for cell in chunk.drop_null()[:1]:
             return len(cell["shape"])

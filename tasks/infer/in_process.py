@@ -1,4 +1,4 @@
-"""The models in the process that calls them, without Prefect and Ray."""
+"""What a process imports to run models itself, without Prefect and Ray, such as a preview."""
 
 from overnight.tasks.infer.columns import require_inputs
 from overnight.tasks.infer.heavy_columns import drop_heavy, heavy_columns

@@ -1,4 +1,4 @@
-"""The models that a job file may name, one line each; and the imports of their workers."""
+"""The models that a job file may name, one line per kind, and what other packages import of models."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -1,6 +1,6 @@
-"""One link of the chain that `inference` is: a model, and the steps between it and the next model.
+"""A link of the chain that a job's `inference` is: one model, and the steps between it and the next model.
 
-A link holds what it needs from the other links, so that a worker does not need the chain.
+A link has what its worker needs from the other links, so that the worker does not need the chain.
 """
 
 from collections.abc import Iterable
@@ -15,11 +15,12 @@ from overnight.tasks.state.stream import Steps
 
 @dataclass(frozen=True)
 class Link:
-    """A model and what is done with its rows behind it.
+    """A model, and the steps that follow it, up to the next model.
 
-    prefix: of the model's columns. earlier: the prefixes of the models before it. steps: None without any. read: the
-    columns that steps and models behind this model read, or the sink publishes, whatever they weigh; None: all.
-    bytes_stay: the source is a table, whose bytes are data like its other columns.
+    `prefix` begins the names of the columns that the model adds, and `earlier` has the prefixes of the models before
+    it. `steps` is None if no step follows. `read` names the columns that later steps and models read, or the sink
+    publishes: they stay, even if they are heavy. If `read` is None, all columns stay. `bytes_stay` is True if the
+    source is a table, whose bytes are data like its other columns.
     """
 
     model: Predictor
@@ -31,7 +32,10 @@ class Link:
 
 
 def without_unread(block: pa.Table, link: Link, made: Iterable[str]) -> pa.Table:
-    """Return a block without heavy columns that nothing behind the link reads. `made` are the model's columns."""
+    """Return the block without heavy columns that nothing after the link reads.
+
+    `made` names the model's columns, which stay.
+    """
     if link.read is None:
         return block
     return drop_heavy(block, {*link.read, *made}, link.bytes_stay, link.earlier)

@@ -1,6 +1,6 @@
-"""The file of a model that is one file: a path where the workers run, or a file in a store.
+"""The file of a model that is saved as one file: a path on the workers' machines, or a file in a store.
 
-A local file counts by its content, and a file in a store by its size and version.
+In a fingerprint, a local file counts by its content, and a file in a store by its size and version.
 """
 
 import hashlib
@@ -25,11 +25,13 @@ ModelFile = Annotated[
 
 
 def model_file(written: str, pins: Mapping[str, str] | None = None, beside: str = "") -> Path:
-    """Return the local file, with ${VARIABLES} filled in. A file in a store is fetched once per node.
+    """Return the local path of the model's file `written`, a path or the URI of a file in a store.
+
+    ${VARIABLES} are filled in. A file in a store is first fetched, once per node.
 
     Args:
         pins: The versions of the run, from `file_versions`; without them, a file in a store has its newest version.
-        beside: The ending of further files of the model, whose names begin with the file's name.
+        beside: The ending of further files of the model, whose names begin with the file's name; empty: no such files.
 
     Raises:
         JobError: The file does not exist, or changed in the store after the run began.
@@ -44,7 +46,7 @@ def model_file(written: str, pins: Mapping[str, str] | None = None, beside: str 
 
 
 def file_versions(written: str, beside: str = "") -> dict[str, str]:
-    """Return the fingerprint of a model's file, and of the files `beside` it.
+    """Return the fingerprint of a model's file and of its further files, which `beside` selects as in `model_file`.
 
     It is name -> sha256 for local files, and name -> size and version for files in a store.
     """
@@ -56,7 +58,7 @@ def file_versions(written: str, beside: str = "") -> dict[str, str]:
 
 
 def file_hashes(*paths: Path) -> dict[str, str]:
-    """Return file name -> sha256 of each file, for a fingerprint."""
+    """Return file name -> sha256, in hexadecimal, of each file."""
     hashes = {}
     for path in paths:
         with path.open("rb") as file:

@@ -39,7 +39,10 @@ def is_read_by_workers(run: Run, plan: Plan) -> bool:
 
 
 def context(largest_block_bytes: float = LARGEST_BLOCK_BYTES) -> Any:
-    """Return the settings of Ray Data with which a stream is built and run."""
+    """Return the settings of Ray Data with which a stream is built and run.
+
+    Ray Data passes on a block when it has `largest_block_bytes`.
+    """
     made = ray.data.DataContext.get_current().copy()
     made.target_max_block_size = int(largest_block_bytes)
     made.raise_original_map_exception = True  # wrapped, an error loses its cause on its way to the driver
@@ -48,7 +51,10 @@ def context(largest_block_bytes: float = LARGEST_BLOCK_BYTES) -> Any:
 
 
 def read_rows(run: Run, stream: Stream, plan: Plan) -> ray.data.Dataset:
-    """Return the pending rows by Ray tasks, in reading order or mixed."""
+    """Return the dataset of all rows that are not settled yet, which Ray tasks read.
+
+    The rows are in reading order, or shuffled if the stream has a seed.
+    """
     dataset = ray.data.read_datasource(
         stream.datasource(run=run),
         override_num_blocks=1,  # no splitting of blocks after the read
@@ -64,7 +70,7 @@ def read_rows(run: Run, stream: Stream, plan: Plan) -> ray.data.Dataset:
 
 
 def read_numbers(run: Run) -> ray.data.Dataset:
-    """Return the numbers of the reading order's blocks, for workers that read their own rows."""
+    """Return a dataset of the numbers of the blocks to read (column `block`), for workers that read their own rows."""
     numbers = [{"block": block} for block in range(len(read_summaries(run.order)))]
     return ray.data.from_items(numbers, override_num_blocks=len(numbers))  # unlike from_arrow, without a Ray task
 
@@ -72,9 +78,10 @@ def read_numbers(run: Run) -> ray.data.Dataset:
 def prepare_rows(
     dataset: ray.data.Dataset, run: Run, steps: Steps | None, plan: Plan, pass_on: PassOn = iter
 ) -> ray.data.Dataset:
-    """Return the rows after the steps, if there are any, as Ray tasks pass them on.
+    """Return the dataset after `steps`, which run in Ray tasks. Without steps, the tasks only pass rows on.
 
-    If the plan was for the workers to do the steps, the tasks use the CPUs that the workers leave.
+    `pass_on` turns the blocks of a task into the blocks that it returns. If the plan was that workers run the steps, a
+    task reserves one of the CPUs that the workers leave.
     """
     if not steps:
         return _by_tasks(dataset, partial(_passed, pass_on=pass_on), plan)
@@ -89,7 +96,10 @@ def prepare_rows(
 
 
 def run_steps_in_task(block: pa.Table, run: Run, steps: Steps, pass_on: PassOn) -> Iterator[pa.Table]:
-    """Return the rows of `block` after every step. Progress recognizes the operator by this name."""
+    """Run all steps on `block`, and return the results as `pass_on` makes them.
+
+    Progress recognizes the operator by the name of this function.
+    """
     return pass_on(steps(block, run=run))
 
 
@@ -98,7 +108,10 @@ def _passed(block: pa.Table, pass_on: PassOn) -> Iterator[pa.Table]:
 
 
 def worker_preparation(run: Run, stream: Stream, reads: bool) -> Prepare | None:
-    """Return the work of a worker before its model, or None. `reads`: its input is from `read_numbers`."""
+    """Return the function that a worker runs on its input before the model, or None if nothing is to do.
+
+    If `reads` is True, the input is a block number from `read_numbers`, and the function also reads the rows.
+    """
     steps = stream.steps and partial(stream.steps, run=run)
     return partial(_read_and_prepare, run=run, read=partial(stream.read, run=run), steps=steps) if reads else steps
 
@@ -112,14 +125,17 @@ def _read_and_prepare(
 
 
 def to_model(pieces: Iterable[pa.Table], run: Run, share: Share) -> Iterator[pa.Table]:
-    """Pass rows to the first model's workers."""
+    """Return the blocks `pieces` in the form for the first model's workers, with the padding that `share` needs."""
     return handed_on(pieces, share, "infer", run)
 
 
 def to_writer(
     pieces: Iterable[pa.Table], run: Run, share: Share, keep: Sequence[str], bytes_stay: bool
 ) -> Iterator[pa.Table]:
-    """Pass rows of a job without a model to a writer, without heavy columns that `keep` does not name."""
+    """Return the blocks `pieces` of a job without models in the form for a writer, with the padding that `share` needs.
+
+    Heavy columns are dropped, except the columns in `keep`; `bytes_stay` is as in `heavy_columns`.
+    """
     return handed_on((drop_heavy(piece, keep, bytes_stay) for piece in pieces), share, "write", run)
 
 
@@ -133,11 +149,14 @@ def infer_rows(
     to: str,
     prepare: Prepare | None,
 ) -> ray.data.Dataset:
-    """Return the rows behind one link: with its model's columns, and after its steps.
+    """Return the dataset after one link: with its model's columns, and after its steps.
 
-    The steps run in the model's workers, so that no row crosses from one process to another. Behind a model on a device
-    they are Ray tasks, so that the device does not wait for them. `share` is that of the next operator, of the stage
-    `to`. `prepare` is what the workers do before the model.
+    The steps run in the model's workers, so that no row crosses from one process to another. If the model runs on a
+    device, they run in Ray tasks, so that the device does not wait for them.
+
+    If `is_slow`, workers pass on each result immediately. `share` is what Ray Data passes on to the next operator
+    together, and `to` is that operator's stage, `infer` or `write`. `prepare` is what the workers do before the model,
+    or None.
     """
     trial, pool, link = choice.trial, choice.pool, choice.used_link
     apart = link.steps if choice.used.accelerators() else None
@@ -172,9 +191,11 @@ def infer_rows(
 def steps_behind_model(
     block: pa.Table, steps: Steps, link: Link, run: Run, made: Sequence[str], share: Share, to: str
 ) -> Iterator[pa.Table]:
-    """Return the rows after the link's steps, without heavy columns that nothing reads; the model made those of `made`.
+    """Run the steps of `link` on `block`. Return the rows without heavy columns that nothing after the link reads.
 
-    A model without a prefix whose sample showed no columns may have made some; only a prefix identifies them then.
+    `made` names the model's columns as the trial showed them. They stay, and so do columns that begin with the link's
+    prefix. If the trial showed none and there is no prefix, the model's heavy columns are not recognized and are
+    dropped. `share` and `to` are as in `infer_rows`.
     """
     earlier = (*link.earlier, *([link.prefix] if link.prefix else []))
     pieces = steps(block, run=run)
@@ -202,7 +223,10 @@ def _worker(is_forked: bool, prepares: bool) -> type:
 
 
 def strategy(pool: Pool, calls_at_once: int) -> ray.data.ActorPoolStrategy:
-    """Return the pool for Ray Data; each worker has this number of concurrent calls, each in a thread of its own."""
+    """Return Ray Data's strategy for the workers of `pool`.
+
+    A worker runs up to `calls_at_once` calls concurrently, each in a thread of its own.
+    """
     sizes = {"min_size": pool.minimum, "max_size": pool.maximum, "initial_size": pool.initial}
     if calls_at_once == 1:
         return ray.data.ActorPoolStrategy(**sizes)

@@ -1,7 +1,7 @@
-"""The interface of a predictor, and the moments of a model: load once per worker, predict once per batch.
+"""The interface of a predictor, which is a model of a job: it is loaded once per worker, and called once per batch.
 
 A predictor gets NumPy arrays, one value per row, and returns the columns that it adds. It does not use Ray, hidden
-columns or rows that failed before: `worker.py` does. If it knows which of its rows failed, it returns an `Outcome`.
+columns or rows that failed before: `worker.py` does. A predictor that finds out which rows fail returns an `Outcome`.
 """
 
 import abc
@@ -35,9 +35,9 @@ Predict = Callable[[Batch], dict[str, Any] | Outcome]
 class Offer:
     """The use for which `overnight init` offers a kind of model.
 
-    `words` is the task in a few words. `column` is the required column: `image`, `audio` or `text`. `model` is a usual
-    one. `settings` are further settings, for the name of the column. `whole_images` is True if cropping would spoil
-    them.
+    `words` describes the task in a few words. `column` is the column that it needs: `image`, `audio` or `text`. `model`
+    is a usual model. `settings` takes the name of the column and returns further settings for the job file.
+    `whole_images` is True if cropped images would spoil the result.
     """
 
     words: str
@@ -123,54 +123,57 @@ class Predictor(Leaf):
         return self
 
     def inputs(self) -> list[str] | None:
-        """Return the columns that `predict` reads; None for all. They must exist, and only they are converted."""
+        """Return the names of the columns that the model reads, which must exist; None for all columns.
+
+        Only these columns are converted to NumPy arrays.
+        """
         return None
 
     def outputs_made(self) -> list[str] | None:
-        """Return the columns that the model adds, without its prefix; None if only a run shows them."""
+        """Return the names of the columns that the model adds, without its prefix; None if only a run shows them."""
         return None
 
     def column_effect(self) -> ColumnEffect:
-        """Return what the model does to columns, without its prefix."""
+        """Return which columns the model reads and adds, as its settings show them, without its prefix."""
         made = self.outputs_made()
         in_sql = Expression(self.where).required if self.where else []
         return ColumnEffect(self.inputs() or [], in_sql, makes=made or [], makes_others=made is None)
 
     def reads(self) -> list[str] | None:
-        """Return what the model reads, or chooses its rows by; None for all columns."""
+        """Return the names of the columns that the model reads or its `where` names; None for all columns."""
         inputs = self.inputs()
         if inputs is None:
             return None
         return [*inputs, *(Expression(self.where).columns if self.where else [])]
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        """Return a column in the form for `predict`, one value per row."""
+        """Return the column `name` as the NumPy array that the model gets, one value per row."""
         return to_numpy(column, writable=True)
 
     def rows_per_call(self) -> int:
-        """Return the rows per call of `predict`: a batch, or a window of batches for models that sort by length."""
+        """Return the rows of one call: a batch, or a window of several batches if the model sorts rows by length."""
         return self.forward_batch_size()
 
     def rows_at_once(self) -> int:
-        """Return the rows that a worker has at a time: more than a call's if only some of them are the model's."""
+        """Return the rows that a worker takes at a time: those of one call, or more if `where` selects some of them."""
         return self.rows_per_call() * (CALLS_TO_CHOOSE_FROM if self.where else 1)
 
     def forward_batch_size(self) -> int:
-        """Return `batch_size`, with auto resolved to a size for the device."""
+        """Return the number of rows in a batch: `batch_size`, or a default for the worker's device if it is auto."""
         if self.batch_size != "auto":
             return self.batch_size
         return 64 if self.accelerators() else 16
 
     def describe_batch(self) -> str:
-        """Return a description of one batch for the model."""
+        """Return the size of a batch as text, for the description of the plan."""
         return str(self.forward_batch_size())
 
     def shown_name(self) -> str:
-        """Return its name, or another name that distinguishes the model: its class, or its kind."""
+        """Return the name of the model for messages: its `name`, otherwise its `target`, otherwise its `kind`."""
         return str(self.name or getattr(self, "target", None) or self.kind)
 
     def accelerators(self) -> dict[str, float]:
-        """Return the accelerators that a worker reserves, by Ray's names; empty if the model runs on CPUs."""
+        """Return the accelerators that a worker reserves, as Ray's resource name -> amount; empty for CPUs alone."""
         return accelerators.reserved(self.num_gpus, self.resources)
 
     def torch_device(self) -> "torch.device":
@@ -178,7 +181,7 @@ class Predictor(Leaf):
         return accelerators.torch_device(self.accelerators())
 
     def calls_at_once(self) -> int:
-        """Return the calls of `predict` that a worker may run concurrently, each from a thread of its own."""
+        """Return how many calls of the model a worker may run concurrently, each in a thread of its own."""
         return 1
 
     def tunes_batch_size(self) -> bool:
@@ -186,14 +189,19 @@ class Predictor(Leaf):
         return self.batch_size == "auto" and self.rows_per_call() == self.forward_batch_size()
 
     def imports(self) -> tuple[str, ...] | None:
-        """Return modules that the model needs; on one machine, a process imports them once and forks all workers.
+        """Return the names of the modules that the model needs, or None if its workers must not be forked.
 
-        None means that each worker is a process of Ray's: for code that calls Ray, or may start threads on import.
+        On one machine, one process imports the modules, and all workers are forked from it. A model whose code calls
+        Ray, or may start threads on import, returns None: each of its workers is then a process of Ray's.
         """
         return None
 
     def fingerprint(self) -> dict[str, str]:
-        """Return what the result depends on besides the settings: file name -> sha256 of model files or code."""
+        """Return what results depend on besides the settings: file name -> version of each file of model or code.
+
+        The version of a local file is its sha256. A file in a store has its size and the store's version. A hub model
+        has only its name.
+        """
         return {}
 
     def hub_name(self) -> str | None:
@@ -201,46 +209,46 @@ class Predictor(Leaf):
         return None
 
     def hub_commit(self) -> str | None:
-        """Return the commit that a hub model has now; None if it cannot be found out. It may send a request."""
+        """Return the commit that a hub model has now, or None if it cannot be found out. This may send a request."""
         return None
 
     def warnings(self) -> list[str]:
-        """Return sentences for the receipt about the settings of this model."""
+        """Return warnings about the settings of this model, as sentences for the receipt."""
         return []
 
     @property
     def pins(self) -> Mapping[str, str]:
-        """Return the versions of the model's files that the run recorded; empty without a run.
+        """Return file name -> version of the model's files, as the run recorded them; empty without a run.
 
-        They are the `fingerprint` of the run, and for a hub model its commit under `COMMIT`.
+        This is the `fingerprint` from the run's start. A hub model also has its commit, under the key `COMMIT`.
         """
         return self._pins
 
     def pinned(self, pins: Mapping[str, str]) -> Self:
-        """Return this model with the versions that a run recorded, which its workers load."""
+        """Return a copy of this model with `pins`, the versions that a run recorded. Workers load these versions."""
         copy = self.model_copy()
         copy._pins = dict(pins)
         return copy
 
     @abc.abstractmethod
     def load(self) -> Predict:
-        """Return the model, ready on the worker's device; the result is called once per batch.
+        """Load the model onto the worker's device, and return the function that is called with each batch.
 
         Raise `overnight.tasks.errors.JobError` (stage "infer") if the model cannot be loaded with these settings.
         """
 
     def load_with(self, log_place: Location | None) -> Predict:
-        """Return `load` for a model with paid answers.
+        """Load the model as `load` does, and keep paid answers, if it has any, in the directory `log_place`.
 
-        `log_place` is a directory that keeps them until the run's publish.
+        They are kept until the run publishes, so that a resumed run does not pay for them again.
         """
         return self.load()
 
     def needs_warm_up(self) -> bool:
-        """Return True if the first call takes longer than the others, so that a trial makes one more."""
+        """Return True if the first call takes longer than later ones. A trial then calls the model once more."""
         return True
 
 
 def imports(models: Sequence[Predictor]) -> list[str]:
-    """Return the modules that these models' forked workers need."""
+    """Return the names of the modules that the forked workers of these models need."""
     return [name for model in models for name in model.imports() or ()]

@@ -1,8 +1,8 @@
-"""Text columns as lists of strings, plain or in a template, with a clear error for a row without a value.
+"""Texts for models: the values of a text column, or a template that is filled with the values of each row.
 
-The one grammar of templates (`prompt`, `system`, `user`): `{column}` is the row's value in that column, in the form of
-`values_as_text.py`; `{{` and `}}` are plain braces. Braces contain only column names, without formats,
-attributes or indices.
+All templates (`prompt`, `system`, `user`) have one grammar. `{column}` is the row's value in that column, in the form
+of `values_as_text.py`. `{{` and `}}` are plain braces. Braces contain only column names, without formats, attributes or
+indices. A row without a value gets a clear error.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from overnight.tasks.infer.predictor import Batch
 
 
 def texts(values: Iterable[object], column: str) -> list[str]:
-    """Return the values of `column` as strings. Raise RowError for a null or any other type than text."""
+    """Return `values` as strings. Raise `RowError`, which names `column`, for a null or a value that is not a text."""
     found = list(values)
     for value in found:
         if not isinstance(value, str):
@@ -23,9 +23,9 @@ def texts(values: Iterable[object], column: str) -> list[str]:
 
 
 def placeholders(template: str, setting: str = "prompt") -> list[str]:
-    """Return the columns that `{column}` names in `template`.
+    """Return the names of the columns that `template` has in braces, each once.
 
-    Raise ValueError for anything but plain names in braces.
+    Raise `ValueError`, which names `setting`, for anything but plain names in braces.
     """
     columns = []
     try:
@@ -42,7 +42,10 @@ def placeholders(template: str, setting: str = "prompt") -> list[str]:
 
 
 def filled(template: str, batch: Batch, setting: str = "prompt") -> list[str]:
-    """Return `template` with each row's values. Raise RowError for a row without a value in one of its columns."""
+    """Return for each row of `batch` the template with the row's values filled in.
+
+    Raise `RowError` for a row without a value in one of the columns.
+    """
     columns = placeholders(template, setting)
     if not columns:
         return [template.format()] * len(next(iter(batch.values())))

@@ -1,6 +1,6 @@
-"""The embedding of a query, with a job's own model: an image, or a text.
+"""The embedding of a search query, an image or a text, by a model of the job.
 
-It runs on the CPU, for any reservation of the job's workers: one row needs no accelerator.
+It runs on the CPU, whatever the job's workers reserve: one row needs no accelerator.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,10 @@ Embedder = ImageEmbedding | TextEmbedding
 
 
 def embedder(models: Sequence[Predictor], name: str | None) -> tuple[Embedder, str]:
-    """Return the model that embeds a query, and the column with its embeddings of rows.
+    """Return the model that embeds a query, and the name of the column that has its embeddings of rows.
 
-    Raise `JobError` if no model embeds, none has this name, or several embed and no name is given.
+    `name` chooses one of the job's `models`. If it is None, the only model that embeds is chosen. Raise `JobError` if
+    no model embeds, none has this name, or several embed and no name is given.
     """
     found = [model for model in models if isinstance(model, Embedder)]
     names = ", ".join(model.name or model.kind for model in found)
@@ -36,14 +37,17 @@ def embedder(models: Sequence[Predictor], name: str | None) -> tuple[Embedder, s
 
 
 def embed_image(model: Embedder, image: np.ndarray) -> np.ndarray:
-    """Return the embedding of one image, uint8 1 x H x W x 3, as D numbers. Raise `JobError` for a model of texts."""
+    """Return the embedding (D numbers) of one image (uint8, 1 x H x W x 3). Raise `JobError` for a model of texts."""
     if isinstance(model, TextEmbedding):
         raise JobError("--image: the job's model embeds texts. Search with --text.")
     return _embedding(model, {"image": image})
 
 
 def embed_text(model: Embedder, text: str) -> np.ndarray:
-    """Return the embedding of one text, as D numbers. Raise `JobError` if the model embeds only images."""
+    """Return the embedding (D numbers) of one text.
+
+    Raise `JobError` if the text is empty or the model embeds only images.
+    """
     if not text.strip():
         raise JobError("--text: expected a text, found an empty one.")
     if isinstance(model, TextEmbedding):

@@ -1,7 +1,8 @@
-"""The reasoning that a model writes before its answer, between `<think>` and `</think>`, and the answer behind it.
+"""The reasoning that a model writes before its answer, between `<think>` and `</think>`, and the answer after it.
 
-Qwen3 and DeepSeek-R1 write these tags. Some chat templates write `<think>` at the end of the prompt: then the text has
-only `</think>`, or neither tag if the reasoning was cut off. Other tags and later blocks stay in the answer.
+Qwen3 and DeepSeek-R1 write these tags. Some chat templates write `<think>` at the end of the prompt. Then the text has
+only `</think>`, or neither tag if the reasoning was cut off. Other tags, and further pairs of these tags, stay in the
+answer.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,10 @@ BEGIN, END = "<think>", "</think>"
 
 @dataclass(frozen=True)
 class Thought:
-    """A text in two parts. `reasoning` is None without any, and `answer` is None if the reasoning did not end."""
+    """The two parts of a model's text. `reasoning` is None if the text has none.
+
+    `answer` is None if the reasoning did not end.
+    """
 
     reasoning: str | None
     answer: str | None

@@ -1,4 +1,4 @@
-"""The sample rows of the preprocessing trial: what they hold, and the bytes of a row after the models."""
+"""The rows of the preprocessing trial, a few rows that passed the steps, and the bytes of a row after the models."""
 
 from collections.abc import Sequence
 
@@ -12,21 +12,21 @@ from overnight.tasks.storage.location import Location
 
 
 def read_sample(place: Location) -> pa.Table:
-    """Return the live rows of the preprocessing trial."""
+    """Return the block of sample rows that the preprocessing trial wrote to `place`, without settled rows."""
     with place.open() as file:
         return blocks.live_block(pa.ipc.open_file(file.read()).read_all())
 
 
 def bytes_a_row(sample: pa.Table, keep: Sequence[str], bytes_stay: bool) -> float:
-    """Return the bytes of a source row of the sample after the models.
+    """Return the mean bytes of a source row in the sample, without the columns that the models will add.
 
-    The models' columns are still unknown and do not count.
+    Heavy columns do not count, except the columns in `keep`; `bytes_stay` is as in `heavy_columns`.
     """
     light = blocks.without(sample, sorted(heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)))
     return blocks.live_rows(light)[0].nbytes / len(sample) if len(sample) else 0.0
 
 
 def bytes_made(trial: Trial | None) -> float:
-    """Bytes that a model adds to a row in columns of a fixed width, such as embeddings."""
+    """Return the bytes that a model adds to a row in fixed-size lists, such as embeddings; 0 without a trial."""
     lists = [field.type for field in trial.columns if types.is_fixed_size_list(field.type)] if trial else []
     return sum(kind.list_size * kind.value_type.bit_width / 8 for kind in lists if types.is_primitive(kind.value_type))

@@ -1,7 +1,7 @@
-"""A model in a store, such as `s3://models/clip/`: listed where a run begins, and fetched once into a node's cache.
+"""A model in a store, such as `s3://models/clip/`. It is listed when a run begins, and each node fetches it once.
 
 The listing is the model's fingerprint: file name -> size and version, such as S3's ETag. Workers fetch these versions
-and no others, so all nodes of a run load the same model. A node that has them needs no network.
+and no others, so all nodes of a run load the same model. A node that has them in its cache needs no network.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ NAME_BYTES = 16
 
 
 def is_stored(written: str) -> bool:
-    """Return True for the URI of a store: not for a hub name, a path or `file://`."""
+    """Return True if `written` is the URI of a store, and not a hub name, a path or `file://`."""
     return protocol_of(expand(written)) != "file"
 
 
@@ -31,10 +31,10 @@ def local_path(written: str) -> Path:
 
 
 def listed_folder(written: str, setting: str, expected: str) -> dict[str, str]:
-    """Return file name -> size and version of a model's folder in a store.
+    """Return file name -> size and version of each file in the folder of a model in a store.
 
-    Raise `JobError` if there is no such folder, `AccessDenied` and `ServiceUnavailable`. Messages begin with `setting`
-    and describe what is `expected`.
+    Raise `JobError` if there is no such folder. Raise `AccessDenied` and `ServiceUnavailable`. Messages begin with
+    `setting`, and `expected` describes the right folder in them.
     """
     try:
         with _explained(written, setting):
@@ -45,9 +45,10 @@ def listed_folder(written: str, setting: str, expected: str) -> dict[str, str]:
 
 
 def listed_file(written: str, beside: str) -> dict[str, str]:
-    """Return name -> size and version of a model's file in a store, and of the files `beside` it (`list_file`).
+    """Return file name -> size and version of the file of a model in a store, and of its further files.
 
-    Raise `JobError` if there is no such file, `AccessDenied` and `ServiceUnavailable`.
+    The further files are those of `list_file`: their names begin with the file's name and end with `beside`. Raise
+    `JobError` if there is no such file. Raise `AccessDenied` and `ServiceUnavailable`.
     """
     try:
         with _explained(written, written):
@@ -60,9 +61,10 @@ def listed_file(written: str, beside: str) -> dict[str, str]:
 
 
 def fetched(written: str, versions: Versions, setting: str, is_file: bool = False) -> Path:
-    """Return the folder of this node's cache that has these versions of a model's files.
+    """Return the folder in this node's cache that has these versions of a model's files. Fetch them if it is not there.
 
-    Raise `JobError` if a file changed after the listing, `AccessDenied` and `ServiceUnavailable`.
+    `versions` is from `listed_folder`, or from `listed_file` if `is_file`. Messages begin with `setting`. Raise
+    `JobError` if a file changed after the listing. Raise `AccessDenied` and `ServiceUnavailable`.
     """
     place = Location(written)
     content = json.dumps([place.uri, sorted(versions.items())])

@@ -61,10 +61,10 @@ SAMPLE_ROWS = 8  # a document's chunks or a video's frames are many more than a 
 
 @dataclass(frozen=True)
 class Inference:
-    """The work of `infer`: the models with their steps, and the plan by which they run.
+    """The models that `infer` runs, with their steps and the plan for them.
 
-    `keep` names heavy inputs that are published. `part_size` is the job's setting; its rows, if any, limit tasks,
-    too. `trials` are from `begin_trials`.
+    `keep` names heavy inputs that are published. `part_size` is the job's setting for staged parts; if it sets a number
+    of rows, a Ray task has no more rows. `trials` has the early process of each model from `begin_trials`, or None.
     """
 
     links: list[Link]
@@ -88,7 +88,8 @@ def infer(
 ) -> State[Streamed]:
     """Run the stream: read rows, prepare them, run every model and its steps, and stage parts.
 
-    Each try processes the rows that no staged part settles. `stage` runs the dataset and writes its rows as parts.
+    Return a completed state with the result of `stage`, which runs the dataset and writes its rows as parts. Each try
+    processes only the rows that no staged part settles.
 
     Raise `JobError` for a model that cannot be loaded, and `ContractError` for one that breaks its contract. Raise the
     error that stopped the stream, with its stage.
@@ -120,7 +121,7 @@ def _streamed(run: Run, streamed: Streamed) -> str:
 
 
 def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple[ray.data.Dataset, Sampled]:
-    """Return the lazy dataset of the rows after all models, which are tried first."""
+    """Try the models, and return the lazy dataset of the rows after all of them, with what the trials showed."""
     plan, keep, part_size = inference.plan, inference.keep, inference.part_size
     sample = read_sample(stream.sample)
     size = bytes_a_row(sample, keep, stream.bytes_stay)
@@ -185,9 +186,10 @@ def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple[ray.data.
 def _chosen(
     run: Run, inference: Inference, sample: pa.Table, work: Work
 ) -> tuple[list[Choice], tuple[str, pa.Table] | None, str | None, pa.Table | None]:
-    """Return what each model runs with after its trial, `failed` and `error` of `Sampled`, and the rows at the end.
+    """Return the choices for each model after its trial, `failed` and `error` of `Sampled`, and the rows at the end.
 
-    The rows are None if a model passed none. A model is tried on what those before it made of the sample.
+    The rows at the end are the sample after all models, or None if a model passed no row. Each model is tried on the
+    rows that the models before it passed.
     """
     choices: list[Choice] = []
     failed, error = None, None
@@ -226,7 +228,7 @@ def _work(run: Run, sample: pa.Table, rows_per_part: int | None, read_by_workers
 
 
 def wait_until_free(plan: Plan) -> None:
-    """Return as soon as the plan can start; log the missing resources while other runs use them."""
+    """Wait until the resources that the plan needs to start are free. Log what is missing while other runs use it."""
     next_warning = time.monotonic() + 3
     while missing := missing_now(plan):
         if time.monotonic() >= next_warning:

@@ -1,7 +1,7 @@
 """A column's values as texts for a prompt.
 
-A value has one text in every batch: whole numbers stay whole, times keep their zone and their nanoseconds, lists and
-structs are JSON, bytes are Base64. Null and NaN are missing values, so they have no text.
+A value has the same text in every batch. Whole numbers stay whole, times keep their zone and their nanoseconds, lists
+and structs become JSON, and bytes become Base64. Null and NaN are missing values, so they have no text.
 """
 
 import base64
@@ -18,7 +18,7 @@ from overnight.tasks.rows.tensors import TENSOR, to_numpy
 
 
 def as_texts(column: pa.ChunkedArray) -> np.ndarray:
-    """Return an object array of texts, None for rows without a value."""
+    """Return the values of a column as an object array of texts, with None for rows without a value."""
     texts = np.empty(len(column), object)
     texts[:] = [None if _is_none(value) else _text(value) for value in _values(column)]
     return texts

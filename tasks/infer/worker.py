@@ -1,7 +1,8 @@
-"""The worker of one model, which it loads once and runs on every batch: a Ray actor, or see `forked_worker.py`.
+"""The worker of one model, which it loads once and runs on every batch.
 
-It passes only live rows and the model's input columns to the model. It isolates rows on which the model fails, and
-prefixes the outputs if there are several models. It drops heavy inputs that no later model reads.
+A worker is a Ray actor, or runs in a forked process (`forked_worker.py`). It passes only rows that are not settled, and
+the model's input columns, to the model. It isolates rows on which the model fails, and prefixes the outputs if there
+are several models. It drops heavy inputs that nothing later reads.
 """
 
 import contextlib
@@ -34,17 +35,24 @@ from overnight.tasks.workers.watchdog import Watchdog
 MOST_BYTES_AT_ONCE = 512 * 2**20  # of rows that a model gets, unless one row has more
 BYTES_AT_ONCE = 2**20  # of results that a worker passes on together, unless one piece has more
 
-Prepare = Callable[..., Iterator[pa.Table]]  # a block in, and its `isolation`; its rows out
+Prepare = Callable[..., Iterator[pa.Table]]  # takes a block and its `isolation`, and yields blocks of its rows
 
 
 class Worker:
-    """The worker. Columns in: those of `link.model.inputs()`. Columns out: its result, prefixed with `link.prefix`.
+    """Loads the model of `link`, and runs it and the steps that follow it on each block that it is called with.
 
-    Inputs such as images are dropped behind the link's steps, unless `link.read` names them, or a prefix in
-    `link.earlier` shows that a model made them. `columns` are what the model adds, without prefix, if known. With
-    `is_slow` each result goes on immediately. `share` is that of the next operator, of the stage `to`. Several threads
-    may call a worker. With `is_restarted` another worker died before it: it makes one call at a time, so that a death
-    identifies its rows.
+    Heavy inputs such as images are dropped after the steps. They stay if `link.read` names them, or if a prefix in
+    `link.earlier` shows that a model made them. Several threads may call a worker.
+
+    Args:
+        pace: The model's seconds per row, as measured on a sample, for the watchdog; 0 if unknown.
+        is_trial: The worker runs a trial, whose rows come again in the stream.
+        columns: The columns that the model adds, without its prefix, as the trial showed them; None if it did not.
+        is_slow: The worker passes on each result immediately, and does not collect several.
+        share: What Ray Data passes on to the next operator together; None: results get no padding.
+        to: The stage of the next operator, `infer` or `write`.
+        is_restarted: Another worker died before this one. It makes one call at a time, so that a death identifies its
+            rows. None: as Ray reports it.
     """
 
     def __init__(
@@ -77,8 +85,8 @@ class Worker:
         self._columns = columns or pa.schema([])
         self._rows_at_once: int | None = None
         self.made: set[str] = set()  # names of the columns that the model added
-        self.rows_seen = 0  # by the model, which `where` keeps some from
-        self.errors: list[Exception] | None = [] if is_trial else None  # what rows failed with, in a trial
+        self.rows_seen = 0  # rows that the model got; `where` keeps the others from it
+        self.errors: list[Exception] | None = [] if is_trial else None  # the errors of failed rows, in a trial
         with self.collected():
             self._predict = predictor.load_with(run.answers / (predictor.name or predictor.kind))
 
@@ -95,21 +103,21 @@ class Worker:
                 yield from self.behind(self.run(batch, isolation), isolation)
 
     def pieces(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
-        """Yield the rows to process."""
+        """Yield the rows of `block` that go to the model, without padding."""
         rows = without_padding(block)
         if len(rows) or not len(block):
             yield rows
 
     def run(self, block: pa.Table, isolation: RowIsolation) -> pa.Table:
-        """Return `block` with the model's columns."""
+        """Run the model on `block`, and return it with the model's columns. Rows that fail are quarantined in it."""
         with self._isolation.one_at_a_time, self._clock.call(), self.collected():
             done = self.guard.run(block, self._apply, isolation)
-        if not self._is_trial:  # its rows come again
+        if not self._is_trial:  # the rows of a trial come again
             supervisor.report_quarantined(done, block, self._run)
         return done
 
     def behind(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
-        """Yield `block` after the steps behind the model, without heavy columns that nothing reads."""
+        """Run the steps that follow the model on `block`, and yield the results without unread heavy columns."""
         steps = self._link.steps
         with self._isolation.one_at_a_time:
             pieces = list(steps(block, run=self._run, isolation=isolation)) if steps else [block]
@@ -117,14 +125,14 @@ class Worker:
             yield without_unread(piece, self._link, self.made)
 
     def collected(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which the model's output goes to the run's log."""
+        """Return a context in which the text that the model prints and logs goes to the run's log."""
         return user_output.collected(self._run, self._source)
 
     def _apply(self, piece: pa.Table) -> pa.Table:
         return apply.apply(piece, "infer", with_retries(self._work, "infer"), self._clock, self.errors)
 
     def _work(self, live: pa.Table) -> result.Outcome:
-        """Return the model's columns for `live`, null for rows that are not the model's."""
+        """Return the model's columns for `live`, null for rows that `where` keeps from the model."""
         if not self._where or (self._is_trial and not self._where.fits(live)):  # an earlier model failed
             return self._in_calls(live, self._predictor.rows_per_call())
         holds, failed = self._where.holds(live, f"{self._label}: where", "infer")
@@ -139,9 +147,9 @@ class Worker:
         return result.Outcome(columns, failed=failed | {int(chosen[row]): error for row, error in made.failed.items()})
 
     def _in_calls(self, live: pa.Table, at_once: int) -> result.Outcome:
-        """Return the model's columns for `live`, in calls that fit its memory.
+        """Return the model's columns for `live`, in calls that are small enough for the memory.
 
-        Only a row that runs alone can be the cause.
+        If the memory is too small even for a call of one row, raise the error, which is then the row's own.
         """
         self.rows_seen += len(live)
         while True:
@@ -161,11 +169,15 @@ class Worker:
 
     @property
     def is_short_of_memory(self) -> bool:
-        """Return True if a call was too large for the device."""
+        """Return True if a call was too large for the memory."""
         return self._rows_at_once is not None
 
     def predict(self, live: pa.Table) -> result.Outcome:
-        """Return the model's columns for `live`, in one call. Raise the model's errors, and `ContractError`."""
+        """Call the model once with `live`, rows without hidden columns, and return the columns that it adds.
+
+        Raise the model's errors. Raise `ContractError` if a column that it reads is missing, or its result is not
+        valid.
+        """
         wanted = self._predictor.inputs()
         for name in wanted or ():
             if name not in live.column_names:
@@ -186,7 +198,7 @@ class Worker:
 
 
 class PreparingWorker(Worker):
-    """A worker that also preprocesses its rows: no pixel crosses from one process to another."""
+    """A worker that also preprocesses its rows, with `prepare`, so that no pixel crosses between processes."""
 
     def __init__(self, prepare: Prepare, **settings: Any):
         super().__init__(**settings)
@@ -198,7 +210,7 @@ class PreparingWorker(Worker):
 
 
 class ConcurrentTimer:
-    """A timer for a device that several calls share: while two calls run, half of each second counts for each."""
+    """A timer for calls that share a device: while two calls run, half of each second counts for each."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -207,7 +219,7 @@ class ConcurrentTimer:
 
     @contextlib.contextmanager
     def call(self) -> Iterator[None]:
-        """Count one more call while the context is open."""
+        """Count one more running call while the context is open."""
         self._count(1)
         try:
             yield
@@ -215,7 +227,7 @@ class ConcurrentTimer:
             self._count(-1)
 
     def __call__(self) -> float:
-        """Return seconds; the difference between two moments within a call is the call's share."""
+        """Return the timer's seconds. A call's own time is the difference of two readings during the call."""
         with self._lock:
             self._advance()
             return self._seconds
@@ -240,7 +252,7 @@ def was_restarted() -> bool:
 
 
 def release_memory() -> None:
-    """Release memory that a failed call still holds, for the smaller ones that follow."""
+    """Release memory that a failed call still holds, so that smaller calls can follow."""
     gc.collect()
     if (torch := sys.modules.get("torch")) and torch.accelerator.is_available():
         torch.accelerator.empty_cache()

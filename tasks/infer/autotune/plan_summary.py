@@ -1,4 +1,4 @@
-"""The choices for a run, with reasons: the text of the artifact `<job>-plan`."""
+"""The text of the Prefect artifact `<job>-plan`: how a run reads rows and runs its models, and why."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,11 @@ from overnight.tasks.rows import blocks
 def explanation(
     plan: Plan, choices: Sequence[Choice], sample: pa.Table, is_beside: bool, is_unread: bool
 ) -> dict[str, Any]:
-    """Return name -> choice, with its reason. `is_unread`: the model's workers read, too."""
+    """Return the entries of the artifact: label -> a measurement, or a choice with its reason.
+
+    `sample` has the rows whose read and preparation were timed. `is_beside` is True if the model's workers prepare
+    their own rows. `is_unread` is True if they also read them.
+    """
     costs = [
         f"{_milliseconds(blocks.seconds_a_row(sample, 'ingest'))} to read",
         f"{_milliseconds(blocks.seconds_a_row(sample, 'preprocess'))} to prepare",

@@ -1,4 +1,4 @@
-"""The trial of a model before the stream: it loads the model, measures a row, and finds the best batch size."""
+"""The trial of a model before the stream: it loads the model, times a row, and finds the best batch size."""
 
 import math
 import time
@@ -19,17 +19,19 @@ from overnight.tasks.workers.row_isolation import TOGETHER
 SHORTEST_TRIAL, LONGEST_TRIAL = 0.3, 3.0  # seconds in which larger batches are tried: a hundredth of the work
 LARGEST_BATCH = 512
 CALLS = 3  # per batch size; the fastest counts, because the first call selects kernels by shape
-MEMORY_BESIDE = 120 * 2**20  # bytes of Ray's own process whose work a forked process does
+MEMORY_BESIDE = 120 * 2**20  # bytes of the Ray actor beside a forked process
 WORTH_IT = 0.03  # the share by which a larger batch must be faster
-SIZES_BEYOND = 2  # sizes to try after one that was not worth it: caches and kernels do not respond smoothly
+SIZES_BEYOND = 2  # larger sizes to try after one that was not faster: the next one may be
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A model's cost on a sample: seconds per row that it got, once warm, and bytes of memory of its process alone.
+    """The measurements of a model on a sample of rows.
 
-    `batch_size` is the number of rows with the best throughput; None if it was not searched. `columns` are the
-    columns that the model added, without its prefix. `behind` has the rows after the model and its steps.
+    `seconds_a_row` is the time per row that the model got, after its warm-up. `memory` is the number of bytes that
+    belong to the model's process alone. `batch_size` is the number of rows with the best throughput, or None if no
+    search was made. `columns` are the columns that the model added, without its prefix. `behind` is a block: the rows
+    after the model and the steps that follow it.
     """
 
     seconds_a_row: float
@@ -41,9 +43,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Failed:
-    """A trial in which every row failed; `block` has these rows, settled.
+    """The result of a trial in which every row failed; `block` has these rows, quarantined.
 
-    With `is_the_models` the model is to blame: it raised another error than `RowError` for each of several rows.
+    `is_the_models` is True if the model is to blame. Then the sample had several rows, and each raised an error of the
+    model instead of a `RowError` about its own values.
     """
 
     block: pa.Table
@@ -57,7 +60,7 @@ class Failed:
 
 
 class ModelTrial:
-    """Loads a model and then tries it, as a Ray actor or in a forked process. It may be restarted at any time."""
+    """Loads a model and tries it on a sample, in a Ray actor or a forked process, which may restart at any time."""
 
     def __init__(self, link: Link, run: Run) -> None:
         self._link, self._run = link, run
@@ -65,16 +68,16 @@ class ModelTrial:
         self._failure: Exception | None = None
 
     def load(self) -> Worker:
-        """Load the model once. Raise `JobError` if it cannot be loaded."""
+        """Load the model if that was not done yet, and return its worker. Raise `JobError` if it cannot be loaded."""
         if self._failure:
             raise self._failure
         self._worker = self._worker or Worker(self._link, self._run, is_trial=True)
         return self._worker
 
     def loaded(self) -> None:
-        """Call `load` and keep its error for the later call of `on`: no caller waits for this one.
+        """Call `load`, and keep its error: a later call of `on` raises it.
 
-        Ray prints an error without a waiting caller, with its traceback.
+        No caller waits for the result of this method. If it raised the error, Ray would print that with its traceback.
         """
         try:
             self.load()
@@ -82,12 +85,13 @@ class ModelTrial:
             self._failure = error
 
     def on(self, sample: pa.Table, rows_to_do: float = math.inf) -> Trial | Failed | None:
-        """Run `sample` through the model and its steps, as a worker would; then find the model's best batch size.
+        """Run `sample` through the model and the steps after it, as a worker would, and find the best batch size.
 
-        `rows_to_do` are the rows of the run, as the model will get them; for few rows the search is short.
+        `rows_to_do` is the number of rows that the model gets in the whole run. If they are few, the search is short.
 
-        Rows that fail alone are skipped, unless all do; return None without a row. Raise the errors of `load`, and
-        `ContractError` for a model that breaks its contract. If a row ends the process, the next call by Ray finds it.
+        Return a `Trial` with the measurements, even if some rows fail. Return `Failed` if every row failed, and None if
+        `sample` is empty. Raise the errors of `load`, and `ContractError` for a model that breaks its contract. If a
+        row ends the process, the caller calls again in a new one, which isolates that row.
         """
         worker = self.load()
         if not len(sample):
@@ -112,21 +116,28 @@ class ModelTrial:
 
 
 def loaded(link: Link, run: Run) -> ModelTrial:
-    """Load a model in a forked process. Raise the errors of `ModelTrial.load`."""
+    """Load the model of `link`, and return its `ModelTrial`. A forked process runs this function.
+
+    Raise the errors of `ModelTrial.load`.
+    """
     trying = ModelTrial(link, run)
     trying.load()
     return trying
 
 
 def on_forked(begun: Begun, sample: pa.Table, rows_to_do: float) -> Trial | Failed | None:
-    """Run `ModelTrial.on` in a forked process in which `loaded` started. Raise `ProcessDied`, too."""
+    """Call `ModelTrial.on` in the forked process `begun`, which has run `loaded`, and return the result.
+
+    The memory of a `Trial` then includes that of the Ray process which such a worker also needs. Raise the errors of
+    `ModelTrial.on`, and `ProcessDied`.
+    """
     [trial] = Forked(begun, supervisor.ask).call("on", sample, rows_to_do)
     found: Trial | Failed | None = trial
     return replace(found, memory=found.memory + MEMORY_BESIDE) if isinstance(found, Trial) else found
 
 
 def _failed(done: pa.Table, rows: pa.Table, errors: list[Exception]) -> Failed:
-    """rows: what the model was given. errors: what it raised, and nothing for a row that ended its process."""
+    """Return the failed trial of `rows`; `errors` is what they raised. A row that ended its process has no error."""
     refused = [isinstance(error, RowError) and not isinstance(error, InvalidValues) for error in errors]
     is_the_models = len(errors) == len(rows) > 1 and not any(refused)
     return Failed(blocks.drop_live_columns(done), is_the_models)
@@ -138,9 +149,10 @@ def _own_memory() -> int:
 
 
 def _best_batch(worker: Worker, good: pa.Table, seconds: float, rows_to_do: float) -> tuple[int, float]:
-    """Return the batch size with the fewest seconds per row, and these.
+    """Return the batch size with the fewest seconds per row, and these seconds.
 
-    Larger ones are tried while they may pay and fit.
+    Each size tried is twice the one before. The search ends when its time is over, a size does not fit into the memory,
+    or larger sizes are not faster.
     """
     best = size = len(good)
     until = time.perf_counter() + min(max(rows_to_do * seconds / 100, SHORTEST_TRIAL), LONGEST_TRIAL)
@@ -160,7 +172,7 @@ def _best_batch(worker: Worker, good: pa.Table, seconds: float, rows_to_do: floa
 
 
 def _seconds_a_row(worker: Worker, batch: pa.Table) -> float:
-    """Return the seconds per row of one call, within the watchdog's limit for one."""
+    """Return the seconds per row of one call of the model, under the watchdog's limit for a call."""
 
     def work(piece: pa.Table) -> pa.Table:
         worker.predict(piece)

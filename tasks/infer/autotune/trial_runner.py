@@ -1,4 +1,4 @@
-"""The processes in which models are loaded and tried; they start early if that costs nothing."""
+"""The processes in which models are loaded and tried. A process starts early if its model reserves only CPUs."""
 
 import contextlib
 from collections.abc import Sequence
@@ -18,18 +18,19 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.workers import fork_server
 from overnight.tasks.workers.forked_process import Begun, ProcessDied
 
-MAX_TRIES = 10  # of the sample, which may contain four rows that end the process
+MAX_TRIES = 10  # of the sample, in which up to four rows may end the process
 
-_begun: set[tuple[str, ...]] = set()  # trials that this process, a flow's, started early
-_passed: dict[tuple[str | pa.Schema, ...], Trial] = {}  # results of trials of this process, an infer task's
+_begun: set[tuple[str, ...]] = set()  # the trials that this process, which runs a flow, started early
+_passed: dict[tuple[str | pa.Schema, ...], Trial] = {}  # passed trials of this process, which runs `infer`
 
 
 def begin_trials(run: Run, links: Sequence[Link], plan: Plan) -> list[Any]:
-    """Return a process for each model, or None, that loads it while inputs are listed and preprocessing is tried.
+    """Start for each model a process that loads it while inputs are listed and preprocessing is tried.
 
-    A model that needs more than CPU time starts later: another run may use the device until this one's turn. A model
-    that this process tried before does not start again, for example in the next partition of a backfill. Each process
-    ends with its last handle.
+    Return for each model a `Begun` or a Ray actor, or None if no process was started. A process ends when nothing
+    refers to it any longer. A model that reserves more than CPUs starts later, because another run may use its device
+    until then. A model that an earlier call in this process started is not started again, as in the next partition of a
+    backfill.
     """
     fork_server.preload(imports([link.model for link in links]))
     begun = []
@@ -42,7 +43,7 @@ def begin_trials(run: Run, links: Sequence[Link], plan: Plan) -> list[Any]:
 
 
 def _beside_cpus() -> dict[str, Any]:
-    """Return options for a node with work capacity: one with the most CPUs."""
+    """Return the options of a Ray actor that prefers the node with the most CPUs."""
     node = max(ray.nodes(), key=lambda node: node["Alive"] * node["Resources"].get("CPU", 0))
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)}
 
@@ -53,7 +54,10 @@ def _identity(model: Predictor) -> tuple[str, str]:
 
 
 def is_forked(model: Predictor, pool: Pool) -> bool:
-    """Return True if its workers are forked from the fork server. Only Ray's own processes open devices."""
+    """Return True if the workers of `model` are forked from the fork server, and False if they run in Ray's processes.
+
+    A model that reserves a device always runs in Ray's processes.
+    """
     has_device = pool.num_gpus or pool.accelerator_type or pool.resources
     return model.imports() is not None and not has_device and fork_server.is_there()
 
@@ -73,10 +77,12 @@ def _begin(link: Link, run: Run, pool: Pool, is_early: bool) -> Any:
 
 
 def tried(run: Run, link: Link, pool: Pool, sample: pa.Table, rows_to_do: float, begun: Any) -> Trial | Failed | None:
-    """Run `ModelTrial.on` in a process that then ends and frees its device.
+    """Return the result of `ModelTrial.on` for `sample`, from a process that then ends and frees its device.
 
-    The process has a worker's reservation if it was not `begun`. It runs once: a model that accepted rows with these
-    columns in an earlier partition of a backfill accepts them again.
+    `begun` is the model's process from `begin_trials`. If it is None, a process starts here with the reservation of a
+    worker. A model that passed a trial in this process is not tried again with rows of the same columns. The earlier
+    result is then returned, as in the next partition of a backfill. Raise `StageFailed` if the process ends in every
+    try, and otherwise the error of the model.
     """
     key = (run.fingerprint, *_identity(link.model), sample.schema)
     if key in _passed:

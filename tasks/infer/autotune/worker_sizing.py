@@ -1,4 +1,4 @@
-"""The choices from a model's trial: batch size, number of workers, and rows per task."""
+"""The choices that follow from a model's trial: batch size, number of workers, and rows per Ray task."""
 
 import math
 from collections.abc import Sequence
@@ -14,20 +14,21 @@ from overnight.tasks.resources.plan import Plan, Pool
 from overnight.tasks.resources.planner import workers_in_memory
 
 SECONDS_A_WORKER = 10.0  # of work that justify one more worker
-# the cost of a death, and the time in which the last worker runs alone
+# A worker that dies loses one task, and the last worker runs alone for one.
 SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS = 1.0, 2.0
-TASKS_A_WORKER = 20  # at least, unless they would be too short: then no worker runs alone for long at the end
-ROWS_A_TASK, UNREAD_ROWS_A_TASK = 512, 4096  # at most; if the worker reads them itself, Ray's memory holds none
-ROWS_A_BLOCK = 4096  # maximum of rows that reading passes on, approximately
+TASKS_A_WORKER = 20  # at least, unless tasks would be too short: so no worker runs alone for long at the end
+ROWS_A_TASK, UNREAD_ROWS_A_TASK = 512, 4096  # at most: in Ray's memory, and if the worker reads them itself
+ROWS_A_BLOCK = 4096  # the most rows that a read passes on together, about
 LONGEST_BLOCK_SECONDS = 20.0  # the maximum for a worker to process one block
 
 
 @dataclass(frozen=True)
 class Work:
-    """The work to do, as far as the manifest and the sample show it.
+    """The work of a run, as far as the manifest and the sample show it.
 
-    `rows` is infinite if unknown. `prepare_seconds` is per row. `blocks`
-    of the reading order are set if workers read them themselves. `rows_per_part` is the job's setting, if any.
+    `rows` is the number of rows to read, infinite if unknown. `prepare_seconds` is the time to preprocess one row.
+    `blocks` is the number of blocks of units to read, if workers read their own rows, otherwise None. `rows_per_part`
+    is the job's setting, or None.
     """
 
     rows: float
@@ -38,10 +39,12 @@ class Work:
 
 @dataclass(frozen=True)
 class Choice:
-    """A link's model as in the job file and as it is used, its workers, its trial, and rows or blocks per Ray task.
+    """The choices for the model of one link, and the trial that they follow from.
 
-    `each` is the number of the model's inputs per source row. `rows_a_block` is the limit for blocks of a slow model;
-    None means no limit.
+    `link` has the model as in the job file. `used` is the model with the chosen batch size. `trial` is None if no row
+    passed. `at_once` is the work per Ray task: a number of rows, or of blocks of units if the workers read their own
+    rows. `rows_a_block` is the most rows of a block that a slow model gets, or None without a limit. `each` is the
+    number of the model's inputs per source row.
     """
 
     link: Link
@@ -54,14 +57,15 @@ class Choice:
 
     @property
     def used_link(self) -> Link:
-        """Return the link with the model as it is used."""
+        """Return `link` with the model `used`."""
         return replace(self.link, model=self.used)
 
 
 def choose(link: Link, planned: Pool, trial: Trial | None, plan: Plan, work: Work, each: float) -> Choice:
-    """Return the settings with which a model runs.
+    """Return the `Choice` for the model of `link`.
 
-    If it prepares its own rows, memory may hold fewer workers than planned.
+    `planned` is the model's pool in `plan`, and `each` is the number of the model's inputs per source row. If the
+    workers prepare their own rows, the pool has no more workers than fit into the memory.
     """
     found = {"batch_size": trial.batch_size} if trial and trial.batch_size else {}
     used = link.model.model_copy(update=found)
@@ -84,16 +88,22 @@ def choose(link: Link, planned: Pool, trial: Trial | None, plan: Plan, work: Wor
 
 
 def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worker: float, most: int) -> int:
-    """Return the rows per task: calls that fill seconds, so that Ray's overhead per task is small."""
+    """Return the rows of one Ray task: whole calls of the model, for one to two seconds of work.
+
+    So Ray's overhead per task is small. `rows_per_call` are the rows of one call. Without `seconds_a_row`, a task is
+    one call. `seconds_a_worker` is the work of one worker in the whole run. A task has at most `most` rows, but at
+    least one call.
+    """
     seconds = np.clip(seconds_a_worker / TASKS_A_WORKER, SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS)
     count = seconds / seconds_a_row if seconds_a_row else rows_per_call
     return rows_per_call * int(np.clip(count / rows_per_call, 1, max(most // rows_per_call, 1)))
 
 
 def rows_a_block(rows_per_call: int, seconds_a_row: float | None) -> int | None:
-    """Return how many rows of a slow model a block may have: calls that fill a task; None if it is fast.
+    """Return the most rows of a block that a slow model gets, or None if the model is fast.
 
-    Ray passes on a block only when it is full, and a worker takes whole blocks.
+    Ray passes on a block only when it is full, and a worker takes whole blocks. So a block for a slow model has whole
+    calls for about two seconds. A model is slow if it needs more than 20 s for 4,096 rows.
     """
     if not seconds_a_row or seconds_a_row * ROWS_A_BLOCK <= LONGEST_BLOCK_SECONDS:
         return None
@@ -101,7 +111,11 @@ def rows_a_block(rows_per_call: int, seconds_a_row: float | None) -> int | None:
 
 
 def stream_seconds_a_row(choices: Sequence[Choice], work: Work, is_prepared_beside: bool) -> float | None:
-    """Return the seconds that all workers together need per source row; None if nothing was measured."""
+    """Return the seconds that all models together take per source row, or None if no model was measured.
+
+    The time of each model is divided by the number of its workers at the start. If `is_prepared_beside`, the first
+    model's workers also prepare the rows, and that time counts, too.
+    """
     models = [choice.trial.seconds_a_row * choice.each / choice.pool.initial for choice in choices if choice.trial]
     preparing = work.prepare_seconds / choices[0].pool.initial if is_prepared_beside else 0.0
     return sum(models) + preparing if any(models) else None

@@ -1,4 +1,4 @@
-"""Many concurrent requests for calls that wait: one event loop per worker, and a log of the responses."""
+"""Concurrent requests to a chat endpoint from calls that wait: one event loop per worker, and a log of the answers."""
 
 import asyncio
 import threading
@@ -13,7 +13,10 @@ from overnight.tasks.infer.chat.settings import Answer
 
 
 class ConcurrentRequests:
-    """Sends the requests of several threads to the endpoint from `make_endpoint`, in a thread of its own."""
+    """Sends the requests of several threads to one endpoint, by an event loop in a thread of its own.
+
+    `make_endpoint` makes the endpoint in that loop. `log` keeps the answers.
+    """
 
     def __init__(self, make_endpoint: Callable[[], Endpoint], log: NoLog) -> None:
         self._log, self._loop = log, asyncio.new_event_loop()
@@ -21,7 +24,11 @@ class ConcurrentRequests:
         self._endpoint = self._in_loop(self._made(make_endpoint))
 
     def answers(self, row_ids: Sequence[str], bodies: Sequence[dict[str, Any]]) -> list[Answer | Exception]:
-        """Return an answer per row, or the row's own `RowError`. Raise errors that are not a row's fault."""
+        """Send the request of each row, and return for each row its answer, or its own `RowError`.
+
+        `bodies` has the request bodies. An answer that is in the log is not requested again. Raise errors that are not
+        a row's fault.
+        """
         try:
             found: list[Answer | Exception] = self._in_loop(self._all(row_ids, bodies))
         except BaseException:

@@ -1,10 +1,10 @@
-"""A script that runs a command and ends it when its parent process ends, in any way.
+"""A script that runs a command, and ends it when the script's parent process ends, in any way.
 
-python kill_with_parent.py COMMAND ...      in a process group of its own, with a pipe as standard input
+    python kill_with_parent.py COMMAND ...      in a process group of its own, with a pipe as standard input
 
-The pipe closes when the process that holds its other end ends, even after a SIGKILL. Another process only waits for
-that and then kills the whole group. That process is not a child of the parent, because Ray kills the children of a
-worker that ends. It would also kill the process that has to end the rest.
+The pipe closes when the parent ends, even after a SIGKILL. A process that the script forks only waits for that, and
+then kills the whole group. This process is not a child of the parent. Ray kills the children of a worker that ends, and
+would otherwise also kill the process that must end the rest.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""The common part of chat models from transformers: location, template, random numbers.
+"""The common part of chat models that a worker loads with transformers: location, chat template, random numbers.
 
-See settings.py for columns. With `temperature` 0 decoding is greedy; above it each row draws with its own random
-numbers, as in text_generation.py, cut to `top_k` and `top_p`. A row's answer never depends on the other rows of the
-batch, beyond rounding.
+See settings.py for columns. With `temperature` 0, decoding is greedy. Above 0, each row draws its tokens with random
+numbers of its own, as in text_generation.py, among the tokens that `top_k` and `top_p` leave. A row's answer never
+depends on the other rows of the batch, beyond rounding.
 """
 
 from collections.abc import Sequence
@@ -48,14 +48,18 @@ class LocalChat(SavedModel, ChatSettings):
         return model_location.IMPORTS
 
     def prompts(self, template: Any, messages: Sequence[Sequence[Message]]) -> list[str]:
-        """Return messages as text in the chat template of a tokenizer or processor."""
+        """Return the messages of each row as one text, in the chat template of `template`, a tokenizer or processor."""
         found: list[str] = template.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True, **self.chat_template_kwargs
         )
         return found
 
     def refuse_template(self, checkpoint: Checkpoint, template: Any, example: Sequence[Message]) -> None:
-        """Raise JobError if a model's chat template is missing or refuses such messages: no row could get an answer."""
+        """Raise `JobError` if no row could get an answer, because of the model's chat template.
+
+        `template` is a tokenizer or processor. Its chat template may be missing, or refuse messages like those of
+        `example`.
+        """
         if not template.chat_template:
             raise checkpoint.unusable(
                 "expected a chat template beside its tokenizer, found none. Use a model tuned for chats, or "
@@ -70,7 +74,11 @@ class LocalChat(SavedModel, ChatSettings):
     def answered(
         self, generation: Generation, inputs: dict[str, Any], batch: Batch, prompts: list[str], device: "torch.device"
     ) -> Outcome:
-        """Return the columns of the model's answers to the tokens and other `inputs`."""
+        """Generate the answers of the rows of `batch`, and return their columns.
+
+        `inputs` are the model's inputs: `input_ids` and `attention_mask` (N x T), and others, for example of images.
+        `prompts` are the texts of the `input_ids`.
+        """
         noises = [
             noise_of(batch, prompts, device, self.temperature, self.seed, self.top_p, self.top_k, number)
             for number in range(self.num_return_sequences)

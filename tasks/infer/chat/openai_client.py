@@ -1,10 +1,10 @@
-"""One OpenAI-compatible endpoint: a chat completion for a request body, with retries for transient errors.
+"""A client of one OpenAI-compatible endpoint: it sends requests for chat completions, and tries again if that may help.
 
-After the retries, the error shows the cause:
+After the last try, the error shows the cause:
 
-the row         a 4xx about the request, or an invalid answer; a 5xx, a time-out or a cut connection after
-                    `max_tries` or `retry_timeout_seconds`, while other requests succeed. If no other request
-                    is running, a short one tests the service
+    the row         a 4xx about the request; an answer without a text; a 5xx, a time-out, a cut connection or an
+                    invalid answer after `max_tries` or `retry_timeout_seconds`, while other requests succeed. If no
+                    other request succeeded meanwhile, a short one tests the service
     the service     no request succeeds for all of `retry_timeout_seconds`, or too many requests (429) all that time:
                     `ServiceUnavailable`, and `infer` is tried again
     the settings    401, 402, 403, no quota: `AccessDenied`. 404, a redirect: `JobError`
@@ -41,14 +41,14 @@ REFUSED = {
 }
 WRONG = {404: "no such path or model; see base_url and model", 405: "no chat completions there; see base_url"}
 
-REASONING = ("reasoning_content", "reasoning")  # of DeepSeek, SGLang and older vLLM; of vLLM and gateways
+REASONING = ("reasoning_content", "reasoning")  # fields of DeepSeek, SGLang and older vLLM, and of vLLM and gateways
 
 _log = logging.getLogger("overnight.endpoint")
 
 
 @dataclass(frozen=True)
 class RetryLimits:
-    """Limits of a request: the time for one response, the time for all tries of a row, and the tries that blame it."""
+    """The limits of a request: seconds for one response, seconds for all tries, and tries before its row is blamed."""
 
     timeout_seconds: float
     retry_timeout_seconds: float
@@ -56,7 +56,7 @@ class RetryLimits:
 
 
 class _TransientError(Exception):
-    """Waiting may help: for this number of seconds, if the server names it."""
+    """An error that may not come again. `after` is the server's number of seconds to wait, if it sends one."""
 
     def __init__(self, what: str, after: float | None = None, is_limit: bool = False, is_answer: bool = False) -> None:
         super().__init__(what)
@@ -64,9 +64,10 @@ class _TransientError(Exception):
 
 
 class Endpoint:
-    """A client of one endpoint, for one event loop.
+    """A client of one endpoint, for one event loop, with at most `at_once` requests at a time.
 
-    Messages show `url` without the values of its query, and never `key`. An answer has `texts` texts.
+    `requests` limits the requests per minute, and `tokens` their tokens. An answer must have `texts` texts. Error
+    messages show `url` without the values of its query, and never `key`.
     """
 
     def __init__(
@@ -100,7 +101,10 @@ class Endpoint:
         self._not_before = self._last_success = 0.0
 
     async def ask(self, body: dict[str, Any]) -> Answer:
-        """Return the answer. Raise `RowError` if the row is the cause, otherwise an `OvernightError`."""
+        """Send a request, with further tries, and return the answer.
+
+        Raise `RowError` if the row is the cause of a failure, otherwise an `OvernightError`.
+        """
         async with self._slots:
             return await self._post_with_retries(body)
 
@@ -140,7 +144,7 @@ class Endpoint:
         await self._requests.wait()
 
     async def _answers_others(self, body: dict[str, Any], since: float) -> bool:
-        """Return True if any request succeeds: one since then, or a harmless one."""
+        """Return True if another request has succeeded since `since`, or a short test request succeeds now."""
         async with self._seeing:
             if self._last_success > since:
                 return True
@@ -215,7 +219,7 @@ class Endpoint:
 
 
 def _tokens_at_most(body: dict[str, Any]) -> float:
-    """Return an estimate, too high for most texts."""
+    """Return an estimate of the tokens of a request and its answer, which is too high for most texts."""
     characters = sum(len(str(message["content"])) for message in body["messages"])
     made = body.get("max_tokens") or body.get("max_completion_tokens") or 0
     return characters / CHARACTERS_A_TOKEN + int(made) * int(body.get("n") or 1)
@@ -230,7 +234,7 @@ def _told(response: "httpx.Response") -> str:
 
 
 def _retry_after(response: "httpx.Response") -> float | None:
-    """Return seconds, from a number or a date; None if the header is missing or unreadable."""
+    """Return the seconds of the header Retry-After, a number or a date; None if it is missing or unreadable."""
     value = response.headers.get("retry-after", "")
     try:
         seconds = float(value)

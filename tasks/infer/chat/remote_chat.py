@@ -1,7 +1,8 @@
-"""The settings of chat completions over HTTP, from messages to request bodies and from answers to columns.
+"""The common part of chat models over HTTP: settings, request bodies from messages, and columns from answers.
 
-`openai` uses any endpoint with OpenAI's protocol, `vllm` a server that its worker starts. See settings.py for columns,
-openai_client.py for retries and the causes of failures, response_log.py for the reuse of answers after a crash.
+`kind: openai` uses any endpoint with OpenAI's protocol, and `kind: vllm` a server that its worker starts. See
+settings.py for columns, openai_client.py for retries and the causes of failures, response_log.py for the reuse of
+answers after a crash.
 """
 
 import abc
@@ -23,7 +24,7 @@ ROWS_A_CALL = 16  # few: a call ends with its slowest row, and the next call's r
 
 
 class RemoteChat(ChatSettings):
-    """A chat completion per row, with many concurrent requests."""
+    """The settings of a chat completion per row over HTTP, with many concurrent requests."""
 
     max_concurrent_requests: Annotated[
         PositiveInt,
@@ -78,10 +79,13 @@ class RemoteChat(ChatSettings):
 
     @abc.abstractmethod
     def body(self, messages: Any) -> dict[str, Any]:
-        """Return the request body for a row."""
+        """Return the request body for one row's messages."""
 
     def plain_body(self, model: str, messages: Any) -> dict[str, Any]:
-        """Return the body that every such endpoint accepts."""
+        """Return the request body with the fields of OpenAI's protocol alone, changed by `extra_body`.
+
+        `model` is the model's name at the endpoint, and `messages` are one row's.
+        """
         body = {
             "model": model,
             "messages": messages,
@@ -103,7 +107,11 @@ class RemoteChat(ChatSettings):
         requests: float | None = None,
         tokens: float | None = None,
     ) -> Predict:
-        """Return the predict function for the endpoint at `url`, limited to these requests and tokens per minute."""
+        """Return the function that answers a batch by requests to the endpoint at `url`, with `key` unless it is None.
+
+        It sends at most `requests` requests and `tokens` tokens per minute. The directory `log_place` keeps the
+        answers; None keeps no answer.
+        """
         limits = RetryLimits(self.timeout_seconds, self.retry_timeout_seconds, self.max_tries)
         paces = RateLimiter(requests), RateLimiter(tokens)
         asking = ConcurrentRequests(

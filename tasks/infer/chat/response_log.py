@@ -1,11 +1,11 @@
-"""Paid answers, kept as they arrive: after a crash, unsettled rows reuse their answers instead of new requests.
+"""A log of paid answers: after a crash, rows that are not settled reuse their answers instead of new requests.
 
-<generation>/answers/<model>/<writer>[-<number>].jsonl     {"key": ..., "answer": {...}}, one line per answer
+    <generation>/answers/<model>/<writer>[-<number>].jsonl     {"key": ..., "answer": {...}}, one line per answer
 
-On a local disk a line is written to the operating system before its answer is used, so a killed process loses none. An
-object store cannot append: there answers wait for `flush`, about `SECONDS_A_FILE`, and a crash loses those. A key
-identifies the request and its row. Answers of earlier processes are found through an index of 28 bytes per answer; the
-answers stay in the files. The log is removed when its rows are published.
+On a local disk, a line is written to the operating system before its answer is used, so a killed process loses none. An
+object store cannot append. There, answers wait for `flush`, for about `SECONDS_A_FILE` seconds, and a crash loses these
+answers. A key identifies the request and its row. Answers of earlier processes stay in their files, and are found
+through an index of 28 bytes per answer. The log is removed when its rows are published.
 """
 
 import contextlib
@@ -30,21 +30,21 @@ INDEX = np.dtype([("key", np.uint64), ("file", np.int32), ("start", np.int64), (
 
 
 class NoLog:
-    """The log of a model without a place for one: it keeps nothing and finds nothing."""
+    """A log for a model without a directory for answers: it keeps nothing and finds nothing."""
 
     def find(self, key: str) -> Any:
         """Return the answer that an earlier process got for `key`, or None."""
         return None
 
     def add(self, key: str, answer: Any) -> None:
-        """Keep `answer`, which JSON can write."""
+        """Keep `answer`, a value that JSON can represent, under `key`."""
 
     def flush(self, now: bool = False) -> None:
-        """Write the waiting answers, if it is time."""
+        """Write the answers that wait, if the last write is `SECONDS_A_FILE` seconds ago, or immediately if `now`."""
 
 
 class ResponseLog(NoLog):
-    """The log of one model in a process, in the directory `place`."""
+    """The log of one model's answers in the directory `place`, to which each process writes files of its own."""
 
     def __init__(self, place: Location) -> None:
         self._place, self._lock = place, threading.Lock()
@@ -77,7 +77,7 @@ class ResponseLog(NoLog):
                 self._write_waiting()
 
     def _append(self, line: bytes) -> bool:
-        """Append the line and return True, if files can grow there."""
+        """Append the line and return True. Return False if the store cannot append."""
         if self._appended is None:
             filesystem, path = self._place.open_filesystem()
             if not is_local(filesystem):
@@ -114,12 +114,12 @@ class ResponseLog(NoLog):
 
 
 def open_log(place: Location | None) -> NoLog:
-    """Return the log in the directory `place`; without a place, one that keeps nothing."""
+    """Return the log in the directory `place`, or a log that keeps nothing if `place` is None."""
     return ResponseLog(place) if place else NoLog()
 
 
 def key_of(row_id: str, asked: Any) -> str:
-    """Return the name of a row and its request."""
+    """Return the key of an answer: a hash, in hexadecimal, of the row's id and the request body `asked`."""
     return hashlib.sha256(json.dumps([row_id, asked], sort_keys=True).encode()).hexdigest()
 
 

@@ -16,7 +16,7 @@ SECONDS_BETWEEN_LOOKS = 0.3
 
 
 class ChildServer:
-    """A process of `command`, with a free port in the place of `{port}`; its output goes to a file."""
+    """A server process that runs `command`, with a free port in place of `{port}`. Its output goes to a file."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.port = _free_port()
@@ -34,9 +34,9 @@ class ChildServer:
         )
 
     def wait(self, path: str, seconds: float) -> str:
-        """Wait until `path` answers 200.
+        """Wait until the server answers a request for `path` with status 200, for at most `seconds`.
 
-        Return the problem otherwise, with the end of the output; empty without one.
+        Return an empty text on success, otherwise the problem, with the end of the server's output.
         """
         import httpx
 
@@ -54,18 +54,18 @@ class ChildServer:
         return f"it did not answer within {seconds:g} s: {self._told()}"
 
     def ended(self) -> str:
-        """Return how it ended by itself, with the end of its output; empty while it runs."""
+        """Return how the server ended by itself, with the end of its output; an empty text while it runs."""
         code = self._process.poll()
         return "" if code is None else f"it ended with code {code}: {self._told()}"
 
     def end(self) -> None:
-        """End it immediately."""
+        """End the server immediately."""
         if self._process.stdin:
             self._process.stdin.close()
         self._process.wait()
 
     def _told(self) -> str:
-        """Return the first error in its output, which caused the later ones, and the end of the output."""
+        """Return the first error in the server's output, which caused the later ones, and the end of the output."""
         with open(self._log.name, errors="replace") as lines:
             first = next(filter(ERROR.search, lines), "")
             lines.seek(0)

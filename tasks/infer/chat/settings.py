@@ -1,13 +1,19 @@
 """The common part of all chat models: settings, messages, and the columns of answers.
 
-In: the columns that `system` and `user` name. Out: `generated_text`; `prompt_tokens`, `completion_tokens` (int64,
-including the end token); `finish_reason` (string: stop if the model ended, length if `max_new_tokens` ended it). With
-`output_schema` also `structured_output`, of the schema's type (see structured_output.py): a row whose answer does not
-fit is quarantined with the reason. With `num_return_sequences` above 1, `generated_text`, `finish_reason` and
-`structured_output` are lists with a value per text, and `completion_tokens` counts the tokens of all texts.
-fit is quarantined with the reason. With `reasoning` also `reasoning` (string, null without any): what the model wrote
-before its answer (see reasoning.py), or what its server returns apart from it. If the reasoning was cut off,
-`generated_text` is null, and `finish_reason` is length.
+In: the columns that `system` and `user` name. Out, the last two only with the setting in brackets:
+
+    generated_text       string
+    prompt_tokens        int64
+    completion_tokens    int64, including the end token
+    finish_reason        string: stop if the model ended, length if `max_new_tokens` ended it
+    structured_output    (output_schema) the answer in the schema's type (see structured_output.py). A row whose answer
+                         does not fit is quarantined with the reason
+    reasoning            (reasoning) string, null without any: what the model wrote before its answer (see
+                         reasoning.py), or what its server returns apart from it. If the reasoning was cut off,
+                         `generated_text` is null, and `finish_reason` is length
+
+With `num_return_sequences` above 1, the columns are lists with a value per text. Only the numbers of tokens are not:
+`completion_tokens` counts the tokens of all texts.
 
 This file does not know the source of the answers.
 """
@@ -38,10 +44,12 @@ ANSWER_COLUMNS = ("generated_text", "prompt_tokens", "completion_tokens", "finis
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer for a row; counts, of all its texts, are None if the source does not report them.
+    """The answer for a row: its first text, and the number of its tokens.
 
-    `reasoning` is what the source returns apart from the text. `is_begun` is True if the text begins inside the
-    reasoning, because the prompt has the tag. `text` is None if the source returns only reasoning.
+    `text` is None if the source returns only reasoning. The numbers of tokens are those of all texts, and None if the
+    source does not report them. `reasoning` is what the source returns apart from the text. `is_begun` is True if the
+    text begins inside the reasoning, because the prompt has the tag. `others` has the text and the finish reason of
+    each further text, and its reasoning if the source returns that apart.
     """
 
     text: str | None
@@ -54,7 +62,7 @@ class Answer:
 
     @property
     def choices(self) -> "list[Choice]":
-        """Return all texts of the answer."""
+        """Return all texts of the answer, the first text first."""
         first = Choice(self.text, self.finish_reason, self.reasoning, self.is_begun)
         others = [Choice(text, end, apart[0] if apart else None, self.is_begun) for text, end, *apart in self.others]
         return [first, *others]
@@ -62,7 +70,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Choice:
-    """One text of an answer, as in `Answer`."""
+    """One text of an answer, with the fields of `Answer` for a text."""
 
     text: str | None
     finish_reason: str | None
@@ -70,7 +78,7 @@ class Choice:
     is_begun: bool = False
 
     def parts(self) -> Thought:
-        """Return the reasoning and the answer."""
+        """Return the two parts of the text, reasoning and answer. The answer is None if the reasoning was cut off."""
         was_cut = self.reasoning is not None and self.finish_reason == "length"
         if self.text is None or (was_cut and not self.text.strip()):
             return Thought(self.reasoning, None)
@@ -79,7 +87,7 @@ class Choice:
 
 
 class ChatSettings(Predictor):
-    """The settings of a chat completion per row."""
+    """The settings that all chat models share."""
 
     user: Annotated[str, Field(min_length=1, description="The user's message, with {column} for values.")]
     system: Annotated[str | None, Field(description="The system's message, with {column} for values.")] = None
@@ -141,7 +149,7 @@ class ChatSettings(Predictor):
         return as_texts(column) if name in templates else super().given(name, column)
 
     def messages(self, batch: Batch) -> list[list[Message]]:
-        """Return each row's messages, the system's first. Raise RowError for a row that lacks a value."""
+        """Return each row's chat messages, the system's first. Raise `RowError` for a row that lacks a value."""
         asked: list[list[Message]] = [[{"role": "user", "content": text}] for text in filled(self.user, batch, "user")]
         if self.system is None:
             return asked
@@ -149,7 +157,7 @@ class ChatSettings(Predictor):
         return [[first, *rest] for first, rest in zip(told, asked, strict=True)]
 
     def outcome(self, answers: Sequence[Answer | Exception]) -> Outcome:
-        """Return the columns of answers, one per row; an exception is the row's own failure."""
+        """Return the columns of `answers`, which has one element per row. An exception is the row's own failure."""
         failed = {row: answer for row, answer in enumerate(answers) if isinstance(answer, Exception)}
         given = [answer if isinstance(answer, Answer) else None for answer in answers]
         choices = [one.choices if one else None for one in given]
@@ -182,7 +190,7 @@ class ChatSettings(Predictor):
         return Outcome(columns, failed=failed)
 
     def _column(self, rows: Sequence[list[Any] | None], kind: pa.DataType) -> pa.Array:
-        """Return the values of each row's texts as a list, or that of its only text."""
+        """Return a column of type `kind` from the texts of each row: lists, or the only text of each row."""
         if self.num_return_sequences > 1:
             return pa.array(rows, pa.list_(kind))
         return pa.array([texts[0] if texts else None for texts in rows], kind)
@@ -191,7 +199,10 @@ class ChatSettings(Predictor):
 def _structured(
     schema: Schema, given: Sequence[Answer | None], failed: dict[int, Exception]
 ) -> tuple[list[list[Any] | None], pa.DataType]:
-    """Return the value of each text that fits the schema, by row, and their type; add the other rows to `failed`."""
+    """Return for each row a list with the value of each text, and the type of the values.
+
+    If a text does not fit the schema, its row has None, and is added to `failed`.
+    """
     from overnight.tasks.infer.chat.structured_output import AnswerSchema
 
     expected = AnswerSchema(schema)
@@ -213,7 +224,7 @@ def _structured(
 
 
 def _value(expected: "AnswerSchema", choice: Choice) -> Any:
-    """Return the value of a text, or of what is behind its reasoning. Raise `RowError` if it does not fit."""
+    """Return the value of a text, or of the answer after its reasoning. Raise `RowError` if it does not fit."""
     is_json = choice.text is not None and choice.text.lstrip().startswith(("{", "[", '"', "```"))
     text = choice.text if is_json else choice.parts().answer
     if text is None:

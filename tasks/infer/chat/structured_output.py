@@ -1,4 +1,4 @@
-"""A JSON schema for answers: an answer's text becomes a value that fits it, and the schema determines the Arrow type.
+"""Answers in JSON: the text of an answer becomes a value that fits a JSON schema, which determines the Arrow type.
 
 An object becomes a struct of its `properties`, an array a list, and string, integer, number and boolean the type of
 that name. Values without one such type (an object without properties, anyOf, a union) stay JSON text. The type comes
@@ -25,7 +25,10 @@ PLAIN = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "
 
 
 class AnswerSchema:
-    """The `schema` of the job file. Raises ValueError if it is not a schema, or refers to another document."""
+    """The JSON schema of answers, from the job file, and `type`, the Arrow type of values that fit it.
+
+    Raises `ValueError` if `schema` is not a JSON schema, or refers to another document.
+    """
 
     def __init__(self, schema: dict[str, Any]) -> None:
         kind = validator_for(schema)
@@ -41,9 +44,9 @@ class AnswerSchema:
         self.type = _arrow_type(schema, targets)
 
     def value(self, text: str) -> Any:
-        """Return the answer `text` as a value for a column of `self.type`.
+        """Parse the answer `text`, and return its value for a column of `self.type`.
 
-        Raise RowError with the place if it does not fit.
+        Raise `RowError` if it does not fit the schema. The message names the place in the answer.
         """
         found = _parsed(text)
         try:
@@ -66,7 +69,7 @@ def _arrow_type(schema: Any, targets: Mapping[str, Any], inside: tuple[str, ...]
         return pa.string()
     if reference := schema.get("$ref"):
         if reference in inside:
-            return pa.string()  # a recursive schema has no type of a certain depth
+            return pa.string()  # the type of a recursive schema would have no end
         return _arrow_type(targets[reference], targets, (*inside, reference))
     named = schema.get("type", [])
     kinds = [one for one in (named if isinstance(named, list) else [named]) if one != "null"]
@@ -95,7 +98,7 @@ def _refused(constant: str) -> Any:
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """Return `value` with JSON text for values that are not strings if `kind` is.
+    """Return `value` in the form of the Arrow type `kind`. If that is a string, other values become JSON text.
 
     Keys outside the schema are dropped.
     """
