@@ -30,7 +30,7 @@ MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four 
 def is_read_by_workers(run: Run, plan: Plan) -> bool:
     """Return True if the first model's workers read and preprocess their own rows.
 
-    They do not if a file has many rows: it may be too large for one worker, and rows are cheap to pass on.
+    They do not if files have several rows: a file may be too large for one worker, and its rows are cheap to pass on.
     """
     if not (plan.is_beside and read_summaries(run.order)):
         return False

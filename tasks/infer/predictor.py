@@ -185,7 +185,7 @@ class Predictor(Leaf):
         return 1
 
     def tunes_batch_size(self) -> bool:
-        """Return True if the trial finds the best batch size: the size is auto, and a call gets one batch."""
+        """Return True if the trial finds the best batch size. Then `batch_size` is auto, and a call gets one batch."""
         return self.batch_size == "auto" and self.rows_per_call() == self.forward_batch_size()
 
     def imports(self) -> tuple[str, ...] | None:

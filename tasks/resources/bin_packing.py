@@ -1,4 +1,4 @@
-"""Room on the nodes of a cluster, taken worker by worker: one node must have all resources of a worker free.
+"""The check whether workers fit on the nodes of a cluster: one node must have all resources of a worker free.
 
 As in Ray, a worker that needs a fraction of a GPU gets it from one GPU, and one that needs several gets whole ones.
 """
@@ -9,14 +9,14 @@ TINY = 1e-6
 
 
 class Room:
-    """The free resources of each node. Workers go to the first node that has room."""
+    """The resources of each node that are still free. Workers go to the first node that has room."""
 
     def __init__(self, nodes: Sequence[Mapping[str, float]]) -> None:
         self._free = [dict(node) for node in nodes]
         self._gpus = [[1.0] * int(node.get("GPU", 0)) for node in nodes]
 
     def take(self, needs: Mapping[str, float]) -> bool:
-        """Place one worker. Return False, and take nothing, if no node has room for it."""
+        """Reserve `needs` for one worker on a node. Return False, and reserve nothing, if no node has room."""
         for free, gpus in zip(self._free, self._gpus, strict=True):
             fits = all(free.get(name, 0) + TINY >= amount for name, amount in needs.items())
             devices = _devices(gpus, needs.get("GPU", 0))
@@ -29,7 +29,7 @@ class Room:
         return False
 
     def take_all(self, workers: Sequence[Mapping[str, float]]) -> bool:
-        """Place workers, the most demanding ones first. Return False at the first that finds no room."""
+        """Reserve resources for `workers`, the most demanding first. Return False at the first that finds no room."""
         ordered = sorted(
             workers, key=lambda needs: (needs.get("GPU", 0), len(needs), needs.get("CPU", 0)), reverse=True
         )
@@ -37,7 +37,7 @@ class Room:
 
 
 def _devices(free: list[float], amount: float) -> list[int] | None:
-    """Return the GPUs that a worker gets; None if there are not enough."""
+    """Return the numbers of the GPUs that a worker gets, or None if there are not enough."""
     count = round(amount) if amount >= 1 else int(amount > 0)
     devices = [place for place, left in enumerate(free) if left + TINY >= min(amount, 1.0)][:count]
     return devices if len(devices) == count else None

@@ -1,7 +1,8 @@
 """The plan of `placement: colocated`: the model's workers prepare their own rows, one worker per CPU.
 
 It is the plan of a job with one model, on CPUs and without reservations of its own. No worker waits for another kind of
-worker, and no pixels cross a process. Reads in Ray tasks mostly wait, and use the remaining CPU time.
+worker, and no pixel crosses from one process to another. The Ray tasks that read mostly wait, and use the CPU time that
+is left.
 """
 
 import math
@@ -17,7 +18,10 @@ WORKER_CPUS = 1 - READ_CPUS
 
 
 def is_colocated(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]]) -> bool:
-    """Return True if the job requests such a plan, or allows it and it is possible."""
+    """Return True if a model has `placement: colocated`, or if `auto` allows this plan and it is possible.
+
+    It is possible for a single model that sets no workers and reserves nothing, if a node has a whole CPU.
+    """
     if any(model.placement == "colocated" for model in models):
         return True
     if len(models) != 1 or models[0].placement != "auto" or not any(node.get("CPU", 0) >= 1 for node in nodes):
@@ -30,7 +34,7 @@ def make_colocated_plan(
 ) -> Plan:
     """Return the plan of one model whose workers prepare their own rows.
 
-    Raise `PlanError` for another number of models.
+    `limits` are those of the autoscaler. Raise `PlanError` for several models, or if no node has a whole CPU.
     """
     if len(models) > 1:
         raise PlanError(f"placement: colocated is for the only model of a job, found {len(models)} models.")

@@ -29,7 +29,7 @@ class Needs(Protocol):
 
 
 def fixed_needs(model: Needs) -> dict[str, float]:
-    """Return the needs of one worker that may not shrink."""
+    """Return the reservation of one worker that the planner may not make smaller: Ray's resource name -> amount."""
     needs = {"CPU": model.num_cpus or 0, "GPU": model.num_gpus, "memory": float(model.memory or 0), **model.resources}
     if model.accelerator_type:
         needs[f"accelerator_type:{model.accelerator_type}"] = ANY_ACCELERATOR

@@ -13,7 +13,10 @@ TASK_RETRIES = 12  # for a Ray task that reads and prepares: a row that kills it
 
 @dataclass(frozen=True)
 class Pool:
-    """The workers of one model: from `minimum` to `maximum`, `initial` at the start, each with these reservations."""
+    """The workers of one model: how many they are, and what each of them reserves.
+
+    They are `initial` at the start, and then `minimum` to `maximum`. `label` names the model. `memory` is in bytes.
+    """
 
     label: str
     minimum: int
@@ -26,7 +29,7 @@ class Pool:
     resources: Mapping[str, float] = field(default_factory=dict)
 
     def remote_arguments(self) -> dict[str, Any]:
-        """Return the arguments for `Dataset.map_batches` and `ray.remote`."""
+        """Return one worker's reservation as the arguments for `Dataset.map_batches` and `ray.remote`."""
         arguments: dict[str, Any] = {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus}
         if self.memory:
             arguments["memory"] = self.memory
@@ -37,7 +40,7 @@ class Pool:
         return arguments
 
     def needs(self) -> dict[str, float]:
-        """Return one worker's reservation by Ray's resource names."""
+        """Return one worker's reservation, as Ray's resource name -> amount."""
         found = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": float(self.memory or 0), **self.resources}
         if self.accelerator_type:
             found[f"accelerator_type:{self.accelerator_type}"] = ANY_ACCELERATOR
@@ -46,9 +49,10 @@ class Pool:
 
 @dataclass(frozen=True)
 class Plan:
-    """The reservations of Ray tasks that read and prepare, and the pools.
+    """The pools of a run's models, and the reservations of the Ray tasks that read and prepare.
 
-    `task_concurrency` limits these tasks; None means that CPUs are the limit.
+    Such a task reserves `task_cpus`. `task_concurrency` limits their number; None means that CPUs are the limit.
+    `notes` are sentences for the user.
     """
 
     task_cpus: float
@@ -68,7 +72,10 @@ class Plan:
         return self.task_concurrency or max(int(self.cpus / max(self.task_cpus, CENT)), 1)
 
     def needs(self) -> dict[str, float]:
-        """Return the resources that must be free for the stream to move: every pool at its minimum and one Ray task."""
+        """Return the resources that the stream needs to move: every pool at its minimum, and one Ray task.
+
+        The result is Ray's resource name -> amount.
+        """
         total: dict[str, float] = {"CPU": self.task_cpus}
         for pool in self.pools:
             for name, amount in pool.needs().items():
@@ -77,7 +84,7 @@ class Plan:
 
     @property
     def gpus(self) -> int:
-        """Return the GPUs that the pools take at most; a part of a GPU counts as a whole one."""
+        """Return the most GPUs that the pools take together, rounded up to whole ones."""
         return math.ceil(sum(pool.num_gpus * pool.maximum for pool in self.pools) - CENT / 2)
 
 

@@ -16,7 +16,7 @@ from overnight.tasks.resources.colocated_plan import is_colocated, make_colocate
 from overnight.tasks.resources.needs import Needs, fixed_needs
 from overnight.tasks.resources.plan import CENT, Plan, Pool, amount_of
 
-EVERY = 2**31  # workers that fit
+EVERY = 2**31  # workers: every one that fits
 MEMORY_SHARE = 0.9  # of a node's memory that measured workers may fill
 
 
@@ -63,7 +63,7 @@ def _with_nodes_to_come(
 
 
 def _a_worker_a_gpu(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], least: list[int]) -> list[int]:
-    """Return the minimum of workers for each model: one per GPU if the job gives no number."""
+    """Return the minimum of workers for each model: one per GPU if the job gives no number of workers."""
     most = [EVERY if model.workers is None and model.num_gpus else 0 for model in models]
     return _grown(nodes, [fixed_needs(model) for model in models], least, most)
 
@@ -71,9 +71,10 @@ def _a_worker_a_gpu(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]
 def _cpu_share(
     models: Sequence[Needs], least: list[int], nodes: Sequence[Mapping[str, float]], cpus: float, task_cpus: float
 ) -> tuple[float, float]:
-    """Return the CPUs per worker if the model gives no number, at most 1, and the CPUs left for a Ray task.
+    """Return the CPUs of a worker whose model gives no `num_cpus`, at most 1, and the CPUs left for a Ray task.
 
-    They shrink until every pool's minimum has room. The job's own reservations have priority over the Ray tasks.
+    The first number shrinks until every pool's minimum has room. The second is 0 if the job's own reservations leave
+    too few CPUs, because they have priority.
     """
     pinned = sum((model.num_cpus or 0) * count for model, count in zip(models, least, strict=True))
     if pinned > cpus - task_cpus:
@@ -130,7 +131,10 @@ def _pool(model: Needs, minimum: int, maximum: int, claim: float) -> Pool:
 
 
 def workers_in_memory(memory: int, nodes: Sequence[Mapping[str, float]]) -> int:
-    """Return how many processes of this size fit into the memory that Ray reports for the nodes; at least one."""
+    """Return how many workers of `memory` bytes fit into the memory that Ray reports for the nodes; at least one.
+
+    If `memory` is 0, which means unknown, the number is so large that it is not a limit.
+    """
     return max(sum(int(MEMORY_SHARE * node.get("memory", 0) // memory) for node in nodes), 1) if memory else EVERY
 
 

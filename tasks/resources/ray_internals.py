@@ -1,8 +1,8 @@
 """All uses of Ray that are not public: Ray 2.60's executor of a stream, and the autoscaler's limits.
 
 Ray Data calls `on_execution_step` at every step of a stream, even when nothing moves. Only the executor's private
-topology has the progress of an operator, and the callback's class is not exported. There is no public call for the
-limits of a cluster. `tests/tasks/resources/test_ray_internals.py` fails if any of this changes.
+topology has the progress of an operator, and the callback's class is not exported. Ray has no public call for the
+autoscaler's limits. `tests/tasks/resources/test_ray_internals.py` fails if any of this changes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -46,7 +46,10 @@ class OperatorState:
 
 
 def operators(executor: Any) -> Iterator[OperatorState]:
-    """Yield the operators of a stream, in the order in which rows pass them."""
+    """Yield the state of each operator of a stream, in the order in which rows pass them.
+
+    `executor` is Ray Data's executor of the stream.
+    """
     for operator, queues in executor._topology.items():
         workers = operator.get_actor_info()
         yield OperatorState(
@@ -61,7 +64,7 @@ def operators(executor: Any) -> Iterator[OperatorState]:
 
 
 def end_workers(executor: Any) -> None:
-    """Kill the running workers.
+    """Kill the running workers of the stream that `executor` runs.
 
     Ray Data would wait for a hung worker, which would hold its CPU or GPU until Ray ends.
     """
@@ -70,6 +73,6 @@ def end_workers(executor: Any) -> None:
 
 
 def autoscaling_limits() -> dict[str, float]:
-    """Return what the cluster may grow to, by Ray's resource names; empty if it does not scale."""
+    """Return how far the cluster may grow, as Ray's resource name -> amount; empty if it does not scale."""
     limits: Mapping[str, float] | None = state.get_max_resources_from_cluster_config()
     return {name: float(amount) for name, amount in (limits or {}).items()}

@@ -1,7 +1,8 @@
-"""Nearest neighbours by the vector index of a Lance table, which a sink with `index` keeps: near rows, not surely all.
+"""Search for nearest neighbours by the vector index of a Lance table, which a sink with `index` keeps.
 
-The index (IVF) has the vectors in groups. The groups nearest to the query are compared exactly; the other groups are
-skipped. Rows that were published after the last update of the index are compared, too.
+The index (IVF) has the vectors in groups. The groups nearest to the query are compared exactly, and the other groups
+are skipped. So a few of the nearest rows may be missed. Rows that were published after the last update of the index are
+compared, too.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ LEAST_GROUPS, SHARE_OF_GROUPS = 20, 0.1  # of groups that are compared
 
 
 def index_groups(rows: LanceRows, column: str) -> int:
-    """Return the groups of the table's index over the column by cosine; 0 without an index."""
+    """Return the number of groups in the table's index of `column` by cosine; 0 without such an index."""
     table = rows.table()
     for index in table.describe_indices():
         if column in index.field_names:
@@ -29,10 +30,10 @@ def index_groups(rows: LanceRows, column: str) -> int:
 def nearest_indexed(
     partitions: Sequence[LanceRows], groups: int, column: str, query: np.ndarray, count: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return about the `count` rows of a table most similar to `query` (D numbers), and the number of rows.
+    """Return about the `count` rows most similar to `query` (D numbers), and the number of rows in `partitions`.
 
-    Each match has `partition`, `row_id`, `score` and its other plain columns, best first. `groups` is from
-    `index_groups`. Raise `ContractError` like `nearest`.
+    All `partitions` are of one table. Each match is a dict with `partition`, `row_id`, `score` and its other plain
+    columns, best first. `groups` is from `index_groups`. Raise `ContractError` like `nearest`.
     """
     rows, query = partitions[0], direction(query)
     table, day = rows.table(), rows.partition_column

@@ -1,6 +1,6 @@
 """A picture sheet: the query and the matches, each with its score and name, as one PNG file.
 
-In: images as uint8 H x W x 3, or None for an unreadable one, which becomes a grey tile; a query may be a text.
+In: images as uint8 H x W x 3. An unreadable image is None, and becomes a grey tile. A query may be a text.
 """
 
 import io
@@ -20,7 +20,7 @@ GREY, INK, PAPER = (225, 225, 225), (30, 30, 30), (255, 255, 255)
 
 @dataclass(frozen=True)
 class Tile:
-    """An image or a text, and the text below it."""
+    """A tile of the sheet: an image, a text, or None for an unreadable image, with two lines of text below it."""
 
     content: np.ndarray | str | None
     title: str
@@ -28,7 +28,7 @@ class Tile:
 
 
 def draw_sheet(query: Tile, matches: list[Tile]) -> bytes:
-    """Return a PNG of the query in the first column and the matches beside it, best first, line by line."""
+    """Return the bytes of a PNG: the query in the first column, and the matches beside it, best first, line by line."""
     from PIL import Image, ImageDraw
 
     columns = min(len(matches), COLUMNS)
@@ -64,7 +64,7 @@ def _draw(sheet: "Image.Image", draw: "ImageDraw.ImageDraw", tile: Tile, left: i
 
 
 def _fitting(draw: "ImageDraw.ImageDraw", text: str, font: "ImageFont.FreeTypeFont | ImageFont.ImageFont") -> str:
-    """Return the end of a text that fits below a tile: names differ at their ends."""
+    """Return the end of a text that fits below a tile, because names differ at their ends."""
     shown = text
     while len(shown) > 4 and draw.textlength(shown, font) > TILE:
         shown = "..." + shown[4:]

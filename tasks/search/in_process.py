@@ -1,4 +1,4 @@
-"""The rows of a Lance table, in the process that reads them, without Prefect and Ray."""
+"""What a process imports to read the rows of a Lance table itself, without Prefect and Ray."""
 
 from overnight.tasks.search.published_rows import LanceRows
 

@@ -1,13 +1,13 @@
 """Exact nearest neighbours by cosine similarity, streamed over published rows: constant memory for any size of table.
 
 In: rows with `row_id` and an embedding column, lists of numbers of one length. Out: the `count` rows with the greatest
-cosine to the query, best first. If scores agree to 12 digits, the order is by partition, `row_id` and place. Rows whose
-embedding is null, zero or contains NaN are left out and counted.
+cosine to the query, best first. If scores agree to 12 digits, the order is by partition, `row_id`, file and the row's
+place in it. Rows whose embedding is null, zero or contains NaN are left out and counted.
 
 There is no index: each batch is one product of a matrix with a vector, in float64. So the order is that of the exact
-scores, and no row's score depends on the ends of batches. One process compares a million embeddings of 384 numbers in
-15 s from a local disk (1.6 million: 25 s, 320 MB of memory as with 0.1 million). A cluster would hardly have started by
-then. If a Lance table has an index, `ann.py` searches that instead.
+scores, and a row's score does not depend on where its batch ends. One process compares a million embeddings of 384
+numbers in 15 s from a local disk (1.6 million: 25 s, 320 MB of memory as with 0.1 million). A cluster would hardly have
+started by then. If a Lance table has an index, `ann.py` searches that instead.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,10 @@ DIGITS = 12
 
 @dataclass(frozen=True)
 class Match:
-    """A row: its partition's rows, its 0-based place among them, and its cosine to the query."""
+    """A published row that is similar to the query.
+
+    `row` is its 0-based place in `rows`, and `score` is its cosine to the query.
+    """
 
     rows: Rows
     row: int
@@ -40,7 +43,10 @@ class Match:
 
 @dataclass(frozen=True)
 class Found:
-    """The matches, best first; the number of compared rows, and how many have no usable embedding."""
+    """The matches, best first, and the counts of a search.
+
+    `rows` is the number of all rows. `rows_without_embedding` is the number of those without a usable embedding.
+    """
 
     matches: tuple[Match, ...] = ()
     rows: int = 0
@@ -48,7 +54,7 @@ class Found:
 
 
 def nearest(published: Iterable[Rows], column: str, query: np.ndarray, count: int) -> Found:
-    """Return the `count` published rows that are most similar to `query` (D numbers).
+    """Return the `count` published rows that are most similar to `query` (D numbers), and the counts of the search.
 
     Raise `ContractError` for a missing column, for embeddings of another length, and for a query of length zero.
     """
@@ -72,7 +78,7 @@ def nearest(published: Iterable[Rows], column: str, query: np.ndarray, count: in
 
 
 def direction(query: np.ndarray) -> np.ndarray:
-    """Return the query (D numbers) as float64 of length 1.
+    """Return the query (D numbers) as a float64 vector of length 1.
 
     Raise `ContractError` if its length is zero or not finite.
     """
@@ -90,10 +96,11 @@ def _order(match: Match) -> tuple[float, str, str, str, int]:
 
 
 def cosines(embeddings: pa.Array, query: np.ndarray, rows: Rows, column: str) -> np.ndarray:
-    """Return the cosine of every row with `query`; NaN without one.
+    """Return the cosine of each row's embedding with `query` (float64), NaN for a row without a usable embedding.
 
-    It is rounded so that it does not depend on the other rows of the batch. Raise `ContractError` if the column has no
-    embeddings, or of another length than `query`.
+    `query` has length 1. The cosines are rounded, so that they do not depend on the other rows of the batch. Messages
+    name the place of `rows`, and `column`. Raise `ContractError` if the column has no embeddings, or embeddings of
+    another length than `query`.
     """
     kind = embeddings.type
     if not is_list(kind) or not types.is_floating(kind.value_type):
@@ -114,7 +121,7 @@ def cosines(embeddings: pa.Array, query: np.ndarray, rows: Rows, column: str) ->
 
 
 def described(matches: tuple[Match, ...]) -> list[dict[str, Any]]:
-    """Return `partition`, `row_id`, `score` and the other plain columns of each match, in the order of `matches`."""
+    """Return each match as a dict: `partition`, `row_id`, `score` and its other plain columns, in the given order."""
     columns: dict[Match, dict[str, Any]] = {}
     by_place = sorted(matches, key=lambda match: (match.rows.place.template, match.rows.partition, match.row))
     for rows, group in groupby(by_place, key=lambda match: match.rows):
@@ -124,6 +131,9 @@ def described(matches: tuple[Match, ...]) -> list[dict[str, Any]]:
 
 
 def with_score(partition: str, row_id: str, score: float, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a match for the output; its search columns come first, and hide columns of the same names."""
+    """Return a match as a dict: `partition`, `row_id` and `score` first, then the other columns of its row.
+
+    A column of the row with one of these names is left out.
+    """
     first = {"partition": partition, "row_id": row_id, "score": score}
     return first | {name: value for name, value in columns.items() if name not in first}

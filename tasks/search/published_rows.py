@@ -1,7 +1,7 @@
 """Published rows for search: Parquet files, and the partitions of a Lance table.
 
-Both return batches of a few columns, the same rows in the same order each time. Then they return the plain columns of
-matches: texts, numbers, truth values and times, not lists or bytes.
+Both yield batches of a few columns, with the same rows in the same order each time. For the matches they then yield the
+plain columns: texts, numbers, truth values and times, but not lists or bytes.
 """
 
 import os
@@ -24,17 +24,20 @@ SHOWN_ROWS = 1024  # rows per read for the columns that are shown
 
 
 class Rows(Protocol):
-    """Rows of one partition."""
+    """Published rows of one partition."""
 
     @property
     def partition(self) -> str: ...
     @property
     def place(self) -> Location: ...
     def batches(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of all rows. Raise `ContractError` for a missing column."""
+        """Yield `columns` of all rows, in batches of at most `batch_rows` rows.
+
+        Raise `ContractError` for a missing column.
+        """
 
     def plain(self, wanted: Sequence[int]) -> Iterator[dict[str, Any]]:
-        """Yield the plain columns of the rows at these ascending 0-based places."""
+        """Yield the plain columns of the rows at the 0-based places `wanted`, which ascend, as a dict per row."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class ParquetRows:
     place: Location
 
     def batches(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield batches of one row group after another: otherwise the memory of earlier ones is kept until the end."""
+        """Yield batches of one row group after another, so that the memory of earlier row groups is freed."""
         with self.place.open() as opened:
             table = pq.ParquetFile(opened, buffer_size=READ_BYTES)
             require(table.schema_arrow, columns, self.place)
@@ -67,7 +70,7 @@ class ParquetRows:
 
 @dataclass(frozen=True)
 class LanceRows:
-    """A partition of a Lance table in one version; the whole table if it has no column for the partition."""
+    """A partition in one version of a Lance table, or the whole table if `partition_column` is None."""
 
     partition: str
     place: Location
@@ -75,7 +78,7 @@ class LanceRows:
     version: int
 
     def table(self) -> Any:
-        """Return the `lance.LanceDataset`."""
+        """Return the table in this version as a `lance.LanceDataset`."""
         return _versioned(self.place, self.version)
 
     def batches(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -95,12 +98,12 @@ class LanceRows:
         return [name for name in _plain(self.table().schema) if name != self.partition_column]
 
     def own(self) -> str | None:
-        """Return the condition that the partition's rows meet."""
+        """Return the SQL condition that the partition's rows meet, or None for the whole table."""
         return f"{self.partition_column} = date '{self.partition}'" if self.partition_column else None
 
 
 def newest_version(place: Location) -> int:
-    """Return the newest version of a Lance table."""
+    """Return the number of the newest version of a Lance table."""
     found: int = _opened(place, None).version
     return found
 
@@ -117,7 +120,7 @@ def _opened(place: Location, version: int | None) -> Any:
 
 
 def require(schema: pa.Schema, columns: Sequence[str], place: Location) -> None:
-    """Raise `ContractError` if one of the columns is missing."""
+    """Raise `ContractError`, which names `place`, if the schema lacks one of the columns."""
     if missing := [name for name in columns if name not in schema.names]:
         raise ContractError(f"{place}: expected a column {missing[0]}, found {', '.join(schema.names)}.")
 

@@ -18,13 +18,13 @@ __all__ = ["LanceRows", "ParquetRows", "Rows", "Tile", "draw_sheet", "newest_ver
 
 @task(name="scan", task_run_name="scan: compare with published rows", cache_policy=NO_CACHE, persist_result=False)
 def scan(published: Sequence[Rows], column: str, query: np.ndarray, count: int, exact: bool) -> dict[str, Any]:
-    """Return the matches and the counts of a search.
+    """Search the published rows most similar to `query` (D numbers), and return the matches and the counts as a dict.
 
-    The keys are `matches` (partition, row_id, score and the other plain columns, best first), `rows`,
-    `rows_without_embedding` (None: not counted) and `exact`. `exact` is True if every row was compared, and not only
-    the near ones of an index.
+    The keys are `matches` (partition, row_id, score and the other plain columns, best first), `rows` (the number of
+    rows), `rows_without_embedding` (None: not counted) and `exact`. The value of `exact` is True if every row was
+    compared, and not only the near ones of an index.
 
-    The argument `exact` compares every row although there is an index.
+    With the argument `exact`, every row is compared although there is an index.
 
     Raise `ContractError` if embeddings cannot be compared with the query, `OvernightError` if no row has one.
     """

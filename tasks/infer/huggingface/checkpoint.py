@@ -1,4 +1,4 @@
-"""A saved transformers model, found but not yet loaded: loading of its parts, and errors with the reason.
+"""A saved transformers model, found but not yet loaded: it loads the model's parts, and its errors have a reason.
 
 Code in a checkpoint runs only with `runs_code`. A missing weight is an error: transformers would fill it with random
 numbers. This file does not search for models, and does not use images or text.
@@ -29,7 +29,11 @@ Dtype = Annotated[
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model at `location` (folder or hub name) with its JSON files in `folder`; messages show `written`."""
+    """A saved model at `location`, a folder or a hub name, with its JSON files in `folder`.
+
+    Messages show the name `written`. `revision` is the commit of a hub model. With `local_files_only`, loading sends no
+    request to the hub. With `runs_code`, code in the model may run.
+    """
 
     written: str
     location: str
@@ -39,7 +43,7 @@ class Checkpoint:
     runs_code: bool = False
 
     def load(self, auto_class: Any, **settings: Any) -> Any:
-        """Return the result of `auto_class.from_pretrained` for the model."""
+        """Return the result of `auto_class.from_pretrained` for the model. Raise `JobError` if it cannot be loaded."""
         import transformers
 
         transformers.logging.set_verbosity_error()
@@ -54,7 +58,11 @@ class Checkpoint:
             raise self.unusable(f"{auto_class.__name__} cannot load it: {error}") from error
 
     def weights(self, auto_class: Any, dtype: Dtype, optional: str | None = None, **settings: Any) -> tuple[Any, bool]:
-        """Return the model in evaluation mode, and whether all weights exist; `optional.*` may be missing."""
+        """Return the model in evaluation mode, and True if the checkpoint has all its weights.
+
+        Raise `JobError` if weights are missing. Only weights of a part named `optional`, such as pooler, may be
+        missing.
+        """
         import torch
 
         model, report = self.load(auto_class, dtype=getattr(torch, dtype), output_loading_info=True, **settings)
@@ -68,7 +76,7 @@ class Checkpoint:
         return model.eval(), not missing
 
     def settings_file(self, name: str) -> Any:
-        """Return the JSON file `name` beside the model; None if there is none."""
+        """Return the content of the JSON file `name` beside the model, or None if there is no such file."""
         path = self.folder / name
         try:
             return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
@@ -76,5 +84,5 @@ class Checkpoint:
             raise self.unusable(f"{name} cannot be read as JSON: {error}") from error
 
     def unusable(self, reason: str) -> JobError:
-        """Return the error with this model's name and the reason."""
+        """Return a `JobError` whose message has this model's name and the reason."""
         return JobError(f"model {self.written}: {reason.replace(self.location, self.written)}.", "infer")

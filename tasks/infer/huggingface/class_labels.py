@@ -26,7 +26,8 @@ def columns_of(top_k: int) -> list[str]:
 def labelled(probabilities: "torch.Tensor", labels: Mapping[int, str], top_k: int) -> dict[str, Any]:
     """Return the columns of the likeliest classes and their confidences, from float32 N x C `probabilities`.
 
-    Equally likely classes keep their order. `top_k` above 1 adds a list of each per row.
+    `labels` has the name of each class by its number. Equally likely classes keep their order. With `top_k` above 1, a
+    row also has a list of its likeliest classes and a list of their confidences.
     """
     confidence, index = probabilities.sort(dim=-1, descending=True, stable=True)
     columns: dict[str, Any] = {

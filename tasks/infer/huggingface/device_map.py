@@ -1,11 +1,11 @@
 """A model on its device, or, if no single device can hold it, spread over several by accelerate's `device_map`.
 
-num_gpus: 2                           per worker, on one node; or resources: {NPU: 2}
+    num_gpus: 2                           per worker, on one node; or resources: {NPU: 2}
     device_map: auto                      accelerate fills them evenly, layer by layer
     max_memory: {0: 70GiB, cpu: 100GiB}   limit of each; the rest goes to the CPU, then to the disk
 
-`device_map` may also name the place of each part (`{model.embed_tokens: 0, model.layers.0: 1, ..., lm_head: cpu}`),
-disk included: its weights are then read from files at each use.
+`device_map` may also name the place of each part (`{model.embed_tokens: 0, model.layers.0: 1, ..., lm_head: cpu}`). If
+that is `disk`, the part's weights are read from files at each use.
 """
 
 import tempfile
@@ -35,7 +35,7 @@ _folders: list[tempfile.TemporaryDirectory] = []
 
 
 class DeviceMapSettings(Protocol):
-    """The settings that determine the devices of a model."""
+    """The settings of a model that determine its devices."""
 
     @property
     def dtype(self) -> Dtype: ...
@@ -48,7 +48,10 @@ class DeviceMapSettings(Protocol):
 
 
 def refuse_unreserved(device_map: Any, accelerators: Mapping[str, float]) -> None:
-    """Raise ValueError for a map that would use devices without a reservation."""
+    """Raise `ValueError` if `device_map` would use accelerators, but the worker reserves less than one.
+
+    `accelerators` has the reserved ones: Ray's resource name -> amount.
+    """
     if isinstance(device_map, str) and (count := sum(accelerators.values())) < 1:
         raise ValueError(
             f"device_map: {device_map} spreads the model over the worker's accelerators, but it reserves {count:g}. "
@@ -57,7 +60,10 @@ def refuse_unreserved(device_map: Any, accelerators: Mapping[str, float]) -> Non
 
 
 def load_on_devices(checkpoint: Checkpoint, auto_class: Any, settings: DeviceMapSettings) -> tuple[Any, "torch.device"]:
-    """Return the model in evaluation mode, and the device for its inputs."""
+    """Load a model onto its devices. Return it in evaluation mode, and the device for its inputs.
+
+    `auto_class` is the class of transformers that loads the model.
+    """
     device = settings.torch_device()
     if settings.device_map is None:
         model, _ = checkpoint.weights(auto_class, settings.dtype)
@@ -76,9 +82,9 @@ def load_on_devices(checkpoint: Checkpoint, auto_class: Any, settings: DeviceMap
 
 
 def _first_device(model: Any) -> "torch.device":
-    """Return the device of the part that gets the tokens.
+    """Return the device of the part of the model that gets the tokens.
 
-    If its weights are offloaded, it computes on the device of its hook.
+    If the weights of that part are offloaded, it computes on the device of its hook.
     """
     import torch
 

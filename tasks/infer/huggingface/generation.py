@@ -1,4 +1,4 @@
-"""Tokens in, new tokens out, with any generating model of transformers, within the model's context.
+"""The generation of new tokens from input tokens, by any generating model of transformers, within its context.
 
 This file does not use columns, texts or images.
 """
@@ -14,7 +14,7 @@ from overnight.tasks.infer.huggingface.per_row_sampling import GumbelNoise
 
 @dataclass(frozen=True)
 class Generated:
-    """The new tokens of a row, without the end token; `ended`: whether the model made one."""
+    """The new tokens of one text, without the end token. `ended` is True if the model made an end token."""
 
     tokens: list[int]
     ended: bool
@@ -30,10 +30,10 @@ class Generated:
 
 
 class Generation:
-    """A model, ready on its device, that continues its input by at most `max_new_tokens`."""
+    """Generates at most `max_new_tokens` new tokens per text, with a model that is ready on its device."""
 
     def __init__(self, checkpoint: Checkpoint, tokenizer: Any, model: Any, max_new_tokens: int) -> None:
-        """Check the limits and add a missing pad token to `tokenizer`. Raise JobError if the context leaves no room."""
+        """Check the limits, and give `tokenizer` a pad token. Raise `JobError` if the context leaves no room."""
         self.tokenizer, self._model, self._max_new_tokens = padded(checkpoint, tokenizer), model, max_new_tokens
         self.is_encoder_decoder = bool(model.config.is_encoder_decoder)
         ends = model.generation_config.eos_token_id
@@ -46,11 +46,12 @@ class Generation:
     def run(
         self, inputs: dict[str, Any], noises: Sequence[GumbelNoise | None], num_beams: int = 1, best: int = 1
     ) -> list[list[Generated]]:
-        """Return the new tokens of each row's texts. Raise RowError for a prompt that is empty or too long.
+        """Generate texts for each row, and return for each row a list with the new tokens of each text.
 
         `inputs` has `input_ids` and `attention_mask`, N x T on the model's device, and further inputs of its forward
-        pass. A row gets a text for each of `noises`, in a pass of its own, so that a batch needs the memory of one text
-        per row. `best` is the number of texts that a beam search returns.
+        pass. The model runs once for each of `noises`, so that a batch needs the memory of one text per row. Each run
+        gives a row one text, or the `best` texts of a beam search with `num_beams`. A noise of None takes the likeliest
+        tokens. Raise `RowError` for a prompt that is empty or too long.
         """
         self._check(inputs["attention_mask"].sum(1).tolist())
         passes = [self._pass(inputs, noise, num_beams, best) for noise in noises]
@@ -76,7 +77,7 @@ class Generation:
         return [found[row : row + best] for row in range(0, len(found), best)]
 
     def texts(self, generated: Sequence[Generated]) -> list[str]:
-        """Return texts without special tokens."""
+        """Return the text of each of `generated`, without special tokens."""
         found: list[str] = self.tokenizer.batch_decode([one.tokens for one in generated], skip_special_tokens=True)
         return found
 
@@ -94,7 +95,10 @@ class Generation:
 
 
 def padded(checkpoint: Checkpoint, tokenizer: Any) -> Any:
-    """Return `tokenizer` with a pad token: it is masked, so any token is fine."""
+    """Return `tokenizer`. If it has no pad token, another special token is set as its pad token.
+
+    Pad tokens are masked, so any token is fine. Raise `JobError` if there is no token to set.
+    """
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.bos_token
     if tokenizer.pad_token is None:

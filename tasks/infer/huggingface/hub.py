@@ -1,6 +1,6 @@
-"""Models on the Hugging Face Hub: the commit that a name has now, and its JSON files at a commit.
+"""Models on the Hugging Face Hub: the commit that a name has now, and the model's JSON files at a commit.
 
-Without a network, the local cache of the hub's client answers.
+Without a network, the local cache of the hub's client is used.
 """
 
 import os
@@ -16,9 +16,9 @@ MAIN = "main"
 
 
 def commit_now(name: str, revision: str | None) -> str | None:
-    """Return the commit of a model's revision on the hub, None if it cannot be found out.
+    """Return the commit that `revision` of a hub model has now, or None if it cannot be found out.
 
-    A full commit is returned unchanged. If the hub does not answer, it is the commit in the local cache.
+    A full commit is returned unchanged. If the hub does not answer, the commit in the local cache is returned.
     """
     if revision and FULL_COMMIT.fullmatch(revision):
         return revision
@@ -29,9 +29,10 @@ def commit_now(name: str, revision: str | None) -> str | None:
 
 
 def find_on_hub(written: str, name: str, revision: str | None) -> tuple[Path, bool]:
-    """Return the folder with the JSON files of a model, named by the commit, and whether the hub is unreachable.
+    """Return the local folder with the JSON files of a hub model, and True if the hub cannot be reached.
 
-    Raise JobError for a name or a revision that the hub does not have, or if neither the hub nor the cache answers.
+    The folder's name is the commit. Messages show the model's name as `written`. Raise `JobError` for a name or a
+    revision that the hub does not have. Raise it too if neither the hub nor the local cache has the files.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, RevisionNotFoundError

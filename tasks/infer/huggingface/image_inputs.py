@@ -3,9 +3,10 @@
 In: uint8 RGB, N x H x W x 3 stacked, or an object array of H x W x 3 arrays of different sizes. Out: float32, N x D.
 
 Resizing and cropping run on the CPU, in the processor's PIL backend, with the same pixels with and without torchvision.
-They are skipped when stacked images already have the model's size. Images go to the device as uint8; rescaling and
-normalising run there. A processor that does more than that (EfficientNet's offset, MobileViT's BGR) is detected by a
-comparison on loading. It then does all of its work itself. Rows never depend on the other rows of the batch.
+They are skipped when stacked images already have the model's size. Images go to the device as uint8, and are rescaled
+and normalised there. Some processors do more than that (EfficientNet's offset, MobileViT's BGR). A comparison on
+loading detects such a processor, which then does all of its work itself, on the CPU. Rows never depend on the other
+rows of the batch.
 
 A worker with a device has two calls at a time: while the device computes one, the images of the other are copied to it.
 So the device waits neither for copies nor for Python.
@@ -30,12 +31,15 @@ Forward = Callable[["torch.Tensor"], "torch.Tensor"]
 
 
 def image_calls(accelerators: Mapping[str, float]) -> int:
-    """Return `Predictor.calls_at_once` of models on images: on a device, one computes while the other is copied."""
+    """Return the number of calls that an image model runs at a time: 2 with an accelerator, 1 on CPUs.
+
+    While the accelerator computes one call, the images of the other are copied to it.
+    """
     return 2 if accelerators else 1
 
 
 def placed(model: Any, device: "torch.device") -> Any:
-    """Return the model on its device, in the memory layout of its images; see `DeviceTransfer`."""
+    """Move the model to `device`, in the memory layout that its images have there, and return it."""
     import torch
 
     return model.to(device) if device.type == "cpu" else model.to(device, memory_format=torch.channels_last)
@@ -44,9 +48,9 @@ def placed(model: Any, device: "torch.device") -> Any:
 def build_image_encoder(
     checkpoint: Checkpoint, device: "torch.device", forward: Forward
 ) -> Callable[[np.ndarray], Any]:
-    """Return a function of images that returns `forward` of their pixel values, as a float32 tensor on the CPU.
+    """Return a function from images to the results of `forward` for them, float32 N x D on the CPU.
 
-    `forward` takes float32 N x 3 x H x W on the device, all of one size, and returns N x D.
+    `forward` takes the pixel values of images of one size, float32 N x 3 x H x W on the device. It returns N x D.
     """
     import torch
 
@@ -66,9 +70,11 @@ def build_image_encoder(
 
 
 class PixelValues:
-    """A function from images to pixel values on the device, in groups of one size, each with the rows it holds.
+    """A function that takes images and yields their pixel values on the device, in groups of images of one size.
 
-    The processor resizes and crops on the CPU; rescaling and normalising are done on the device if that gives the same.
+    Each group has its row numbers, and its pixel values as float32 N x 3 x H x W. The processor resizes and crops on
+    the CPU. Rescaling and normalising run on the device, if the result is the same. `upload` copies an array to the
+    device.
     """
 
     def __init__(
@@ -132,7 +138,7 @@ class PixelValues:
         return pixels.to(torch.float32, memory_format=layout).mul_(self._factor).sub_(self._offset)
 
     def _only_rescales_and_normalises(self, shape: tuple[int, ...]) -> bool:
-        """Return whether the processor does no more than that with a resized image."""
+        """Return whether the processor only rescales and normalises an image that is resized."""
         import torch
 
         image = _noise(shape)
@@ -141,7 +147,7 @@ class PixelValues:
         return ours.shape == expected.shape and np.allclose(ours, expected, atol=1e-4)
 
     def _is_left_as_it_is(self, shape: tuple[int, ...]) -> bool:
-        """Return whether images of this shape have the model's size already."""
+        """Return whether images of this shape already have the model's size."""
         image = _noise(shape)
         return np.array_equal(self._resized(image), image.transpose(2, 0, 1))
 
@@ -159,17 +165,17 @@ def load_processor(checkpoint: Checkpoint) -> Any:
 
 
 class DeviceTransfer:
-    """Copies arrays to a device; on a CPU they stay in place.
+    """Copies arrays to a device; for a CPU it copies nothing.
 
-    Each thread has its own stream, which runs beside the others'. It also has its own pinned memory, from which the
-    device copies by itself. The next copy uses that memory again.
+    Each thread has a stream of its own on the device, so that the work of several threads overlaps. It also has its own
+    pinned memory, from which the device copies by itself. The next copy of the thread uses that memory again.
     """
 
     def __init__(self, device: "torch.device") -> None:
         self._device, self._own = device, threading.local()
 
     def stream(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which this thread's work goes to its own stream."""
+        """Return a context in which this thread's work on the device goes to the thread's own stream."""
         import torch
 
         if self._device.type == "cpu":
@@ -179,7 +185,7 @@ class DeviceTransfer:
         return cast(contextlib.AbstractContextManager[Any], self._own.stream)
 
     def copy(self, array: np.ndarray) -> "torch.Tensor":
-        """Return `array` on the device. Call it in a `stream` whose earlier work is done and fetched."""
+        """Return `array` as a tensor on the device. Call it in `stream`, after the last copy's results are fetched."""
         import torch
 
         found = torch.from_numpy(np.require(array, requirements=("C", "W")))

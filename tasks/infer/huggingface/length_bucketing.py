@@ -1,8 +1,8 @@
 """Batches of sequences of similar length, to keep padding small.
 
-A window of sequences is sorted, longest first, so that a batch that does not fit fails early. A batch takes sequences
-up to a budget of tokens, including padding: many short texts or few long ones, and about the same work per batch.
-Budgets of tokens come from fairseq (https://arxiv.org/abs/1904.01038).
+A window of sequences is sorted, longest first, so that a batch that does not fit into the memory fails early. A batch
+takes sequences up to a budget of tokens, including padding. So it has many short texts or few long ones, and every
+batch is about the same work. Budgets of tokens come from fairseq (https://arxiv.org/abs/1904.01038).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,9 +17,10 @@ BATCHES_PER_WINDOW = 32
 
 
 def token_batches(lengths: Sequence[int], tokens: int | None, rows: int) -> Iterator[np.ndarray]:
-    """Yield the places (int64) of each batch's sequences, all of them once, longest first.
+    """Yield for each batch the places of its sequences in `lengths` (int64). The longest sequences come first.
 
-    `tokens` limits a batch with its padding; None: batches of `rows` sequences.
+    Each place is in one batch. `tokens` limits the tokens of a batch, with its padding. If it is None, each batch has
+    `rows` sequences.
     """
     order = np.argsort([-length for length in lengths], kind="stable")
     start = 0
@@ -33,9 +34,9 @@ def token_batches(lengths: Sequence[int], tokens: int | None, rows: int) -> Iter
 def batches_by_length(
     encoded: Sequence[Encoded], tokens: int | None, rows: int, run: Callable[..., np.ndarray]
 ) -> np.ndarray:
-    """Return the results of `run` for texts, one row each and in their order; each call gets texts of similar length.
+    """Call `run` with batches of texts of similar length, and return all results, one row per text in their order.
 
-    `tokens` and `rows` as for `token_batches`.
+    `encoded` has the tokens of each text. `tokens` and `rows` limit a batch as in `token_batches`.
     """
     lengths = [len(one["input_ids"]) for one in encoded]
     batches = list(token_batches(lengths, tokens, rows))

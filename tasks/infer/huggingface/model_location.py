@@ -1,4 +1,4 @@
-"""The place of a model: a hub name, a folder, a folder in a store or in an installed package; and its fingerprint.
+"""The place of a model, and its fingerprint.
 
 A job file names a model as a hub name (`google/vit-base-patch16-224`), as a folder (`./models/digits`, relative to the
 working directory), as a folder in a store (`s3://models/digits/`), or as `package:NAME/FOLDER`, a folder inside an
@@ -37,12 +37,12 @@ IMPORTS = (
 def find(
     model: str, revision: str | None = None, runs_code: bool = False, pins: Mapping[str, str] | None = None
 ) -> Checkpoint:
-    """Return the model that `model` names. A folder in a store is fetched once per node.
+    """Find the model that `model` names, and return it as a `Checkpoint`. A folder in a store is fetched once per node.
 
     Args:
         revision: A commit, tag or branch of a hub model; default: its main branch.
         runs_code: Code in the model may run.
-        pins: The versions that the run recorded, as `Predictor.pins`; without them, the newest ones count.
+        pins: The versions that the run recorded, as `Predictor.pins`; without them, the newest versions are used.
 
     Raises:
         JobError: A path has no model folder, the hub does not have the name, or the settings do not fit each other.
@@ -62,10 +62,10 @@ def find(
 
 
 def fingerprint(model: str, revision: str | None = None, runs_code: bool = False) -> dict[str, str]:
-    """Return file name -> sha256 for every file of a folder; for a hub name, `{"hub": name}`.
+    """Return file name -> sha256 for every file of a local folder, or `{"hub": name}` for a hub model.
 
-    In a store, it is file name -> size and version. Names that begin with a dot are skipped. Raise JobError if there is
-    no model, or if the settings do not fit each other.
+    For a folder in a store, return file name -> size and version. Names that begin with a dot are skipped. Raise
+    `JobError` if there is no model, or if the settings do not fit each other.
     """
     if hub_name(model):
         refuse_unpinned_code(runs_code, revision)
@@ -92,7 +92,7 @@ def hub_name(model: str) -> bool:
 
 
 def hub_commit(model: str, revision: str | None) -> str | None:
-    """Return the commit of a hub model now, None if it cannot be found out."""
+    """Return the commit that `revision` of a hub model has now, or None if it cannot be found out."""
     return commit_now(_expanded(model), revision)
 
 

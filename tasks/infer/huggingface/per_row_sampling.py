@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class GumbelNoise:
-    """A logits processor for one call of `generate`, with one name per row."""
+    """A logits processor for one call of `generate`, by which greedy search draws each row's tokens at random.
+
+    `names` has one name per row. A row's random numbers depend only on its name and `seed`.
+    """
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class GumbelNoise:
         self.generators = [torch.Generator(device).manual_seed(number_of(f"{seed} {name}")) for name in names]
 
     def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
-        """Return `generate`'s scores, N x V, with the random noise of each row added, as float32."""
+        """Return `scores` (N x V) as float32: divided by the temperature, cut to the likely tokens, plus noise."""
         import torch
 
         scores = scores.float() / self.temperature
@@ -59,9 +62,10 @@ def noise_of(
     top_k: int | None = None,
     number: int = 0,
 ) -> GumbelNoise | None:
-    """Return the noise of a batch, one generator per `row_id` and prompt; None for greedy search.
+    """Return the `GumbelNoise` of a batch, or None if `temperature` is 0. Each row has random numbers of its own.
 
-    `number` is that of the text, from 0: each further text of a row has noise of its own.
+    These depend only on `seed`, `row_id`, the prompt and `number`. `number` counts the texts of a row from 0, so that
+    each text has other random numbers.
     """
     if not temperature:
         return None
@@ -71,5 +75,5 @@ def noise_of(
 
 
 def number_of(name: str) -> int:
-    """Return a seed for a name."""
+    """Return a seed (int) that depends only on `name`."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")

@@ -1,8 +1,8 @@
 """The columns of a batch as inputs of a transformers pipeline, one per row.
 
-Texts, numbers, lists and structs are Python's values. An image is uint8 H x W x 3 and becomes an image of Pillow; sound
-is float32 1 x samples and becomes an array of samples. A pipeline would open a text in place of an image or sound as a
-path or an address: this file refuses such a row.
+Texts, numbers, lists and structs become Python's values. An image is uint8 H x W x 3 and becomes an image of Pillow.
+Sound is float32 1 x samples and becomes an array of samples. Where an image or sound is expected, a pipeline opens a
+text as a path or an address. So this file refuses such a row.
 """
 
 import json
@@ -24,8 +24,8 @@ Input = Any  # the pipeline's input for a row
 def inputs_of(batch: Batch, columns: str | Mapping[str, str], modality: str) -> list[Input]:
     """Return the pipeline's input for each row. Raise `RowError` for a row without a value, or with another kind.
 
-    `columns` is the only column, or a column for each name in the input. `modality` is the kind of the task's input, as
-    transformers names it: text, image, audio or multimodal.
+    `columns` is the name of the only column, or maps each name in the input to its column. `modality` is the kind of
+    the task's input, as transformers names it: text, image, audio or multimodal.
     """
     if isinstance(columns, str):
         read = value if modality == "text" else media
@@ -47,7 +47,7 @@ def inputs_of(batch: Batch, columns: str | Mapping[str, str], modality: str) -> 
 
 
 def value(found: Any, column: str) -> Any:
-    """Return the value of a row. Raise `RowError` if it is null."""
+    """Return `found`, the value of a row. Raise `RowError`, which names `column`, if it is None."""
     if found is None:
         raise RowError(f"{column}: expected a value for the pipeline, found none.")
     return found
@@ -62,7 +62,10 @@ def _texts(found: Any, column: str) -> Any:
 
 
 def media(found: Any, column: str) -> Any:
-    """Return an array of pixels as an image of Pillow, and an array of samples as one of one dimension."""
+    """Return pixels as an image of Pillow, and samples (float) as an array of one dimension.
+
+    Raise `RowError` for any other value, and for sound of several channels.
+    """
     from PIL import Image
 
     if not isinstance(found, np.ndarray):
@@ -79,7 +82,10 @@ def media(found: Any, column: str) -> Any:
 
 
 def alike(rows: Sequence[Input], arguments: Sequence[Mapping[str, Any]]) -> Iterator[list[int]]:
-    """Yield the places of rows that may share a forward pass: the same arguments, and images or sound of one size."""
+    """Yield groups of rows, as their places in `rows`, that may share a forward pass.
+
+    The rows of a group have the same arguments, and images or sound of one size. `arguments` has each row's own.
+    """
     groups: dict[str, list[int]] = {}
     for place, (row, own) in enumerate(zip(rows, arguments, strict=True)):
         size = getattr(row, "shape", None) or getattr(row, "size", None)

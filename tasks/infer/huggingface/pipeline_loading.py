@@ -1,7 +1,7 @@
-"""A transformers pipeline for a task, made of a checkpoint: its model with all weights, and the parts that it needs.
+"""The loading of a transformers pipeline from a checkpoint: a model with all its weights, and the parts of the task.
 
-`transformers.pipeline` would fill missing weights with random numbers, and requests the hub for each part. So this file
-loads them, and chooses them as `transformers.pipeline` does. This file does not use rows.
+`transformers.pipeline` would fill missing weights with random numbers, and would send a request to the hub for each
+part. So this file chooses the parts as `transformers.pipeline` does, and loads them itself. It does not use rows.
 """
 
 import importlib
@@ -24,16 +24,16 @@ INSTEAD = {  # tasks that transformers has removed, and the kind of model for su
     "translation": "text_generation",
     "visual-question-answering": "image_captioning",
 }
-NOT_OF_COLUMNS = {  # tasks whose inputs are addresses of files
+NOT_OF_COLUMNS = {  # tasks whose inputs are addresses of files, and what to use instead
     "any-to-any": "kind: image_captioning",
     "video-classification": "sample_frames in preprocess, and task: image-classification",
 }
 
 
 def supported(task: str) -> dict[str, Any]:
-    """Return what transformers records about a task, and its name without aliases as `task`.
+    """Return what transformers records about a task, as a dict, with the task's main name under the key `task`.
 
-    Raise `JobError` for an unknown task, with near names.
+    Raise `JobError` for an unknown task, with similar names, and for a task that opens files.
     """
     import transformers
     from transformers.pipelines import check_task, get_supported_tasks
@@ -57,9 +57,10 @@ def supported(task: str) -> dict[str, Any]:
 def load_pipeline(
     checkpoint: Checkpoint, info: dict[str, Any], dtype: Dtype, device: Any, reads_pooler: bool = False
 ) -> Any:
-    """Return the pipeline on its device. Raise `JobError` if it cannot be loaded.
+    """Return the pipeline of a task on `device`. Raise `JobError` if it cannot be loaded.
 
-    `info` is from `supported`. `reads_pooler` is False if the weights of a pooler may be missing.
+    `info` is from `supported`. If `reads_pooler` is False, the weights of a pooler may be missing in a task that
+    extracts features.
     """
     import transformers
     from transformers import pipeline

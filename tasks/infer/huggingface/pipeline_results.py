@@ -2,8 +2,8 @@
 
 In: one result per row, in the pipeline's own form. Out: if the results are dicts, a column per key; otherwise the
 column `output`. Numbers keep their type: a Python float is float64, NumPy's float32 is float32. Images become PNG
-bytes. Arrays are lists of their own number type. The types in `TYPES` do not depend on the rows, so that an empty list
-has the same type in every batch, and a missing field is null.
+bytes. Arrays become lists, with the numbers in their own type. The types in `TYPES` do not depend on the rows, so that
+an empty list has the same type in every batch, and a missing field is null.
 """
 
 import io
@@ -52,14 +52,14 @@ GROUPED = _of(("entity_group", pa.string()), ("score", pa.float32()), *_PLACE)
 
 
 def declared(task: str, arguments: Mapping[str, Any]) -> dict[str, pa.DataType]:
-    """Return the types of a task's columns, called with these arguments; empty if the results alone show them."""
+    """Return column name -> type for a task that is called with `arguments`; empty if only the results show types."""
     if task == "token-classification" and str(arguments.get("aggregation_strategy", "none")).lower() != "none":
         return GROUPED
     return TYPES.get(task, {})
 
 
 def columns_of(results: Sequence[Any], types: Mapping[str, pa.DataType]) -> dict[str, Column]:
-    """Return the columns of the results, one per row. `types` has the declared types of some columns.
+    """Return column name -> values for `results`, one per row. `types` is from `declared`.
 
     Raise `InvalidValues` for a value without a type, or for values that no single type holds.
     """

@@ -1,13 +1,13 @@
-"""Token embeddings to one vector per text, by the files that sentence-transformers saves beside a model.
+"""The pooling of token embeddings to one vector per text, by the files that sentence-transformers saves beside a model.
 
-modules.json                       the steps: Transformer, Pooling, Normalize
+    modules.json                       the steps: Transformer, Pooling, Normalize
     1_Pooling/config.json              cls, max, mean, ...: several are concatenated
     sentence_bert_config.json          max_seq_length, do_lower_case
     config_sentence_transformers.json  a prompt to put before every text, if default_prompt_name names one
 
 A model without these files gets the mean over its tokens, not normalised, and its own maximum length. The formulas are
-those of sentence_transformers.models.Pooling. Further requirements of the files are in `beyond`: sentence-transformers
-runs those (sentence_transformer.py). This file loads no model.
+those of sentence_transformers.models.Pooling. If the files require more, `SentenceSettings.beyond` describes it, and
+sentence-transformers runs the model (sentence_transformer.py). This file loads no model.
 """
 
 from dataclasses import dataclass
@@ -32,9 +32,11 @@ LAST_HIDDEN_STATE = ("last_hidden_state", "forward")
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """The settings in the files beside a model; `subfolder` has the transformer itself.
+    """The settings in the files that sentence-transformers saves beside a model.
 
-    `beyond` describes requirements that this file does not support; the other settings are then incomplete.
+    `subfolder` has the transformer itself. The results of several `modes` of pooling are concatenated. `prompt` is put
+    before every text. `beyond` describes requirements that this file does not support. If it is not empty, the other
+    settings are incomplete.
     """
 
     subfolder: str = ""
@@ -47,7 +49,7 @@ class SentenceSettings:
 
 
 def sentence_settings(checkpoint: Checkpoint) -> SentenceSettings:
-    """Read the files beside `checkpoint`."""
+    """Return the settings in the files beside the model, or the defaults if there are no such files."""
     modules = checkpoint.settings_file("modules.json") or []
     steps = {module["type"].rpartition(".")[2]: module["path"] for module in modules}
     is_known = steps.keys() <= {"Transformer", "Pooling", "Normalize"} and len(steps) == len(modules)
@@ -76,9 +78,10 @@ def sentence_settings(checkpoint: Checkpoint) -> SentenceSettings:
 
 
 def pool(tokens: "torch.Tensor", mask: "torch.Tensor", modes: tuple[str, ...]) -> "torch.Tensor":
-    """Return one vector per text, N x (D * modes).
+    """Return one vector per text, N x (D * number of modes).
 
-    The inputs are token embeddings N x T x D and their mask N x T, padded on the right.
+    `tokens` are token embeddings, N x T x D. `mask` is their attention mask, N x T, padded on the right. `modes` are
+    short names of `MODES`.
     """
     import torch
 

@@ -11,7 +11,10 @@ from overnight.tasks.infer.predictor import Predictor
 
 
 class SavedModel(Predictor):
-    """The place of a model that transformers saved; a leaf adds `load`, which calls `checkpoint`."""
+    """The settings of a model that transformers saved: its place, and whether its code may run.
+
+    A leaf adds `load`, which calls `checkpoint`.
+    """
 
     model: Model
     revision: Annotated[
@@ -47,12 +50,12 @@ class SavedModel(Predictor):
         return [f"{self.shown_name()}: trust_remote_code ran the code of {self.hub_name() or self.model}."]
 
     def checkpoint(self) -> Checkpoint:
-        """Return the model, found but not yet loaded. Raise `JobError` if there is none."""
+        """Return the model as a `Checkpoint`, found but not yet loaded. Raise `JobError` if there is no such model."""
         return model_location.find(self.model, self.revision, self.trust_remote_code, self.pins)
 
 
 class PretrainedPredictor(SavedModel):
-    """A leaf adds `kind`, its own settings and `load`."""
+    """A saved model with a number type; a leaf adds `kind`, its own settings and `load`."""
 
     dtype: Dtype = "float32"
 
@@ -61,7 +64,7 @@ class PretrainedPredictor(SavedModel):
 
 
 class TextPredictor(PretrainedPredictor):
-    """A predictor whose texts go to the model by length; see length_bucketing.py."""
+    """A saved model that gets texts in batches of similar length; see length_bucketing.py."""
 
     text_column: Annotated[str, Field(description="The column that holds the texts.")]
 
@@ -72,7 +75,7 @@ class TextPredictor(PretrainedPredictor):
         return BATCHES_PER_WINDOW * self.forward_batch_size()
 
     def token_budget(self) -> int | None:
-        """Return how many tokens a batch may have, including padding, if its size is auto; otherwise None."""
+        """Return how many tokens a batch may have, including padding, if `batch_size` is auto; otherwise None."""
         if self.batch_size != "auto":
             return None
         return DEVICE_TOKENS if self.accelerators() else CPU_TOKENS

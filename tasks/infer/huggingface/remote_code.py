@@ -1,7 +1,7 @@
-"""Code that a model brings along, which `trust_remote_code` runs: only code that cannot change.
+"""The checks of code in a model, which `trust_remote_code` runs: only code that cannot change may run.
 
-The code of a hub model is fixed by a full commit, and that of a folder by its content, which the fingerprint has. Code
-in another repository, to which a model's settings may point, is fixed by neither.
+A full commit fixes the code of a hub model. The content of a folder fixes its code, because it is in the fingerprint.
+Neither fixes code in another repository, to which a model's settings may point.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Text models whose files require more than pooling and normalisation: sentence-transformers runs them.
 
 Examples are dense layers, routers, prompts that pooling leaves out, static embeddings, other poolings. The library is
-an extra. It sorts texts by length itself.
+an extra, and sorts texts by length itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def encode_function(
     checkpoint: Checkpoint, needs: str, dtype: Dtype, find_device: Callable[[], "torch.device"]
 ) -> Callable[[Sequence[str], int], np.ndarray]:
-    """Return a function of texts and of the batch size for the model: float32 N x D.
+    """Return a function that takes texts and a batch size, and returns the texts' embeddings, float32 N x D.
 
     Args:
         needs: The reason why the model needs the library, from its files.

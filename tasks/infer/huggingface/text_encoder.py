@@ -1,7 +1,7 @@
 """The text side of a model whose text and image embeddings share one space: CLIP, SigLIP and similar models.
 
 In: texts. Out: float32 N x D, the model's projected features, never normalised. Only the text tower of a CLIP is
-loaded. SigLIP was trained on texts padded to their full length without a mask, and gets them in this form.
+loaded. SigLIP was trained on texts padded to their full length without a mask, and gets texts in this form.
 """
 
 from typing import Any
@@ -12,7 +12,10 @@ from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
 
 
 def embed_texts(checkpoint: Checkpoint, dtype: Dtype, texts: list[str]) -> np.ndarray:
-    """Return the embeddings of `texts`, on the CPU. Raise `JobError` for a model without a text side."""
+    """Return the embeddings of `texts`, float32 N x D, computed on the CPU.
+
+    Raise `JobError` for a model without a text side.
+    """
     import torch
     from transformers import AutoConfig, AutoTokenizer
 

@@ -1,4 +1,4 @@
-"""Texts to the tokens of an encoder, one text per row: without padding, so that rows can be batched by length later."""
+"""The conversion of texts to the tokens of an encoder: without padding, so that rows can be batched by length later."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +12,10 @@ Tokenize = Callable[[list[str]], list[Encoded]]
 def tokenize_function(
     tokenizer: Any, config: Any, max_length: int | None = None, lower_case: bool = False, prompt: str = ""
 ) -> Tokenize:
-    """Return a function of texts that returns the tokens of each, cut at the model's length.
+    """Return a function that takes texts and returns the tokens of each, cut at `max_length` tokens.
 
-    `max_length` is None for the tokenizer's own or the model's, whichever is less. `prompt` is put before every text.
-    The function raises `RowError` for a text without tokens.
+    If that is None, the limit is the tokenizer's own or the model's, whichever is less. `prompt` is put before every
+    text. The function raises `RowError` for a text without tokens.
     """
     known = (tokenizer.model_max_length, getattr(config, "max_position_embeddings", None))
     longest = max_length or min(length for length in known if length)

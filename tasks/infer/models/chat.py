@@ -1,6 +1,6 @@
 """Chat completion with any instruction-tuned language model of transformers, in its own chat template.
 
-In and out: see chat/settings.py; sampling: chat/local_chat.py.
+chat/settings.py describes the columns in and out, and chat/local_chat.py the sampling.
 """
 
 from typing import ClassVar, Literal

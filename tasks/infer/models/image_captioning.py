@@ -2,7 +2,7 @@
 
 In: `image`, uint8 RGB arrays, and the columns that `system` and `user` name. Out: as in chat/settings.py;
 `generated_text` is the caption. The image comes before the user's text. The model's own processor resizes images of any
-size; a step that makes them little larger than the model's size saves time.
+size. It takes less time if a step in `preprocess` makes them only a little larger than the model's size.
 """
 
 import inspect

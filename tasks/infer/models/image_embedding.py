@@ -6,8 +6,7 @@ In: `image`, uint8 H x W x 3. Out: `embedding`, float32 N x D, the model's outpu
   the vision tower of a CLIP is loaded.
 - any other model: its pooled output (ViT's pooler, DINOv2's class token, ResNet's average over the image).
 - a checkpoint without weights for its pooler, for example one trained to classify: the class token of the last layer,
-or
-  the mean over the patches or positions of a model without a class token.
+  or the mean over the patches or positions of a model without a class token.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal

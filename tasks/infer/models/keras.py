@@ -1,8 +1,9 @@
 """Any Keras 3 model, on its torch or JAX backend.
 
 In: `columns`, in the form of `array_io.py`, for the model's inputs in their order. Out: the model's outputs under the
-names in `outputs`, otherwise `output`, or the names of a dict. Loading a file runs none of its code: a model with
-lambda layers is refused. It needs `pip install 'overnight[keras]'`, for the JAX backend `'overnight[jax]'`.
+names in `outputs`. Without these, a dict keeps its names, and a single output is `output`. Loading a file runs none of
+its code: a model with lambda layers is refused. It needs `pip install 'overnight[keras]'`, for the JAX backend
+`'overnight[jax]'`.
 """
 
 import os

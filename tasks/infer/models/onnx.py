@@ -3,9 +3,9 @@
 In: `columns`, in the form of `array_io.py`, for the model's inputs in their order; numbers are converted to the model's
 types. Out: the model's outputs under their own names, or the names in `outputs`.
 
-The first of onnxruntime's providers for the accelerator that the worker reserves runs the model. A worker without one
-runs it in as many threads as it has CPUs. It needs `pip install overnight[onnx]`, or onnxruntime's build for the
-device.
+If a worker reserves an accelerator, the first of onnxruntime's providers for it runs the model. Otherwise the model
+runs on the CPU, in as many threads as the worker has CPUs. It needs `pip install overnight[onnx]`, or onnxruntime's
+build for the device.
 """
 
 import os

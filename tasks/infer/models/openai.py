@@ -1,10 +1,10 @@
 """Chat completion over any endpoint with OpenAI's protocol: OpenAI, Azure, vLLM, llama.cpp, a gateway.
 
-In and out: see chat/settings.py; with prices also `cost` (float64), in their currency. Many requests run concurrently;
-limits per minute apply to the whole run. The key is the value of an environment variable on the workers: only its name
-is written anywhere.
+In and out: see chat/settings.py. With both prices there is also `cost` (float64), in the currency of the prices. Many
+requests run concurrently; limits per minute apply to the whole run. The key is the value of an environment variable on
+the workers: only its name is written anywhere.
 
-There is one worker, unless the job sets more: it mostly waits.
+There is one worker, unless the job sets more, because a worker mostly waits.
 """
 
 import os

@@ -2,9 +2,9 @@
 
 In: `input`, as in pipeline_inputs.py. Out: as in pipeline_results.py.
 
-Each row gets what the pipeline returns for it alone, beyond rounding. Only the tasks in `BATCHED` share a forward pass,
-and only for rows with the same arguments, and images or sound of one size: padding would change their results. Every
-other task runs row by row. A task that draws random numbers draws those of the row, from `seed` and `row_id`.
+Apart from rounding, each row gets what the pipeline returns for this row alone. Only the tasks in `BATCHED` share a
+forward pass, and only for rows with the same arguments, and images or sound of one size. Padding would change their
+results. Every other task runs row by row. A task that draws random numbers draws them from `seed` and `row_id`.
 """
 
 from typing import Annotated, Any, Literal

@@ -1,8 +1,8 @@
 """Any estimator or pipeline of scikit-learn, saved by joblib or pickle.
 
 In: `columns`, as a table with these names, or, for one column of vectors, as a matrix. Out: `prediction`, the result of
-`predict`; with `probabilities` also `confidence` (float32), that of the likeliest class, and `probabilities` (float32,
-N x C, in the order of the estimator's `classes_`).
+`predict`. With `probabilities` also `probabilities` (float32, N x C, in the order of the estimator's `classes_`), and
+`confidence` (float32), the probability of the likeliest class.
 
 Loading such a file runs the code in it: use only files that you trust. It needs `pip install overnight[sklearn]`.
 """

@@ -1,8 +1,9 @@
 """Text classification (sentiment, topic, ...) with any transformers model for it.
 
 In: `text_column`, strings. Out: the columns of `class_labels.py`. Confidences are softmax probabilities. If the classes
-do not exclude each other (`problem_type: multi_label_classification`, or a single output), each is its own sigmoid, as
-in transformers' pipeline. Texts are cut at the model's length and batched by length, as in `text_embedding.py`.
+do not exclude each other, each confidence is a sigmoid of its own, as in transformers' pipeline. This holds for
+`problem_type: multi_label_classification`, and for a single output. Texts are cut at the model's length and batched by
+length, as in `text_embedding.py`.
 """
 
 from typing import ClassVar, Literal

@@ -1,14 +1,14 @@
 """Text generation with any language model of transformers: causal ones continue, encoder-decoders (T5, BART) answer.
 
 In: `text_column`, and the other columns that `prompt` names. Out: `generated_text`, only the new text, without special
-tokens; with `reasoning` also `reasoning`, see reasoning.py. No chat template is applied: `kind: chat` does that; put
-the turn markers of a model in `prompt` here. The model's config determines its kind. For an encoder-decoder for
-summaries the text alone is the prompt, or the form from its training ("summarize: {text}").
+tokens; with `reasoning` also `reasoning`, see reasoning.py. No chat template is applied. `kind: chat` does that; here
+the turn markers of a model go into `prompt`. The model's config determines whether it is causal. An encoder-decoder
+for summaries gets the text alone, or the form from its training ("summarize: {text}").
 
 Temperature 0 takes the likeliest token, or with `num_beams` the likeliest text that a beam search finds. Above 0, each
 row draws from the model's whole distribution with its own random numbers. These depend only on `seed`, `row_id` and the
-prompt. With `num_return_sequences` above 1, `generated_text` is a list of texts: those drawn, or the best of the beam
-search, the likeliest first. The first is the text of a row that gets one.
+prompt. With `num_return_sequences` above 1, `generated_text` is a list: the drawn texts, or the best of the beam
+search, the likeliest first. Its first text is the same as with `num_return_sequences: 1`.
 """
 
 import re
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _summary(column: str) -> dict[str, str]:
-    """Return the settings for a summary of the column; a prompt accepts only plain names."""
+    """Return the settings for a summary of the column. They have a prompt if the column's name fits into one."""
     prompt = {"prompt": f"Summarise: {{{column}}}"} if re.fullmatch(r"\w+", column) else {}
     return {"text_column": column, **prompt}
 

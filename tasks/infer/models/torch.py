@@ -1,12 +1,12 @@
 """Any PyTorch model: an exported or scripted program, or a module of the user's own with its weights.
 
-program: scorer.pt2                  torch.export.save, or torch.jit.save for other name endings
+    program: scorer.pt2                  torch.export.save, or torch.jit.save for other name endings
     module: my_models:Scorer             a torch.nn.Module, made with `kwargs`
     weights: scorer.safetensors          its state dict; torch.save's is read without running code
 
 In: `columns`, in the form of `array_io.py`, as tensors of their own types, on the worker's device. Out: the model's
-result, a tensor, several, or a dict of them, under the names in `outputs`, otherwise `output`, or the dict's names.
-bfloat16 and float16 are returned as float32.
+result, a tensor, several tensors or a dict of them, under the names in `outputs`. Without these, a dict keeps its
+names, and a single tensor is `output`. bfloat16 and float16 are returned as float32.
 """
 
 import contextlib
@@ -135,9 +135,9 @@ class TorchModel(Predictor):
 
 @contextlib.contextmanager
 def _only_weights() -> Iterator[None]:
-    """Limit PyTorch's unpickling to tensors and plain values.
+    """Limit PyTorch's unpickling to tensors and plain values, while the context is open.
 
-    For an exported program it would unpickle anything, code too.
+    Without this limit, it would unpickle anything in an exported program, code too.
     """
     before = os.environ.get(ONLY_WEIGHTS)
     os.environ[ONLY_WEIGHTS] = "1"

@@ -1,7 +1,7 @@
 """Chat completion on vLLM: each worker starts its own vLLM server, and keeps many concurrent requests to it.
 
 In and out: chat/settings.py. vLLM batches continuously. `tensor_parallel_size` and `pipeline_parallel_size` spread a
-model over the worker's accelerators. Further options of its engine go in `engine_settings` under the names of its
+model over the worker's accelerators. Further options of vLLM's engine are in `engine_settings` under the names of its
 command line (`{gpu_memory_utilization: 0.8, max_model_len: 8192, enforce_eager: true}`). With
 `distributed_executor_backend: ray` among them, vLLM takes GPUs of several nodes by its own placement groups, and the
 worker reserves none.
@@ -127,9 +127,10 @@ class VLLM(SavedModel, RemoteChat):
         return self.engine_settings.get("distributed_executor_backend") == "ray"
 
     def _environment(self) -> dict[str, str]:
-        """Return this worker's environment for the server.
+        """Return the environment variables for the server: those of this worker, with two changes.
 
-        It lacks this worker's modules if vLLM has its own, and has the cluster's address if vLLM spreads over it.
+        If vLLM has its own interpreter, this worker's modules are left out. If vLLM spreads over the cluster, the
+        cluster's address is added.
         """
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or not self.python}
         if self._is_on_ray():
@@ -139,7 +140,7 @@ class VLLM(SavedModel, RemoteChat):
         return environment
 
     def command(self, interpreter: str, checkpoint: Checkpoint) -> list[str]:
-        """Return the command that starts its server, with `{port}` to be filled in."""
+        """Return the command that starts vLLM's server; the port must be filled in for `{port}`."""
         settings = {
             "host": "127.0.0.1",
             "port": "{port}",
@@ -159,7 +160,7 @@ class VLLM(SavedModel, RemoteChat):
 
 
 def _option(name: str, value: Any) -> list[str]:
-    """Return the option for vLLM's command line; nothing for null."""
+    """Return the option for vLLM's command line as a list, which is empty for null."""
     flag = name.replace("_", "-")
     if value is None:
         return []
