@@ -1,8 +1,9 @@
-"""The orders in which units may be read; the seed alone decides each permutation (NumPy's PCG64).
+"""The orders in which units may be read. The seed alone decides each permutation (NumPy's PCG64).
 
-`files` keeps a file's units together. `blocks` moves runs of consecutive units with about the same number of bytes. So
-a file or a block is still read from beginning to end. `rows` also mixes the rows, which is a barrier over the whole
-partition and spills to disk. If a unit is one row, it is the same as `files`.
+`files` moves whole files, and keeps the units of a file together. `blocks` moves runs of consecutive units with about
+the same number of bytes. So a file or a block is still read from beginning to end. `rows` moves whole files and then
+mixes all rows. To mix them, it must wait for every row of the partition, and it spills rows to disk. If each unit is
+one row, `rows` is the same as `files`.
 """
 
 from typing import Annotated, Literal

@@ -1,7 +1,7 @@
-"""Writes a run's order file again in another order. It holds some hundred thousand units in memory at a time.
+"""Writes a run's order file again in another order. Memory holds about a million complete units at a time.
 
-Consecutive units of the new order are scattered over the whole file, so each pass reads it all: ten million units take
-ten passes.
+Consecutive units of the new order are scattered over the whole file. So each pass reads the whole file, and ten million
+units take ten passes.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ UNITS_AT_ONCE = 2**20
 
 
 def reorder(place: Location, shuffle: NoShuffle | ShuffleFiles | ShuffleBlocks) -> bool:
-    """Put the units in the order that `shuffle` returns. Return True if each unit is known to be one row."""
+    """Rewrite the order file at `place` in the order of `shuffle`. Return True if each unit is known to be one row."""
     order = shuffle.order(read_plan.read_order(place, ["path", "size"]))
     pending = read_plan.read_order(place, ["rows", "settled"])
     rows_left, one_row_each = None, False

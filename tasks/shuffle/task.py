@@ -1,4 +1,4 @@
-"""Shuffle: decides the order of reading by seed and packs it into blocks of equal size in bytes."""
+"""The task shuffle: puts the units in an order by the seed, and packs them into blocks of about equal bytes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,7 @@ from overnight.tasks.state.stream import Stream
 
 @task(name="shuffle", task_run_name="shuffle: {shuffle.kind}", cache_policy=NO_CACHE, persist_result=False)
 def shuffle(run: Run, shuffle: Shuffle, stream: Stream) -> State[Stream]:
-    """Write the order in which the stream reads for this attempt. Later attempts write the same order."""
+    """Write the reading order of this attempt. Return the stream, with which later attempts write the same order."""
     if not isinstance(shuffle, NoShuffle):
         stream = replace(stream, plan_read=partial(_plan_read, plan_read=stream.plan_read, shuffle=shuffle))
     one_row_each = stream.plan_read(run)
@@ -30,6 +30,6 @@ def shuffle(run: Run, shuffle: Shuffle, stream: Stream) -> State[Stream]:
 
 
 def _plan_read(run: Run, plan_read: Callable[[Run], object], shuffle: Shuffle) -> bool:
-    """Return True if each unit is known to be one row."""
+    """Write the run's order file, and reorder it. Return True if each unit is known to be one row."""
     plan_read(run)
     return reorder(run.order, shuffle)

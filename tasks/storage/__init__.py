@@ -1,1 +1,1 @@
-"""The place of bytes: locations, listings, S3, hf://, and which errors are transient."""
+"""Access to stores: locations, listings, S3, `hf://`, and which errors are transient."""

@@ -9,7 +9,10 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def temporary_file(path: str) -> Iterator[BinaryIO]:
-    """Open a new file beside `path` for writing. Remove it afterwards, also after an error."""
+    """Yield a new file beside `path`, open for writing. Create missing folders of `path`.
+
+    Remove the file at the end, also after an error, unless the body has renamed it.
+    """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
@@ -21,6 +24,6 @@ def temporary_file(path: str) -> Iterator[BinaryIO]:
 
 
 def put_on_disk(file: BinaryIO) -> None:
-    """Flush the file and write it to the disk."""
+    """Flush Python's buffer of the file, and wait until its bytes are on the disk."""
     file.flush()
     os.fsync(file.fileno())

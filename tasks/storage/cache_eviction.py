@@ -1,4 +1,4 @@
-"""Room in the cache of `node_cache.py`: the unused folder whose last use is the oldest is removed first.
+"""Makes room in the cache of `node_cache.py`: removes unused folders, the least recently used first.
 
 `OVERNIGHT_MODEL_CACHE_GB` is the limit. A folder is in use while a process holds its lock.
 """
@@ -23,10 +23,13 @@ _log = logging.getLogger("overnight.storage")
 
 
 def make_room(cache: Path, part: Path, size: int, what: str) -> None:
-    """Remove unused folders from `cache` until `size` bytes fit into `part`, within the limit and the disk.
+    """Remove unused folders from `cache` until `part`, the folder to fill, can grow to `size` bytes.
 
-    If the other folders are all in use, the cache exceeds its limit, and a log line reports it. Raise `JobError` if
-    `size` exceeds the limit by itself, and `AccessDenied` if the disk lacks space.
+    Both the limit of the cache and the free space of the disk count. If all other folders are in use, the cache exceeds
+    its limit, and a log line reports it. `what` is the content, for messages.
+
+    Raise `JobError` if `size` alone exceeds the limit, or if the limit is not a number. Raise `AccessDenied` if the
+    disk lacks space.
     """
     limit, needed = _limit_bytes(), max(0, size - _size(part))
     if size > limit:
@@ -75,7 +78,10 @@ def _remove_oldest(cache: Path) -> bool:
 
 @contextlib.contextmanager
 def _held_alone(lock: Path) -> Iterator[bool]:
-    """Yield True if no other process uses or fills the folder of this lock, which then waits; otherwise False."""
+    """Yield True if no other process uses or fills the folder of this lock, and False otherwise.
+
+    If it is True, other processes wait until the body ends.
+    """
     descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     try:
         is_held = True
@@ -89,7 +95,7 @@ def _held_alone(lock: Path) -> Iterator[bool]:
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes of all files below; other processes may remove some meanwhile."""
+    """Return the total bytes of the files below. Other processes may remove some of them meanwhile."""
     found = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):

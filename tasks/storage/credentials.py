@@ -1,7 +1,7 @@
-"""Credentials of Google's and Azure's stores: looked for before the first request, and for seconds only.
+"""Looks for credentials of Google's and Azure's stores before the first request, for some seconds at most.
 
-Their libraries call a server that only machines in their clouds have, and elsewhere wait for it again and again. This
-file calls the same libraries once per process. It reads no secret.
+The libraries of these stores request credentials from a server that exists only in their clouds. On other machines they
+wait for it again and again. This file calls the same libraries once per process, with a time limit. It reads no secret.
 """
 
 import logging
@@ -22,7 +22,10 @@ _found: set[str] = set()  # protocols
 
 
 def require_credentials(protocol: str) -> None:
-    """Raise `AccessDenied` if there are no credentials for a store of Google's or Azure's. Other stores pass."""
+    """Raise `AccessDenied` if `protocol` needs Google's or Azure's credentials, and none are found.
+
+    Other protocols are not checked.
+    """
     if protocol in _found:
         return
     if protocol in GOOGLE:
@@ -49,7 +52,7 @@ AZURE_ADVICE = (
 
 
 def _is_configured(protocols: tuple[str, ...], keys: tuple[str, ...]) -> bool:
-    """Return whether fsspec's own configuration has a login, for example from FSSPEC_GS_TOKEN."""
+    """Return True if fsspec's own configuration has a login, for example from FSSPEC_GS_TOKEN."""
     return any(conf.get(protocol, {}).get(key) for protocol in protocols for key in keys)
 
 

@@ -1,6 +1,7 @@
-"""Databases by URL, for the source and the sinks: stored as the job file writes the URL, expanded on use.
+"""Databases by URL, for the source and the sinks. The URL is kept as the job file writes it, and expanded on use.
 
-A password is written only as `${ENV_VAR}`, so that no receipt, log or task contains it. It may contain any character.
+A password is written only as `${ENV_VAR}`, so that no receipt, log or task contains it. The password may contain any
+character.
 """
 
 import re
@@ -47,17 +48,20 @@ DatabaseUrl = Annotated[
 
 
 def expanded(url: str) -> str:
-    """Return the URL with `${ENV_VAR}` filled in. User and password may contain any character."""
+    """Return the URL with the values of its `${ENV_VAR}`. Raise `JobError` for a variable that is not set.
+
+    Values in the user name and the password are percent-encoded, so they may contain any character.
+    """
     user, at, rest = url.rpartition("@")
     return VARIABLE.sub(lambda found: quote(expand(found.group()), safe=""), user) + at + expand(rest)
 
 
 def engine(url: str, stage: str, **options: Any) -> "Engine":
-    """Return an engine without a pool, for a few connections in all. Its errors contain no values.
+    """Return SQLAlchemy's engine without a pool, for a few connections in all. Its errors leave out bound values.
 
     Args:
         url: The URL as the job file writes it.
-        stage: The stage that fails if the URL cannot work.
+        stage: The stage that an error names.
         options: Further options of SQLAlchemy's `create_engine`.
 
     Raises:

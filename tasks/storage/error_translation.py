@@ -1,7 +1,7 @@
-"""Errors of libraries as errors of Overnight: the operation, the place, and what helps.
+"""Translates errors of libraries to errors of Overnight, which name the operation, the place and the remedy.
 
-Each function is a context manager for one use: a store, a listing of inputs, a query, a publish to a database. Errors
-without a rule pass unchanged. `transient_errors.py` decides which errors may pass by themselves.
+Each function is a context manager for one use: a store, a listing of inputs, a query, or a publish to a database.
+Errors without a rule are raised unchanged. `transient_errors.py` decides for which errors a later attempt may succeed.
 """
 
 import contextlib
@@ -22,9 +22,10 @@ CLIENTS = frozenset({"botocore", "aiobotocore", "aiohttp"})  # their errors are 
 
 @contextlib.contextmanager
 def translate_storage_errors(verb: str, place: object, local_path: str = "") -> Iterator[None]:
-    """Raise `AccessDenied` or `ServiceUnavailable` if a user or a new attempt can solve the error.
+    """Raise `AccessDenied` if a user must solve the body's error, `ServiceUnavailable` if a later attempt may succeed.
 
-    Other errors pass unchanged. `local_path` is the path of the file if it is on a disk.
+    Other errors are raised unchanged. `verb` and `place` are for the message, such as "cannot read s3://bucket/name".
+    `local_path` is the path of the file if it is on a disk: the message then has the free bytes of the disk.
     """
     try:
         yield
@@ -88,9 +89,10 @@ def translate_listing_errors(place: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translate_query_errors(database: str, setting: str, shows_cause: bool = True) -> Iterator[None]:
-    """Raise `ServiceUnavailable` if the database does not answer, and `InputError` if it refuses the setting.
+    """Raise `ServiceUnavailable` if the database does not answer, and `InputError` if it refuses the request.
 
-    Without `shows_cause`, a traceback leaves out the driver's own error, which may hold a password.
+    `database` and `setting`, a key such as `source.query`, are for the message. Without `shows_cause`, a traceback
+    leaves out the driver's own error, which may contain a password.
     """
     import sqlalchemy as sa
 
@@ -131,14 +133,14 @@ def translate_publish_errors(database: str) -> Iterator[None]:
 
 
 def _is_down(error: "DBAPIError") -> bool:
-    """Return whether the database is to blame, so that a later attempt may find it well."""
+    """Return True if the connection or the server caused the error, so that a later attempt may succeed."""
     import sqlalchemy as sa
 
     return isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError) or error.connection_invalidated
 
 
 def _is_of_sqlite(error: "DBAPIError") -> bool:
-    """Return whether SQLite raised it, which calls a wrong query operational, too."""
+    """Return True if SQLite raised the error. SQLite raises an `OperationalError` for a wrong query, too."""
     return isinstance(error.orig, Exception) and type(error.orig).__module__ == "sqlite3"
 
 

@@ -1,7 +1,7 @@
-"""A folder or file of any store, fetched to a local folder in the versions that were listed.
+"""Fetches a folder or a file of any store to a local folder, in the versions that were listed.
 
-Threads read S3 in pieces of the listed ETag. Files of other stores are compared with the listing after they are read.
-Each file gets its name when it is complete, so a later try fetches only the others.
+From S3, threads read pieces of the listed ETag. Files of other stores are compared with the listing after they are
+read. Each file gets its final name when it is complete, so a later try fetches only the missing files.
 """
 
 import logging
@@ -34,10 +34,13 @@ _log = logging.getLogger("overnight.storage")
 
 
 def list_folder(place: Location) -> dict[str, str]:
-    """Return path -> size in bytes and version of each file below, such as `350 9a0364b9e99bb480dd25e1f0284c8555`.
+    """Return a mapping from the path of each file below `place` to a text with its size in bytes and its version.
 
-    Names that begin with a dot are skipped. Raise `FileNotFoundError` if there is no file, `NotADirectoryError` for a
-    file, `AccessDenied` and `ServiceUnavailable`.
+    Paths are relative to `place`, as in `{"model.bin": "350 9a0364b9e99bb480dd25e1f0284c8555"}`. Files and folders
+    whose names begin with a dot are skipped.
+
+    Raise `FileNotFoundError` if there is no file, and `NotADirectoryError` if `place` is a file. Raise `JobError` if
+    the store lists no versions. Raise `AccessDenied` and `ServiceUnavailable` for the store's errors.
     """
     with translate_storage_errors("list", place):
         filesystem, root = _opened(place)
@@ -54,10 +57,10 @@ def list_folder(place: Location) -> dict[str, str]:
 
 
 def list_file(place: Location, beside: str = "") -> dict[str, str]:
-    """Return name -> size in bytes and version of one file.
+    """Return a mapping from the name of the file at `place` to its size and version, as in `list_folder`.
 
     If `beside` is not empty, add the files in the same folder whose names begin with this name and end with `beside`.
-    Raise `FileNotFoundError`, `IsADirectoryError` for a folder, `AccessDenied` and `ServiceUnavailable`.
+    Raise `FileNotFoundError`, and `IsADirectoryError` if `place` is a folder. Raise the other errors of `list_folder`.
     """
     with translate_storage_errors("list", place):
         filesystem, root = _opened(place)
@@ -75,15 +78,17 @@ def list_file(place: Location, beside: str = "") -> dict[str, str]:
 
 
 def size_of(versions: Versions) -> int:
-    """Return the bytes of all files."""
+    """Return the total bytes of the listed files."""
     return sum(int(version.split(" ", 1)[0]) for version in versions.values())
 
 
 def fetch(place: Location, versions: Versions, folder: Path, is_file: bool = False) -> None:
-    """Fetch listed files into `folder`, which may have complete files of an earlier try.
+    """Fetch the files of `versions` into `folder`. Keep complete files of an earlier try, and remove all others there.
 
-    The files are below `place`; with `is_file` they are beside it. Raise `JobError` if a file is not in its listed
-    version or a name leads out of the folder, `AccessDenied` and `ServiceUnavailable`.
+    `versions` is the result of `list_folder`, or with `is_file` that of `list_file`, for the same `place`.
+
+    Raise `JobError` if a file is not in its listed version, or if a name leads out of the folder. Raise `AccessDenied`
+    and `ServiceUnavailable` for the errors of the store and of the disk.
     """
     if unsafe := [name for name in versions if not _is_inside(name)]:
         raise JobError(f"{place}: expected names inside the folder, found {unsafe[0]!r}. Rename the file.", "infer")
@@ -176,7 +181,7 @@ class _Progress:
         _log.warning("fetching %s, %s", self._place, shown_bytes(size))
 
     def add(self, count: int) -> None:
-        """Count bytes, from any thread, and log a line if the last one is old."""
+        """Count bytes, from any thread. Log a line if the last one is older than `LOG_EVERY_SECONDS`."""
         with self._lock:
             self._done += count
             if time.monotonic() - self._logged < LOG_EVERY_SECONDS:

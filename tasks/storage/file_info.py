@@ -10,13 +10,14 @@ class ObjectChanged(OSError):
 
 
 class NoInputs(FileNotFoundError):
-    """A pattern, or one of several paths, finds no file. The message is for the user."""
+    """A pattern, or one of several paths, finds no file. The message is written for the user."""
 
 
 class Entry(NamedTuple):
-    """A file by its full name in its filesystem, size in bytes, version, and `changed_at` as in `storage.File`.
+    """A file of a listing. `name` is its full name in the filesystem, and `size` is in bytes.
 
-    `no_file` names the thing that exists instead of a readable file; it is empty for a file.
+    `version` is the result of `version_of`, and `changed_at` that of the function `changed_at`. `no_file` names what
+    exists instead of a readable file, such as `FIFO`; it is empty for a file.
     """
 
     name: str
@@ -27,13 +28,13 @@ class Entry(NamedTuple):
 
 
 def entry_of(name: str, info: dict[str, Any]) -> Entry:
-    """Return the `Entry` for an entry from fsspec or S3."""
+    """Return the `Entry` of the file `name`. `info` is the file's description by fsspec or by a listing of S3."""
     no_file = "" if info.get("size") is not None else "file whose length the server does not report"
     return Entry(name, int(info.get("size") or 0), version_of(info), changed_at(info), no_file)
 
 
 def is_text(name: str) -> bool:
-    """Return True if the name can be written as UTF-8; Python keeps other bytes as lone surrogates."""
+    """Return True if the name can be written as UTF-8. Otherwise Python keeps its bytes as lone surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -42,15 +43,16 @@ def is_text(name: str) -> bool:
 
 
 def version_of(info: dict[str, Any]) -> str:
-    """Return the version from a file's entry: its ETag, its hash, or its time of change."""
+    """Return the version of a file: its ETag, its hash, or its time of change; empty if `info` has none of them."""
     version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or info.get("blob_id") or _modified(info)
     return str(version).strip('"')
 
 
 def changed_at(info: dict[str, Any]) -> float | None:
-    """Return the time at which a listed file arrived or changed.
+    """Return the time at which a listed file arrived or changed, in seconds since 1970; None if `info` has no time.
 
-    On a local disk it is the later of both, because a copy may keep the time of its original.
+    On a local disk it is the later of the times of change and arrival, because a copy may keep the time of its
+    original.
     """
     names = ("mtime", "created") if "mtime" in info else ("LastModified", "last_modified", "updated")
     return max((seconds for name in names if (seconds := _seconds(info.get(name))) is not None), default=None)
@@ -71,5 +73,5 @@ def _modified(info: dict[str, Any]) -> str:
 
 
 def shown_bytes(size: float) -> str:
-    """Return a number of bytes for messages, such as `350.0 MB`."""
+    """Return a size in bytes as a text for messages, such as `350.0 MB`."""
     return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"

@@ -1,6 +1,6 @@
 """The filesystem of a URI, by fsspec, and what differs between filesystems.
 
-One library serves them all (s3fs for S3). Unlike pyarrow's own filesystems, it lists ETags and fetches hundreds of
+fsspec serves all of them (by s3fs for S3). Unlike pyarrow's own filesystems, it lists ETags and fetches hundreds of
 small objects concurrently. It also reads public buckets without credentials and can create an object only if it does
 not exist. pyarrow reads and writes Parquet through it.
 """
@@ -25,7 +25,7 @@ CONNECT_SECONDS = 30.0  # as aiohttp's default
 def open_filesystem(
     uri: str, anonymous: bool = False, timeout_seconds: float | None = None
 ) -> tuple[fsspec.AbstractFileSystem, str]:
-    """Return the filesystem of an expanded URI, and the path in it.
+    """Return the filesystem of an expanded URI, and the URI's path in this filesystem.
 
     Listings are not cached, because directories change during a run. `timeout_seconds` limits each request to a web
     server, from its start to the last byte; other filesystems have limits of their own.
@@ -62,7 +62,10 @@ def protocol_of(uri: str) -> str:
 
 
 def store_of(uri: str) -> str:
-    """Return the part that URIs of one filesystem share; empty without a URI."""
+    """Return a name of the store of a URI: one filesystem reads all URIs of the same store. It is empty without a URI.
+
+    The name is the protocol, for example `s3`. If the filesystem depends on the host, it is protocol and host.
+    """
     protocol = protocol_of(uri) if uri else ""
     is_one = protocol in ("", "file", "s3", "s3a", "gs", "gcs", "hf", "http", "https")
     return protocol if is_one else "/".join(uri.split("/", 3)[:3])
@@ -77,22 +80,22 @@ def is_s3(filesystem: fsspec.AbstractFileSystem) -> bool:
 
 
 def one_request(filesystem: fsspec.AbstractFileSystem) -> dict[str, int]:
-    """Return the options with which s3fs reads a file in one request.
+    """Return the options with which s3fs reads a file in one request; an empty dictionary for other filesystems.
 
-    By default it first requests the size, to read a large file in pieces.
+    By default, s3fs first requests the size, to read a large file in pieces.
     """
     return {"max_concurrency": 1} if is_s3(filesystem) else {}
 
 
 def entries(filesystem: fsspec.AbstractFileSystem, root: str, pattern: Pattern | None = None) -> Iterator[Entry]:
-    """Yield the entries below `root` in the order of full names, or `root` itself if it is a file.
+    """Yield an `Entry` for each file below `root`, in the order of full names, or for `root` itself if it is a file.
 
-    With `pattern`, entries below folders that cannot match may be left out.
+    With `pattern`, entries in folders in which no path can match may be left out.
     """
     if isinstance(filesystem, LocalFileSystem):
         return local_entries(root or "/", pattern)
     if is_s3(filesystem) and not _is_unordered(root):
-        from overnight.tasks.storage.list_s3 import s3_entries  # imports s3fs
+        from overnight.tasks.storage.list_s3 import s3_entries  # here, because it imports s3fs
 
         return s3_entries(filesystem, root, pattern.beginning if pattern else "")
     found = filesystem.find(root, detail=True)
@@ -102,7 +105,7 @@ def entries(filesystem: fsspec.AbstractFileSystem, root: str, pattern: Pattern |
 
 
 def _with_size(filesystem: fsspec.AbstractFileSystem, name: str, info: dict[str, Any]) -> dict[str, Any]:
-    """Return an entry with its size. A web server needs a separate request for it."""
+    """Return `info` with the file's size. For a web server this takes a separate request."""
     return info if info.get("size") is not None else info | filesystem.info(name)
 
 

@@ -15,9 +15,10 @@ ANY_DEPTH = "**"
 
 
 def split(path: str) -> tuple[str, str]:
-    """Return the folder before the first name with a glob character, and the pattern from there on.
+    """Split a path before its first name with a glob character. Return the folder before it, and the pattern.
 
-    The pattern is empty if the path has no such character: `s3://b/raw/*/x.jpg` is `s3://b/raw` and `*/x.jpg`.
+    `s3://b/raw/*/x.jpg` becomes `s3://b/raw` and `*/x.jpg`. A path without a glob character is returned with an empty
+    pattern. Raise `JobError` if the name of a bucket has a glob character.
     """
     names = path.split("/")
     first = next((place for place, name in enumerate(names) if glob.has_magic(name)), len(names))
@@ -33,7 +34,10 @@ def split(path: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Pattern:
-    """The part of a path from its first glob character on. A folder that it matches is read whole."""
+    """The part of a path from its first name with a glob character on.
+
+    A pattern that matches a folder also matches all files below it.
+    """
 
     text: str
 
@@ -52,7 +56,7 @@ class Pattern:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Return the patterns of the single names, up to the first `**`, which matches several names."""
+        """Return the pattern of each name in the path, up to the first `**`, which matches several names."""
         names = self.text.rstrip("/").split("/")
         return tuple(names[: names.index(ANY_DEPTH)] if ANY_DEPTH in names else names)
 
@@ -67,11 +71,14 @@ class Pattern:
         return self._whole.match(path) is not None
 
     def may_hold(self, folder: str) -> bool:
-        """Return False for a folder in which no path can match."""
+        """Return True if a path in this folder may match, and False if none can."""
         return all(fnmatchcase(name, own) for name, own in zip(folder.split("/"), self.names, strict=False))
 
     def is_hidden(self, path: str) -> bool:
-        """Return True if a name begins with `_` or `.`, unless a name of the pattern begins so and matches it."""
+        """Return True if `path` is to skip because one of its names begins with `_` or `.`.
+
+        Such a name counts only if no name in the pattern begins with `_` or `.` and matches it.
+        """
         own = [name for name in self.text.split("/") if name and name[0] in HIDDEN]
         hidden = (name for name in path.split("/") if name and name[0] in HIDDEN)
         return any(not any(fnmatchcase(name, written) for written in own) for name in hidden)

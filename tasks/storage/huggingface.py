@@ -1,7 +1,7 @@
 """The Hugging Face Hub as a filesystem, `hf://`: the files of a repository, read at the commit that was listed.
 
-Its driver (huggingface_hub 2.4) caches its listings, but reads the current content of a name. A commit never changes,
-so both agree if the path names one.
+The Hub's driver (huggingface_hub 2.4) caches its listings, but reads the current content of a name. A commit never
+changes, so listing and content agree if the path names a commit.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ def is_hub(filesystem: fsspec.AbstractFileSystem) -> bool:
 
 
 def at_commit(filesystem: Any, path: str) -> str:
-    """Return the path with the current commit of its branch; paths below `buckets/` have no commit and stay unchanged.
+    """Return the path with the current commit of its branch. Paths below `buckets/` have no commit and stay unchanged.
 
     Raise `FileNotFoundError` if the repository or branch does not exist or this user may not read it.
     """

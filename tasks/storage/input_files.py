@@ -1,11 +1,11 @@
 """The files of a source's paths: folders, files and patterns, in any mixture and on any storage.
 
-A path with `*`, `?` or `[` is a pattern, unless something exists under exactly that name. Only the characters that the
-job file itself has count: the value of a variable is taken as it is.
+A path with `*`, `?` or `[` is a pattern, unless something exists under exactly that name. Only characters that the job
+file itself contains have this meaning; in the value of a variable they are ordinary characters.
 
-Files of one path are named by their paths below it: below the folder, or below the folder before the first glob
-character. Files of several paths are named below the folder that all paths share. That folder is compared as the job
-file writes it, so a `${VARIABLE}` in front of it changes no name. Files that several paths find are listed once.
+`File.path` is relative. With one path, it is relative to the folder, or to the folder before the first glob character.
+With several paths, it is relative to the folder that all paths share. This folder is found in the texts of the job
+file, so the value of a `${VARIABLE}` in front of it changes no path. Files that several paths find are listed once.
 """
 
 import glob
@@ -28,16 +28,17 @@ NAMES_SHOWN = 5
 
 @dataclass(frozen=True)
 class InputPath:
-    """One path of a source. `place`: the folder or file, or the folder before `pattern`. `text`: the path as shown."""
+    """One path of a source. `place` is the folder or file, or the folder before `pattern`. `text` is for messages."""
 
     text: str
     place: Location
     pattern: Pattern | None = None
 
     def listed(self, extensions: tuple[str, ...], folder: str, may_be_empty: bool) -> Iterator[tuple[File, str]]:
-        """Yield the files, their paths below `folder`, and the reasons to skip them, which are empty for inputs.
+        """Yield each file, and the reason to skip it, which is empty for an input. `File.path` begins with `folder`.
 
-        Raise `NoInputs` at the end if there was no input, unless `may_be_empty`.
+        Raise `NoInputs` if a local path does not exist. Raise it at the end if there was no input, unless
+        `may_be_empty`.
         """
         filesystem, root = self.place.open_filesystem()
         found, passed = 0, PassedOver()
@@ -60,7 +61,10 @@ class InputPath:
 
 
 def input_path(path: str, partition: str, anonymous: bool = False) -> InputPath:
-    """Return a path of the job file as a place, and a pattern below it if it is one."""
+    """Return the `InputPath` of a path in the job file.
+
+    It has a pattern if the path has glob characters, and no file or folder has exactly that name.
+    """
     place = Location(path, partition, anonymous)
     if protocol_of(path) in WEB:  # such a server has no listing, and a ? begins the query of a URL
         return InputPath(str(place), place)
@@ -75,10 +79,10 @@ def input_path(path: str, partition: str, anonymous: bool = False) -> InputPath:
 def input_files(
     paths: Sequence[str], partition: str, anonymous: bool, extensions: tuple[str, ...], may_be_empty: bool
 ) -> Iterator[File]:
-    """Yield the files of the paths, sorted by URI, each once. Skipped files are counted as `Location.files` does.
+    """Yield the files of all paths, sorted by URI, each file once. Count skipped files as `Location.files` does.
 
-    Raise `NoInputs` for a pattern, and for one of several paths, that finds none, unless `may_be_empty`. Raise the
-    errors of `Location.files`.
+    Raise `NoInputs` if a pattern, or one of several paths, finds no input, unless `may_be_empty`. Raise it also if one
+    of several paths is local and does not exist. Raise the errors of `Location.files`.
     """
     found = [input_path(path, partition, anonymous) for path in paths]
     if len(found) == 1 and not found[0].pattern:
@@ -97,7 +101,10 @@ def input_files(
 
 
 def input_folders(paths: Sequence[str], partition: str, anonymous: bool = False) -> list[Location]:
-    """Return the folder of each path, each once: the folder itself, that of a file, or that before a pattern."""
+    """Return the folder of each path, without repetitions.
+
+    It is the path itself, the folder that contains the file, or the folder before the pattern.
+    """
     found: dict[Location, None] = {}
     for path in paths:
         place = input_path(path, partition, anonymous).place
@@ -107,7 +114,11 @@ def input_folders(paths: Sequence[str], partition: str, anonymous: bool = False)
 
 
 def nearest(place: Location, pattern: Pattern | None = None) -> str:
-    """Return a sentence with the names in the deepest folder that exists on the way to a path; empty if unknown."""
+    """Return a sentence that names what exists near `place`, for the message about a path that finds nothing.
+
+    It lists names in the deepest folder that exists on the way to `place`, or on the way on from there to `pattern`. It
+    is empty if that folder is unknown or empty.
+    """
     try:
         while not (names := place.names()) and _has_parent(place):
             place, pattern = place.parent, None

@@ -13,10 +13,9 @@ from overnight.tasks.storage.skipped_files import reason_to_skip
 
 
 class Listed(NamedTuple):
-    """A file of a listing.
+    """A file of a listing. `path` is relative to the listed place; if the place is a file (`is_place`), it is the name.
 
-    `path`: its path below the listed place, or its name if the place is the file itself (`is_place`). `reason`: why to
-    skip it; an empty string for an input.
+    `reason` is the reason to skip the file, or an empty string for an input.
     """
 
     path: str
@@ -31,8 +30,8 @@ def list_below(
 ) -> Iterator[Listed]:
     """Yield the files below `root`, sorted by path, or `root` itself if it is a file; nothing if it does not exist.
 
-    With `pattern`, leave out all paths that do not match. Raise `FileNotFoundError` for a bucket that does not exist,
-    `PermissionError` for one that may not be read.
+    Inputs end in one of `extensions`, or in anything if it is empty. With `pattern`, leave out files that do not match.
+    Raise `FileNotFoundError` for a bucket that does not exist, `PermissionError` for one that may not be read.
     """
     if is_hub(filesystem):
         root = at_commit(filesystem, root)

@@ -32,9 +32,9 @@ class _Folder(NamedTuple):
 
 
 def local_entries(root: str, pattern: Pattern | None = None) -> Iterator[Entry]:
-    """Yield the entries below the folder `root`, or `root` itself if it is a file.
+    """Yield the entries below the folder `root`, or `root` itself if it is a file. Yield nothing if it does not exist.
 
-    Yield nothing if it does not exist. Folders in which no path matches `pattern` are not opened.
+    Folders in which no path can match `pattern` are not opened.
     """
     try:
         found = os.stat(root)

@@ -1,11 +1,11 @@
 """The objects below a prefix of S3, in the order of their keys. Several ranges of keys are listed concurrently.
 
 S3 returns a thousand keys per request, in order, so one listing is a chain of requests. If one request is not enough,
-the subfolders cut the keys into ranges. Threads list the ranges side by side, a limited number of pages ahead of the
-reader. Ranges follow each other, so the objects need no sorting. A range covers the number of folders that hold about
-`KEYS_A_RANGE` keys, by the count so far: small folders do not cost one request each.
+the keys are cut into ranges at subfolders. Threads list the ranges side by side, a limited number of pages ahead of the
+reader. Ranges follow each other, so the objects need no sorting. A range covers as many folders as are expected to hold
+about `KEYS_A_RANGE` keys, by the counts so far. So small folders do not cost one request each.
 
-If all objects are in one folder, there is nowhere to cut: one request follows another.
+If all objects are in one folder, the keys cannot be cut, and one request follows another.
 """
 
 from collections import deque
@@ -24,16 +24,18 @@ from overnight.tasks.storage.file_info import Entry, entry_of
 RANGES_AT_ONCE = 8
 PAGES_AHEAD = 24  # per range; an object takes about 400 bytes here, so 8 x 24 pages are 80 MB at most
 KEYS_A_RANGE, FOLDERS_A_RANGE = 8_000, 250
-FEW, DEEPEST = 8, 3  # the number of folders below which subfolders are listed, and the depth limit
+FEW, DEEPEST = 8, 3  # if there are at most FEW folders, their subfolders are listed too, DEEPEST levels deep
 
 
 def s3_entries(filesystem: Any, root: str, beginning: str = "") -> Iterator[Entry]:
-    """Yield the entries below `root`, which is `bucket/prefix`, or the object `root` itself if there are none.
+    """Yield the entries below `root`, which is a bucket or `bucket/prefix`.
 
-    With `beginning`, yield only entries whose path below `root` begins so.
+    If nothing is below `root`, and it is an object itself, yield this object.
 
-    Raise the errors of s3fs's own listing, `ServiceUnavailable`, and `InputError` if a store does not list in the
-    order of keys.
+    With `beginning`, yield only entries whose path below `root` begins with this text.
+
+    Raise the errors of s3fs's own listing, `ServiceUnavailable`, and `InputError` if a store does not list in the order
+    of keys.
     """
     bucket, key, _ = filesystem.split_path(root)
     last, prefix = "", f"{key}/" if key else ""
@@ -53,7 +55,7 @@ def s3_entries(filesystem: Any, root: str, beginning: str = "") -> Iterator[Entr
 
 @dataclass
 class _Range:
-    """The keys after `after` and up to `last`, or to the end if `last` is empty."""
+    """The keys after the key `after` up to and including `last`, or to the end if `last` is empty."""
 
     after: str
     last: str
@@ -61,7 +63,7 @@ class _Range:
     pages: Queue[list[Entry] | Exception | None] = field(default_factory=lambda: Queue(PAGES_AHEAD))
 
     def entries(self) -> Iterator[Entry]:
-        """Yield the entries that a thread lists. Raise the exception that ended the listing."""
+        """Yield the entries of this range while a thread lists them. Raise the exception that ended the listing."""
         while (page := self.pages.get()) is not None:
             if isinstance(page, Exception):
                 raise page
@@ -145,7 +147,7 @@ class _Listing:
             self._put(piece, error)
 
     def _put(self, piece: _Range, page: list[Entry] | Exception | None) -> None:
-        """Wait for room in the queue until the listing is over."""
+        """Put the page on the range's queue. Wait for room in the queue, but not after the end of the listing."""
         while not self.is_over.is_set():
             with suppress(Full):
                 piece.pages.put(page, timeout=1)

@@ -1,7 +1,7 @@
-"""A local file after its links are resolved, with its kind.
+"""Local files after their links are resolved. Only regular files are opened.
 
-A FIFO waits for its writer, and a device may have no end. Neither is opened, even if it replaces a file just before the
-opening.
+A FIFO would wait for its writer, and a device may have no end. Neither is opened, even if it replaces a file just
+before the opening.
 """
 
 import os
@@ -21,12 +21,18 @@ _KINDS = {
 
 
 def local_info(path: str) -> dict[str, Any]:
-    """Return an entry in fsspec's form, with all values from the link's target. Raise `OSError`."""
+    """Return `type`, `size` and times of a file under fsspec's names. For a link, describe its target.
+
+    Raise `OSError` if the file does not exist or may not be read.
+    """
     return info_of(os.stat(path))
 
 
 def info_of(found: os.stat_result) -> dict[str, Any]:
-    """Return an entry in fsspec's form; its `type` is `file` or another kind."""
+    """Return `type`, `size` and times of a stat result under fsspec's names.
+
+    The type is `file` for a regular file, or the name of another kind, such as `FIFO`.
+    """
     return {
         "type": _kind(found),
         "size": found.st_size,
@@ -50,7 +56,7 @@ def open_regular(path: str) -> BinaryIO:
 
 
 def refuse_others(kind: str) -> None:
-    """Raise `RowError` if the `type` from `local_info` is not a regular file."""
+    """Raise `RowError` unless `kind`, a `type` of `local_info`, is `file`."""
     if kind != "file":
         raise RowError(f"expected a file, found a {kind}")
 

@@ -33,9 +33,10 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 @dataclass(frozen=True)
 class File:
-    """A file from a listing: its path below the listed directory, size in bytes, and ETag or modification time.
+    """A file of a listing. `path` is relative to the listed directory, and `size` is in bytes.
 
-    `changed_at` is the time at which it arrived or changed, in seconds since 1970; None if the listing has no time.
+    `version` is its ETag, its hash or its time of change. `changed_at` is the time at which it arrived or changed, in
+    seconds since 1970; None if the listing has no time.
     """
 
     path: str
@@ -46,15 +47,15 @@ class File:
 
     @classmethod
     def of(cls, found: Listed, folder: str = "") -> "File":
-        """Return the file of a listing. `folder`: the path of the listed place, which begins the file's path."""
+        """Return the `File` of an entry of a listing. Its path begins with `folder` if that is not empty."""
         path = found.path if not folder else folder if found.is_place else f"{folder}/{found.path}"
         return cls(path, found.uri, found.entry.size, found.entry.version, found.entry.changed_at)
 
 
 def expand(template: str, partition: str = "all", escape: Callable[[str], str] = str) -> str:
-    """Return `template` with `{partition}` and `${ENV_VAR}` filled in.
+    """Return `template` with the values of `{partition}` and `${ENV_VAR}`.
 
-    `escape` is called on the value of each variable. Raise `JobError` for a variable that is not set.
+    `escape` is applied to the value of each variable. Raise `JobError` for a variable that is not set.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -68,7 +69,7 @@ def expand(template: str, partition: str = "all", escape: Callable[[str], str] =
 
 @dataclass(frozen=True)
 class Location:
-    """A directory or file: `template` as written, expanded on use."""
+    """A directory or file. `template` is its path or URI as the job file writes it, and is expanded on use."""
 
     template: str
     partition: str = "all"
@@ -94,17 +95,20 @@ class Location:
         return self.template.rstrip("/").rsplit("/", 1)[-1]
 
     def open_filesystem(self) -> tuple[fsspec.AbstractFileSystem, str]:
-        """Return the filesystem and the path in it. Raise `JobError` for a scheme whose driver is not installed."""
+        """Return the filesystem, and this location's path in it.
+
+        Raise `JobError` if the URI's driver is unknown or not installed.
+        """
         try:
             return open_filesystem(self.uri, self.anonymous)
         except ValueError as error:
             raise JobError(f"{self}: this filesystem is unknown here: {error}") from error
 
     def files(self, extensions: tuple[str, ...] = ()) -> Iterator[File]:
-        """Yield the files below, sorted by path; links are followed.
+        """Yield the files below, sorted by path, or the location itself if it is a file. Follow links.
 
-        Skipped are names that begin with `_` or `.` or are not UTF-8, other extensions, and everything but regular
-        files. `skipped_files.counting` counts them. If the location is itself a file, yield that one file.
+        Skip names that begin with `_` or `.` or are not UTF-8, other extensions, and everything but regular files.
+        `skipped_files.counting` counts them.
 
         Raise `FileNotFoundError` for a local directory or a bucket that does not exist, `PermissionError` for one that
         may not be read. On disks and S3, files are yielded while the listing goes on; other stores list all of them
@@ -134,15 +138,15 @@ class Location:
             return bool(filesystem.exists(path))
 
     def read_bytes(self) -> bytes:
-        """Return the whole content. Raise `FileNotFoundError`."""
+        """Return the whole content of the file. Raise `FileNotFoundError` if it does not exist."""
         filesystem, path = self.open_filesystem()
         with translate_storage_errors("read", self):
             return bytes(filesystem.cat_file(path, **one_request(filesystem)))
 
     def read_each(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Return the content of each of the named files below that exists.
+        """Return the contents of files in this directory, by name. Leave out names that do not exist.
 
-        Stores that can do so read many concurrently.
+        Stores that can do so read many files concurrently.
         """
         filesystem, root = self.open_filesystem()
         paths = [f"{root.rstrip('/')}/{name}" for name in names]
@@ -159,7 +163,10 @@ class Location:
         return contents
 
     def read_tail(self, count: int) -> bytes:
-        """Return the last `count` bytes, or all if there are fewer. S3 needs one request. Raise `FileNotFoundError`."""
+        """Return the last `count` bytes of the file, or all if there are fewer. S3 needs one request for this.
+
+        Raise `FileNotFoundError` if the file does not exist.
+        """
         filesystem, path = self.open_filesystem()
         with translate_storage_errors("read", self):
             if is_local(filesystem) or is_s3(filesystem):
@@ -168,7 +175,7 @@ class Location:
             return bytes(filesystem.cat_file(path, start=max(filesystem.size(path) - count, 0)))
 
     def open(self) -> Any:
-        """Open the file for reading: binary and seekable."""
+        """Return the file, open for reading: binary and seekable."""
         filesystem, path = self.open_filesystem()
         with translate_storage_errors("read", self):
             return filesystem.open(path, "rb")
@@ -191,10 +198,10 @@ class Location:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[BinaryIO]:
-        """Open a file to fill piece by piece. It takes this place if the body succeeds; otherwise nothing remains.
+        """Yield a binary file to fill piece by piece. If the body succeeds, it becomes the file at this location.
 
-        For an object store, the file is in the folder for temporary files until then. An exception of the body passes
-        unchanged, except for a full disk.
+        Otherwise this location stays as it was. For an object store, the file is in the folder for temporary files
+        until the body ends. An exception of the body is raised unchanged, but a full disk raises `AccessDenied`.
         """
         filesystem, path = self.open_filesystem()
         local_path = path if is_local(filesystem) else os.path.join(tempfile.gettempdir(), "overnight")
@@ -214,10 +221,12 @@ class Location:
                     filesystem.put_file(temporary.name, path)
 
     def create(self, data: bytes) -> None:
-        """Write a whole file if it does not exist. Raise `FileExistsError` for all but one of concurrent callers.
+        """Write the whole file if no file exists here. Otherwise raise `FileExistsError`.
 
-        `data` must be unique: on object stores it identifies the writer of the existing file. If a response was lost,
-        the HTTP library also sends the request again, and then finds its own file.
+        Of concurrent callers, exactly one succeeds.
+
+        `data` must be unique, because on object stores it identifies the writer of the existing file. If a response was
+        lost, the HTTP library sends the request again, and the second request finds the file of the first.
         """
         filesystem, path = self.open_filesystem()
         with translate_storage_errors("write", self, path if is_local(filesystem) else ""):
@@ -230,8 +239,8 @@ class Location:
             try:
                 filesystem.pipe_file(path, data, mode="create")
             except OSError as error:
-                # s3fs looks for the name of the condition, which AWS returns and other servers do not (for example
-                # ministack).
+                # s3fs recognises this error by the name of the condition. AWS returns the name, and other servers do
+                # not (for example ministack).
                 if not isinstance(error, FileExistsError) and status_of(error) != 412:
                     raise
                 with contextlib.suppress(FileNotFoundError):

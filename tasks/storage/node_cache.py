@@ -24,18 +24,18 @@ _used: dict[Path, int] = {}  # folder -> the descriptor whose shared lock this p
 
 
 def cached_folder(name: str, size: int, what: str, fill: Callable[[Path], None]) -> Path:
-    """Return the folder `name` of this node's cache. If it is missing, create it by `fill` in one process of the node.
+    """Return the folder `name` of this node's cache. If it is missing, one process of the node fills it by `fill`.
 
     Other processes wait meanwhile. The folder stays until this process ends.
 
     Args:
         size: The bytes that `fill` needs. If the cache would exceed its limit, unused folders are removed.
         what: The content, for messages.
-        fill: Writes all files into a folder, which may have complete files of an earlier try.
+        fill: Writes all files into the folder that it gets, which may have complete files of an earlier try.
 
     Raises:
         JobError: The content is larger than the cache, or the limit is not a number.
-        AccessDenied: The disk lacks space, or this user may not write there.
+        AccessDenied: The disk lacks space, or this user may not write to the cache.
     """
     folder = _place() / name
     if folder in _used and folder.is_dir():

@@ -12,7 +12,10 @@ def object_store_uri(place: Location) -> str:
 
 
 def storage_options(anonymous: bool = False) -> dict[str, str]:
-    """Return options that object_store does not read from the environment itself."""
+    """Return options of object_store that it does not read from the environment itself.
+
+    They are the address of an S3 server and, if `anonymous`, requests without a signature.
+    """
     options = {"aws_skip_signature": "true", "google_skip_signature": "true"} if anonymous else {}
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if endpoint:

@@ -1,6 +1,6 @@
 """S3 as a filesystem: unchanged s3fs, with a session that retries requests (`s3_retries.py`).
 
-Listings, and reads of one version, go through `bucket`: obstore does them if it can (`s3_bucket.py`).
+Listings, and reads of one version, use the method `bucket`, and obstore if it can do the request (`s3_bucket.py`).
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from overnight.tasks.storage.s3_retries import ONE_ATTEMPT, retrying_session
 
 
 class PatientS3(S3FileSystem):
-    """s3fs with Overnight's settings. It overrides no method."""
+    """s3fs with Overnight's settings. It overrides only the constructor."""
 
     def __init__(self, **options: Any) -> None:
         settings = {**(options.get("config_kwargs") or {}), "retries": ONE_ATTEMPT}
@@ -22,11 +22,14 @@ class PatientS3(S3FileSystem):
         self._buckets: dict[str, Bucket] = {}
 
     def bucket(self, name: str) -> Bucket:
-        """Return the bucket of this name."""
+        """Return the `Bucket` of this name, always the same one."""
         return self._buckets.setdefault(name, Bucket(self, name))
 
     def ask_for_credentials(self) -> dict[str, str | None]:
-        """Return the current credentials under obstore's names: those of the settings, or botocore's."""
+        """Return the current access key, secret and token by obstore's names.
+
+        They come from the filesystem's settings. Without these, botocore looks for them.
+        """
 
         async def ask() -> Any:
             return await (await self.session.get_credentials()).get_frozen_credentials()

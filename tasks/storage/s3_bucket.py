@@ -1,7 +1,8 @@
 """A bucket of S3. obstore lists its keys and reads versions of its objects; s3fs does what obstore cannot.
 
 s3fs handles the keys for which obstore has no path (`a//b`, `a/../b`, a control character), follows redirects, and maps
-errors to Python's classes. obstore's retries are used only after its first success: some addresses only s3fs can reach.
+errors to Python's classes. obstore's retries are used only after its first success, because only s3fs can reach some
+addresses.
 """
 
 import functools
@@ -25,17 +26,17 @@ REST_SECONDS = 30.0  # s3fs takes over for this time if obstore fails and s3fs d
 
 
 class Bucket:
-    """A bucket of `filesystem`, which is a `PatientS3`."""
+    """The bucket `name` of `filesystem`, which is a `PatientS3`."""
 
     def __init__(self, filesystem: Any, name: str) -> None:
         self._filesystem, self._name = filesystem, name
         self._has_answered, self._rests_until = False, 0.0
 
     def get(self, key: str, etag: str = "", first: int = 0, stop: int | None = None) -> bytes:
-        """Return the bytes from `first` to `stop`, or to the end.
+        """Return the bytes of an object from byte `first` to before byte `stop`, or to the end.
 
-        They are of the version `etag`, or of any version if that is empty. Raise `ObjectChanged`, `FileNotFoundError`,
-        `PermissionError`, `ServiceUnavailable`, or the errors of s3fs.
+        With `etag`, read only this version. Raise `ObjectChanged`, `FileNotFoundError`, `PermissionError`,
+        `ServiceUnavailable`, or the errors of s3fs.
         """
         failure, started = None, time.monotonic()
         if self._may_ask():
@@ -51,7 +52,7 @@ class Bucket:
         return found
 
     def pages(self, prefix: str, after: str = "") -> Iterator[list[Entry]]:
-        """Yield the entries below `prefix`, in the order of keys, from after `after` on.
+        """Yield lists of the entries below `prefix`, in the order of keys, from the first key after `after` on.
 
         `prefix` is empty or ends with a slash. Raise `ServiceUnavailable`, or the errors of s3fs.
         """
@@ -77,7 +78,10 @@ class Bucket:
                 return
 
     def answers(self, prefix: str, after: str = "", **arguments: Any) -> Iterator[dict[str, Any]]:
-        """Yield s3fs's responses to the requests of a listing, one page after another."""
+        """Yield the responses to the requests `ListObjectsV2` of a listing by s3fs, one per page.
+
+        `arguments` are further parameters of the requests.
+        """
         about = {"Bucket": self._name, "Prefix": prefix, "MaxKeys": KEYS_A_PAGE, **self._filesystem.req_kw, **arguments}
         start = {"StartAfter": after} if after else {}
         while True:
@@ -88,14 +92,14 @@ class Bucket:
             start = {"ContinuationToken": answer["NextContinuationToken"]}
 
     def entries(self, answer: dict[str, Any]) -> list[Entry]:
-        """Return the objects of a response."""
+        """Return the objects that a response of `answers` lists."""
         return [
             entry_of(f"{self._name}/{info['Key']}", {"size": info["Size"], **info})
             for info in answer.get("Contents", [])
         ]
 
     def key(self, entry: Entry) -> str:
-        """Return the entry's name without the bucket's name."""
+        """Return the key of an entry: its name without the bucket's name."""
         return entry.name[len(self._name) + 1 :]
 
     @property
@@ -115,9 +119,9 @@ class Bucket:
         return is_usable() and not is_payer and time.monotonic() >= self._rests_until
 
     def _can_list(self, prefix: str) -> bool:
-        """Return True if obstore lists the keys below correctly.
+        """Return True if obstore lists the keys below `prefix` correctly.
 
-        It drops slashes at the beginning of keys and prefixes.
+        obstore drops slashes at the beginning of keys and prefixes.
         """
         if not prefix:
             return not next(self.answers("/")).get("Contents")
@@ -144,7 +148,7 @@ class Bucket:
                 after = self.key(page[-1])
 
     def _with_slashes(self, page: list[Entry], prefix: str, after: str) -> list[Entry]:
-        """Return the page with the slashes at the end of keys that represent folders: obstore drops them.
+        """Return the page with the slashes at the end of keys that represent folders. obstore drops these slashes.
 
         Such an object is empty, or out of order, or precedes the folder's content. s3fs lists a page again if it
         contains one. If a key has none of these signs, reading it later finds it missing.
@@ -161,7 +165,7 @@ class Bucket:
         for entry in page:
             key = self.key(entry)
             is_folder = key not in keys and f"{key}/" in keys
-            keys.discard(key)  # once: the next of this name is the folder
+            keys.discard(key)  # only once: a second entry of this name is the folder
             exact.append(entry._replace(name=f"{entry.name}/") if is_folder else entry)
         return exact
 
@@ -172,14 +176,17 @@ class Bucket:
         return Entry(name, info["size"], info["e_tag"].strip('"'), info["last_modified"].timestamp())
 
     def _rest_after(self, failure: Exception | None) -> None:
-        """Use s3fs for this bucket for a while if obstore failed, s3fs did not, and the key was not the cause."""
+        """Use s3fs for this bucket for a while if obstore failed, s3fs did not fail, and the key was not the cause."""
         if failure and not isinstance(failure, ValueError | InvalidPathError):
             self._rests_until = time.monotonic() + REST_SECONDS
             say(f"s3fs reads from {self._name} for {REST_SECONDS:.0f} s, and takes more CPU time: {words(failure)}")
 
 
 def just_before(folder: str) -> str:
-    """Return a key that sorts after all keys before `folder` and that obstore accepts. `folder` ends with a slash."""
+    """Return a key that sorts directly before `folder`: a listing from there on begins with `folder`.
+
+    `folder` is a key that ends with a slash. obstore accepts the result as a key.
+    """
     return f"{folder[:-1]}.\U0010ffff"  # "." is the character before "/"
 
 
@@ -188,7 +195,7 @@ def _get(store: S3Store, key: str, etag: str, first: int, stop: int | None) -> b
     if stop is not None:
         options["range"] = (first, stop)
     answer = obstore.get(store, key, options=options)
-    # from a server without support for If-Match
+    # a server without support for If-Match may return another version
     if etag and (found := (answer.meta["e_tag"] or "").strip('"')) != etag:
         raise ObjectChanged(f"expected version {etag} of {key}, found {found}")
     return bytes(answer.bytes())

@@ -15,7 +15,7 @@ READ_AHEAD_BYTES = 8 * 2**20
 
 
 class PinnedObject(io.RawIOBase):
-    """An object, opened at one version: seekable, binary, for reading."""
+    """An object of S3 that is open for reading at one version: binary and seekable."""
 
     def __init__(self, bucket: Bucket, key: str, info: dict[str, Any]) -> None:
         super().__init__()
@@ -54,13 +54,16 @@ class PinnedObject(io.RawIOBase):
 
 
 def open_pinned(filesystem: Any, path: str, info: dict[str, Any]) -> PinnedObject:
-    """Open the version of an object that its entry `info` names."""
+    """Open an object at the version that `info`, its description by s3fs, names."""
     bucket, key, _ = filesystem.split_path(path)
     return PinnedObject(filesystem.bucket(bucket), key, info)
 
 
 def read_versions(filesystem: Any, paths: Sequence[str], etags: Sequence[str]) -> list[Any]:
-    """Return whole objects of these ETags (any version if one is empty). A failed read returns its error instead."""
+    """Return the whole contents of objects, each in the version of its ETag. An empty ETag means any version.
+
+    If an object cannot be read, its error takes the place of its content.
+    """
 
     def get(path: str, etag: str) -> bytes | Exception:
         bucket, key, _ = filesystem.split_path(path)

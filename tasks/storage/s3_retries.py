@@ -1,13 +1,14 @@
-"""How long requests to S3 are retried: a server that is down, frozen or throttling costs time and nothing else.
+"""Retries requests to S3 up to a time limit, so that a server that is down, frozen or throttling only costs time.
 
-The limit is a time: `DEFAULT_RETRY_SECONDS` per request from its first failure, or `OVERNIGHT_STORAGE_RETRY_SECONDS`
-from the environment. A log line names the cause of the wait. obstore takes the time as a setting.
+The limit is `DEFAULT_RETRY_SECONDS` per request from its first failure, or `OVERNIGHT_STORAGE_RETRY_SECONDS` from the
+environment. A log line names the cause of the wait. obstore takes the limit as a setting.
 
-botocore's own retries count attempts. Of 128 requests to a server that failed for 5 s, mode `standard` (16 attempts, a
-quota for all of them) lost all within 3 s. Mode `legacy` (9 attempts) lost none of 128 while a server failed for 30 s,
-but took 147 s without a log line; this file takes 37 s. So botocore is set to one attempt, and this file handles its
-event `needs-retry` in the session for s3fs. botocore does not document that event. This file is the only one that uses
-it, with aiobotocore 3.10 and botocore 1.43. `tests/tasks/storage/test_s3.py` fails if the event changes.
+botocore's own retries count attempts. Mode `standard` makes 16 attempts, with a quota for all requests. It lost all of
+128 requests within 3 s while a server failed for 5 s. Mode `legacy` makes 9 attempts. It lost none of 128 while a
+server failed for 30 s, but took 147 s without a log line; this file takes 37 s. So botocore is set to one attempt, and
+this file handles its event `needs-retry` in the session for s3fs. botocore does not document that event. This file is
+the only one that uses it, with aiobotocore 3.10 and botocore 1.43. `tests/tasks/storage/test_s3.py` fails if the event
+changes.
 """
 
 import logging
@@ -37,7 +38,10 @@ _logged: deque[float] = deque(maxlen=1)
 
 
 def retry_timeout_seconds() -> float:
-    """Return how long a request is retried. Raise `JobError` if the environment has the setting's former name."""
+    """Return for how many seconds a request is retried.
+
+    Raise `JobError` if the environment has the setting under its former name.
+    """
     if FORMERLY in os.environ:
         raise JobError(f"{FORMERLY} is called {RETRY_SECONDS} now: rename it in the environment.")
     return float(os.environ.get(RETRY_SECONDS) or DEFAULT_RETRY_SECONDS)
@@ -63,9 +67,9 @@ def retry_delay(
     caught_exception: Exception | None = None,
     **_others: Any,
 ) -> float | None:
-    """Return the seconds until botocore's next try, or None if the result is final.
+    """Return the seconds until botocore's next try of a request, or None if the result is final.
 
-    botocore calls it after each try. Raise `ServiceUnavailable` when the time for retries is over.
+    botocore calls this function after each try. Raise `ServiceUnavailable` when the time for retries is over.
     """
     problem = _passing_problem(response, caught_exception)
     if problem is None:
@@ -81,14 +85,20 @@ def retry_delay(
 
 
 def not_recovered(what: str) -> ServiceUnavailable:
-    """Return the error for a request that was retried for the whole time."""
+    """Return the error of a request that failed until the time limit.
+
+    `what` describes the request and its last failure.
+    """
     return ServiceUnavailable(
         f"the storage did not recover: {what}. Nothing was published; run again to resume where the staged parts end."
     )
 
 
 def say(sentence: str) -> None:
-    """Log a warning, at most one per `LOG_EVERY_SECONDS` for the hundreds of requests with the same problem."""
+    """Log the sentence as a warning, unless another was logged in the last `LOG_EVERY_SECONDS`.
+
+    Hundreds of concurrent requests may report the same problem.
+    """
     if not _logged or time.monotonic() - _logged[0] > LOG_EVERY_SECONDS:
         _logged.append(time.monotonic())
         _log.warning(sentence)

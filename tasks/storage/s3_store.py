@@ -1,8 +1,8 @@
 """obstore 0.12, a Rust library, as a client of S3: its settings, and the meaning of its errors.
 
 obstore takes a fifth of the CPU time of s3fs, and its threads wait without Python's lock. It retries a request for
-`retry_timeout_seconds`. It takes address, region and credentials from s3fs's client, so that one configuration serves
-both.
+`retry_timeout_seconds`. It takes address, region and credentials from s3fs's client, so that one configuration is
+enough for both.
 """
 
 import contextlib
@@ -34,11 +34,11 @@ ASK_AGAIN = timedelta(minutes=5)  # botocore knows when credentials must be rene
 # A server that is silent for 15 s fails, as with s3fs; a large body may take longer.
 TIMEOUTS: "ClientConfig" = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "1day"}
 
-_used_in: list[int] = []  # the process in which obstore started: its threads do not outlive a fork, and requests hang
+_used_in: list[int] = []  # the process in which obstore started: a fork lacks its threads, so requests hang there
 
 
 def open_store(filesystem: Any, bucket: str, retry_seconds: float) -> S3Store:
-    """Return a client for a bucket that retries a request for this time, or sends it once if the time is 0."""
+    """Return obstore's client of a bucket. It retries a request for `retry_seconds`, or sends it once if that is 0."""
     client = filesystem.connect()
     address = client.meta.endpoint_url
     certificates = filesystem.session.get_config_variable("ca_bundle")
@@ -48,7 +48,7 @@ def open_store(filesystem: Any, bucket: str, retry_seconds: float) -> S3Store:
         return {**filesystem.ask_for_credentials(), "expires_at": datetime.now(UTC) + ASK_AGAIN}
 
     retries: RetryConfig = {
-        "max_retries": 100_000 if retry_seconds else 0,  # the time decides
+        "max_retries": 100_000 if retry_seconds else 0,  # the time is the limit
         "retry_timeout": timedelta(seconds=retry_seconds),
         "backoff": {"max_backoff": timedelta(seconds=RETRIES.longest_wait_seconds)},
     }
@@ -63,16 +63,17 @@ def open_store(filesystem: Any, bucket: str, retry_seconds: float) -> S3Store:
 
 
 def is_usable() -> bool:
-    """Return True if requests of this process can end: they hang in a fork of a process that used obstore."""
+    """Return True unless this process is a fork of a process that used obstore. In such a fork, requests hang."""
     if not _used_in:
         _used_in.append(os.getpid())
     return _used_in[0] == os.getpid()
 
 
 def raise_known(error: Exception, what: str, started: float, has_answered: bool) -> None:
-    """Raise Python's error for an error of obstore. Return if s3fs must try and report the error.
+    """Raise the error of Python or Overnight that an error of obstore means. Return if s3fs must try the request.
 
-    `has_answered` is True if obstore reached the bucket before, so that s3fs could do no better.
+    `what` names the request for the message, and `started` is its start by `time.monotonic`. `has_answered` is True if
+    obstore reached the bucket before, so that s3fs could do no better.
     """
     if isinstance(error, ObjectChanged):
         raise error
@@ -88,13 +89,16 @@ def raise_known(error: Exception, what: str, started: float, has_answered: bool)
 
 
 def words(error: Exception) -> str:
-    """Return obstore's message without the debug part."""
+    """Return the message of an error of obstore without its debug part."""
     return str(error).partition("\n\nDebug source")[0]
 
 
 @contextlib.contextmanager
 def waiting_told(what: str) -> Iterator[None]:
-    """Log a line if the body takes long: obstore retries without a log line."""
+    """Log a line if the body takes longer than `LOG_EVERY_SECONDS`, because obstore retries without a log line.
+
+    `what` names the request.
+    """
     sentence = f"waiting for storage: {what} has taken {LOG_EVERY_SECONDS:.0f} s so far"
     timer = threading.Timer(LOG_EVERY_SECONDS, say, [sentence])
     timer.daemon = True

@@ -1,6 +1,6 @@
 """The files that a listing skips: counted by reason, with a few names each, so that no file is left out in silence.
 
-A caller that needs the counts lists inside `counting`. Without it, `pass_over` counts nothing.
+A caller that needs the counts lists inside `counting`. Outside of `counting`, `pass_over` counts nothing.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _counting: ContextVar["PassedOver | None"] = ContextVar("passed_over", default=N
 
 @dataclass
 class PassedOver:
-    """The skipped files: for each reason the number of `files` and the first `names`, as in the receipt."""
+    """The skipped files. `found` has for each reason the number of `files` and the first `names`, as in the receipt."""
 
     found: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -33,7 +33,7 @@ class PassedOver:
 
 @contextlib.contextmanager
 def counting() -> Iterator[PassedOver]:
-    """Count the skipped files while the body runs."""
+    """Count the files that listings in the body skip. Yield the counts, which grow meanwhile."""
     passed = PassedOver()
     token = _counting.set(passed)
     try:
@@ -43,23 +43,23 @@ def counting() -> Iterator[PassedOver]:
 
 
 def pass_over(reason: str, path: str) -> None:
-    """Count a file that is not an input; `path` is relative to the listed place."""
+    """Count a file that a listing skips for `reason`. `path` is relative to the listed place."""
     if passed := _counting.get():
         passed.add(reason, path)
 
 
 def told_so_far() -> str:
-    """Return the line of `told` for the counts of this listing so far; empty outside of `counting`."""
+    """Return the counts of the current `counting` so far as one line; an empty string outside of `counting`."""
     return told(passed.found) if (passed := _counting.get()) else ""
 
 
 def shown(path: str) -> str:
-    r"""Return a name as UTF-8 for any bytes: `caf\xe9.png`."""
+    r"""Return a name as a text that UTF-8 can represent. Other bytes are escaped: `caf\xe9.png`."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def told(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the counts as one line; empty without skipped files.
+    """Return the counts as one line, or an empty string if no file was skipped. `found` is from `PassedOver`.
 
     For example `7 files; FIFO: pipe.csv; unknown extension: 0.txt, 1.txt and 4 more`.
     """
@@ -74,7 +74,10 @@ def told(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def reason_to_skip(path: str, entry: Entry, extensions: tuple[str, ...], pattern: Pattern | None = None) -> str:
-    """Return the reason to skip a file of a listing; empty for an input."""
+    """Return the reason to skip a file of a listing, or an empty string for an input.
+
+    Inputs end in one of `extensions`, or in anything if it is empty. With `pattern`, a hidden file may be an input.
+    """
     if pattern.is_hidden(path) if pattern else path[0] in HIDDEN or "/_" in path or "/." in path:
         return "name that begins with _ or ."
     if entry.no_file:

@@ -1,4 +1,4 @@
-"""What an error of storage, or of any service, means for the next try: it may pass, or a user must act.
+"""Decides whether an error of storage, or of any service, may pass by itself, or whether a user must act.
 
 Errors are recognised by errno, by HTTP status and by class name, so that no library of a store is imported.
 """
