@@ -1,1 +1,1 @@
-"""Manifests of a partition's inputs, and reading of these inputs."""
+"""Takes the manifests of a partition's inputs, and reads these inputs."""

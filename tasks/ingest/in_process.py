@@ -19,7 +19,10 @@ from overnight.tasks.state.run import Run
 
 @dataclass(frozen=True)
 class FirstRows:
-    """A block of rows, the columns and types that their files have in common, and warnings about these."""
+    """The first rows as one `block`, and the columns and types with which they were read, as `schema`.
+
+    `schema` is None if each file determines its own. `warnings` are about the schema.
+    """
 
     block: pa.Table
     schema: pa.Schema | None
@@ -42,7 +45,7 @@ def read_first(run: Run, source: Source, rows: int) -> FirstRows:
 
 
 def first_columns(source: Source, partition: str) -> list[str] | None:
-    """Return the columns of the first inputs, as a run reads them; None if only the rows show them.
+    """Return the names of the columns of the first inputs, as a run reads them; None if only the rows show them.
 
     Raise the errors of `read_first`.
     """

@@ -1,7 +1,7 @@
 """The interface of a source, and the two moments of reading: list the units once, then read each of them whole.
 
-A source reads units into blocks of the row contract (`tasks/rows/blocks.py`). It does not use Ray, the order, or the
-settled rows: `reading/datasource.py` does.
+A source reads units into blocks of the row contract (`tasks/rows/blocks.py`). It does not use Ray, the reading order,
+or the settled rows: `reading/datasource.py` and `reading/read_units.py` do.
 """
 
 import abc
@@ -57,7 +57,7 @@ class Source(Leaf):
         return any("{partition}" in text for _, text in self.dated_texts())
 
     def dated_texts(self) -> Iterator[tuple[str, str]]:
-        """Yield the texts that may contain `{partition}`, each with its key: `("path", "s3://...")`."""
+        """Yield the settings that may contain `{partition}`, as pairs of key and text: `("path", "s3://...")`."""
         for name in self.dated_by:
             value = getattr(self, name)
             if isinstance(value, dict | list):
@@ -67,15 +67,18 @@ class Source(Leaf):
                 yield name, str(value)
 
     def column_names_made(self) -> list[str] | None:
-        """Return the columns of the rows besides `row_id` and `uri`; None if only the inputs show them."""
+        """Return the names of the rows' columns besides `row_id` and `uri`; None if only the inputs show them."""
         return None
 
     @abc.abstractmethod
     def place(self, partition: str) -> str:
-        """Return the place of the inputs for messages; it contains no secret."""
+        """Return the place of the inputs as a text for messages, without secrets."""
 
     def is_local(self, partition: str) -> bool:
-        """Return True if reading uses only this machine's own disks, and waits for nothing."""
+        """Return True if a second thread cannot read ahead, or would gain nothing.
+
+        It gains nothing if reading uses only this machine's own disks.
+        """
         return False
 
     @abc.abstractmethod
@@ -85,50 +88,63 @@ class Source(Leaf):
     def snapshot(self, partition: str) -> str:
         """Return the current version of the source's table if it keeps versions; otherwise an empty string.
 
-        It is read once per manifest, and `at` returns the source that reads it.
+        A manifest records it, and `at` returns the source that reads this version.
         """
         return ""
 
     def at(self, snapshot: str) -> Self:
-        """Return the source in a version from `snapshot`."""
+        """Return a source that reads the version `snapshot`, a result of the method `snapshot`."""
         return self
 
     @abc.abstractmethod
     def units(self, files: list[File]) -> pa.Table:
-        """Return the manifest's units (schema `manifest.UNITS`, `unit` counting from 0) of the files found."""
+        """Return the units of the files (schema `manifest.UNITS`); `unit` counts from 0."""
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
-        """Return the columns and types as which all units are read, unless the files themselves determine them."""
+        """Return the columns and types with which all units are read; None if each file determines its own.
+
+        `units` are the first units of the manifest.
+        """
         return None
 
     def full_schema(self, first: pa.Schema | None, seen: Iterable[pa.Schema]) -> pa.Schema | None:
-        """Return `common_schema` of the first units plus the schemas that the listing has seen; see `with_seen`."""
+        """Return the columns and types with which all units are read, or None as in `common_schema`.
+
+        `first` is the result of `common_schema`. `seen` are the schemas of files that the listing opened (`with_seen`);
+        a source may add their columns.
+        """
         return first
 
     @abc.abstractmethod
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        """Yield blocks of the rows of `units`, one unit after another, quarantining unreadable rows."""
+        """Yield blocks of the rows of `units`, one unit after another. Quarantine rows that cannot be read.
+
+        `schema` is the result of `full_schema`.
+        """
 
     def lost(self, unit: dict[str, Any], error: Exception) -> Iterator[pa.Table]:
-        """Blocks of the rows of a unit that ends whatever process reads it, each quarantined with `error`."""
+        """Yield blocks of the rows of a unit that ends each process that reads it. Quarantine them with `error`."""
         yield from lost_unit(unit, error)
 
 
 def with_seen(units: pa.Table, schemas: Iterable[pa.Schema]) -> pa.Table:
-    """Return the units of a listing that opened their files, with the schemas of these files."""
+    """Return `units` with the schemas of their files, which the listing opened, in the metadata of the table."""
     seen = {f"{SEEN} {number}": schema.serialize().to_pybytes() for number, schema in enumerate(schemas)}
     return units.replace_schema_metadata(seen)
 
 
 def seen_in(units: pa.Table) -> Iterator[pa.Schema]:
-    """Yield the schemas that `with_seen` added."""
+    """Yield the schemas that `with_seen` added to `units`."""
     for name, schema in (units.schema.metadata or {}).items():
         if name.startswith(SEEN.encode()):
             yield pa.ipc.read_schema(pa.py_buffer(schema))
 
 
 def too_large(what: str, found: int, most: int, setting: str) -> RowError:
-    """Return the error of a file or row of more bytes than its source's limit."""
+    """Return the error of a file or row, named by `what`, that has more bytes than its source's limit.
+
+    `found` and `most` are in bytes, and `setting` is the key of the limit.
+    """
     bound = f"expected {what} of at most {setting} = {most:,} bytes, found {found:,}"
     return RowError(f"{bound}. Raise source.{setting} if a worker's memory holds several of that size")
 
@@ -196,15 +212,18 @@ class FileSource(Source):
 
     @property
     def paths(self) -> list[str]:
-        """Return the paths as a list."""
+        """Return the setting `path` as a list."""
         return [self.path] if isinstance(self.path, str) else self.path
 
     def location(self, partition: str) -> Location:
-        """Return the place of the first path, as it is written."""
+        """Return the location of the first path. A pattern stays as it is written."""
         return Location(self.paths[0], partition, self.anonymous)
 
     def folders(self, partition: str) -> list[Location]:
-        """Return the folder of each path, each once: for a pattern the folder before its first glob character."""
+        """Return the folder of each path, without repetitions.
+
+        For a pattern, it is the folder before the first name with a glob character.
+        """
         return input_folders(self.paths, partition, self.anonymous)
 
     def place(self, partition: str) -> str:
@@ -219,5 +238,8 @@ class FileSource(Source):
         return input_files(self.paths, partition, self.anonymous, self.extensions, self.allow_empty)
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
-        """Return a unit's file, to be read in the listed version. `size`: its bytes, if the unit is the whole file."""
+        """Return the file of a unit, to be read in the listed version.
+
+        `size` is the file's size in bytes, if the unit is the whole file; otherwise None.
+        """
         return SourceFile(unit["uri"], unit["version"], size, self.anonymous, self.on_changed)

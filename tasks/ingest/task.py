@@ -1,4 +1,4 @@
-"""Ingest: takes or reuses the generation's manifest, subtracts the settled rows, and plans the read."""
+"""The task ingest: takes or reuses the generation's manifest, subtracts the settled rows, and plans the read."""
 
 from functools import partial
 
@@ -30,11 +30,11 @@ __all__ = ["RetriedInputs", "ingest", "list_inputs", "look_again", "stream_input
 
 @task(name="ingest", task_run_name="ingest: list the inputs", cache_policy=NO_CACHE, persist_result=False)
 def ingest(run: Run, source: Source) -> State[Stream]:
-    """Take the manifest, or reuse the generation's own.
+    """Take the manifest of the run's partition, or reuse the manifest that its generation has already.
 
     Return the stream of its rows: blocks of columns as `tasks/ingest/sources/<kind>.py` describes them. Raise
-    `InputError` if the inputs do not arrive, cannot be listed, or there are none, and `ServiceUnavailable` if the
-    error may pass.
+    `InputError` if the inputs do not arrive, cannot be listed, or there are none, and `ServiceUnavailable` if the error
+    may pass.
     """
     if not run.manifest.exists():
         if not run.limit_rows:  # a sample uses the inputs that exist
@@ -55,7 +55,7 @@ def ingest(run: Run, source: Source) -> State[Stream]:
 
 
 def _wait(source: Source, partition: str) -> None:
-    """Wait for the inputs as the source's `wait_for` sets."""
+    """Wait for the inputs as the source's setting `wait_for` requires."""
     tell = get_run_logger().info
     if isinstance(source, FileSource) and source.wait_for:
         wait_for_arrival(source, source.wait_for, partition, tell)
@@ -64,7 +64,7 @@ def _wait(source: Source, partition: str) -> None:
 
 
 def plan_read(run: Run) -> None:
-    """Write the reading order of the rows that staged parts do not settle, for the run's attempt."""
+    """Write the order file of the run's attempt: the units with rows that no staged part settles."""
     counts, _ = read_manifest(run.manifest, COUNTS)
     write_pending(run.order, run.manifest, counts, _settled(run))
 
@@ -74,7 +74,7 @@ def _settled(run: Run) -> pa.Table:
 
 
 def _listed(run: Run) -> str:
-    """Return the rows and files of the manifest, as `202 rows in 4 files, 40 MB`, and the rows that are done."""
+    """Return a text on the manifest, such as `202 rows in 4 files, 40 MB`, and on the rows that are done."""
     units, _ = read_manifest(run.manifest, COUNTS)
     files = int(np.sum(units["first_row"].to_numpy() == 0))
     known = units["rows"].null_count == 0

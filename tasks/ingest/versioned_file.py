@@ -1,7 +1,7 @@
 """Source files in the manifest's versions: all bytes that are read belong to that version, or reading fails.
 
-Requests to S3 contain the version (If-Match on the ETag). On other storage the file's entry is checked after each read;
-the bytes count only if the file is still the listed one.
+Requests to S3 contain the version (If-Match on the ETag). On other storage, the file's entry is checked after each
+read, and the bytes count only if the file is still the listed one.
 """
 
 import io
@@ -33,10 +33,10 @@ class SourceVanished(RowError):
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of the manifest. `version` is empty, and `size` None, if unknown.
+    """A file of the manifest. If they are unknown, `version` is empty and `size` (in bytes) is None.
 
-    A web server has `timeout_seconds` to send the whole file; None: as its library sets.
-    With `on_changed: fail`, the errors that fail the file's rows become an `InputError`.
+    A web server has `timeout_seconds` to send the whole file. None means the limit of the HTTP library. With the
+    setting `on_changed: fail`, a changed or vanished file raises `InputError`, and does not fail only its rows.
     """
 
     uri: str
@@ -56,7 +56,11 @@ class SourceFile:
         return open_filesystem(self.uri, self.anonymous, self.timeout_seconds)
 
     def open(self) -> "VersionedFile":
-        """Open the file. Raise `SourceChanged` or `SourceVanished`, or `InputError` as the source sets."""
+        """Return the file, open for reading. Raise `SourceChanged` or `SourceVanished`.
+
+        With the setting `on_changed: fail`, raise `InputError` in their place. Raise `RowError` for anything but a
+        regular file.
+        """
         filesystem, path = self.place
         try:
             opened = self._open(filesystem, path)
@@ -79,7 +83,10 @@ class SourceFile:
         return filesystem.open(path, "rb")
 
     def look(self, info: dict[str, Any] | None = None) -> None:
-        """Raise an error if the file is no longer the listed one, by its entry `info` or the storage's current one."""
+        """Raise an error of `open` if the file is no longer the one that was listed.
+
+        `info` is the file's current entry in the storage. Without it, request the entry.
+        """
         filesystem, path = self.place
         try:
             info = info or (local_info(path) if is_local(filesystem) else filesystem.info(path))
@@ -114,7 +121,7 @@ class SourceFile:
 
 
 class VersionedFile(io.RawIOBase):
-    """A `SourceFile`, opened: seekable, binary, for reading."""
+    """A `SourceFile` that is open for reading: binary and seekable."""
 
     def __init__(self, file: SourceFile, opened: Any) -> None:
         super().__init__()
@@ -160,7 +167,10 @@ class VersionedFile(io.RawIOBase):
 
 
 def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
-    """Return the contents of files, those of one filesystem fetched together; an error replaces each that failed."""
+    """Return the contents of files, in their order. An error takes the place of a content that cannot be read.
+
+    Files of one filesystem are fetched together.
+    """
     stores = [store_of(file.uri) for file in files]
     if len(set(stores)) > 1:
         found: dict[int, bytes | Exception] = {}
@@ -169,7 +179,7 @@ def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
             found |= zip(places, read_whole([files[place] for place in places]), strict=True)
         return [found[place] for place in range(len(files))]
     filesystem = files[0].place[0]
-    paths = [strip_protocol(file.uri) for file in files]  # as `place`, in a tenth of the time
+    paths = [strip_protocol(file.uri) for file in files]  # the same paths as in `place`, in a tenth of the time
     is_pinned = is_s3(filesystem)
     contents: list[Any]
     if is_pinned:

@@ -13,12 +13,12 @@ from sqlalchemy.types import NullType
 
 
 class BoundSql(Executable, ClauseElement):
-    """The `query`, in which each `{name}` of `values` becomes a parameter, any number of times."""
+    """The statement `query`, in which each `{name}` of `values` becomes a bound parameter, any number of times."""
 
     inherit_cache = False
 
     def __init__(self, query: str, values: dict[str, Any]) -> None:
-        # Without a type, because the driver would get one: PostgreSQL compares no date with a text.
+        # The values have no type here, because the driver would send it: PostgreSQL compares no date with a text.
         marks = {name: bindparam(name, value, NullType()) for name, value in values.items()}
         pieces = re.split("{(" + "|".join(map(re.escape, values)) + ")}", query)
         self.pieces = [marks[piece] if number % 2 else literal_column(piece) for number, piece in enumerate(pieces)]

@@ -16,12 +16,15 @@ DELIMITERS = {"a comma": ",", "a semicolon": ";", "a tab": "\t", "a bar": "|"}
 
 
 def named(header: list[str]) -> list[str]:
-    """Return the names of the columns; a column without a name gets the name of its place, `column_3`."""
+    """Return the column names of a header line. A column without a name gets its number from 1 on: `column_3`."""
     return [name if name.strip() else f"column_{place}" for place, name in enumerate(header, 1)]
 
 
 def headers(data: pa.Table) -> np.ndarray:
-    """Return the places of rows with the columns' names; a table of one column may have its name as a value."""
+    """Return the positions (int64) of the rows that repeat the header line.
+
+    They are unknown in a table of one column, where the column's name may be a value. The result is then empty.
+    """
     places = np.arange(len(data) if data.num_columns > 1 else 0)
     for name, column in zip(data.column_names, data.columns, strict=True):
         if not len(places):
@@ -31,7 +34,10 @@ def headers(data: pa.Table) -> np.ndarray:
 
 
 def refusal(found: list[str], known: list[str]) -> RowError | None:
-    """Return why a file with the columns `found` does not belong to a table with the columns `known`, or None."""
+    """Return the error of a file whose columns `found` do not fit the columns `known` of the other files, or None.
+
+    They do not fit if a name occurs twice in `found`, or if no name is in both. Without `known` columns, all names fit.
+    """
     if double := sorted({name for name in found if found.count(name) > 1}):
         return RowError(f"expected each column once in the header line, found several named {', '.join(double)}")
     if not known or not found or set(found) & set(known):
@@ -45,12 +51,13 @@ def refusal(found: list[str], known: list[str]) -> RowError | None:
 
 
 def alike(files: list[tuple[str, pa.Table]]) -> list[tuple[str, pa.Table]]:
-    """Return the files of the largest group whose members share columns with one another, in their order.
+    """Return the largest group of files that share columns, in their order. A file is its path and its first rows.
 
-    One file of another table thus costs itself, even if it comes first. Of groups of one size the first counts.
+    So a file of another table is left out, even if it comes first. Of groups of equal size, the one with the earliest
+    file is returned.
     """
     columns = [text.column_names for _, text in files]
-    groups: list[list[int]] = []  # of places
+    groups: list[list[int]] = []  # of positions in `files`
     for place, (_, text) in enumerate(files):
         if refusal(text.column_names, []):
             continue
@@ -61,7 +68,7 @@ def alike(files: list[tuple[str, pa.Table]]) -> list[tuple[str, pa.Table]]:
 
 
 def other_delimiter(found: list[str]) -> str:
-    """Return a sentence with the delimiter that a file with one column seems to have; empty otherwise."""
+    """Return a sentence that suggests another delimiter if the only column's name has one; otherwise an empty text."""
     name = found[0] if len(found) == 1 else ""
     words = max(DELIMITERS, key=lambda words: name.count(DELIMITERS[words]))
     if (mark := DELIMITERS[words]) not in name:
@@ -70,7 +77,10 @@ def other_delimiter(found: list[str]) -> str:
 
 
 def doubts(path: str, text: pa.Table, column_names: list[str] | None) -> Iterator[str]:
-    """Yield warnings about the file that determines the columns."""
+    """Yield warnings if the header line of the file that determines the columns looks wrong.
+
+    `text` has the file's first rows. With `column_names`, the files have no header line, and nothing is yielded.
+    """
     if column_names:
         return
     if hint := other_delimiter(text.column_names):
@@ -83,7 +93,7 @@ def doubts(path: str, text: pa.Table, column_names: list[str] | None) -> Iterato
 
 
 def _looks_like_values(text: pa.Table) -> bool:
-    """Return True if all columns that are not text have values as names; a number that may be a year is a name."""
+    """Return True if the name of each column that is not text is a value of the column's type. A year is a name."""
     kinds = {name: inferred_type(text[name]) for name in text.column_names}
     typed = {name: kind for name, kind in kinds.items() if not pa.types.is_string(kind)}
     numbers = (pa.int64(), pa.float64())

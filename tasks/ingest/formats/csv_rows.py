@@ -1,6 +1,6 @@
 """The rows of a CSV file as text, each with its number, and the bad rows.
 
-It parses the shape of a row, and does not use types, units or blocks.
+This file splits rows into fields, and does not use types, units or blocks.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from overnight.tasks.ingest.formats.text_lines import MARK, Utf8File, whole_line
 from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.versioned_file import SourceFile
 
-# the reader holds a block; a row that is too long for one needs the next size
+# The bytes of a block, which the reader has in memory. A row that is longer than a block needs the next size.
 BLOCK_BYTES = (4 * 2**20, 64 * 2**20, 512 * 2**20)
 DESCRIBED_ROWS = 10_000  # bad rows per file with their own message: a wrong delimiter makes every row bad
 
@@ -25,7 +25,11 @@ Rows = tuple[np.ndarray, pa.Table, dict[int, Exception]]
 
 @dataclass
 class CsvFile:
-    """A file, and after `rows` the damage that ended it early, and whether some of its text was not UTF-8."""
+    """A CSV file and how its text is split. `column_names` is None if the file has a header line.
+
+    After `rows` has ended, `damage` is the error that ended the file early, or None. `is_marked` is True if some of the
+    text was not UTF-8.
+    """
 
     file: SourceFile
     delimiter: str
@@ -34,9 +38,9 @@ class CsvFile:
     is_marked: bool = False
 
     def first_rows(self, names: list[str]) -> pa.Table:
-        """Return the rows of the first block as columns of text, as `rows` does.
+        """Return the good rows of the first block as columns of text. `names` is as in `rows`.
 
-        Raise the error of an unreadable file.
+        Raise the error of a file that cannot be read.
         """
         for _, data, _ in self.rows(names):
             if len(data) or not self.damage:
@@ -44,10 +48,12 @@ class CsvFile:
         raise self.damage or AssertionError("unreachable: rows yields a table, or there is damage")
 
     def rows(self, names: list[str]) -> Iterator[Rows]:
-        """Yield (numbers, text columns, errors of bad rows by number), for all rows up to a later point each time.
+        """Yield the rows of the file, some at a time: numbers of good rows, their text columns, and errors of bad rows.
+
+        Numbers (int64) count from 0, bad rows too. Errors have the numbers of their rows as keys.
 
         Args:
-            names: The columns that the file probably has; a file with others is opened twice.
+            names: The columns that the file probably has. A file with other columns is opened twice.
         """
         settled = 0
         for block_bytes in BLOCK_BYTES:
@@ -88,7 +94,7 @@ class CsvFile:
             if not is_corrupt_file(error):
                 raise
             self.damage = error
-            if isinstance(error, RowError) and not found:  # not the rows of a table
+            if isinstance(error, RowError) and not found:  # the file has no valid header line
                 bad.clear()
         if self.damage and _is_too_long(self.damage, block_bytes):
             return
@@ -101,7 +107,8 @@ class CsvFile:
     ) -> tuple[Utf8File, pcsv.CSVStreamingReader]:
         """Return the file and its rows as text.
 
-        It is opened again if it has other columns than `names`, because those would get types.
+        A file with other columns than `names` is opened again, because pyarrow would convert the other columns to
+        types.
         """
         file = Utf8File(whole_lines(self.file, (b"\n", b"\r")))
         reader = self._reader(file, bad, names, block_bytes)
@@ -115,7 +122,7 @@ class CsvFile:
     def _reader(
         self, file: Utf8File, bad: dict[int, Exception], names: list[str], block_bytes: int
     ) -> pcsv.CSVStreamingReader:
-        """Return batches of columns: text if they are among `names`. Bad rows go to `bad` by number."""
+        """Return pyarrow's reader of the rows. Columns in `names` are text. Bad rows are added to `bad` by number."""
         undescribed: dict[int, RowError] = {}
 
         def remember(row: pcsv.InvalidRow) -> str:

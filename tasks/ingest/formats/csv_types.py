@@ -1,8 +1,8 @@
 """Conversion of text columns to the types of a CSV source; rows that do not fit fail alone.
 
 A type is inferred only if it writes every value back unchanged: `02116`, `+4912` and a number of 20 digits stay text.
-Case and spelling of nulls are not part of a value, and common trailing zeros of all fractions in a column are not
-either.
+The case of truth values and the spelling of nulls do not count. Zeros at the end of fractions do not count if all
+fractions of the column have the same number of digits.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _ENDS_IN_ZEROS = r"\.([0-9]*[1-9]0+|00+)$"
 
 
 def known_types(types: dict[str, str]) -> dict[str, str]:
-    """Return Arrow type names by column, unchanged. Raise `ValueError` for a type that text cannot become."""
+    """Return `types`, Arrow type names by column, unchanged. Raise `ValueError` for a type that text cannot become."""
     for column, name in types.items():
         try:
             _convert_column(pa.array([], pa.string()), pa.field(column, pa.type_for_alias(name)), True)
@@ -39,11 +39,14 @@ def known_types(types: dict[str, str]) -> dict[str, str]:
 
 
 def inferred_type(text: pa.ChunkedArray) -> pa.DataType:
-    """Return the first type that writes all the texts back unchanged; text if there is none, or no value."""
+    """Return the type of a column of texts: the first one of `_KINDS` that writes all the texts back unchanged.
+
+    It is text if there is no such type, or if all texts are nulls.
+    """
     present = _with_nulls(text.combine_chunks()).drop_null()
     for kind in _KINDS if len(present) else ():
         try:
-            _cast(present[:FIRST_ROWS], kind)  # a failing cast continues to the end, and makes an error of each value
+            _cast(present[:FIRST_ROWS], kind)  # first a few, because a cast that fails still reads all values
             values = _cast(present, kind)
         except pa.ArrowInvalid:
             continue
@@ -53,7 +56,10 @@ def inferred_type(text: pa.ChunkedArray) -> pa.DataType:
 
 
 def changes(text: pa.ChunkedArray, kind: pa.DataType) -> bool:
-    """Return True if `kind` represents some of the texts as another value."""
+    """Return True if `kind` would represent at least one of the texts as another value.
+
+    Texts that `kind` cannot represent at all do not count.
+    """
     present = _with_nulls(text.combine_chunks()).drop_null()
     if pa.types.is_string(kind) or not len(present):
         return False
@@ -64,12 +70,13 @@ def changes(text: pa.ChunkedArray, kind: pa.DataType) -> bool:
 def convert(
     data: pa.Table, schema: pa.Schema, is_marked: bool, declared: Mapping[str, str]
 ) -> tuple[pa.Table, dict[int, Exception]]:
-    """Return text columns in the types of `schema`, and the errors of the rows whose values do not fit.
+    """Return the text columns `data` in the types of `schema`, and the errors of rows with misfits, by position.
 
-    A column that the text lacks is null. A column that the schema lacks gets its declared type, otherwise text.
+    A value that does not fit is null. A column that `data` lacks is null. A column that `schema` lacks gets its type
+    from `declared`, otherwise it stays text.
 
     Args:
-        is_marked: Some of the text is not UTF-8; its rows are among the errors.
+        is_marked: Some of the text is not UTF-8. Rows with such text are among the errors.
         declared: The types that the job sets, by column. They accept every notation that they can read.
     """
     late = [name for name in data.column_names if name not in schema.names]
@@ -108,7 +115,7 @@ def _convert_column(text: pa.Array, field: pa.Field, is_declared: bool) -> tuple
 
 @cache
 def _nulls() -> pa.Array:
-    """Return the spellings of a null. Made at first use, because the first array from a list imports pandas."""
+    """Return the spellings of a null. They are made at first use: the first array from a list imports pandas."""
     return pa.array(_CONVERT.null_values)
 
 
@@ -146,7 +153,7 @@ def _cast(text: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _changed(text: pa.Array, values: pa.Array) -> pa.Array:
-    """Return for each text whether its value is written otherwise; null without a value."""
+    """Return for each text True if its value would be written as another text. A null has no value, and is not True."""
     kind = values.type
     if pa.types.is_integer(kind) or pa.types.is_date(kind):
         return pc.not_equal(pc.cast(values, pa.string()), text)
@@ -170,7 +177,7 @@ def _changed_floats(text: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _digits(numbers: pa.Array) -> pa.Array:
-    """Return the significant digits."""
+    """Return the significant digits of each number."""
     return pc.ascii_trim(pc.replace_substring_regex(numbers, r"[eE].*|[^0-9]", ""), "0")
 
 
@@ -180,7 +187,7 @@ def _is_of_one_form(text: pa.Array, kind: pa.DataType) -> bool:
         return any(pc.all(pc.is_in(text, pa.array(pair))).as_py() for pair in _TRUTHS)
     if not pa.types.is_floating(kind):
         return True
-    # prices have two decimals; 1.9, 1.10 are not prices
+    # All fractions of a column of prices have two digits. A column with 1.9 and 1.10 is not of numbers.
     if pc.any(pc.match_substring_regex(text, _ENDS_IN_ZEROS)).as_py():
         fractions = text.filter(pc.match_substring(text, "."))
         return len(pc.unique(pc.utf8_length(pc.replace_substring_regex(fractions, r"^.*\.", "")))) == 1

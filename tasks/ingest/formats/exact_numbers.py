@@ -3,11 +3,11 @@
 import re
 
 _NO_DIGITS = re.compile(r"[eE].*|[^0-9]")
-_MOST_DIGITS = 767  # in a float64, written in full
+_MOST_DIGITS = 767  # of a float64 that is written in full
 
 
 def is_exact(text: str, value: float) -> bool:
-    """Return True if `value`, written with as many digits as `text` has, has the same digits.
+    """Return True if `value`, written with as many digits as the number `text`, has the digits of `text`.
 
     0.10000000000000001 is 0.1 with 17 digits. 9007199254740993 is not a float64: the nearest one ends in 2.
     """

@@ -13,14 +13,17 @@ GZIP = b"\x1f\x8b"
 
 
 def unpacked(opened: Any) -> Any:
-    """Return `opened`, which is at its beginning, or its decompressed stream."""
+    """Return a stream of the decompressed bytes if `opened` is gzip, otherwise `opened` itself.
+
+    `opened` must be at the beginning of the file.
+    """
     is_packed = opened.read(len(GZIP)) == GZIP
     opened.seek(0)
     return Packed(opened) if is_packed else opened
 
 
 class Packed:
-    """A compressed file. Its reads return all decompressed bytes before they raise `RowError` for damage."""
+    """A gzip file as a stream. Its reads return all bytes before a damage, and then raise `RowError`."""
 
     def __init__(self, opened: Any) -> None:
         self._packed = gzip.GzipFile(fileobj=opened)

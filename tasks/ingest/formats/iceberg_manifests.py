@@ -1,8 +1,8 @@
-"""Manifests of Iceberg, looked through before pyiceberg decodes them: a damaged one is an error, and ends no process.
+"""Checks manifests of Iceberg before pyiceberg decodes them: a damaged one raises an error, and ends no process.
 
-The decoder of pyiceberg 0.12 that is compiled believes the lengths in a file and reads beyond its end:
-https://github.com/apache/iceberg-python/issues/3952. Its decoder in Python does not. This file goes when a release has
-the bounds.
+The compiled decoder of pyiceberg 0.12 trusts the lengths in a file, and reads beyond the end of the file:
+https://github.com/apache/iceberg-python/issues/3952. pyiceberg's decoder in Python does not. This file can be removed
+when a release of pyiceberg checks the lengths.
 """
 
 import io
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class BoundedFiles:
-    """A `FileIO` with which pyiceberg plans a scan. It only reads; `files` are the table's own."""
+    """A read-only `FileIO` for pyiceberg's plan of a scan. It checks each file of `files`, the table's own `FileIO`."""
 
     def __init__(self, files: Any) -> None:
         self._files = files
@@ -23,7 +23,10 @@ class BoundedFiles:
 
 
 class BoundedFile:
-    """An Avro file as an `InputFile`. Opening it raises what its damage makes of it: any `Exception`."""
+    """An Avro file as an `InputFile` of pyiceberg, which is read and checked when it is opened.
+
+    Opening a damaged file may raise any `Exception`, such as zlib's or a `KeyError`.
+    """
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -40,7 +43,7 @@ class BoundedFile:
 
 
 def _read_once(content: bytes) -> None:
-    """Read all of an Avro file within its bounds, and keep nothing."""
+    """Read all of an Avro file by the decoder that stays within the file. Raise its error for damage."""
     from pyiceberg.avro.decoder import StreamingBinaryDecoder
     from pyiceberg.avro.file import META_SCHEMA, AvroFileHeader
     from pyiceberg.avro.resolver import construct_reader
@@ -62,7 +65,7 @@ def _read_once(content: bytes) -> None:
 
 @lru_cache(maxsize=16)
 def _reader(schema: str) -> Any:
-    """Return the reader of a schema. It is kept: to make one takes longer than to read a manifest."""
+    """Return pyiceberg's reader of a schema, from a cache: making it takes longer than reading a manifest."""
     from pyiceberg.avro.resolver import construct_reader
     from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 

@@ -24,19 +24,17 @@ _BLANK = re.compile(r"\s*")
 # Numbers whose digits orjson may not all keep: whole ones beyond 64 bits, others of 18 digits and more.
 _LONG = r"-[1-9][0-9]{18}|[1-9][0-9]{19}|[1-9][0-9]*\.[0-9]{17}|\.0*[1-9][0-9]{17}|[1-9][0-9]{15}[0-9]*(\.[0-9]|[eE])"
 
-_DIGITS = "[0-9]{16}"  # all of these contain it
+_DIGITS = "[0-9]{16}"  # in all that `_LONG` matches
 
 
 def values(pieces: Iterator[bytes | RowError], name: str, most: int) -> Iterator[bytes | RowError]:
-    """Yield each line that is not blank.
+    """Yield the lines of a file that are not blank, or if the file is one JSON document, the document's values.
 
-    For a document (an array, or objects over several lines), yield each of its values.
-
-    The error of a line that is too long replaces the line.
+    A document is an array, or objects over several lines. An error replaces a line that is too long.
 
     Args:
-        pieces: Whole lines, and errors in the places of others.
-        name: The file's name: in a `.json` file an array on one line is a document too.
+        pieces: The file in pieces of whole lines. An error takes the place of a line that is too long.
+        name: The file's name. In a `.json` file, an array on one line is a document too.
         most: The maximum of bytes of a line, and of a document, which is in memory whole.
 
     Raises:
@@ -65,12 +63,12 @@ def values(pieces: Iterator[bytes | RowError], name: str, most: int) -> Iterator
 
 
 def parsed(lines: Sequence[bytes | RowError]) -> list[dict[str, Any] | RowError]:
-    """Return each line's object, or its error, which may be known before.
+    """Return for each line its JSON object, or the error if the line is not an object.
 
-    A number is a `Decimal` if 64 bits cannot represent its digits.
+    Errors in `lines` are returned unchanged. A number is a `Decimal` if 64 bits cannot represent its digits.
     """
     text = pa.array([line if isinstance(line, bytes) else b"" for line in lines], pa.large_binary())
-    has_digits = pc.any(pc.match_substring_regex(text, _DIGITS)).as_py()  # a fifth of the time of the next check
+    has_digits = pc.any(pc.match_substring_regex(text, _DIGITS)).as_py()  # takes a fifth of the time of the next check
     is_long = pc.match_substring_regex(text, _LONG).to_pylist() if has_digits else [False] * len(lines)
     return [
         line if isinstance(line, RowError) else _parse(line, long) for line, long in zip(lines, is_long, strict=True)
@@ -80,7 +78,10 @@ def parsed(lines: Sequence[bytes | RowError]) -> list[dict[str, Any] | RowError]
 def _is_document(
     taken: list[bytes | RowError], pieces: Iterator[bytes | RowError], is_json_file: bool, most: int
 ) -> bool:
-    """Return True if the first value is an array, or an object over several lines. Consume pieces until it ends."""
+    """Return True if the first value is an array, or an object over several lines.
+
+    Move pieces from `pieces` to `taken` until the end of this value.
+    """
     line = _joined(taken).lstrip().partition(b"\n")[0].strip()
     if not line.startswith((b"[", b"{")):
         return False
@@ -90,7 +91,7 @@ def _is_document(
         pass
     size = 0
     while (is_begun := _begins_document(_joined(taken))) is None:
-        size = max(2 * size, 1)  # the size of the next pieces, because each try reads all of them again
+        size = max(2 * size, 1)  # the number of pieces to add: it grows, because each try reads all pieces again
         more = list(islice(pieces, size))
         taken += more
         if not more or any(isinstance(piece, RowError) for piece in more) or len(_joined(taken)) > most:
@@ -103,7 +104,7 @@ def _joined(pieces: list[bytes | RowError]) -> bytes:
 
 
 def _begins_document(content: bytes) -> bool | None:
-    """Return True if the first item of an array, or an object over several lines, is complete; None if it is longer."""
+    """Return True if an array's first item, or an object of several lines, is whole; None if `content` ends early."""
     try:
         text = content.decode()
     except UnicodeDecodeError:

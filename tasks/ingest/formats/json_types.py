@@ -1,8 +1,7 @@
 """Arrow types for the values of a JSON key, and columns of them that represent every value unchanged.
 
-A column of text holds any value: strings unchanged, all others as JSON. It is used when no other type holds all the
-values. A number is an int, a float, or a `Decimal` if 64-bit types lack some of its digits
-(`tasks/ingest/formats/json_text.py`).
+A column of text holds any value: strings unchanged, all others as JSON. A number is an int, a float, or a `Decimal` if
+64-bit types lack some of its digits (`tasks/ingest/formats/json_text.py`).
 """
 
 import json
@@ -20,7 +19,11 @@ MISFIT = (pa.ArrowException, OverflowError, orjson.JSONEncodeError)
 
 
 def inferred_type(values: list[Any]) -> pa.DataType | None:
-    """Return the type of most of the values; text if no other type holds them all; None if all are null."""
+    """Return the type of the most frequent kind of values, such as numbers; None if all values are null.
+
+    Values of other kinds may not fit. Return text if the values mix strings, lists or objects, if one is a `Decimal`,
+    or if no type holds the most frequent kind.
+    """
     present = [value for value in values if value is not None]
     if not present:
         return None
@@ -39,7 +42,10 @@ def inferred_type(values: list[Any]) -> pa.DataType | None:
 
 
 def column_of(values: dict[int, Any], kind: pa.DataType | None) -> tuple[pa.Array, dict[int, str]]:
-    """Return the values as a column, null if one does not fit, and the reasons. Without a type all become text."""
+    """Return the values as a column of type `kind`, or text if it is None, and the reasons why some do not fit.
+
+    Reasons have the keys of `values`. A value that does not fit is null in the column.
+    """
     try:
         return _strict(list(values.values()), kind), {}
     except MISFIT:
@@ -54,7 +60,10 @@ def column_of(values: dict[int, Any], kind: pa.DataType | None) -> tuple[pa.Arra
 
 
 def column_as(values: dict[int, Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
-    """Return the values in the type that the job sets, like `column_of`; a string is parsed as a value of the type."""
+    """Return column and reasons as `column_of` does, for a type that the job sets.
+
+    If a value does not fit, its text may: the string "7" becomes a number.
+    """
     column, misfits = column_of(values, kind)
     if not misfits:
         return column, {}
@@ -65,7 +74,10 @@ def column_as(values: dict[int, Any], kind: pa.DataType) -> tuple[pa.Array, dict
 
 
 def text_of(value: Any) -> str | None:
-    """Return a string unchanged, all other values as JSON. Raise `orjson.JSONEncodeError` if it is nested too deep."""
+    """Return a string or None unchanged, and any other value as JSON.
+
+    Raise `orjson.JSONEncodeError` if the value is nested too deep.
+    """
     if value is None or isinstance(value, str):
         return value
     return orjson.dumps(value, default=_number).decode()
@@ -128,7 +140,7 @@ def _holds(kind: pa.DataType, found: pa.DataType) -> bool:
 
 
 def _storable(kind: pa.DataType) -> pa.DataType:
-    """Return the type with text in the place of types of unseen values; text for a type that Parquet lacks."""
+    """Return the type with text in the place of types that only nulls have; text for a type that Parquet lacks."""
     return _without_nulls(kind) if not _is_deeper(kind, DEEPEST) and not _is_unknown(kind) else pa.string()
 
 
@@ -143,7 +155,7 @@ def _without_nulls(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_unknown(kind: pa.DataType) -> bool:
-    """Return True if the type contains an object without any seen key, or a number of more digits than 64 bits have."""
+    """Return True if the type contains an object without a known key, or a number of more digits than 64 bits have."""
     inner = [kind.field(place).type for place in range(kind.num_fields)]
     return (pa.types.is_struct(kind) and not inner) or pa.types.is_decimal(kind) or any(map(_is_unknown, inner))
 

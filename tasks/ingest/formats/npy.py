@@ -1,6 +1,7 @@
-"""NumPy's .npy format as a stream: the header's fields, and the rows after it, some at a time.
+"""Reads NumPy's .npy format as a stream: the header's fields, and the rows after it, some at a time.
 
-https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html; it does not use units or columns.
+https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html describes it. This file does not use units or
+columns.
 """
 
 import math
@@ -16,14 +17,14 @@ from overnight.tasks.errors import RowError
 
 PIECE_BYTES = 2**24  # a length is trusted only after this number of bytes was read
 MOST_AXES = 64
-MOST_ROW_BYTES = 2**48  # the integers of NumPy and Arrow are larger
+MOST_ROW_BYTES = 2**48  # far below the largest integers of NumPy and Arrow
 
 
 @dataclass(frozen=True)
 class Header:
-    """The header of an array of `rows` rows along its first axis, each of `row_shape`.
+    """The header of an array with `rows` entries along its first axis. Each entry is an array of shape `row_shape`.
 
-    Its data begins at byte `start`.
+    The data begins at byte `start` of the file. `is_fortran` means that the rows are not stored one after another.
     """
 
     dtype: np.dtype
@@ -38,7 +39,10 @@ class Header:
 
 
 def read_header(opened: Any) -> Header:
-    """Return the header of a file at its beginning. Raise `RowError` for a file without rows of plain values."""
+    """Return the header of a file. `opened` must be at the beginning, and is then at the data.
+
+    Raise `RowError` if the file is not an array with rows of plain values.
+    """
     try:
         version = npy.read_magic(opened)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
@@ -62,7 +66,11 @@ def read_header(opened: Any) -> Header:
 
 
 def read_rows(opened: Any, header: Header, count: int, rows_at_once: int) -> Iterator[np.ndarray]:
-    """Yield the next `count` rows of a file that is at one of them. Raise `RowError` after the last whole row."""
+    """Yield the next `count` rows as arrays of at most `rows_at_once` rows. `opened` must be at the beginning of a row.
+
+    If the file ends early, raise `RowError` after the last whole row. An array in Fortran order is read whole, from its
+    beginning.
+    """
     if header.is_fortran:  # the values of a row are scattered over the whole file
         data = _bytes(opened, header.row_bytes * header.rows)
         if len(data) < header.row_bytes * header.rows:
@@ -81,7 +89,7 @@ def read_rows(opened: Any, header: Header, count: int, rows_at_once: int) -> Ite
 
 
 def _bytes(opened: Any, count: int) -> bytes:
-    """Return this number of bytes, or all that remain."""
+    """Return `count` bytes, or all that remain."""
     pieces = []
     while count > 0 and (piece := opened.read(min(count, PIECE_BYTES))):
         pieces.append(piece)

@@ -1,4 +1,4 @@
-"""A Parquet file's row groups, and the rows of one. It does not know the expected columns of a source."""
+"""A Parquet file's row groups, and the rows of a group. This file does not use the columns that a source expects."""
 
 import contextlib
 import io
@@ -19,9 +19,9 @@ from overnight.tasks.ingest.reading.table_blocks import translate_corruption
 from overnight.tasks.ingest.reading.unit_rows import BROKEN, Judged, RowRange
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 8192, 16 * 2**20
-DICTIONARY_BYTES = 2**20  # at most, of most writers
-ROWS_OF_A_DICTIONARY = 32  # for each that its bytes allow: one value of 1 MiB in every row makes 512 MiB of rows
-ROWS_A_BYTE = 8  # of a file; more rows are counted, because a footer can declare any number
+DICTIONARY_BYTES = 2**20  # the maximum of most writers
+ROWS_OF_A_DICTIONARY = 32  # if each row has a value as large as the dictionary, rows have 32 times BYTES_AT_ONCE
+ROWS_A_BYTE = 8  # of the file; if a footer declares more rows, they are counted, because it can declare any number
 
 
 class _Unread(Exception):
@@ -53,9 +53,9 @@ class _NoBytes(io.RawIOBase):
 
 
 def open_parquet(opened: Any) -> pq.ParquetFile:
-    """Return the file, its INT96 times in microseconds.
+    """Return the Parquet file, which reads INT96 times in microseconds, because nanoseconds end in the year 2262.
 
-    Nanoseconds end in 2262. Raise `RowError` if it is not Parquet.
+    Raise `RowError` if it is not a Parquet file, or if a column name occurs twice.
     """
     with translate_corruption("a whole Parquet file"):
         file = _file(opened, "us")
@@ -66,7 +66,11 @@ def open_parquet(opened: Any) -> pq.ParquetFile:
 
 
 def row_groups(file: pq.ParquetFile, opened: Any) -> list[RowRange]:
-    """Return the row groups as parts. Raise `RowError` if their numbers of rows do not match the file."""
+    """Return a `RowRange` for each row group. Its `number` is the group's index.
+
+    Raise `RowError` if the numbers of rows in the footer do not match the file, or if pyarrow cannot read a group
+    safely.
+    """
     metadata, size = file.metadata, opened.seek(0, os.SEEK_END)
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     counts = [group.num_rows for group in groups]
@@ -82,9 +86,10 @@ def row_groups(file: pq.ParquetFile, opened: Any) -> list[RowRange]:
 
 
 def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str] | None) -> Iterator[Judged]:
-    """Yield the rows of a group, some at a time, as plain types: dictionaries as their values, and all nullable.
+    """Yield the rows of a row group, some at a time, with the types of `plain`, and the errors of bad rows.
 
-    Raise `RowError` for damage; for a file that was broken when it was listed, with the reason.
+    `group` is the index of the group, and `columns` are the names to read; None: all. Raise `RowError` for damage. If
+    `group` is `BROKEN`, the file was broken when it was listed: yield nothing, and raise its error if it still has one.
     """
     if group == BROKEN:
         row_groups(file, opened)
@@ -111,9 +116,9 @@ def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str
 
 
 def _rows_at_once(file: pq.ParquetFile, group: int, columns: Sequence[str] | None) -> int:
-    """Return how many rows of a group pyarrow may make at a time, so that they are of bounded bytes.
+    """Return how many rows of a group pyarrow may read at a time, so that their bytes are bounded.
 
-    Values that a dictionary holds once may come in every row. None is larger than the column.
+    A value that a dictionary has once may be in every row. No value is larger than its column.
     """
     metadata = file.metadata.row_group(group)
     every = map(metadata.column, range(metadata.num_columns))
@@ -124,13 +129,13 @@ def _rows_at_once(file: pq.ParquetFile, group: int, columns: Sequence[str] | Non
 
 
 def _dictionary_bytes(column: Any) -> int:
-    """Return what one value of a column's dictionary may have, as far as the footer shows."""
+    """Return the most bytes that one value of a column's dictionary may have, as far as the footer shows."""
     is_coded = column.physical_type == "BYTE_ARRAY" and any("DICTIONARY" in name for name in column.encodings)
     return min(max(column.total_uncompressed_size, 0), DICTIONARY_BYTES) if is_coded else 0
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in larger batches, up to the bounds."""
+    """Join small batches into larger ones of at most `ROWS_AT_ONCE` rows and `BYTES_AT_ONCE` bytes."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -148,9 +153,9 @@ def _file(opened: Any, unit: str) -> pq.ParquetFile:
 
 
 def _refuse_deadly(file: pq.ParquetFile, size: int, group: int) -> None:
-    """Raise `RowError` if the footer is damaged about a column: pyarrow would end the process on reading it.
+    """Raise `RowError` if the footer describes a column so wrongly that pyarrow would end the process.
 
-    A read raises an error instead. It is tried on a file without bytes, which ends before any byte is read.
+    A trial read raises an error instead. It uses a file without bytes, so it ends before any byte is read.
     """
     names = [file.schema.column(place).path for place in range(len(file.schema))]
     empty = pq.ParquetFile(_NoBytes(size), metadata=file.metadata, pre_buffer=True)

@@ -1,4 +1,4 @@
-"""The check that a Parquet file's footer counts all of its values: its reader stops at the footer's count, silently."""
+"""Checks that a Parquet file's footer counts all of its values: pyarrow stops at that count without an error."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,10 @@ COLUMNS_COMPARED = 8
 
 
 def compare(file: pq.ParquetFile, group: int, count: int) -> None:
-    """Raise `RowError` if a column has fewer values than the group has rows, or more without being a list."""
+    """Raise `RowError` if the footer declares other numbers of values for a column than `count`, the rows of the group.
+
+    A column of lists may have more values. At most `COLUMNS_COMPARED` columns are compared, lists last.
+    """
     about = file.metadata.row_group(group)
     places = sorted(range(about.num_columns), key=lambda place: file.schema.column(place).max_repetition_level)
     for place in places[:COLUMNS_COMPARED]:
@@ -28,7 +31,7 @@ def compare(file: pq.ParquetFile, group: int, count: int) -> None:
 
 
 def compare_pages(file: pq.ParquetFile, opened: Any, group: int) -> None:
-    """Raise `RowError` if the pages of the smallest column have another number of values than the footer."""
+    """Raise `RowError` if the pages of the group's smallest column have another number of values than the footer."""
     about = file.metadata.row_group(group)
     columns = [about.column(place) for place in range(about.num_columns)]
     if not columns:
@@ -44,9 +47,9 @@ def compare_pages(file: pq.ParquetFile, opened: Any, group: int) -> None:
 
 
 def values_of_lists(file: pq.ParquetFile, group: int, columns: Sequence[str] | None) -> int:
-    """Return the values of the first column to read if all columns contain lists; otherwise 0.
+    """Return the number of values of the first column to read if all columns contain lists; otherwise 0.
 
-    Only these values then show the number of rows.
+    In such a file, only these values show the number of rows.
     """
     leaves = [file.schema.column(place) for place in range(len(file.schema))]
     if not all(leaf.max_repetition_level for leaf in leaves):
@@ -57,7 +60,10 @@ def values_of_lists(file: pq.ParquetFile, group: int, columns: Sequence[str] | N
 
 
 def slots(array: pa.Array) -> int:
-    """Return how many values Parquet stores for the first column inside: one also for an empty or null list."""
+    """Return how many values Parquet stores for an array, or for its first innermost column if it is nested.
+
+    An empty or null list counts as one value.
+    """
     kind = array.type
     if pa.types.is_struct(kind) and kind.num_fields:
         return slots(array.flatten()[0])
@@ -71,7 +77,7 @@ def slots(array: pa.Array) -> int:
 
 
 def count_rows(file: pq.ParquetFile, group: int, count: int) -> None:
-    """Raise `RowError` if the smallest column has another number of rows."""
+    """Read the smallest column of the group, and raise `RowError` if it has another number of rows than `count`."""
     about = file.metadata.row_group(group)
     sizes = {about.column(i).path_in_schema: about.column(i).total_compressed_size for i in range(about.num_columns)}
     found = 0

@@ -1,7 +1,7 @@
-"""The number of values in the pages of a Parquet column, by the pages' own headers and not by the footer.
+"""Counts the values in the pages of a Parquet column by the headers of the pages, and not by the footer.
 
 Headers use Thrift's compact protocol: https://parquet.apache.org/docs/file-format/data-pages/,
-https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md. It reads no value.
+https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md. No value is read.
 """
 
 from typing import Any
@@ -12,7 +12,10 @@ COMPRESSED_SIZE, DATA_PAGE, DATA_PAGE_V2, NUM_VALUES = 3, 5, 8, 1  # fields of a
 
 
 def values_in_pages(opened: Any, start: int, size: int) -> int | None:
-    """Return the values in the pages from `start` to `size` bytes later, nulls too; None if no header shows them."""
+    """Return the number of values, nulls included, in the pages of the `size` bytes from byte `start` on.
+
+    Return None if the bytes are not a sequence of pages with headers.
+    """
     place, found = start, 0
     while place < start + size:
         header = _header(opened, place)
@@ -25,7 +28,7 @@ def values_in_pages(opened: Any, start: int, size: int) -> int | None:
 
 
 def _header(opened: Any, place: int) -> tuple[int, int] | None:
-    """Return the values in the page that begins there, and the bytes until the next; None if there is no header."""
+    """Return the values in the page that begins at `place`, and the page's bytes; None if there is no header."""
     for count in HEADER_BYTES:
         opened.seek(place)
         reader = _Compact(opened.read(count))

@@ -1,4 +1,4 @@
-"""INT96 times of a Parquet file that do not fit into microseconds, as which they are read. It opens no file."""
+"""Finds INT96 times of a Parquet file that do not fit into microseconds, the unit in which the file is read."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -16,9 +16,10 @@ NANOSECONDS_UNTIL = 9_223_372_036  # seconds from 1970 that 64 bits can represen
 def times_that_do_not_fit(
     file: pq.ParquetFile, reading: Callable[[str], pq.ParquetFile], group: int, columns: Sequence[str] | None
 ) -> dict[int, Exception]:
-    """Return the rows of the group whose INT96 times microseconds cannot represent, each with its error.
+    """Return the errors of the group's rows with INT96 times that microseconds cannot represent, by position.
 
-    `reading` returns the same file, with its INT96 times in a unit.
+    `reading` opens the same file with its INT96 times in the given unit: `s`, `us` or `ns`. `columns` are the names to
+    check; None: all.
     """
     names = [name for name in columns or file.schema_arrow.names if name in _int96_columns(file)]
     if not names:
@@ -47,7 +48,7 @@ def _int96_columns(file: pq.ParquetFile) -> set[str]:
 
 
 def _leaves(path: str, array: pa.Array, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray, pa.Array]]:
-    """Yield the innermost values of a column, by the names of fields, and the row of each value."""
+    """Yield the innermost values of a column: their path of field names, the row of each value, and the values."""
     kind = array.type
     if pa.types.is_struct(kind):
         for field, values in zip(kind, array.flatten(), strict=True):

@@ -1,4 +1,4 @@
-"""Columns and types of Parquet files, joined to those of one table if no value changes. It opens no file."""
+"""Columns and types of Parquet files, joined to the columns of one table if no value changes. It opens no file."""
 
 from collections.abc import Iterable
 
@@ -9,13 +9,13 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.reading.unit_rows import Judged
 from overnight.tasks.rows.arrow_types import is_bytes, is_list
 
-FILE = b"file"  # the metadata of a joined field: a file that has it
+FILE = b"file"  # in the metadata of a joined field: the path of a file that has the field
 
 
 def plain(data: pa.Table) -> pa.Table:
-    """Return the table with dictionaries as their values, and with all fields nullable.
+    """Return the table with dictionary columns as columns of their values, and with all inner fields nullable.
 
-    A dictionary column in one file may be plain in the next, and a file may lack a field that another file requires.
+    A column may be a dictionary in one file and not in the next. A file may lack a field that another file requires.
     """
     for place, field in enumerate(data.schema):
         kind = plain_kind(field.type)
@@ -25,7 +25,7 @@ def plain(data: pa.Table) -> pa.Table:
 
 
 def plain_kind(kind: pa.DataType) -> pa.DataType:
-    """Return the type that `plain` gives a column of this type."""
+    """Return the type that a column of type `kind` has after `plain`."""
     if pa.types.is_dictionary(kind):
         return kind.value_type
     if pa.types.is_struct(kind):
@@ -34,16 +34,18 @@ def plain_kind(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of `plain`."""
+    """Return the names and types that columns of `schema` have after `plain`."""
     return pa.schema([(field.name, plain_kind(field.type)) for field in schema])
 
 
 def joined(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
     """Return the columns of all files, each of a type that holds the values of all files if there is one.
 
+    If there is no such type, the type of the first files wins.
+
     Args:
-        schemas: Files and their plain columns, or columns joined before, which name their files themselves. The types
-            of the first files win if the later ones do not fit.
+        schemas: Pairs of a file's path and its columns after `plain`. Columns may also be a result of this function, in
+            which each field has the path of its file.
     """
     fields: dict[str, pa.Field] = {}
     for path, schema in schemas:
@@ -57,10 +59,12 @@ def joined(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
 
 
 def conform(found: Judged, schema: pa.Schema, path: str) -> Judged:
-    """Return the rows with the types of `schema`, and the rows with values that do not fit their types.
+    """Return the rows with the types of `schema`, and the errors of all rows with values that do not fit.
+
+    Columns that `schema` lacks stay as they are. `path` is the file's path, for messages.
 
     Raises:
-        RowError: The type of a column cannot become the table's type.
+        RowError: The type of a column cannot be converted to the type in `schema`.
     """
     data, errors = found
     for place, field in enumerate(data.schema):
@@ -76,7 +80,7 @@ def conform(found: Judged, schema: pa.Schema, path: str) -> Judged:
 
 
 def wider(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-    """Return the type to which values of both can be cast unchanged; None if there is none."""
+    """Return a type to which values of both types can be cast unchanged; None if there is none."""
     if first == second or pa.types.is_null(second):
         return first
     if pa.types.is_null(first):
@@ -107,7 +111,7 @@ def _wider_struct(first: pa.StructType, second: pa.StructType) -> pa.DataType | 
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, list[int]]:
-    """Return the column as `kind`, null for values that do not fit, and the places of those values."""
+    """Return the column as `kind`, with nulls for values that do not fit, and the positions of these values."""
     try:
         return pc.cast(column, kind), []
     except pa.ArrowInvalid:

@@ -1,6 +1,6 @@
-"""A query of a database, by SQLAlchemy: values are bound, rows are streamed, and errors are translated.
+"""Runs a query of a database by SQLAlchemy: values are bound, rows are streamed, and errors are translated.
 
-It does not use units or the meaning of rows.
+This file does not use units or the meaning of rows.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ ROWS_AT_ONCE = 10_000
 
 @contextlib.contextmanager
 def connection(url: str) -> Iterator["Connection"]:
-    """Yield a connection.
+    """Yield a connection to the database, and translate the errors of the body's queries.
 
     Raises:
-        JobError: The URL cannot work.
+        JobError: The URL is of an unknown kind, or its driver is not installed.
         ServiceUnavailable: The database does not answer.
         InputError: The database refuses the connection's options or the query.
     """
@@ -44,9 +44,10 @@ def connection(url: str) -> Iterator["Connection"]:
 
 
 def rows(connection: "Connection", query: str, values: dict[str, Any]) -> Iterator[Sequence[Any]]:
-    """Yield the rows of `query`, in which `{name}` becomes a bound value of `values`; some thousand rows at a time.
+    """Yield the names of the columns as the first item, and then the rows of `query`, each as a sequence of values.
 
-    The first item has the names of the columns. Values are unchanged from the driver.
+    In `query`, `{name}` becomes a bound value of `values`. Rows are fetched some thousand at a time. Their values are
+    as the driver returns them.
     """
     from overnight.tasks.ingest.formats.bound_sql import BoundSql
 
@@ -57,7 +58,7 @@ def rows(connection: "Connection", query: str, values: dict[str, Any]) -> Iterat
 
 
 def _text_or_bytes(content: bytes) -> str | bytes:
-    """Return SQLite's text, or its bytes if they are not UTF-8: these cost their row, not the query."""
+    """Return a text of SQLite, or its bytes if they are not UTF-8: then only the row is bad, and not the query."""
     try:
         return content.decode()
     except UnicodeDecodeError:

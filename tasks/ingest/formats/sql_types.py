@@ -1,4 +1,4 @@
-"""Columns of a database driver's values, in Arrow types that are inferred once."""
+"""Makes columns of the values of a database driver, in Arrow types that are inferred once."""
 
 import decimal
 import uuid
@@ -14,7 +14,7 @@ _MISFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
 def inferred(values: Sequence[Any]) -> pa.DataType:
-    """Return the type that holds all the values; text if there is none."""
+    """Return the type that holds all the values; text if there is no such type, or if all values are None."""
     plain = [_plain(value) for value in values if value is not None]
     if not plain:
         return pa.string()
@@ -28,7 +28,10 @@ def inferred(values: Sequence[Any]) -> pa.DataType:
 
 
 def column_of(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, Exception]]:
-    """Return the values as a column, null for values that do not fit, and their errors by place."""
+    """Return the values as a column of type `kind`, with nulls for misfits, and the errors of misfits by position.
+
+    `name` is the column's name, for messages.
+    """
     plain = _text if kind == pa.string() else _plain
     try:
         return _strict([plain(value) for value in values], kind), {}

@@ -1,6 +1,6 @@
 """The samples of a WebDataset shard: consecutive files of a tar archive that share a name.
 
-It does not use units, columns or blocks.
+This file does not use units, columns or blocks.
 """
 
 import tarfile
@@ -18,7 +18,10 @@ MOST_SPARSE_BYTES = 2**28  # the holes of a file may be of any size, in an archi
 
 @dataclass
 class Sample:
-    """A sample. `files`: contents by extension. `key`: the path up to the name's first dot. `damage`: its error."""
+    """A sample. `key` is the files' common path, up to the first dot of the name.
+
+    `files` has the contents by extension. `damage` is the error of a bad sample, or None.
+    """
 
     key: str
     files: dict[str, bytes] = field(default_factory=dict)
@@ -26,7 +29,10 @@ class Sample:
 
 
 class _Member(tarfile.TarInfo):
-    """A member that raises on a broken header: tarfile treats one after the first file as the end of the archive."""
+    """A member of an archive, which raises an error for a broken header.
+
+    tarfile itself takes a broken header after the first file for the end of the archive.
+    """
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
@@ -41,7 +47,10 @@ class _Member(tarfile.TarInfo):
 
 
 class _Ending:
-    """A stream that ends once; tarfile would read on, a mebibyte at a time, up to the size in a header."""
+    """A stream that raises an error on the second read after its end.
+
+    tarfile would read on, a mebibyte at a time, up to the size in a header.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream, self._has_ended = stream, False
@@ -55,7 +64,7 @@ class _Ending:
 
 
 def samples(stream: Any, most: int) -> Iterator[Sample]:
-    """Yield the samples of a stream of bytes; a sample of more than `most` bytes is damaged.
+    """Yield the samples of `stream`, the bytes of a tar archive. A sample of more than `most` bytes has `damage`.
 
     Raise the reading error after the last whole sample.
     """
@@ -91,14 +100,17 @@ def samples(stream: Any, most: int) -> Iterator[Sample]:
                 current.files[extension] = content.read() if content else b""
     except (tarfile.TarError, ValueError, OverflowError) as error:  # an invalid or too large number in a header
         raise RowError(f"expected a whole tar archive: {error}") from error
-    while stream.read(BUFFER_BYTES):  # the check sum of a compressed file comes last
+    while stream.read(BUFFER_BYTES):  # to the end, where a compressed file has its check sum
         pass
     if current:
         yield current
 
 
 def _key_and_extension(name: str) -> tuple[str, str] | None:
-    """Return `seg.png` and the sample `a/b.c/001` for `a/b.c/001.seg.png`; None for files without a sample."""
+    """Return sample and extension of a name; None for files without a sample.
+
+    `a/b.c/001.seg.png` is of the sample `a/b.c/001` and has the extension `seg.png`.
+    """
     folder, slash, last = name.removeprefix("./").rpartition("/")
     stem, dot, extension = last.partition(".")
     if not stem or not dot or not extension or stem.startswith("__"):

@@ -1,6 +1,6 @@
-"""Text files, also gzipped, as whole lines: a file that breaks off loses only the torn line.
+"""Reads text files, also gzipped, as whole lines: a file that breaks off loses only the torn line.
 
-This file does not know the meaning of a line.
+This file does not use the meaning of a line.
 """
 
 import io
@@ -22,7 +22,7 @@ _NO_UTF8 = re.compile("[\udc80-\udcff]+")
 
 
 def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",)) -> Iterator[bytes]:
-    """Yield the pieces of `pieces_of`; raise the error of a line of more than `LINE_BYTES`."""
+    """Yield pieces of whole lines, as `pieces_of` does. Raise `RowError` for a line of more than `LINE_BYTES`."""
     for piece in pieces_of(file, line_ends, LINE_BYTES):
         if isinstance(piece, RowError):
             raise piece
@@ -30,10 +30,10 @@ def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",)) -> It
 
 
 def pieces_of(file: SourceFile, line_ends: tuple[bytes, ...], most: int) -> Iterator[bytes | RowError]:
-    """Yield the file in pieces that end at line ends, the last one in any case; without a byte order mark.
+    """Yield the decompressed file in pieces, without a byte order mark. Each piece ends at one of `line_ends`.
 
-    The error of a line of more than `most` bytes replaces the line, which is not kept in memory; the check applies to
-    lines from `PIECE_BYTES` on. Raise the reading error after the last whole line.
+    A last line without an end gets one. A `RowError` replaces a line of more than `most` bytes, which is not kept in
+    memory. Lines of less than `PIECE_BYTES` may pass unchecked. Raise the reading error after the last whole line.
     """
     with file.open() as opened:
         stream = Packed(opened) if file.uri.lower().endswith(".gz") else opened
@@ -65,10 +65,10 @@ def _too_long(found: int, most: int) -> RowError:
 
 
 class Utf8File(io.RawIOBase):
-    """Pieces of lines as a file that is valid UTF-8 and ends well, for a reader that requires this.
+    """A file made of `pieces` of lines that is valid UTF-8 and ends well, for a reader that requires this.
 
-    Bytes that are not UTF-8 become `MARK`, a noncharacter of Unicode; then `is_marked` is True. Damage ends the file,
-    and is kept in `damage`. `quotes` counts double quotes.
+    Bytes that are not UTF-8 become `MARK`, a noncharacter of Unicode, and `is_marked` is then True. Damage ends the
+    file like an ordinary end, and `damage` keeps the error. `quotes` is the number of double quotes so far.
     """
 
     def __init__(self, pieces: Iterator[bytes]) -> None:

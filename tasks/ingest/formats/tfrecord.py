@@ -1,7 +1,7 @@
-"""The records of a TFRecord file, each checked against its check sums (CRC-32C).
+"""The records of a TFRecord file, each compared with its check sums (CRC-32C).
 
-https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details; it does not know the content of a
-record.
+https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details describes the format. This file does
+not use the content of a record.
 """
 
 import struct
@@ -16,10 +16,10 @@ PIECE_BYTES = 2**24  # a length is trusted only after this number of bytes was r
 
 
 def records(stream: Any, most: int) -> Iterator[bytes | RowError]:
-    """Yield the records of a stream of bytes.
+    """Yield the records of `stream`, the bytes of a TFRecord file.
 
-    An error replaces a record that was changed, or has more than `most` bytes. Raise the reading error after the last
-    record with a known place.
+    An error replaces a record that does not match its check sum, or has more than `most` bytes. Raise the reading error
+    when the beginning of the next record is unknown.
     """
     checksum = _checksum()
     while head := _bytes(stream, 12):
@@ -49,7 +49,7 @@ def _unmasked(stored: bytes) -> int:
 
 
 def _bytes(stream: Any, count: int) -> bytes:
-    """Return this number of bytes, or all that remain."""
+    """Return `count` bytes, or all that remain."""
     pieces = []
     while count > 0 and (piece := stream.read(min(count, PIECE_BYTES))):
         pieces.append(piece)
@@ -58,7 +58,7 @@ def _bytes(stream: Any, count: int) -> bytes:
 
 
 def _skipped(stream: Any, count: int) -> int:
-    """Skip `count` bytes of the stream, without keeping them. Return how many there were."""
+    """Read `count` bytes of the stream without keeping them. Return how many there were."""
     left = count
     while left > 0 and (piece := stream.read(min(left, PIECE_BYTES))):
         left -= len(piece)

@@ -20,7 +20,8 @@ def list_inputs(source: Source, partition: str) -> list[File]:
 def stream_inputs(source: Source, partition: str) -> Iterator[File]:
     """Yield the files of a partition, sorted by path, as they are found.
 
-    Raise `InputError` if they cannot be listed, or there are none, and `ServiceUnavailable` if the error may pass.
+    Raise `InputError` if they cannot be listed, or if there are none and `allow_empty` is False. Raise
+    `ServiceUnavailable` if the error may pass.
     """
     is_empty = True
     for file in find_files(source, partition):
@@ -36,9 +37,10 @@ def stream_inputs(source: Source, partition: str) -> Iterator[File]:
 
 
 def find_files(source: Source, partition: str, missing: list[FileNotFoundError] | None = None) -> Iterator[File]:
-    """Yield the files, perhaps none.
+    """Yield the files of a partition, as `stream_inputs` does, but raise no error if there are none.
 
-    Raise the errors of `stream_inputs`. With `missing`, the error of a place that does not exist is added there.
+    Raise the other errors of `stream_inputs`. If `missing` is a list, the error of a place that does not exist is added
+    to the list, and not raised.
     """
     with translate_listing_errors(source.place(partition)):
         try:
@@ -50,7 +52,7 @@ def find_files(source: Source, partition: str, missing: list[FileNotFoundError] 
 
 
 def file_units(files: list[File], rows: int | None) -> pa.Table:
-    """Return one unit per file, each with the same number of rows, or None if only reading shows it."""
+    """Return one unit per file (schema `manifest.UNITS`), each of `rows` rows; None: only reading shows it."""
     count = len(files)
     return pa.table(
         {

@@ -1,4 +1,4 @@
-"""The units left to read, because staged parts do not settle all of their rows."""
+"""Finds the units that are left to read, because staged parts do not settle all of their rows."""
 
 from collections.abc import Iterator
 
@@ -13,10 +13,11 @@ from overnight.tasks.storage.location import Location
 
 
 def write_pending(order: Location, manifest: Location, counts: pa.Table, merged: pa.Table) -> int:
-    """Write the order file of the units left, in manifest order, and return their number.
+    """Write the order file `order` of the units that are left to read, in manifest order. Return their number.
 
-    `counts` has the columns `rows`, `first_row` and `size` of all units, `merged` is from `row_ranges.merge`. For
-    settled units only the counts are read; the other units are read one row group at a time.
+    `counts` has the columns `rows`, `first_row` and `size` of all units. `merged` is a result of `row_ranges.merge`
+    with the settled ranges. For settled units only the counts are read; the other units are read one row group at a
+    time.
     """
     left, skipped = units_left(counts, merged)
     sizes, rows_left = counts["size"].to_numpy(), counts["rows"].combine_chunks()
@@ -32,7 +33,10 @@ def write_pending(order: Location, manifest: Location, counts: pa.Table, merged:
 
 
 def units_left(counts: pa.Table, merged: pa.Table) -> tuple[np.ndarray, pa.Array]:
-    """Return the numbers of the units with unsettled rows (int64), and the settled ranges of each."""
+    """Return the numbers of the units with unsettled rows (int64, ascending), and the settled ranges of each of them.
+
+    The ranges are those of `unfinished_units`. `counts` and `merged` are as in `write_pending`.
+    """
     expected = row_ranges.rows_of_units(counts, merged)
     unit, start, stop = (row_ranges.ranges_only(merged)[name].to_numpy() for name in ("unit", "start", "stop"))
     done = np.zeros(len(counts), np.int64)
@@ -43,7 +47,10 @@ def units_left(counts: pa.Table, merged: pa.Table) -> tuple[np.ndarray, pa.Array
 
 
 def pending_tables(manifest: Location, left: np.ndarray, skipped: pa.Array) -> Iterator[pa.Table]:
-    """Yield the units left (schema `PENDING`), in manifest order, from the result of `units_left`."""
+    """Yield the units that are left to read (schema `PENDING`), in manifest order.
+
+    `left` and `skipped` are the results of `units_left`.
+    """
     place = 0
     for units in iterate_units(manifest, left):
         yield units.append_column("settled", skipped[place : place + len(units)]).cast(PENDING)
@@ -51,9 +58,10 @@ def pending_tables(manifest: Location, left: np.ndarray, skipped: pa.Array) -> I
 
 
 def unfinished_units(units: np.ndarray, unit: np.ndarray, start: np.ndarray, stop: np.ndarray) -> pa.Array:
-    """Return for each of `units`, ascending, its ranges as `[start, stop, start, stop, ...]`; null without any.
+    """Return for each unit its ranges of rows as a list `[start, stop, start, stop, ...]`; null without any range.
 
-    Ranges come sorted by unit and start, each from one of `units`; adjacent ones become one.
+    `units` has the numbers of the units, ascending. `unit`, `start` and `stop` have one value per range, sorted by unit
+    and start. Each range is of one of `units`. Adjacent ranges become one.
     """
     if not len(unit):
         return pa.nulls(len(units), pa.list_(pa.int64()))

@@ -1,4 +1,4 @@
-"""The files of another job's published partition, by its receipt.
+"""Finds the files of a partition that another job published, by its receipt.
 
 A receipt names the files of one publish, and no name is ever used again. So files of two publishes never mix.
 """
@@ -25,7 +25,10 @@ LOOKS = RetryPolicy(max_tries=8, first_wait_seconds=0.1, longest_wait_seconds=2.
 
 @dataclass(frozen=True)
 class Upstream:
-    """A job whose rows another job reads. `sink` and `state` are places as its job file writes them."""
+    """A job whose rows another job reads. `sink` and `state` are the places of its table and its ledger.
+
+    The places are kept as its job file writes them.
+    """
 
     name: str
     job_file: str
@@ -40,7 +43,7 @@ class Upstream:
         return Location(self.state) / (partition_directory(self.partition_column, partition) or "all")
 
     def lacking(self, partition: str) -> str:
-        """Return the expected and the found partition, or an empty string if the partition is published."""
+        """Return an empty string if the partition is published, otherwise a sentence on what was expected and found."""
         if self._newest(partition):
             return ""
         failure = read_json(self.ledger(partition) / "failure.json")
@@ -48,7 +51,10 @@ class Upstream:
         return f"expected the partition {partition} of the job {self.name}, found it not published{why}"
 
     def receipt(self, partition: str, generation: str = "") -> dict[str, Any]:
-        """Return the newest receipt of a partition, or that of a generation. Raise `InputError` if there is none."""
+        """Return the newest receipt of a partition, or with `generation` the receipt of this generation.
+
+        Raise `InputError` if there is no such receipt.
+        """
         if generation:
             found = read_json(self.ledger(partition) / "receipts" / f"{generation}.json")
         else:
@@ -61,9 +67,9 @@ class Upstream:
         return found
 
     def files(self, partition: str, generation: str = "") -> list[File]:
-        """Return the files of a receipt, in order, with their sizes and versions.
+        """Return the files that the receipt of `receipt` lists, sorted by name, with their current sizes and versions.
 
-        Raise `ServiceUnavailable` while a publish replaces them, and `InputError` if they are gone or there is no
+        Raise `ServiceUnavailable` while a publish replaces the files, and `InputError` if they are gone or there is no
         receipt.
         """
         waits = LOOKS.waits()

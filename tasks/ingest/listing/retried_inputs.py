@@ -1,7 +1,7 @@
 """The inputs of a retry: those of the earlier run, with the new versions of the files whose every row is quarantined.
 
-A file that was put right is listed and read again as a whole. So is a file that could not be opened when it was listed.
-All other inputs must be as they were: a published row never belongs to another version than the manifest has.
+A file that a user repaired is listed and read again as a whole. So is a file that could not be opened when it was
+listed. All other inputs must be as they were: a published row never belongs to another version than the manifest has.
 """
 
 from collections.abc import Iterator
@@ -24,10 +24,11 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class RetriedInputs:
-    """The inputs of a retry.
+    """The inputs of a retry. `inputs` is the digest of the current listing.
 
-    `inputs` is the digest of the current listing. `again` are the paths that are listed again, with their new `units`.
-    `gone` are paths that no longer exist; their rows stay quarantined. `refusal` is a sentence, or empty.
+    `again` are the paths of files that are listed again, and `units` are the new units of these files. `gone` are paths
+    of files that no longer exist; their rows stay quarantined. `refusal` is the sentence why no retry is possible, or
+    empty.
     """
 
     inputs: str = ""
@@ -38,10 +39,11 @@ class RetriedInputs:
 
 
 def look_again(source: Source, partition: str, earlier: Location, ranges: pa.Table) -> RetriedInputs:
-    """List the inputs and compare them with the `earlier` manifest, whose rows `ranges` settle.
+    """List the inputs, compare them with the manifest `earlier`, and return what a retry reads.
 
-    The refusal names changed inputs of rows that are not quarantined. Raise the errors of `stream_inputs`. If nothing
-    changed, memory holds no paths; otherwise it holds the paths of all inputs.
+    `ranges` are the settled row ranges of the earlier run. The result has a `refusal` if inputs changed whose rows are
+    not all quarantined. Raise the errors of `stream_inputs`. Memory holds the paths of all inputs only if an input
+    changed.
     """
     groups, inputs = manifest.read_manifest(earlier, ["row_group"])
     states, units = ranges["state"].to_numpy(), ranges["unit"].to_numpy()
@@ -78,7 +80,7 @@ def _refused(new: list[str], changed: list[str], gone: list[str]) -> Iterator[st
 
 
 def _other_columns(source: Source, earlier: Location, units: pa.Table) -> str:
-    """Return a sentence if files that are listed again have columns or types that the earlier manifest has not."""
+    """Return a sentence if files that are listed again have columns or types that the earlier manifest lacks."""
     schema = manifest.read_schema(earlier)
     if not len(units):
         return ""
@@ -90,9 +92,9 @@ def _other_columns(source: Source, earlier: Location, units: pa.Table) -> str:
 
 
 def take_over_manifest(place: Location, earlier: Location, found: RetriedInputs) -> np.ndarray:
-    """Write the manifest of a retry, and return the new number of each earlier unit; -1 for one that is listed again.
+    """Write the manifest of a retry to `place`. Return the new number (int64) of each unit of the manifest `earlier`.
 
-    Units that are listed again come last.
+    The number is -1 for a unit whose file is listed again. The new units of these files come last in the manifest.
     """
     inputs = manifest.read_manifest(earlier, [])[1]
     if not found.again and found.inputs == inputs:

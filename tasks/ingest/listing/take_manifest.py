@@ -1,6 +1,6 @@
 """Takes a partition's manifest: lists its files and writes their units as they are found, some thousand at a time.
 
-For any number of files, memory holds only those, and a row group of the manifest.
+For any number of files, memory holds only these units and a row group of the manifest.
 """
 
 from collections.abc import Iterator
@@ -20,13 +20,14 @@ from overnight.tasks.storage.skipped_files import counting
 
 FILES_AT_ONCE = 2**12
 FIRST_UNITS = 1000  # enough to infer the schema
-FIRST_FILES = 100  # as many as Parquet files decide on their common columns
+FIRST_FILES = 100  # the Parquet source infers its columns from this number of files
 
 
 def take_manifest(place: Location, source: Source, partition: str, limit_rows: int | None = None) -> None:
-    """Write the manifest of all inputs, or of their first `limit_rows` rows; its digest covers all inputs.
+    """Write the manifest of all inputs, or of their first `limit_rows` rows, to `place`. Its digest covers all inputs.
 
-    Raise `InputError` if they cannot be listed, or there are none, and `ServiceUnavailable` if the error may pass.
+    Raise `InputError` if they cannot be listed, or if there are no files or rows and `allow_empty` is False. Raise
+    `ServiceUnavailable` if the error may pass.
     """
     source, snapshot = _now(source, partition)
     found, first, seen = ListingDigest(), UNITS.empty_table(), dict[pa.Schema, None]()
@@ -45,7 +46,7 @@ def take_manifest(place: Location, source: Source, partition: str, limit_rows: i
 
 
 def first_units(source: Source, partition: str, rows: int) -> tuple[Source, pa.Table, pa.Schema | None]:
-    """Return the source in its current version, the units of its first `rows` rows, and the columns of the first files.
+    """Return the source in its current version, the units of its first `rows` rows, and the schema of the first files.
 
     The listing ends with the first files that have enough rows. If later files have other columns or types, a run may
     read these rows with them too. Raise the errors of `take_manifest`.
@@ -70,14 +71,14 @@ def first_units(source: Source, partition: str, rows: int) -> tuple[Source, pa.T
 
 
 def _now(source: Source, partition: str) -> tuple[Source, str]:
-    """Return the source in its current version, and that version; an empty string if it keeps no versions."""
+    """Return the source in its current version, and that version, which is empty if the source has no versions."""
     with translate_listing_errors(source.place(partition)):
         snapshot = source.snapshot(partition)
     return (source.at(snapshot) if snapshot else source), snapshot
 
 
 def _units(source: Source, files: Iterator[File], limit_rows: int | None, partition: str) -> Iterator[pa.Table]:
-    """Yield the units. Consume all files, also after the last unit of a sample."""
+    """Yield the units. Consume all files, also after the last unit of a sample, because the digest covers them."""
     left = limit_rows
     for some in iter(lambda: list(islice(files, FILES_AT_ONCE)), []):
         if left == 0:
@@ -90,7 +91,10 @@ def _units(source: Source, files: Iterator[File], limit_rows: int | None, partit
 
 
 def limited(source: Source, units: pa.Table, limit_rows: int, partition: str = "all") -> pa.Table:
-    """Return units with exactly the first `limit_rows` rows; rows of a unit are counted if their number is unknown."""
+    """Return the first units, cut to `limit_rows` rows in all.
+
+    If the number of rows of a unit is unknown, the unit is read to count them.
+    """
     kept, left = [], limit_rows
     schema = source.common_schema(units, partition)
     for unit in units.to_pylist():
@@ -103,7 +107,7 @@ def limited(source: Source, units: pa.Table, limit_rows: int, partition: str = "
 
 
 def _count(source: Source, unit: dict, schema: pa.Schema | None, enough: int) -> int:
-    """Return the unit's rows, or `enough` as soon as it has that many."""
+    """Return the number of rows of a unit, or `enough` if there are more."""
     alone = pa.Table.from_pylist([unit | {"settled": None}], schema=PENDING)
     found = 0
     for block in source.read(alone, schema):

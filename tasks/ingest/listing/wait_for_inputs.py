@@ -1,6 +1,6 @@
-"""Inputs that have not fully arrived: waits until a marker file exists, or the listing has been quiet for a while.
+"""Waits for inputs that have not fully arrived, until a marker file exists, or the listing has been quiet for a while.
 
-It changes only the start of results. A partition that arrived long ago passes immediately.
+Waiting changes only when a run starts, and no result. A partition that arrived long ago passes immediately.
 """
 
 import logging
@@ -16,18 +16,18 @@ from overnight.tasks.ingest.source import FileSource, WaitFor
 from overnight.tasks.state.manifest import ListingDigest, census
 from overnight.tasks.storage.file_info import NoInputs
 
-LONGEST_SECONDS = 60.0  # between two looks
+LONGEST_SECONDS = 60.0  # between two checks of the inputs
 LOOKS = RetryPolicy(None, first_wait_seconds=2.0, longest_wait_seconds=LONGEST_SECONDS, jitter=(1, 1), growth=1.5)
 
 _log = logging.getLogger("overnight.arrival")
 
 
 class StableListing:
-    """How long a listing has been quiet, check by check.
+    """Measures for how long a listing has been quiet, check by check.
 
-    If the listing has the storage's times, they count, so that an old partition is quiet at the first check. The result
-    is never longer than the time without an observed change, because a removal leaves no time. Without times only the
-    observation counts.
+    The storage's times of change count if the listing has them, so that an old partition is quiet at the first check.
+    But a removal leaves no time. So the result is never longer than the time without an observed change. Without times,
+    only this observation counts.
     """
 
     def __init__(self) -> None:
@@ -35,9 +35,10 @@ class StableListing:
         self._since = 0.0
 
     def seconds(self, found: ListingDigest, clock: float, own_time: float) -> float:
-        """Return the quiet seconds.
+        """Return the seconds for which the listing `found` has been quiet.
 
-        `clock` is now, in the storage's seconds since 1970; `own_time` is now in this process.
+        `clock` is the current time in seconds since 1970, as in the storage's times. `own_time` is the current time of
+        this process's monotonic clock.
         """
         newest = found.newest_change if found.has_times else None
         if self._seen is None:
@@ -52,17 +53,18 @@ class StableListing:
 def wait_for_arrival(
     source: FileSource, wait_for: WaitFor, partition: str, tell: Callable[[str], None] = _log.info
 ) -> None:
-    """Return once the partition's inputs have arrived, as `wait_until` does.
+    """Wait until the partition's inputs have arrived, as `wait_for` defines it. Report missing inputs by `tell`.
 
-    Raise `InputError` also if the source cannot be listed.
+    Raise `InputError` after the setting `timeout_minutes`, or if the source cannot be listed. Raise
+    `ServiceUnavailable` if the error may pass.
     """
     wait_until(partial(_lacking, source, wait_for, partition, StableListing()), wait_for.timeout_minutes, tell)
 
 
 def wait_until(look: Callable[[], str], timeout_minutes: float, tell: Callable[[str], None] = _log.info) -> None:
-    """Wait until `look`, which names the missing inputs, returns an empty string. Report them once per minute.
+    """Wait until `look`, which returns a sentence on the missing inputs, returns an empty string.
 
-    Raise `InputError` after `timeout_minutes`.
+    Report the sentence by `tell` about once per minute. Raise `InputError` after `timeout_minutes`.
     """
     started, told, pauses = time.monotonic(), float("-inf"), LOOKS.waits()
     while lacking := look():
@@ -88,7 +90,7 @@ def require_arrival(source: FileSource, wait_for: WaitFor, partition: str) -> No
 
 
 def _lacking(source: FileSource, wait_for: WaitFor, partition: str, quiet: StableListing) -> str:
-    """Return the expected and the found inputs, or an empty string if all inputs are there."""
+    """Return an empty string if all inputs have arrived, otherwise a sentence on what was expected and found."""
     if wait_for.file is not None:
         for folder in source.folders(partition):
             if not (folder / wait_for.file).exists():

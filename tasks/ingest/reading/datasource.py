@@ -1,7 +1,7 @@
-"""The read: a Ray Datasource that follows the reading order, one block per read task.
+"""The read as a Ray Datasource that follows the reading order, one block per read task.
 
-It contains no list of units: a read task has the order file's path and its block's number, and reads its own units from
-there.
+It contains no list of units: a read task has the order file's path and the number of its block. The task reads its
+units from there.
 """
 
 from collections.abc import Iterator

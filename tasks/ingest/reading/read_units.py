@@ -1,6 +1,7 @@
-"""Units to blocks of rows, timed, without rows that earlier attempts staged.
+"""Reads units into blocks of rows, without rows that earlier attempts staged, and measures the time.
 
-It does not use formats (a source reads), nor Ray Data, whose import would delay the processes that only read.
+This file does not use file formats, because a source reads them. It does not import Ray Data either, because the import
+would delay processes that only read.
 """
 
 import time
@@ -24,9 +25,9 @@ END = object()
 
 
 def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | None) -> Iterator[pa.Table]:
-    """Yield blocks of the rows of `units` (schema `read_plan.PENDING`), timed and without settled rows.
+    """Yield blocks of the rows of `units` (schema `read_plan.PENDING`), without settled rows, and measure the time.
 
-    In the end the supervisor gets the number of END rows, which progress does not count.
+    At the end, send the number of END rows to the supervisor, because progress does not count them.
     """
     settled = {unit: ranges for unit, ranges in _columns(units, "unit", "settled") if ranges}
     started, ends = time.perf_counter(), 0
@@ -49,7 +50,7 @@ def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | No
 
 
 def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run) -> Iterator[pa.Table]:
-    """Yield the blocks of `units`. After a death of a process they run unit by unit, without condemned units."""
+    """Yield blocks of `units`. After the death of a process, read unit by unit, without units that killed processes."""
     guard = Watchdog(run, "ingest", "ingest", 0)
     named = units.select(["unit", "first_row"]).rename_columns(["__unit", "__row"])
     with guard.at(named) as isolation:
@@ -58,7 +59,7 @@ def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run
                 yield from _one_by_one(source, units, schema, run, guard, named)
             else:
                 yield from _read(source, units, schema, run.partition)
-        except SystemExit as error:  # from a source's code: it means its unit, and without this no death is recorded
+        except SystemExit as error:  # raised by a source's code: without this, its unit would get no record of a death
             told = RuntimeError(f"the code of the source called sys.exit({error})")
             guard.end_process(told)
             raise told from error
@@ -78,7 +79,7 @@ def _one_by_one(
                     table = next(tables, None)
                 if table is None:
                     break
-                yield table  # the work of the consumer does not count here
+                yield table  # outside of `in_hand`: the work of the consumer does not count
 
 
 def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: str) -> Iterator[pa.Table]:
@@ -89,7 +90,10 @@ def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: 
 
 
 def prefetch(items: Iterator[T]) -> Iterator[T]:
-    """Yield the same items; a thread makes the next while the caller has one. Raise the errors of making one."""
+    """Yield the items unchanged. A thread makes the next item while the caller uses one.
+
+    Raise the errors of `items`.
+    """
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as thread:
         following = thread.submit(next, items, END)
         while (item := following.result()) is not END:
@@ -102,7 +106,7 @@ def _columns(table: pa.Table, *names: str) -> Iterable[tuple]:
 
 
 def _without_settled(table: pa.Table, settled: dict[int, list[int]]) -> pa.Table:
-    """Return only the rows outside the settled ranges of their unit; END rows stay."""
+    """Return only the rows outside the settled ranges of their units, and all END rows."""
     units, numbers = table["__unit"].to_numpy(), table["__row"].to_numpy()
     fresh = np.ones(len(table), bool)
     for unit in np.unique(units):

@@ -23,7 +23,7 @@ OF_ONE_FILE = frozenset(  # errors about a path, and not about the disk
         errno.EILSEQ,
     }
 )
-# Libraries that access storage; `ssl` has numbers of its own in the place of an errno.
+# Libraries that access storage. The errors of `ssl` have numbers that are not an errno.
 CLIENTS = (
     *("botocore", "aiobotocore", "aiohttp", "azure", "google.auth", "google.api_core", "gcsfs", "httpx", "httpcore"),
     *("huggingface_hub", "requests", "urllib3", "obstore", "ssl"),
@@ -31,10 +31,10 @@ CLIENTS = (
 
 
 def is_corrupt_file(error: Exception) -> bool:
-    """Return True if a file is the cause of `error`: any error of its reader, except for errors of others.
+    """Return True if `error` is about one file, so that its rows fail, and not about the storage or Overnight itself.
 
-    Others are the storage, which may work in a later attempt, and Overnight itself. Arrow reports damage as an
-    `OSError` without an errno; the storage's own errors have one, a status, or may pass.
+    The storage may work in a later attempt. Its errors have an errno or a status, or are of a kind that may pass. Arrow
+    reports damage as an `OSError` without an errno.
     """
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
         return True
@@ -47,7 +47,10 @@ def is_corrupt_file(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def translate_corruption(expected: str) -> Iterator[None]:
-    """Raise `RowError` if a library finds damage: the expected content, and the library's message."""
+    """Raise `RowError` if a library finds damage in a file. The message has `expected` and the library's message.
+
+    `expected` describes the content of an intact file.
+    """
     try:
         yield
     except (pa.ArrowException, OSError, MemoryError) as error:  # MemoryError: a damaged length requests too much
@@ -60,7 +63,7 @@ def translate_corruption(expected: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translate_panics() -> Iterator[None]:
-    """Raise `RuntimeError` for a library's panic in Rust, which is not an `Exception` and would end a process."""
+    """Raise `RuntimeError` for a panic of a library in Rust, which is not an `Exception` and would end a process."""
     try:
         yield
     except BaseException as error:
@@ -70,10 +73,10 @@ def translate_panics() -> Iterator[None]:
 
 
 def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
-    """Return rows of one unit as a block. `numbers` (int64) has each row's 0-based place in its file.
+    """Return the rows `data` of a unit as a block. `numbers` (int64) has each row's number in its file, from 0.
 
-    A column with one of Overnight's names becomes `source_row_id` or `source_uri`; in a unit that is `published`, it
-    names the rows instead. Raise `InputError` for a column name that is reserved or occurs twice.
+    A column `row_id` or `uri` becomes `source_row_id` or `source_uri`. In a unit that is `published`, these columns
+    name the rows instead. Raise `InputError` for a column name that is reserved or occurs twice.
     """
     published = {name: data[name] for name in blocks.IDENTITY if unit.get("published") and name in data.column_names}
     data = data.drop_columns(list(published)) if published else data
@@ -98,7 +101,10 @@ def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a dictionary's values, and the plain type of large texts and lists."""
+    """Return the type of the values of a dictionary, or the ordinary type of large or view texts and of large lists.
+
+    Other types are returned unchanged.
+    """
     if pa.types.is_dictionary(kind):
         return plain_type(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -109,7 +115,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def chosen_columns(schema: pa.Schema, names: list[str] | None) -> pa.Schema:
-    """Return a table's columns of these names, in their order, as plain types; all without names.
+    """Return the columns `names` of a table in this order, with the types of `plain_type`; all columns without `names`.
 
     Raise `InputError` for an unknown name.
     """
@@ -121,8 +127,8 @@ def chosen_columns(schema: pa.Schema, names: list[str] | None) -> pa.Schema:
 def as_schema(data: pa.Table, schema: pa.Schema, constants: Mapping[str, str | None] = {}) -> pa.Table:
     """Return `data` with the columns and types of `schema`.
 
-    A missing column is null, or has one value if `constants` has it. Raise `RowError` for a value that its type cannot
-    represent.
+    A column in `constants` has its constant in every row. Any other column that `data` lacks is null. Raise `RowError`
+    for a value that its type cannot represent.
     """
     columns = {}
     for field in schema:
@@ -139,7 +145,10 @@ def as_schema(data: pa.Table, schema: pa.Schema, constants: Mapping[str, str | N
 
 
 def untrue_values(data: pa.Table) -> dict[int, Exception]:
-    """Return the rows with values that are invalid for their types, each with its error: readers do not check texts."""
+    """Return the errors of rows with values that are invalid for their types, by position.
+
+    Readers do not check such values, for example texts that are not UTF-8.
+    """
     try:
         data.validate(full=True)  # 40 GB per second
         return {}
@@ -156,13 +165,19 @@ def untrue_values(data: pa.Table) -> dict[int, Exception]:
 
 
 def quarantined_rows(unit: dict, numbers: list[int], errors: list[Exception]) -> pa.Table:
-    """Return unreadable rows of a table, quarantined."""
+    """Return a block of quarantined rows of a table, which could not be read.
+
+    `numbers` are the numbers of the rows in their file, from 0, and `errors` has one error per row.
+    """
     identity = {"row_id": [f"{unit['path']}#{number}" for number in numbers], "uri": [unit["uri"]] * len(numbers)}
     return blocks.quarantined_block(identity, unit["unit"], numbers, "ingest", errors)
 
 
 def unreadable(unit: dict, error: Exception) -> Iterator[pa.Table]:
-    """Yield a file that cannot be opened as one row, and end its unit there."""
+    """Yield the blocks of a unit whose file cannot be opened: one quarantined row, which is the whole unit.
+
+    An END row follows if the unit's number of rows was unknown.
+    """
     identity = {"row_id": [unit["path"]], "uri": [unit["uri"]]}
     yield blocks.quarantined_block(identity, unit["unit"], [0], "ingest", [error])
     if unit["rows"] is None:
@@ -170,7 +185,10 @@ def unreadable(unit: dict, error: Exception) -> Iterator[pa.Table]:
 
 
 def lost_unit(unit: dict, error: Exception) -> Iterator[pa.Table]:
-    """Yield an unreadable unit: all of its rows, or one row if their number is unknown."""
+    """Yield the blocks of a unit that cannot be read: all of its rows, quarantined with `error`.
+
+    If the number of rows is unknown, one row represents them, and an END row follows.
+    """
     if unit["rows"] in (None, 1) and not unit["first_row"]:
         yield from unreadable(unit, error)
         return
@@ -180,21 +198,22 @@ def lost_unit(unit: dict, error: Exception) -> Iterator[pa.Table]:
 
 
 def end_of_unit(unit: dict, count: int) -> pa.Table:
-    """Close a unit whose rows were counted while reading."""
+    """Return the block with the END row of a unit in whose file reading found `count` rows."""
     return blocks.settled_block({}, unit["unit"], [count], blocks.END)
 
 
 def rest_of_unit(unit: dict, first: int, stop: int, error: Exception) -> Iterator[pa.Table]:
-    """Yield rows `first` to `stop` of the file, which cannot be read any more, all with the same reason."""
+    """Yield blocks of the rows from `first` to before `stop` of the unit's file, each quarantined with `error`."""
     for start in range(first, stop, ROWS_AT_ONCE):
         numbers = list(range(start, min(stop, start + ROWS_AT_ONCE)))
         yield quarantined_rows(unit, numbers, [error] * len(numbers))
 
 
 def finish_text_file(unit: dict, count: int, damage: Exception | None) -> Iterator[pa.Table]:
-    """Yield the last blocks of a text file that ends, or is damaged, after `count` rows: errors, and its END row.
+    """Yield the last blocks of a unit whose file ended after `count` rows, or whose next rows could not be read.
 
-    All rows after the damage count as one row, because their number is unknown.
+    `damage` is the error that ended the file early, or None. If the unit has a number of rows, the missing rows are
+    quarantined. Otherwise one quarantined row represents all rows after the damage, and an END row follows.
     """
     if damage and not count and unit["rows"] in (None, 1):
         yield from unreadable(unit, damage)
@@ -208,14 +227,15 @@ def finish_text_file(unit: dict, count: int, damage: Exception | None) -> Iterat
 
 
 def size_of(item: bytes | Exception) -> int:
-    """Return the bytes of an item; 0 for an error."""
+    """Return the number of bytes of an item; 0 for an error."""
     return len(item) if isinstance(item, bytes) else 0
 
 
 def chunk(items: Iterator[T], rows: int, size_of: Callable[[T], int]) -> tuple[list[T], Exception | None]:
-    """Return the next `rows` items, or fewer of `BYTES_AT_ONCE` together, and the damage after them.
+    """Return the next items as a list, and the error that came after them, or None. The list is empty at the end.
 
-    The list is empty at the end.
+    It has at most `rows` items, and ends when they have `BYTES_AT_ONCE` together. `size_of` returns the bytes of an
+    item.
     """
     found: list[T] = []
     size = 0

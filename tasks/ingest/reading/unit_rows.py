@@ -1,6 +1,7 @@
-"""The rows of a unit: counted when its file is listed, or while it is read; and the parts that become units.
+"""Makes units of the parts of files, and reads the rows of a unit.
 
-A source knows the content of a part: it returns the parts of a file, and reads the tables of a part.
+The rows of a unit are counted when its file is listed, or while it is read. A source defines the parts: it returns the
+parts of a file, and reads the tables of a part.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,11 +25,14 @@ from overnight.tasks.state.manifest import UNITS
 from overnight.tasks.storage.location import File
 
 FILES_AT_ONCE = 16
-BROKEN = -1  # as row_group: the file's parts are unknown, so the file is one row
+BROKEN = -1  # the row_group of a file whose parts are unknown: such a file is one row
 
 
 class RowRange(NamedTuple):
-    """Consecutive rows of a file. `number`: the source finds them by it; `size`: in bytes, about."""
+    """Consecutive rows of a file, which become a unit. `first_row` counts from 0, and `size` is about the bytes.
+
+    The source finds the rows by `number`, such as the index of a row group.
+    """
 
     first_row: int
     rows: int
@@ -37,14 +41,17 @@ class RowRange(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """Rows, and the errors of the bad ones among them, by their places."""
+    """Rows as a table, and the errors of the bad rows in the table, by position."""
 
     data: pa.Table
     errors: dict[int, Exception]
 
 
 def counted_units(files: list[File], parts: Callable[[File], Sequence[RowRange]]) -> pa.Table:
-    """Return a unit for each part of each file that has rows. A file that cannot be opened is a unit of one row."""
+    """Return a unit (schema `manifest.UNITS`) for each part that has rows, in the order of `files`.
+
+    `parts` returns the parts of a file. A file that cannot be opened is a unit of one row.
+    """
 
     def found(file: File) -> Sequence[RowRange]:
         try:
@@ -66,9 +73,10 @@ def counted_units(files: list[File], parts: Callable[[File], Sequence[RowRange]]
 
 
 def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.Table]:
-    """Yield blocks of the unit's rows. If `tables` raises early, quarantine the other rows with that error.
+    """Yield blocks of the rows of a unit whose number of rows is known. `tables` yields its rows in order.
 
-    For a file that was broken when it was listed, `tables` only has to raise its error.
+    If `tables` ends early or raises an error, the other rows are quarantined. If the file was broken when it was
+    listed, the unit is one row, which is quarantined with the error that `tables` raises.
     """
     done = 0
     if unit["row_group"] == BROKEN:
@@ -99,7 +107,10 @@ def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa
 
 
 def uncounted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield blocks of the unit's rows, and the block that closes it; all rows after damage are one bad row."""
+    """Yield blocks of the rows of a unit whose number of rows is unknown, and the block that closes it.
+
+    `tables` yields the rows in order. All rows after damage are one quarantined row.
+    """
     count, damage = 0, None
     try:
         for found in tables:
