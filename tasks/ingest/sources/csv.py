@@ -1,9 +1,9 @@
 """CSV files: one file, one unit, its rows counted while reading. Columns out: the file's, `row_id` and `uri`.
 
 Types are inferred once, from the beginning of the first files, and apply to every file, so that the blocks of all files
-agree; `types` overrides them. A missing column is null; a column that first appears later is text. A row is quarantined
-alone for a wrong number of fields, a value of the wrong type, or bytes that are not UTF-8. A file without any of the
-other files' columns, or with a repeated one, is quarantined row by row. Blank lines are not rows.
+agree. The setting `types` overrides them. A missing column is null, and a column that first appears later is text. A
+row is quarantined alone for a wrong number of fields, a value of the wrong type, or bytes that are not UTF-8. All rows
+of a file are quarantined if it shares no column with the other files, or has a column twice. Blank lines are not rows.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""A Delta table: the files of one of its versions, one row group, one unit.
+"""A Delta table in one of its versions: one row group of a file, one unit.
 
 Columns out: the table's, in its types, including its partition columns, `row_id` (`path#n`) and `uri`. The version is
-chosen once, when the manifest is taken. Files are read as they were written: a table with deletion vectors or renamed
-columns is refused.
+chosen once, when the manifest is taken. Files are read as they were written, so a table with deletion vectors or
+renamed columns is refused.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Hugging Face datasets as `save_to_disk` writes them: one Arrow file, one unit, its rows counted while reading.
 
-Columns out: the dataset's, `row_id` (`path#n`) and `uri`; images and audio as their files' bytes, class labels as
-numbers. The folder may contain one dataset, or one per split. The library `datasets` is not needed.
+Columns out: the dataset's, `row_id` (`path#n`) and `uri`. Images and audio are the bytes of their files, and class
+labels are numbers. The folder may contain one dataset, or one per split. The library `datasets` is not needed.
 """
 
 from collections import Counter
@@ -46,7 +46,10 @@ class HuggingFace(FileSource):
         return file_units(files, rows=None)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
-        """Return the columns and types of most of the first files; of several such groups, the first."""
+        """Return the most frequent schema among the first files; None if none of them can be read.
+
+        Of equally frequent schemas, return the first.
+        """
         found: Counter[pa.Schema] = Counter()
         for unit in units.slice(0, SAMPLE_FILES).to_pylist():
             try:
@@ -93,7 +96,7 @@ class HuggingFace(FileSource):
 
 
 def _refuse_hidden_rows(batch: pa.RecordBatch) -> None:
-    """Raise `RowError` if a buffer holds more values than the batch declares rows, beyond what pads a buffer."""
+    """Raise `RowError` if a buffer has room for more values than the batch declares rows, beyond a buffer's padding."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         kind = column.type
         if pa.types.is_primitive(kind):

@@ -1,8 +1,8 @@
 """An Iceberg table: one data file of one snapshot, one unit. Columns out: the table's, `row_id` (`path#n`), `uri`.
 
-The snapshot is chosen once, when the manifest is taken, and must exist until the run ends. Rows that its delete files
-remove do not count. The rows of a file with delete files are counted while reading, and so are those of a file that
-`where` splits.
+The snapshot is chosen once, when the manifest is taken, and must exist until the run ends. Rows that the snapshot's
+delete files remove do not count. Rows are counted while reading if their file has delete files, or if `where` selects
+only some rows of the file.
 """
 
 import json
@@ -185,7 +185,7 @@ def _planned(key: _Key, snapshot_id: int | None, where: str) -> dict[str, Any]:
 
 
 def _no_more_than(count: int | None, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the tables. Raise `ValueError` before the last of them if they have more rows than the table declares."""
+    """Yield the tables. Raise `ValueError` before the last of them if they have more than `count` rows."""
     found, held = 0, None
     for table in tables:
         found += len(table)
@@ -199,9 +199,9 @@ def _no_more_than(count: int | None, tables: Iterable[pa.Table]) -> Iterator[pa.
 
 
 def _size(table: Any, uri: str) -> int | None:
-    """Return a file's size, by the table's own means; None for a folder.
+    """Return a file's size by the table's own `FileIO`; None for a folder.
 
-    They may have other credentials than the environment.
+    The `FileIO` may have other credentials than the environment.
     """
     try:
         return len(table.io.new_input(uri))

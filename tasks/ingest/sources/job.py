@@ -1,7 +1,7 @@
 """The published rows of another job, of the same partition. Columns out: the published ones, in their types.
 
 `row_id` and `uri` are the published ones too, so that a row keeps its name along a chain of jobs. A row that cannot be
-read is named by its published file (`path#n`). The other job's partition column is left out.
+read gets its published file and its number as the name (`path#n`). The other job's partition column is left out.
 
 All rows are of one publish: the manifest names its generation, and the receipt of that generation lists the files.
 """
@@ -62,7 +62,10 @@ class JobRows(Source):
     _table_version: int | None = PrivateAttr(None)
 
     def reading(self, upstream: Upstream) -> Self:
-        """Return the source that reads this job. Raise `JobError` if no source can read its sink."""
+        """Return a copy of this source that reads the job `upstream`.
+
+        Raise `JobError` if no source can read the sink of that job.
+        """
         if upstream.sink_kind not in READERS:
             hint = " Read the table with kind: sql." if upstream.sink_kind == "sql" else ""
             raise JobError(
@@ -80,18 +83,21 @@ class JobRows(Source):
 
     @property
     def upstream(self) -> Upstream:
-        """Return the job that is read. Raise `JobError` for a job that was not loaded from a file."""
+        """Return the job whose rows are read. Raise `JobError` if its job file was not loaded (see `reading`)."""
         if self._upstream is None:
             raise JobError(f"source.job: expected a job file that was loaded, found only its name, {self.job}.")
         return self._upstream
 
     @property
     def is_dated(self) -> bool:
-        """Return True if the other job has one partition per day: a job has the partitions of the one that it reads."""
+        """Return True if the other job has one partition per day. This source then has the same partitions."""
         return self._upstream is not None and self._upstream.is_dated
 
     def content_settings(self, *but: str) -> dict[str, Any]:
-        """Return the settings that change results: the other job counts by its name, not by the place of its file."""
+        """Return the settings that change results, without those in `but`.
+
+        The setting `job` is the name of the other job, because the place of its file does not change results.
+        """
         return {**super().content_settings(*but), "job": self.upstream.name}
 
     def place(self, partition: str) -> str:
@@ -101,7 +107,7 @@ class JobRows(Source):
         return self._reader().is_local(partition)
 
     def lacking(self, partition: str) -> str:
-        """Return the expected and the found partition, or an empty string if the partition is published."""
+        """Return an empty string if the partition is published, otherwise a sentence on what was expected and found."""
         return self.upstream.lacking(partition)
 
     def snapshot(self, partition: str) -> str:

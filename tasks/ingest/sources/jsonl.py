@@ -1,10 +1,11 @@
 """JSON Lines: one file, one unit, its rows counted while reading. Columns out: the objects' keys, `row_id` and `uri`.
 
-Types are inferred once, from the first rows of the first files; `types` overrides them. A line is quarantined alone if
-it is not a JSON object, or has a value that its column's type cannot represent unchanged. A missing key is null. A key
-that first appears later, or whose values fit no type, is text: strings unchanged, all others as JSON. Blank lines are
-not rows. A file that is one JSON document (an array, or objects over several lines) has one row for each of its
-objects.
+Types are inferred once, from the first rows of the first files, and the setting `types` overrides them. A line is
+quarantined alone if it is not a JSON object, or has a value that its column's type cannot represent unchanged. A
+missing key is null. A key has the type of its most frequent kind of first values. It is text if it first appears later,
+or if its first values mix strings, lists or objects. Text has strings unchanged, and all other values as JSON. Blank
+lines are not rows. If a file is one JSON document (an array, or objects over several lines), each of its objects is a
+row.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """A Lance table: one fragment of one version, one unit. Columns out: the table's, `row_id` (`path#n`) and `uri`.
 
-The version is chosen once, when the manifest is taken, and must exist until the run ends: clean up old versions of a
-table only when no run reads it. A row's number skips the rows of its fragment that were removed before.
+The version is chosen once, when the manifest is taken, and must exist until the run ends. So clean up old versions of a
+table only when no run reads it. The number `n` counts only the rows of the fragment that this version has.
 """
 
 import hashlib

@@ -1,8 +1,9 @@
 """NumPy files: one entry along the first axis, one row. Columns out: `row_id` (`path#n`), `uri`, and the arrays.
 
-A .npy file is one column, `column`, or its fields if it contains records; a .npz file has one column per array, all of
-the same length. Rows of more than a single value are arrays. A .npy file is read in parts of equal size in bytes. If it
-is cut off, the whole rows are read, and the missing rest is one bad row. Pickled objects are never loaded.
+A .npy file becomes one column with the name in `column`, or if it contains records, one column per field. A .npz file
+has one column per array, all of the same length. An entry of more than a single value is an array. A .npy file is read
+in parts of equal size in bytes. If it is cut off, the whole rows are read, and the missing rest is one bad row. Pickled
+objects are never loaded.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ from overnight.tasks.storage.location import File
 
 PART_BYTES = 32 * 2**20
 ROWS_AT_ONCE, BYTES_AT_ONCE = 8192, 16 * 2**20
-MOST_PACKED = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1040}  # https://zlib.net/zlib_tech.html: 1,032
+MOST_PACKED = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1040}  # at most 1,032: https://zlib.net/zlib_tech.html
 MOST_PACKED_OTHERWISE = 2**20
 LAST_CHARACTER, SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
 
@@ -48,7 +49,7 @@ class Numpy(FileSource):
                     return [RowRange(0, _length(arrays), 0, file.size)]
             header = read_header(opened)
         if header.is_fortran and header.rows > file.size:
-            raise RowError("the file ends before its array does")  # one row: the declared number is not credible
+            raise RowError("the file ends before its array does")  # one bad row: the declared number is not credible
         if header.is_fortran or not header.rows:
             return [RowRange(0, header.rows, 0, file.size)]
         whole = (file.size - header.start) // header.row_bytes
@@ -81,7 +82,7 @@ def _is_archive(uri: str) -> bool:
 
 @contextlib.contextmanager
 def _arrays(opened: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
-    """Yield header and data of each array of an archive, by name."""
+    """Yield a mapping from the name of each array in an archive to its header and its data."""
     try:
         packed_bytes = opened.seek(0, io.SEEK_END)
         with zipfile.ZipFile(opened) as archive, contextlib.ExitStack() as members:
@@ -104,7 +105,7 @@ def _arrays(opened: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
 
 
 def _refuse_impossible(member: zipfile.ZipInfo, packed_bytes: int) -> None:
-    """Raise `RowError` for an impossible compression ratio: rows are counted by the declared sizes of an archive."""
+    """Raise `RowError` for an impossible compression ratio: rows are counted by the sizes that an archive has."""
     most = member.compress_size * MOST_PACKED.get(member.compress_type, MOST_PACKED_OTHERWISE)
     if member.compress_size > packed_bytes or member.file_size > most:
         found = f"{member.compress_size:,} bytes, packed in a file of {packed_bytes:,}"
@@ -137,7 +138,7 @@ def _columns(values: np.ndarray, column: str) -> dict[str, np.ndarray]:
 
 
 def _judged(columns: dict[str, np.ndarray]) -> Judged:
-    """Return the rows as a table, and the rows whose texts have invalid characters: NumPy accepts any number."""
+    """Return the rows as a table, and errors of rows whose texts have invalid characters: NumPy accepts any number."""
     errors: dict[int, Exception] = {}
     for name, values in columns.items():
         if values.dtype.kind == "U" and values.ndim == 1 and values.dtype.itemsize:

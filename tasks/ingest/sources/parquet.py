@@ -1,7 +1,7 @@
 """Parquet files: one row group, one unit. Columns out: the file's own, `row_id` (`path#n`) and `uri`.
 
-A column has one type in all files; the first files that have the column determine it. Values that the type cannot
-represent unchanged are quarantined.
+A column has one type in all files: a type that holds the values of all files. If there is no such type, the most
+frequent schema of the first files decides. Rows with values that the type cannot represent unchanged are quarantined.
 """
 
 from collections import Counter

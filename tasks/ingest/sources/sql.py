@@ -1,7 +1,7 @@
 """Rows of a query to any database that SQLAlchemy supports. Columns out: the query's, `row_id`, `uri` (null).
 
 `key` is a column of the query that identifies each row permanently; its value is the `row_id`. The keys are listed
-once, and kept in the manifest, one range of them per unit. A row that no longer exists when it is read is quarantined.
+once, and kept in the manifest, one range of keys per unit. A row that no longer exists when it is read is quarantined.
 So is a changed row, if the query has a `version_column` that shows the change. A row that arrived after the listing
 belongs to the next run.
 """
@@ -33,7 +33,7 @@ from overnight.tasks.storage.location import File
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-BYTES_A_ROW = 1024  # an assumption; blocks of the reading order are packed by it
+BYTES_A_ROW = 1024  # an assumption, by which units are packed into blocks
 SAMPLE_UNITS = 4
 FORMER = ("connect", "kwargs", "paramstyle")  # former settings that `url` replaces
 SERVER = "${DATABASE_USER}:${DATABASE_PASSWORD}@host/database"
@@ -88,7 +88,10 @@ class Sql(Source):
         return True  # a connection belongs to the thread that made it
 
     def files(self, partition: str) -> Iterator[File]:
-        """Yield a range of keys as a file; its version has the keys."""
+        """Yield a `File` for each range of at most `rows_per_unit` keys. Its version is JSON with these keys.
+
+        With a `version_column`, the version also has a digest of this column's value for each row.
+        """
         columns = ", ".join([self.key, *([self.version_column] if self.version_column else [])])
         query = f"SELECT {columns} FROM ({self.query}) overnight ORDER BY {self.key}"
         with connection(self.url) as opened:
@@ -106,7 +109,10 @@ class Sql(Source):
                 yield File(f"{keys[0]}..{last}", "", len(keys) * BYTES_A_ROW, version)
 
     def _check_keys(self, keys: list[Any]) -> None:
-        """Check `keys` in order; the first is from the unit before, if there was one."""
+        """Raise `InputError` if a key is not a number or text, or is equal to the key before it.
+
+        The first of `keys` is the last key of the unit before, or None.
+        """
         for before, key in pairwise(keys):
             if not isinstance(key, int | str):
                 raise InputError(
@@ -145,7 +151,7 @@ class Sql(Source):
     def _fetch(self, opened: "Connection", unit: dict) -> tuple[list[str], dict[Any, Any]]:
         """Return the names of the columns, and the current rows between the unit's first and last key, by key.
 
-        None replaces several rows with one key.
+        If several rows have one key, its value is None.
         """
         about = json.loads(unit["version"])
         values = {"partition": about["partition"], "first": about["keys"][0], "last": about["keys"][-1]}
@@ -212,14 +218,14 @@ class Sql(Source):
 
 
 def _quarantined(unit: dict, keys: list[Any], errors: dict[int, Exception]) -> pa.Table:
-    """Return the rows at these places of `keys`, which name them."""
+    """Return a block of the rows at the positions in `errors`, with their keys as `row_id`."""
     places = sorted(errors)
     identity: dict[str, list[Any]] = {"row_id": [str(keys[n]) for n in places], "uri": [None] * len(places)}
     return blocks.quarantined_block(identity, unit["unit"], places, "ingest", [errors[n] for n in places])
 
 
 def _place(column: str, names: list[str]) -> int:
-    """Return the place of the job's column in a query's result."""
+    """Return the position of the job's column in a query's result, whatever its case."""
     return [name.lower() for name in names].index(column.lower())
 
 

@@ -40,9 +40,12 @@ class Text(WholeFiles):
 
 
 def is_of_text(encoding: str) -> bool:
-    """Return True if Python has a character set of that name; base64, rot13 and escapes are encodings, too."""
+    """Return True if Python has a character set of the name `encoding`.
+
+    Python has other encodings too, for which the result is False: base64, rot13 and escapes.
+    """
     try:
-        b"0".decode(encoding)  # Python decodes zero bytes to a text in any encoding
+        b"0".decode(encoding)  # not empty, because Python decodes zero bytes to a text in any encoding
     except UnicodeError:
         pass
     except (LookupError, ValueError):
@@ -51,7 +54,7 @@ def is_of_text(encoding: str) -> bool:
 
 
 def decoded(content: bytes, encoding: str) -> str:
-    """Decode a text. Raise `RowError` if the bytes are not text in that encoding."""
+    """Return the bytes as text. Raise `RowError` if they are not text in this encoding."""
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:

@@ -1,10 +1,10 @@
 """TFRecord files of tf.train.Example: one file, one unit, its rows counted while reading.
 
-Columns out: `row_id` (`path#n`), `uri`, and the features: bytes, float32 or int64, or lists of them. The features with
-a single value per row are inferred once, from the first rows of the first files; this applies to every file. A record
-that does not fit, or does not match its check sum, is quarantined alone. A feature without values is null; one that
-first appears later is a list. TensorFlow is not needed. Ray Data's reader has two gaps: one damaged record ends its
-run, and its rows have no place in the file, which resuming needs.
+Columns out: `row_id` (`path#n`), `uri`, and the features: bytes, float32 or int64, or lists of them. The first rows of
+the first files decide which features have a single value per row, and this applies to every file. A record that does
+not fit, or does not match its check sum, is quarantined alone. A feature without values is null. A feature that first
+appears later is a list. TensorFlow is not needed. Ray Data's reader is not used for two reasons. One damaged record
+ends its run. Its rows have no position in the file, which resuming needs.
 """
 
 import contextlib
@@ -104,7 +104,7 @@ class TfRecord(FileSource):
             yield table_block(unit, first + np.array(list(good), np.int64), table)
 
     def _row(self, record: bytes | RowError, schema: pa.Schema, new: dict[str, pa.DataType]) -> dict[str, Any]:
-        """Return the row of a record. Raise `RowError` if the record is one, or has a value of another type.
+        """Return the row of a record. Raise `RowError` if `record` is one, or has a value of another type.
 
         `new` collects the types of features that the schema lacks.
         """
@@ -131,14 +131,17 @@ def _features(record: bytes | RowError) -> Features:
 
 
 def _of_most(kinds: list[pa.DataType]) -> pa.DataType:
-    """Return the kind of value of most files, the first of several; a list if one of these files has a list."""
+    """Return the kind of value that most files have, or of equally frequent ones the first.
+
+    It is a list if one of these files has a list of this kind.
+    """
     values = [kind.value_type if pa.types.is_list(kind) else kind for kind in kinds]
     [(most, _)] = Counter(values).most_common(1)
     return pa.list_(most) if pa.list_(most) in kinds else most
 
 
 def _wider(known: pa.DataType | None, found: pa.DataType) -> pa.DataType:
-    """Return the type for both: a list as soon as one record has one, and the first kind otherwise."""
+    """Return the type for both records of a feature: a list if one of them has a list, otherwise the first type."""
     if known is None or found == pa.list_(known):
         return found
     return known

@@ -1,4 +1,4 @@
-"""The rows of a list of URIs, for any kind of table. It does not know the content at a URI."""
+"""Reads the rows of a list of URIs, for any kind of table. This file does not read the content at a URI."""
 
 import os
 import re
@@ -24,7 +24,10 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def listed(file: File, uri_column: str, keep: list[str], anonymous: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield (`list.csv#n`, URI, other columns) of each row; a bad row has an `error` among its columns and no URI."""
+    """Yield for each row of a list its name (`list.csv#n`), its URI, and the values of the columns `keep` by name.
+
+    A bad row has an empty URI, and its error message under the name `error`.
+    """
     if file.path.lower().endswith(TEXT):
         for n, line in enumerate(_lines(file, anonymous)):
             yield f"{file.path}#{n}", _absolute(line, file), {}

@@ -1,9 +1,9 @@
 """Lists of URIs, one row per URI's content.
 
-Columns out: `row_id` (`list.csv#n`), `uri`, one for `content`, and `keep`. The lists are Parquet, CSV, JSON Lines, or
-texts with one URI per line. A URI refers to any storage or http(s), or is a path relative to the list. The listing
-reads only the lists. The content at a URI has no version: its state at the time of fetching counts. A URI that cannot
-be fetched is quarantined alone.
+Columns out: `row_id` (`list.csv#n`), `uri`, the content under the name in `content`, and the columns in `keep`. The
+lists are Parquet, CSV, JSON Lines, or texts with one URI per line. A URI refers to any storage or http(s), or is a path
+relative to the list. The listing reads only the lists. The content at a URI has no version, and is read as it is at the
+time of fetching. A URI that cannot be fetched is quarantined alone.
 """
 
 import hashlib
@@ -28,9 +28,10 @@ from overnight.tasks.storage.filesystems import WEB, protocol_of, store_of
 from overnight.tasks.storage.location import File
 from overnight.tasks.storage.transient_errors import is_passing
 
-BYTES_A_FILE = 100_000  # an assumption; blocks of the reading order are packed by it
+BYTES_A_FILE = 100_000  # an assumption, by which units are packed into blocks
 RETRIES = RetryPolicy(max_tries=4, first_wait_seconds=0.5, longest_wait_seconds=2.0)
-# They retry themselves, and an unreachable one affects all rows. Other hosts each affect only their own files.
+# The libraries of these stores retry requests, and an unreachable store affects all rows. A web host that does not
+# answer affects only its own files.
 STORES = ("file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "hf")
 
 
@@ -93,9 +94,10 @@ class Uris(WholeFiles):
         return columns, errors
 
     def contents(self, units: pa.Table) -> list[bytes | Exception]:
-        """Return the contents, fetched together for one storage.
+        """Return the contents at the URIs of `units`. An error takes the place of a content that cannot be read.
 
-        Raise `ServiceUnavailable` if none of several answers.
+        URIs of one storage are fetched together. Raise `ServiceUnavailable` if there are several URIs, and a later
+        attempt may succeed for every one of them.
         """
         left = dict(enumerate(units.to_pylist()))
         found, waits = self._fetched(left), RETRIES.waits()
@@ -123,7 +125,7 @@ class Uris(WholeFiles):
         return found
 
     def _read(self, units: list[dict[str, Any]]) -> list[bytes | Exception] | Exception:
-        """Return the contents at URIs of one filesystem, or the error of opening it."""
+        """Return the contents at URIs of one filesystem, or the error of opening the filesystem."""
         try:
             return [self._timed(content) for content in read_whole([self.file(unit) for unit in units])]
         except JobError as error:
@@ -136,7 +138,7 @@ class Uris(WholeFiles):
             return error
 
     def _timed(self, content: bytes | Exception) -> bytes | Exception:
-        """Return the content or its error. A file that took the whole time is not fetched again, and is bad alone."""
+        """Return the content or its error. A file that took the whole time is bad, and is not fetched again."""
         if not isinstance(content, TimeoutError) or type(content).__module__.startswith("aiohttp"):
             return content
         within = f"expected the whole file within {self.timeout_seconds:g} s"
@@ -146,12 +148,12 @@ class Uris(WholeFiles):
 
 
 def _may_pass(uri: str, content: bytes | Exception) -> bool:
-    """Return True if another try may help. The storages' own libraries have retried already."""
+    """Return True if another try may help. The libraries of `STORES` have retried already."""
     return protocol_of(uri) not in STORES and isinstance(content, Exception) and is_passing(content)
 
 
 def _blamed(uri: str, content: bytes | Exception) -> bytes | Exception:
-    """Return the content or its error; every error of a web host or an address belongs to its file."""
+    """Return the content or its error. Each error of a web host or an address becomes one of its file."""
     is_own = isinstance(content, RowError | FileNotFoundError | PermissionError)
     if not isinstance(content, Exception) or is_own or (protocol_of(uri) in STORES and not is_corrupt_file(content)):
         return content

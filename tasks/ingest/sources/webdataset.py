@@ -1,9 +1,9 @@
-"""WebDataset shards: one tar file, one unit; consecutive files with a common name up to the first dot, one row.
+"""WebDataset shards: one tar file, one unit. Consecutive files whose names agree up to the first dot are one row.
 
-Columns out: `row_id` (`shard.tar#n`), `uri`, `key` (that name), and one column per extension: `txt` as text, `cls` as a
-number, `json` as its text, all others as the file's bytes. A sample whose text is not UTF-8, or that has two files of
-one name, is quarantined alone. If a shard breaks off, the rest is one bad row; Ray Data's reader would end there, and
-its rows have no place.
+Columns out: `row_id` (`shard.tar#n`), `uri`, `key` (the common name), and one column per extension. `txt` is text,
+`cls` a number, `json` the file's text, and all others the file's bytes. A sample whose text is not UTF-8, or that has
+two files of one name, is quarantined alone. If a shard breaks off, the rest is one bad row. Ray Data's reader is not
+used: its run would end there, and its rows have no position in the shard.
 """
 
 import re
@@ -101,7 +101,7 @@ class WebDataset(FileSource):
             yield table_block(unit, first + np.array(list(good), np.int64), pa.table(data))
 
     def _row(self, sample: Sample) -> dict[str, Any]:
-        """Return the row of a sample. Raise `RowError`."""
+        """Return the row of a sample. Raise `RowError` if the sample is damaged, or does not fit the columns."""
         if sample.damage:
             raise sample.damage
         if self.columns is None:

@@ -1,6 +1,6 @@
-"""Files that are one row each, read whole and many at a time. Columns out: `row_id`, `uri`, the file's own, `label`.
+"""Files that are one row each, read whole and many at a time.
 
-A subclass interprets the bytes.
+Columns out: `row_id`, `uri`, the content, `label`. A subclass interprets the bytes.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ class WholeFiles(FileSource):
         return self.field().name == "image"
 
     def field(self) -> pa.Field:
-        """Return the field of the column with the files' contents."""
+        """Return the name and type of the column with the contents of the files."""
         return pa.field(self.column, self.type)
 
     def column_names_made(self) -> list[str] | None:
@@ -49,23 +49,26 @@ class WholeFiles(FileSource):
         return [self.field().name, *(["label"] if self.label_from else [])]
 
     def contents(self, units: pa.Table) -> list[bytes | Exception]:
-        """Return the contents of the files; an error replaces each unreadable one."""
+        """Return the contents of the files of `units`. An error takes the place of a content that cannot be read."""
         return read_whole([self.file(unit, unit["size"]) for unit in units.to_pylist()])
 
     def listed_sizes(self, units: pa.Table) -> list[int]:
-        """Return the bytes of the files from the listing; 0 if unknown."""
+        """Return the size of each file in bytes, as the listing has it; 0 if it is unknown."""
         return list(units["size"].to_pylist())
 
     def more_columns(
         self, units: pa.Table, schema: pa.Schema | None
     ) -> tuple[dict[str, pa.Array], dict[int, Exception]]:
-        """Return columns beside the files' contents, and the errors of units without them, by place."""
+        """Return further columns by name, and the errors of units for which they cannot be made, by position.
+
+        Each column has one value per unit. `schema` is the result of `full_schema`.
+        """
         if not self.label_from:
             return {}, {}
         return {"label": pa.array([uri.split("/")[-2] for uri in units["uri"].to_pylist()])}, {}
 
     def value(self, content: bytes) -> Any:
-        """Return the column's value. Raise `RowError` to quarantine a file."""
+        """Return the value of the column for a file's bytes. Raise `RowError` to quarantine the file."""
         return content
 
     def units(self, files: list[File]) -> pa.Table:
@@ -104,7 +107,7 @@ class WholeFiles(FileSource):
             yield blocks.quarantined_block(identity, int(numbers[i]), [0], "ingest", [values[i]])
 
     def _all(self, units: pa.Table) -> list[bytes | Exception]:
-        """Return `contents`, with an error for each file that is too large; it is not read if its size is known."""
+        """Return `contents`, with an error for each file that is too large, which is not read if its size is known."""
         found: list[bytes | Exception] = [self._bounded(size) or b"" for size in self.listed_sizes(units)]
         small = [i for i, content in enumerate(found) if content == b""]
         for i, content in zip(small, self.contents(units.take(small)) if small else [], strict=True):
