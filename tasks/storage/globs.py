@@ -75,7 +75,7 @@ class Pattern:
         return all(fnmatchcase(name, own) for name, own in zip(folder.split("/"), self.names, strict=False))
 
     def is_hidden(self, path: str) -> bool:
-        """Return True if `path` is to skip because one of its names begins with `_` or `.`.
+        """Return True if `path` must be skipped, because one of its names begins with `_` or `.`.
 
         Such a name counts only if no name in the pattern begins with `_` or `.` and matches it.
         """

@@ -103,7 +103,7 @@ def input_files(
 def input_folders(paths: Sequence[str], partition: str, anonymous: bool = False) -> list[Location]:
     """Return the folder of each path, without repetitions.
 
-    It is the path itself, the folder that contains the file, or the folder before the pattern.
+    For a folder it is the path itself, for a file the folder that contains it, and for a pattern the folder before it.
     """
     found: dict[Location, None] = {}
     for path in paths:
@@ -116,8 +116,8 @@ def input_folders(paths: Sequence[str], partition: str, anonymous: bool = False)
 def nearest(place: Location, pattern: Pattern | None = None) -> str:
     """Return a sentence that names what exists near `place`, for the message about a path that finds nothing.
 
-    It lists names in the deepest folder that exists on the way to `place`, or on the way on from there to `pattern`. It
-    is empty if that folder is unknown or empty.
+    It lists names in the deepest folder that exists on the way to `place`, or further on to `pattern`. It is empty if
+    that folder is unknown or empty.
     """
     try:
         while not (names := place.names()) and _has_parent(place):

@@ -23,7 +23,7 @@ def unpacked(opened: Any) -> Any:
 
 
 class Packed:
-    """A gzip file as a stream. Its reads return all bytes before a damage, and then raise `RowError`."""
+    """A gzip file as a stream. Its reads return all bytes before damaged ones, and then raise `RowError`."""
 
     def __init__(self, opened: Any) -> None:
         self._packed = gzip.GzipFile(fileobj=opened)

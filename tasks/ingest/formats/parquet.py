@@ -68,8 +68,8 @@ def open_parquet(opened: Any) -> pq.ParquetFile:
 def row_groups(file: pq.ParquetFile, opened: Any) -> list[RowRange]:
     """Return a `RowRange` for each row group. Its `number` is the group's index.
 
-    Raise `RowError` if the numbers of rows in the footer do not match the file, or if pyarrow cannot read a group
-    safely.
+    Raise `RowError` if the numbers of rows in the footer do not match the file, or if reading a group would end the
+    process.
     """
     metadata, size = file.metadata, opened.seek(0, os.SEEK_END)
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]

@@ -15,7 +15,7 @@ COLUMNS_COMPARED = 8
 
 
 def compare(file: pq.ParquetFile, group: int, count: int) -> None:
-    """Raise `RowError` if the footer declares other numbers of values for a column than `count`, the rows of the group.
+    """Raise `RowError` if the footer's number of values of a column does not fit `count`, the rows of the group.
 
     A column of lists may have more values. At most `COLUMNS_COMPARED` columns are compared, lists last.
     """

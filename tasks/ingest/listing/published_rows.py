@@ -67,10 +67,10 @@ class Upstream:
         return found
 
     def files(self, partition: str, generation: str = "") -> list[File]:
-        """Return the files that the receipt of `receipt` lists, sorted by name, with their current sizes and versions.
+        """Return the files that a receipt lists, sorted by name, with their current sizes and versions.
 
-        Raise `ServiceUnavailable` while a publish replaces the files, and `InputError` if they are gone or there is no
-        receipt.
+        `partition` and `generation` name the receipt, as in `receipt`. Raise `ServiceUnavailable` while a publish
+        replaces the files, and `InputError` if they are gone or there is no receipt.
         """
         waits = LOOKS.waits()
         while True:

@@ -27,8 +27,8 @@ class RetriedInputs:
     """The inputs of a retry. `inputs` is the digest of the current listing.
 
     `again` are the paths of files that are listed again, and `units` are the new units of these files. `gone` are paths
-    of files that no longer exist; their rows stay quarantined. `refusal` is the sentence why no retry is possible, or
-    empty.
+    of files that no longer exist; their rows stay quarantined. `refusal` is a sentence that explains why no retry is
+    possible, or is empty.
     """
 
     inputs: str = ""

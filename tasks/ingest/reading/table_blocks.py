@@ -198,7 +198,7 @@ def lost_unit(unit: dict, error: Exception) -> Iterator[pa.Table]:
 
 
 def end_of_unit(unit: dict, count: int) -> pa.Table:
-    """Return the block with the END row of a unit in whose file reading found `count` rows."""
+    """Return a block with the END row of a unit. Reading found `count` rows in the unit's file."""
     return blocks.settled_block({}, unit["unit"], [count], blocks.END)
 
 
@@ -232,10 +232,10 @@ def size_of(item: bytes | Exception) -> int:
 
 
 def chunk(items: Iterator[T], rows: int, size_of: Callable[[T], int]) -> tuple[list[T], Exception | None]:
-    """Return the next items as a list, and the error that came after them, or None. The list is empty at the end.
+    """Return the next items as a list, which is empty at the end, and the error that came after them, or None.
 
-    It has at most `rows` items, and ends when they have `BYTES_AT_ONCE` together. `size_of` returns the bytes of an
-    item.
+    The list has at most `rows` items, and ends when the items have `BYTES_AT_ONCE` together. `size_of` returns the
+    bytes of an item.
     """
     found: list[T] = []
     size = 0

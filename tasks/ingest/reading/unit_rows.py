@@ -29,7 +29,7 @@ BROKEN = -1  # the row_group of a file whose parts are unknown: such a file is o
 
 
 class RowRange(NamedTuple):
-    """Consecutive rows of a file, which become a unit. `first_row` counts from 0, and `size` is about the bytes.
+    """Consecutive rows of a file, which become a unit. `first_row` counts from 0. `size` is in bytes, approximate.
 
     The source finds the rows by `number`, such as the index of a row group.
     """
@@ -75,7 +75,7 @@ def counted_units(files: list[File], parts: Callable[[File], Sequence[RowRange]]
 def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.Table]:
     """Yield blocks of the rows of a unit whose number of rows is known. `tables` yields its rows in order.
 
-    If `tables` ends early or raises an error, the other rows are quarantined. If the file was broken when it was
+    If `tables` ends early or raises an error, the missing rows are quarantined. If the file was broken when it was
     listed, the unit is one row, which is quarantined with the error that `tables` raises.
     """
     done = 0
