@@ -12,6 +12,7 @@ changes.
 """
 
 import logging
+import math
 import os
 import time
 from collections import deque
@@ -40,11 +41,18 @@ _logged: deque[float] = deque(maxlen=1)
 def retry_timeout_seconds() -> float:
     """Return for how many seconds a request is retried.
 
-    Raise `JobError` if the environment has the setting under its former name.
+    Raise `JobError` if the setting in the environment is not a number of 0 or more, or has its former name.
     """
     if FORMERLY in os.environ:
         raise JobError(f"{FORMERLY} is called {RETRY_SECONDS} now: rename it in the environment.")
-    return float(os.environ.get(RETRY_SECONDS) or DEFAULT_RETRY_SECONDS)
+    written = os.environ.get(RETRY_SECONDS) or DEFAULT_RETRY_SECONDS
+    try:
+        seconds = float(written)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise JobError(f"{RETRY_SECONDS}: expected a number of seconds, found {written!r}. Correct the environment.")
+    return seconds
 
 
 def retrying_session(profile: str | None = None) -> AioSession:

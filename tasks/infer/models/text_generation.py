@@ -13,7 +13,7 @@ search, the likeliest first. Its first text is the same as with `num_return_sequ
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +27,6 @@ from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.infer.prompt_templates import filled, placeholders, texts
 from overnight.tasks.infer.reasoning import begins_reasoning, split_reasoning
 from overnight.tasks.infer.values_as_text import as_texts
-
-if TYPE_CHECKING:
-    pass
 
 
 def _summary(column: str) -> dict[str, str]:

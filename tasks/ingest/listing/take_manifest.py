@@ -65,7 +65,7 @@ def first_units(source: Source, partition: str, rows: int) -> tuple[Source, pa.T
             left -= sum(kept[-1]["rows"].to_pylist())
     units = pa.concat_tables(kept)
     if not len(units) and not source.allow_empty:
-        raise InputError(f"source.path: {count} files at {source.place(partition)}, but no rows.")
+        raise InputError(f"source.{source.located_by}: {count} files at {source.place(partition)}, but no rows.")
     units = units.set_column(0, UNITS.field("unit"), pa.array(range(len(units)), pa.int64()))
     return source, units, source.full_schema(source.common_schema(first, partition), seen)
 

@@ -122,6 +122,13 @@ def test_the_former_name_of_the_time_is_refused_with_the_new_one(monkeypatch: py
         retry_timeout_seconds()
 
 
+@pytest.mark.parametrize("written", ["2 minutes", "-1", "nan", "inf"])
+def test_a_time_that_is_no_number_of_seconds_is_refused(written: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", written)
+    with pytest.raises(JobError, match=f"expected a number of seconds, found '{written}'"):
+        retry_timeout_seconds()
+
+
 def test_patience_ends_with_a_sentence_and_says_meanwhile_what_is_waited_for(
     store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
