@@ -1,7 +1,8 @@
-"""The flow that runs many partitions of a job: it plans them, runs each as its own flow run, and reports the results.
+"""Run many partitions of a job: plan them, run each as its own flow run, and report the results.
 
-A backfill from the command line runs its partitions in its own process, on one Ray that stays warm. A deployment's
-backfill runs small partitions itself. It sends large ones to the job's deployment, through the queue `backfill`.
+A backfill from the command line runs all partitions in its own process, on one Ray. A deployment's backfill does the
+same while the median duration of the partitions is at most `SMALL_SECONDS`. Otherwise it starts runs of the job's
+deployment, which wait in the queue `backfill`.
 """
 
 import contextvars

@@ -37,7 +37,7 @@ ENDED = [StateType.COMPLETED, StateType.FAILED, StateType.CANCELLED, StateType.C
 
 @dataclass(frozen=True)
 class ChildRunSpec:
-    """The parameters and tags of a child run."""
+    """A child run to start: its parameters and its tags. `backfill` is the id of the backfill that starts it."""
 
     job: Job
     job_path: str
@@ -67,7 +67,10 @@ class ChildRunSpec:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a child: published, failed or cancelled. It has its receipt if it published, otherwise its error."""
+    """The outcome of a child run. `status` is `published`, `failed` or `cancelled`.
+
+    `receipt` is set if the run published its partition. Otherwise `error` is set.
+    """
 
     partition: str
     status: str
@@ -84,9 +87,10 @@ class Outcome:
 
 
 def run_child(child: ChildRunSpec, is_deployed: bool) -> Outcome:
-    """Run the partition in this process on the Ray that runs, or as a run of the job's deployment.
+    """Run one partition, and return the outcome.
 
-    Every end of the child, also an unknown one, becomes its outcome. It stops no other child.
+    If `is_deployed`, start a run of the job's deployment. Otherwise run the partition in this process, on the Ray that
+    is already there. Any error of the child run becomes an outcome, so that it stops no other child run.
     """
     try:
         receipt = _run_deployed(child) if is_deployed else _run_here(child)
@@ -166,7 +170,8 @@ def _under_way(client: SyncPrefectClient, child: ChildRunSpec) -> FlowRun | None
 def _shown(client: SyncPrefectClient, child: ChildRunSpec) -> TaskRun:
     """Create the task run that represents the child in the backfill's graph, as Prefect does for a subflow.
 
-    Its key is the partition and the start number. Prefect counts calls, and a restarted backfill makes other calls.
+    Its key is the partition and the number of the backfill's start. Prefect's own keys count calls. They would not fit
+    here, because a restarted backfill makes other calls.
     """
     runtime = prefect.runtime.flow_run
     return client.create_task_run(

@@ -27,9 +27,10 @@ DEFAULT_SELECT: tuple[Select, ...] = ("missing", "failed")
 
 @dataclass(frozen=True)
 class Step:
-    """A partition to run. `force`: it runs although it is published. Unknown estimates are None.
+    """One partition of a plan. `entry` is the status of the partition when the plan was made.
 
-    `is_retry`: only its quarantined rows run.
+    `force` runs the partition although it is published. `is_retry` runs only its quarantined rows. `rows` and `seconds`
+    are estimates from receipts, None if unknown.
     """
 
     entry: PartitionStatus
@@ -50,7 +51,7 @@ class Step:
         return [*self.entry.why] or ["published, and selected again" if self.force else "never run"]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the step as `--dry-run --json` and the plan's artifact show it."""
+        """Return the step as JSON values, as `--dry-run --json` prints it."""
         return {
             "partition": self.partition,
             "status": self.entry.status,
@@ -62,7 +63,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Request:
-    """The request for a backfill. `settings` override the job file's, as KEY=VALUE, in every run of the backfill."""
+    """The request for a backfill. `settings` are texts KEY=VALUE that override the job file in each of its runs."""
 
     id: str
     start: date
@@ -74,7 +75,7 @@ class Request:
 
 
 def request_of(record: dict[str, Any]) -> Request:
-    """Return the request that `write_record` wrote."""
+    """Return the request in a record that `write_record` wrote."""
     start, end = (date.fromisoformat(record[name]) for name in ("start", "end"))
     return Request(
         record["id"], start, end, tuple(record["select"]), record["order"], tuple(record["settings"]), record["reason"]
@@ -82,10 +83,10 @@ def request_of(record: dict[str, Any]) -> Request:
 
 
 def make_plan(job: Job, request: Request, tell: Callable[[int, int], None] = lambda done, total: None) -> list[Step]:
-    """Return the steps in order, without partitions that another run holds.
+    """Return a step for each partition that the request selects, in its order. Skip partitions that another run holds.
 
-    If stale partitions are selected, list the inputs, and call `tell` with the number done and the total. Raise
-    `JobError` and `ServiceUnavailable`.
+    If the request selects `stale` or `all`, list the inputs of published partitions. Call `tell` with the number of
+    partitions whose inputs are listed, and their total. Raise `JobError` for a wrong range, and `ServiceUnavailable`.
     """
     if request.end < request.start:
         raise JobError(f"expected an end that is not before the start, found {request.start} to {request.end}.")
@@ -108,9 +109,10 @@ def _is_retry(entry: PartitionStatus, request: Request) -> bool:
 
 
 def remaining_partitions(job: Job, request: Request, record: dict[str, Any]) -> list[Step]:
-    """Return the unfinished steps of an earlier backfill.
+    """Return the steps that an earlier backfill left unfinished. `request` and `record` are those of that backfill.
 
-    A step is done if this backfill published it, or if the partition was not published before and is now.
+    A step is finished if that backfill published the partition. It is also finished if the partition was not published
+    when that backfill began, and is published now.
     """
     planned = {step["partition"]: step for step in record["partitions"]}
     entries = read_ledger(job, request.start, request.end)
@@ -138,9 +140,10 @@ def planned(
     is_resumed: bool = False,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[Job, Request, list[Step]]:
-    """Return the job with its overrides, the request, and the steps to run.
+    """Return the job with its overrides, the request of the backfill, and the steps to run.
 
-    If `backfill_id` has a record, the request comes from the record. Raise `JobError` and `ServiceUnavailable`.
+    If `backfill_id` has a record, the request comes from it, and only unfinished partitions run. If `is_resumed`, the
+    record must exist. Call `tell` as `make_plan` does. Raise `JobError` and `ServiceUnavailable`.
     """
     job = file.job(settings)
     if not job.is_dated:
@@ -163,7 +166,7 @@ def planned(
 
 
 def summary(steps: Sequence[Step]) -> str:
-    """Return a line such as `7 partitions, about 1,400 rows and 3.5 hours one after the other`, from the receipts."""
+    """Return a line such as `7 partitions, about 1,400 rows and 3.5 hours one after the other`, from the estimates."""
     rows = [step.rows for step in steps if step.rows is not None]
     seconds = sum(step.seconds for step in steps if step.seconds is not None)
     lasts = f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
@@ -172,9 +175,9 @@ def summary(steps: Sequence[Step]) -> str:
 
 
 def nothing_to_do(job: Job, request: Request) -> str:
-    """Return the reason that a backfill has no steps: the count of its partitions by status.
+    """Return a sentence that explains why a backfill has no steps, with the number of its partitions by status.
 
-    List the inputs to count stale partitions.
+    This lists the inputs, because only they show which partitions are stale.
     """
     statuses = Counter(entry.status for entry in read_ledger(job, request.start, request.end, True))
     found = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items())) or "none"
@@ -186,9 +189,9 @@ def nothing_to_do(job: Job, request: Request) -> str:
 
 
 def left_out(job: Job, request: Request, steps: Sequence[Step]) -> str:
-    """Return the number of partitions of the range that do not run, by status, with advice; empty if all run.
+    """Return how many partitions of the range do not run, by status and with advice. Return an empty text if all run.
 
-    The inputs are not listed, so that a partition is stale only if the job changed.
+    This lists no inputs, so it counts a partition as stale only if the job changed.
     """
     mine = {step.partition for step in steps}
     entries = read_ledger(job, request.start, request.end)
@@ -199,7 +202,7 @@ def left_out(job: Job, request: Request, steps: Sequence[Step]) -> str:
 
 
 def entries_of(job: Job, request: Request, steps: Sequence[Step]) -> list[PartitionStatus]:
-    """Return the current status of the steps' partitions from the ledger."""
+    """Return the current status of each partition of the steps, from the ledger."""
     mine = {step.partition for step in steps}
     return [entry for entry in read_ledger(job, request.start, request.end) if entry.partition in mine] if mine else []
 

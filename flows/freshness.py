@@ -45,7 +45,7 @@ def freshness(partition: str = "", *, job: str) -> None:
     """Notify if the due partition is not published, and send earlier notifications that failed.
 
     Args:
-        partition: The day to check, as YYYY-MM-DD. Empty: the day of the latest deadline at the scheduled time.
+        partition: The day to check, as YYYY-MM-DD. Empty: the day whose deadline passed last before the scheduled time.
         job: The job file, as a path where the flow runs. The deployment sets it.
     """
     with named_if_invalid(invalid(job)):

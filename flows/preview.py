@@ -1,4 +1,4 @@
-"""A preview: a few rows of a job, read, prepared, run through every model and shown, all in this process.
+"""A preview: a few rows of a job are read, prepared, run through every model and shown, all in this process.
 
 It uses neither Prefect nor Ray, holds no lease and publishes nothing. Its temporary folder is removed at the end.
 """
@@ -87,7 +87,7 @@ class Preview:
 def preview(job: Job, rows: int = 8, partition: str | None = None) -> Preview:
     """Run the first rows of a partition through all steps and models of a job, in this process.
 
-    The models run on this machine's devices, and print as usual. The first rows are those of the listing's order. If
+    The models run on this machine's devices, and print as usual. The rows are the first in the order of the listing. If
     a crash of a model ends the process, the preview ends with it. `row_timeout_seconds` does not apply.
 
     Args:

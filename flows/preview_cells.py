@@ -1,4 +1,4 @@
-"""The values of a preview for display: short texts, descriptions of bytes and arrays, and images as pixels."""
+"""Prepare the values of a preview for display: short texts, descriptions of bytes and arrays, and images as pixels."""
 
 import io
 import json
@@ -11,12 +11,15 @@ from pyarrow import types
 from overnight.tasks.preprocess.in_process import FORMATS, readable_image
 from overnight.tasks.rows.tensors import TENSOR, to_numpy
 
-NUMBERS_SHOWN = 2  # of a long list of numbers
-SHORT_LIST = 6  # numbers that are shown in full
+NUMBERS_SHOWN = 2  # the first numbers of a long list
+SHORT_LIST = 6  # the longest list of numbers that is shown in full
 
 
 def values(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column's values for display: arrays for tensors and for nested lists of bytes, as of pixels."""
+    """Return a column's values for display, as Python's values.
+
+    Tensors become arrays. So do lists of uint8 that are nested three deep, such as pixels.
+    """
     if column.type == TENSOR:
         return list(to_numpy(column))
     found = column.to_pylist()
@@ -24,7 +27,10 @@ def values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def pixels(value: Any) -> np.ndarray | None:
-    """Return an image as uint8 H x W x 3: of an image file's bytes, or of an array of that shape. None for others."""
+    """Return the pixels of an image as uint8 H x W x 3. Return None if the value is not an image.
+
+    The value may be the bytes of an image file, or an array of that type and shape.
+    """
     if isinstance(value, bytes):
         return readable_image(value) if value else None
     is_image = isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] == 3

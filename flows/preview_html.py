@@ -39,7 +39,10 @@ def as_html(preview: "Preview") -> str:
 
 
 def as_page(title: str, table: pa.Table) -> str:
-    """Return a whole document with all rows. The first line of the title is the heading; it has no script."""
+    """Return a whole HTML document with all rows, and without a script.
+
+    The first line of the title is the heading, and the other lines are a list.
+    """
     heading, *lines = map(_escaped, title.split("\n"))
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{heading}</title><style>{STYLE}</style>'
     reasons = "".join(f"<li>{line}</li>" for line in lines)
@@ -64,7 +67,7 @@ def cell(value: Any) -> str:
 
 
 def thumbnail(image: np.ndarray, edge: int) -> str:
-    """Return an image of uint8 H x W x 3 as a PNG in Base64, scaled down to `edge` pixels at most."""
+    """Return an image, uint8 H x W x 3, as a PNG in Base64. Its longer side has at most `edge` pixels."""
     from PIL import Image
 
     picture = Image.fromarray(image)

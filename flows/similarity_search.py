@@ -1,4 +1,4 @@
-"""The flow that finds published rows of a job whose embedding is most similar to that of an image or a text.
+"""Find published rows of a job whose embedding is most similar to that of an image or a text.
 
 The flow embeds the query with the job's own model and preprocessing, in this process and on the CPU. Then it compares
 every published row (`tasks/search/knn.py`), or searches the index of a Lance table. It starts no Ray: one row needs no
@@ -89,7 +89,10 @@ def similarity_search(
 def validate_query(
     job: Job, image: str | None, text: str | None, model: str | None, sheet: str | None
 ) -> tuple[Embedder, str]:
-    """Return the model that embeds the query, and its column. Raise `JobError` if the job cannot embed the query."""
+    """Return the model that embeds the query, and the column of its embeddings.
+
+    Raise `JobError` if the job cannot embed the query.
+    """
     if (image is None) == (text is None):
         raise JobError(f"expected an image or a text to search with, found {'neither' if image is None else 'both'}.")
     chosen, column = embedder(job.models, model)
@@ -100,9 +103,9 @@ def validate_query(
 
 
 def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Rows], list[dict[str, str]], Embedder]:
-    """Return the rows of the partitions that can be searched, and the skipped partitions with their reasons.
+    """Return the rows of the partitions that can be searched, the skipped partitions with their reasons, and the model.
 
-    The last item is `model` at the commit of the newest partition, for the query. Other commits are other models.
+    The model for the query is `model` at the commit of the newest partition. Partitions of another commit are skipped.
 
     Raise `NothingToSearch` if no partition can be searched, and `JobError` for a partition that the job cannot have.
     """
@@ -111,7 +114,7 @@ def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Ro
     if job.sink.place is None:
         raise NothingToSearch(f"expected a sink of Parquet files or a Lance table, found kind: {job.sink.kind}.")
     place, files_of_model, sink = job.inference.index(model), model.fingerprint(), Location(job.sink.place)
-    version = 0  # of a table, the same for all partitions
+    version = 0  # the version of a table, the same for all partitions
     found: list[Rows] = []
     skipped: list[dict[str, str]] = []
     entries = [entry for entry in read_ledger(job, start, start) if entry.receipt]

@@ -37,16 +37,16 @@ from overnight.flows.job.model import Job
 from overnight.tasks.errors import OvernightError
 
 HEARTBEAT_SECONDS = "30"  # the minimum of Prefect 3.9; deployments/prefect.yaml sets the same for workers
-AT_ONCE = 2  # runs of a job on one machine: one of a backfill and the daily one
+AT_ONCE = 2  # runs of a job on one machine: a run of a backfill and the daily run
 
 
 def deploy(
     prefect_file: Path = PREFECT_FILE, automations: Path = FOLDER, job_paths: Sequence[Path] = ()
 ) -> list[Change]:
-    """Apply a prefect.yaml and the automations to the configured server, and return the change of each object.
+    """Apply a prefect.yaml and a folder of automations to the configured server. Return the change of each object.
 
-    With `job_paths`, deploy these jobs with the defaults of the package. Existing sizes of the pool, its queues and the
-    limits on the server stay as they are, because no file of yours sets them.
+    With `job_paths`, deploy these jobs with the prefect.yaml of the package. Sizes of the pool, its queues and the
+    limits that the server has stay as they are, because no file of yours sets them.
 
     Raise `JobError` for a wrong file before the server changes, and `OvernightError` if the server refuses a change.
     """
@@ -71,7 +71,7 @@ def deploy(
 
 
 def expected_server_state(file: PrefectFile, automations: Path = FOLDER) -> list[ServerObject]:
-    """Return all server objects that the files name."""
+    """Return the kind and the name of each server object that the prefect.yaml and the folder of automations define."""
     return [
         *(("work pool", pool.name) for pool in file.work_pools),
         *(("work queue", f"{pool.name}/{queue.name}") for pool in file.work_pools for queue in pool.work_queues),
@@ -83,7 +83,10 @@ def expected_server_state(file: PrefectFile, automations: Path = FOLDER) -> list
 
 @contextlib.contextmanager
 def _written(file: PrefectFile) -> Iterator[Path]:
-    """Yield a prefect.yaml with these deployments. Their runs use the folder in which `prefect deploy` is called."""
+    """Yield the path of a prefect.yaml with these deployments.
+
+    Their runs use the folder in which `prefect deploy` is called.
+    """
     with tempfile.TemporaryDirectory(prefix="overnight-") as folder:
         path = Path(folder) / "prefect.yaml"
         path.write_text(yaml.safe_dump(file.described))
@@ -103,8 +106,8 @@ def _mend(
 ) -> None:
     """Correct the effects of `prefect deploy` 3.8 on paused deployments and on schedules.
 
-    It resumes a deployment that a user paused, and keeps a schedule that the job no longer has. If a user made a
-    schedule without a slug, it removes that schedule, and resumes the paused ones.
+    `prefect deploy` resumes a deployment that a user paused, and keeps a schedule that the job no longer has. If a user
+    made a schedule without a slug, it removes that schedule, and resumes the paused ones.
     """
     if before.paused and not after.paused and "paused" not in entry:
         client.pause_deployment(after.id)
@@ -125,7 +128,10 @@ def _is_among(wanted: DeploymentSchedule, found: Sequence[DeploymentSchedule]) -
 
 
 def serve(job_paths: Sequence[Path]) -> None:
-    """Run the jobs on their schedules, and when a user starts a run in the UI, until interrupted. Raise `JobError`."""
+    """Run the jobs on their schedules, and when a user starts a run in the UI, until this process is interrupted.
+
+    Raise `JobError` for a wrong job file.
+    """
     jobs = {path: deployable(path) for path in job_paths}
     for name, done in apply_automations().items():
         click.echo(f"automation {name}: {done}", err=True)

@@ -1,7 +1,7 @@
-"""Automations: reactions of the Prefect server to events, one file each in `deployments/automations`.
+"""Automations: reactions of the Prefect server to events. Each is a file in `deployments/automations`.
 
-A file has the form of `prefect automation create --from-file`; its `name` is its identity. This file deletes no
-automation: one that a user made stays, and one that a user paused stays paused.
+A file has the format of `prefect automation create --from-file`. The `name` in it identifies the automation on the
+server. No automation is deleted. An automation that a user made stays, and one that a user paused stays paused.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent / "shipped/automations"  # in a checkout a link t
 def apply_automations(folder: Path = FOLDER) -> dict[str, str]:
     """Apply the folder's automations to the server. Return `created`, `changed` or `unchanged` for each name.
 
-    Raise `JobError` as `read_automations` does.
+    Raise `JobError` for a missing folder or an invalid file.
     """
     done = {}
     with get_client(sync_client=True) as client:

@@ -21,18 +21,18 @@ class UndeployedJob(Exception):
 
 
 def at_cron(job: Job) -> CronSchedule | None:
-    """Return the job's schedule, or None without one."""
+    """Return the job's schedule for Prefect, or None if the job has no schedule."""
     return CronSchedule(cron=job.schedule.cron, timezone=job.schedule.timezone) if job.schedule else None
 
 
 def on_request(job: Job) -> None:
-    """Return None, because the flow has no schedule. Raise `UndeployedJob` for a job without dates."""
+    """Return None, because a backfill has no schedule. Raise `UndeployedJob` for a job without dates."""
     if not job.is_dated:
         raise UndeployedJob("its job file has no {partition} in its source")
 
 
 def at_deadline(job: Job) -> CronSchedule:
-    """Return a daily schedule at the deadline, in the job's time zone. Raise `UndeployedJob` without a deadline."""
+    """Return a daily schedule at the job's deadline. Raise `UndeployedJob` if the job has no deadline."""
     if not (job.schedule and job.schedule.deadline):
         raise UndeployedJob("its job file has no schedule.deadline")
     return CronSchedule(cron=deadline_cron(job.schedule), timezone=job.schedule.timezone)

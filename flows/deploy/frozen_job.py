@@ -1,6 +1,6 @@
-"""The parameter `job` of a deployment: the form shows it, and neither the form nor the server accepts another one.
+"""Freeze the parameter `job` of a deployment: the form shows it, and form and server accept no other value.
 
-Prefect has `freeze` for deployments of Python, and nothing like it for those of a prefect.yaml.
+Prefect has `freeze` for deployments from Python, but not for deployments from a prefect.yaml.
 """
 
 from prefect.client.orchestration import SyncPrefectClient
@@ -9,7 +9,7 @@ from prefect.client.schemas.responses import DeploymentResponse
 
 
 def freeze_job(client: SyncPrefectClient, deployment: DeploymentResponse) -> None:
-    """Make the deployment's own job file the only value of the parameter `job`, as `freeze` does."""
+    """Make the deployment's own job file the only value of its parameter `job`, as Prefect's `freeze` does."""
     schema = deployment.parameter_openapi_schema or {}
     own, found = deployment.parameters.get("job"), schema.get("properties", {}).get("job")
     if own is None or found is None or found.get("enum") == [own]:

@@ -42,7 +42,7 @@ class WorkPool(_Strict):
 
 
 class ConcurrencyLimit(_Strict):
-    """Slots that all runs share."""
+    """A global concurrency limit: the number of slots that all runs share."""
 
     name: str
     limit: Annotated[int, Field(ge=0)]
@@ -56,7 +56,7 @@ class _Definitions(BaseModel):
 
 
 class PrefectFile:
-    """The content of a prefect.yaml. `deployments` holds the entries as they are written, by `flow/deployment`."""
+    """The content of a prefect.yaml. `deployments` maps the name `FLOW/DEPLOYMENT` to the entry as it is written."""
 
     def __init__(self, path: Path = PREFECT_FILE, job_paths: Sequence[Path] = ()) -> None:
         """Read a prefect.yaml. With `job_paths`, use the definitions of the package, and add these jobs.

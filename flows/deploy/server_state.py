@@ -25,7 +25,7 @@ _UNTOLD = frozenset({"form", "job_variables", "trigger", "actions"})
 
 @dataclass(frozen=True)
 class Change:
-    """The change of one server object. `fields` holds (field, old, new)."""
+    """The change of one server object. `fields` holds a tuple (field, old value, new value) for each changed field."""
 
     kind: str
     name: str
@@ -47,7 +47,10 @@ class Change:
 
 
 def read_things(client: SyncPrefectClient, file: PrefectFile) -> ServerState:
-    """Return the objects of the server that the file names, and others of the same kinds that it does not name."""
+    """Return the pools, queues, limits, deployments and automations on the server, as values by their kind and name.
+
+    These are the objects that `file` names, and others of Overnight that it does not name.
+    """
     things: ServerState = {}
     for pool in file.work_pools:
         try:
@@ -80,14 +83,14 @@ def read_things(client: SyncPrefectClient, file: PrefectFile) -> ServerState:
 
 
 def read_deployments(client: SyncPrefectClient, flow_names: Collection[str]) -> dict[str, DeploymentResponse]:
-    """Return the deployments of these flows, by `flow/deployment`."""
+    """Return the deployments of the flows with these names. The keys have the form `FLOW/DEPLOYMENT`."""
     flows = {flow.id: flow.name for flow in _paged(client.read_flows) if flow.name in flow_names}
     found = [deployment for deployment in _paged(client.read_deployments) if deployment.flow_id in flows]
     return {f"{flows[deployment.flow_id]}/{deployment.name}": deployment for deployment in found}
 
 
 def changes(before: ServerState, after: ServerState, named: Collection[ServerObject]) -> list[Change]:
-    """Return the change of each object, in the order of `after`. Objects without a name in `named` come last."""
+    """Return the change of each object in `after`: first of the objects in `named`, then of the others."""
     found = []
     for kind, name in sorted(after, key=lambda thing: thing not in named):
         old, new = before.get((kind, name)), after[kind, name]

@@ -54,7 +54,7 @@ def check_versions() -> Iterator[Finding]:
 
 
 def check_environment(job_path: Path) -> Iterator[Finding]:
-    """Check that the variables of the job file are set."""
+    """Check that the environment variables that the job file names are set."""
     named = sorted(set(VARIABLE.findall(job_path.read_text(encoding="utf-8"))))
     missing = [name for name in named if name not in os.environ]
     if missing:
@@ -69,8 +69,8 @@ def check_environment(job_path: Path) -> Iterator[Finding]:
 def check_storage(job: Job) -> Iterator[Finding]:
     """Check that the job's source can be listed, and that its state and sink can be written.
 
-    If the sink is not a folder, check that its database answers. Skip places whose variable is not set, because
-    `check_environment` reports them.
+    If the sink is not a folder, check that its database answers. Skip a place whose environment variable is not set,
+    because `check_environment` reports that variable.
     """
     yield from check_source(job)
     for what, path in (("sink", job.sink.place), ("state", job.state)):
@@ -81,7 +81,7 @@ def check_storage(job: Job) -> Iterator[Finding]:
 
 
 def check_source(job: Job) -> Iterator[Finding]:
-    """Check that the job's source can be listed. Skip a place whose variable is not set."""
+    """Check that the job's source can be listed. Skip a place whose environment variable is not set."""
     written = getattr(job.source, "path", [])
     paths = [written] if isinstance(written, str) else written
     if paths and (job.is_dated or getattr(job.source, "wait_for", None)):
@@ -91,7 +91,7 @@ def check_source(job: Job) -> Iterator[Finding]:
 
 
 def _listed(job: Job) -> Finding:
-    """List the first input, of the day that is due from a source that is not a folder."""
+    """List the first input. If the source has days, this is an input of the day that is due."""
     day = resolve_partition(job, None, None, datetime.now(UTC))
     try:
         if isinstance(job.source, JobRows) and (lacking := job.source.lacking(day)):
@@ -110,7 +110,7 @@ def _listed(job: Job) -> Finding:
 
 
 def _answering(job: Job) -> Finding:
-    """Connect to a sink that is not a folder, by a search for foreign rows of the day that is due."""
+    """Connect to a sink that is not a folder, by a search for rows of others in the partition that is due."""
     run = describe_run(job, resolve_partition(job, None, None, datetime.now(UTC)))
     try:
         job.sink.foreign(run, set())

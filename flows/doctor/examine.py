@@ -21,7 +21,7 @@ Level = Literal["ok", "warning", "wrong"]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check of one thing, with advice if it is not ok."""
+    """The result of a check. `what` names the checked thing, and `advice` is the remedy if the level is not `ok`."""
 
     what: str
     level: Level
@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """A check of one thing, with its time limit in seconds."""
+    """A check. `what` names the checked thing, `look` returns its findings, and `seconds` is its time limit."""
 
     what: str
     look: Callable[[], Iterable[Finding]]
@@ -50,7 +50,10 @@ class Check:
 
 
 def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
-    """Run all checks, and return their findings in order. An error in a check becomes a finding."""
+    """Run all checks, and return their findings in order. An error in a check becomes a finding.
+
+    Without a job, check only the server, Ray and the versions.
+    """
     from overnight.flows.doctor.environment import check_environment, check_storage, check_versions
     from overnight.flows.doctor.job_file import check_code, check_models
     from overnight.flows.doctor.prefect_server import check_prefect
@@ -72,9 +75,9 @@ def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
 
 
 def examine_job_file(job: Job, job_path: Path, network: bool = True) -> list[Finding]:
-    """Check what the job file names, and return findings in order; nothing is written.
+    """Check what the job file names, without writing, and return the findings in order.
 
-    This imports the user's code in the main thread, because some modules need that. `network` also looks at the places
+    This imports the user's code in the main thread, because some modules need that. If `network`, also read the places
     of the source and of the sink.
     """
     from overnight.flows.doctor.environment import check_environment, check_source
@@ -90,7 +93,7 @@ def examine_job_file(job: Job, job_path: Path, network: bool = True) -> list[Fin
 
 
 def run_checks(checks: Iterable[Check]) -> list[Finding]:
-    """Run checks in parallel, and return their findings in order."""
+    """Run checks in parallel, each with its time limit, and return their findings in order."""
     started = time.monotonic()
     running: list[tuple[Check, threading.Thread, list[Finding]]] = []
     for check in checks:

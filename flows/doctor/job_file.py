@@ -17,7 +17,7 @@ from overnight.tasks.ingest.in_process import first_columns
 def check_code(job: Job, imports: bool = True) -> Iterator[Finding]:
     """Check that the user's classes and functions exist and take the arguments in the job file.
 
-    `imports` also imports them, which runs their modules; otherwise only their source is read.
+    If `imports`, import them, which runs their modules. Otherwise only read their source.
     """
     codes = job.code()
     wrong = [finding for code in codes for finding in _wrong("code", code.check_source)]
@@ -29,7 +29,7 @@ def check_code(job: Job, imports: bool = True) -> Iterator[Finding]:
 
 
 def check_models(job: Job) -> Iterator[Finding]:
-    """Check that the weights and the code of models and steps are there."""
+    """Check that the weights and the code of models and steps exist."""
     wrong = list(_wrong("models", job.ingredients))
     yield from wrong
     if job.models and not wrong:
@@ -55,7 +55,7 @@ def check_columns(job: Job) -> Iterator[Finding]:
 
 
 def check_schedule(job: Job) -> Iterator[Finding]:
-    """Name the next run of the schedule, and its partition."""
+    """Check that the schedule fires again. The finding has the time and the partition of the next run."""
     if not job.schedule:
         return
     fire = next_cron_time(job.schedule, datetime.now(UTC))
@@ -80,7 +80,7 @@ def check_owner(job: Job) -> Iterator[Finding]:
 
 
 def _wrong(what: str, look: Callable[[], object]) -> Iterator[Finding]:
-    """Yield the error of a check as a finding."""
+    """Call `look`. If it raises an error, yield that error as a finding about `what`."""
     try:
         look()
     except OvernightError as error:

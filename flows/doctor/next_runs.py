@@ -1,4 +1,4 @@
-"""The checks of `overnight doctor` on the next runs: if each would start, and otherwise why not, and on late runs."""
+"""The checks of `overnight doctor` on scheduled runs: whether the next ones would start, and which ones are late."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -32,13 +32,16 @@ NAMED = 3
 
 
 def next_runs() -> list[Finding]:
-    """Return if the next run of each job that is deployed on the configured server would start, and why not."""
+    """Return a finding for the next run of each deployed job: whether it would start, and otherwise why not.
+
+    The jobs are those on the configured server.
+    """
     with get_client(sync_client=True) as client:
         return list(check_next_runs(client, None))
 
 
 def check_next_runs(client: SyncPrefectClient, job: Job | None) -> Iterator[Finding]:
-    """Check that the next scheduled run of the job would start, or without a job that of each deployed job."""
+    """Check that the next scheduled run of the job would start. Without a job, check this for each deployed job."""
     deployed = read_deployments(client, {batch_inference.name}).values()
     for deployment in sorted(deployed, key=lambda found: found.name):
         if job is None or deployment.name == job.name:
@@ -75,7 +78,7 @@ def _next_run(client: SyncPrefectClient, deployment: DeploymentResponse, job: Jo
 
 
 def _obstacle(client: SyncPrefectClient, deployment: DeploymentResponse) -> Obstacle | None:
-    """Return the first reason for which no scheduled run of a deployment would start, None without one."""
+    """Return the first reason why no scheduled run of a deployment would start, or None."""
     if deployment.paused:
         return "warning", "its deployment is paused", IN_UI
     if not any(schedule.active for schedule in deployment.schedules):
@@ -100,7 +103,7 @@ def _obstacle_of_pool(client: SyncPrefectClient, name: str, queue: str) -> Obsta
 
 
 def check_late_runs(client: SyncPrefectClient) -> Finding:
-    """Name the runs that should have started: they are late, or a worker took them and did not start them."""
+    """Find the runs that should have started. They are late, or a worker took them and did not start them."""
     flows = sorted({flow_at(entrypoint).name for entrypoint in DEPLOYED})
     waiting = client.read_flow_runs(
         flow_filter=FlowFilter(name=FlowFilterName(any_=flows)),

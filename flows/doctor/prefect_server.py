@@ -26,7 +26,7 @@ def _deploy(file: PrefectFile) -> str:
 
 
 def check_prefect(job: Job | None, job_path: Path | None = None) -> Iterator[Finding]:
-    """Check the server that `overnight deploy` uses, what `deploy` has made on it, and the next runs."""
+    """Check the server that `overnight deploy` uses, the objects that `deploy` makes there, and the next runs."""
     if url := get_current_settings().api.url:
         yield from _check(url, "", job, job_path)
     elif url := running_server():

@@ -40,7 +40,7 @@ def check_ray() -> Iterator[Finding]:
 
 
 def judge(found: dict[str, Any], where: str) -> Iterator[Finding]:
-    """Yield findings about the result of `look`."""
+    """Yield findings about a Ray cluster. `found` is the result of `look`; `where` names the cluster in messages."""
     total = found["total"]
     size = f"{total.get('CPU', 0):g} CPUs, {total.get('GPU', 0):g} GPUs, "
     size += f"{total.get('object_store_memory', 0) / 2**30:.1f} GiB of object store on {len(found['nodes'])} nodes"
@@ -73,7 +73,7 @@ def judge(found: dict[str, Any], where: str) -> Iterator[Finding]:
 
 
 def look() -> dict[str, Any]:
-    """Return the resources and the package versions of the Ray cluster, by node."""
+    """Return the resources of the Ray cluster, facts about each node, and the package versions of this machine."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -1,4 +1,4 @@
-"""The chain that a job's `inference` is: each model with its prefix, its steps, and what those behind it read."""
+"""The chain of models in a job's `inference`. A link of it holds a model and the steps that follow the model."""
 
 from functools import partial
 
@@ -8,11 +8,11 @@ from overnight.tasks.infer.kinds import Predictor
 from overnight.tasks.preprocess.in_process import run_steps
 from overnight.tasks.preprocess.kinds import Step
 
-Reads = tuple[str, ...] | None  # the columns that are read; None: all
+Reads = tuple[str, ...] | None  # the columns that later entries read; None: all columns
 
 
 def links(job: Job) -> list[Link]:
-    """Return a link for each model of the job, in order: the model and the steps behind it.
+    """Return a link for each model of the job, in order. It holds the model and the steps before the next model.
 
     The steps before the first model belong to no link.
     """

@@ -1,7 +1,8 @@
-"""The columns of a job, followed from the source to the sink by the settings alone, before anything is read.
+"""Follow the columns of a job from the source to the sink by the settings alone, before any input is read.
 
-A source of files has known columns. The columns of a table are known only to the run: there a name is refused only if
-an earlier step removed it, or if it is close to a column that an earlier model makes under that model's prefix.
+A source of files has known columns. The columns of a table are known only to the run. For a table, a name is refused in
+two cases. Either an earlier step removed the column, or the name resembles one that an earlier model makes, with its
+prefix.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,10 +19,11 @@ from overnight.tasks.rows.column_effect import ColumnEffect
 
 @dataclass(frozen=True)
 class Known:
-    """The columns at one place of the chain.
+    """The columns that are known at one place of the chain of steps and models.
 
-    `names` exist. Names that begin with one of `open_prefixes` may exist too; an empty prefix means any name. `removed`
-    has the entry that removed a column. `made` has the columns of each model with a prefix, by this prefix.
+    `names` are columns that exist. A name that begins with one of `open_prefixes` may exist too; an empty prefix allows
+    any name. `removed` maps a removed column to the entry of the job file that removed it. `made` maps a model's prefix
+    to the columns that the model makes, without the prefix.
     """
 
     names: tuple[str, ...]
@@ -30,7 +32,7 @@ class Known:
     made: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def lack(self, name: str) -> str | None:
-        """Return why no row has a column `name`, None if a row may have it."""
+        """Return why no row has a column `name`, as a text that may be empty. Return None if a row may have it."""
         if name in self.names:
             return None
         if name in self.removed:
@@ -44,7 +46,7 @@ class Known:
         return None
 
     def folded(self) -> "Known":
-        """Return the columns as SQL compares them, in lower case."""
+        """Return the columns with all names in lower case, because SQL ignores the case of names."""
         return Known(
             tuple(map(str.lower, self.names)),
             tuple(map(str.lower, self.open_prefixes)),
@@ -53,7 +55,7 @@ class Known:
         )
 
     def after(self, effect: ColumnEffect, label: str) -> "Known":
-        """Return the columns behind a step or model."""
+        """Return the columns after a step or model with this effect. `label` names its entry in the job file."""
         stay = self.names if effect.keeps is None else (*IDENTITY, *effect.keeps)
         names = tuple(dict.fromkeys([*(name for name in stay if name not in effect.removes), *effect.makes]))
         gone = {*effect.removes, *(self.names if effect.keeps is not None else ())} - {*names}
@@ -67,7 +69,7 @@ class Known:
         )
 
     def after_model(self, effect: ColumnEffect, prefix: str) -> "Known":
-        """Return the columns behind a model; `prefix` begins the names of all that it makes."""
+        """Return the columns after a model. The names of all columns that it makes begin with `prefix`."""
         makes = tuple(f"{prefix}{name}" for name in effect.makes)
         found = self.after(replace(effect, makes=makes, makes_others=False), "")
         if effect.makes_others:
@@ -76,15 +78,15 @@ class Known:
         return replace(found, made=found.made | {prefix: tuple(effect.makes)}) if prefix else found
 
     def shown(self) -> str:
-        """Return the columns for a message."""
+        """Return the names of the columns as one text, for a message."""
         more = ", and others that only a run shows" if self.open_prefixes else ""
         return f"{', '.join(self.names)}{more}"
 
 
 def column_problems(job: Job, found: Sequence[str] | None = None) -> list[str]:
-    """Return a line for each column that the job names and that no row can have, with the columns that are near.
+    """Return a message for each column that the job names although no row can have it, with similar names.
 
-    `found` are the columns of the inputs, if they were read; otherwise only the settings are known.
+    `found` are the columns of the inputs if they were read. Without them, only the settings show the columns.
     """
     own = job.source.column_names_made() if found is None else found
     known = Known((*IDENTITY, *(own or ())), () if own is not None else ("",))

@@ -1,7 +1,7 @@
-"""What a job's `inference` may hold: models and steps, as one union that their kind distinguishes.
+"""The entries of a job's `inference`: models and steps in one union, which `kind` distinguishes.
 
-`kind: python` is both. A class is a model, which each worker makes once; so is a function with a setting of models, a
-`name` or a reservation. Any other function is a step.
+An entry of `kind: python` may be either. It is a step if it has only settings of steps, and has `explode` or a function
+as its target. Otherwise it is a model, for example a class, which each worker makes once.
 """
 
 from typing import Annotated, Any, Union, get_args

@@ -1,6 +1,6 @@
 """Load a job file: apply `--set` overrides, make relative paths absolute, and raise errors that name the key.
 
-This file expands nothing: `{partition}` and `${ENV_VAR}` stay as they are until they are used.
+`{partition}` and `${ENV_VAR}` stay as they are here, until a run uses them.
 """
 
 import os
@@ -25,9 +25,9 @@ PATHS = (("source", "path"), ("source", "job"), ("sink", "path"), ("state",))
 
 
 class JobFile:
-    """A job file that is read once: a flow passes it on to all that need the job.
+    """A job file that is read only once. A flow passes it to all functions that need the job.
 
-    Raise `JobError` if the file holds no mapping.
+    The constructor raises `JobError` if the file cannot be read or holds no mapping.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -36,7 +36,10 @@ class JobFile:
         self._jobs: dict[tuple[str, ...], Job] = {}
 
     def job(self, overrides: Sequence[str] = ()) -> Job:
-        """Return the job with `KEY=VALUE` overrides, the same value each time. Raise `JobError` as `load_job` does."""
+        """Return the job with these `KEY=VALUE` overrides. Equal overrides return the same object.
+
+        Raise `JobError` as `load_job` does.
+        """
         key = tuple(overrides)
         if key not in self._jobs:
             data = deepcopy(self._data)
@@ -47,7 +50,7 @@ class JobFile:
 
 
 def load_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
-    """Return the job of a file, with `KEY=VALUE` overrides, its relative paths made absolute.
+    """Load a job file with `KEY=VALUE` overrides. Return the job with its relative paths made absolute.
 
     Raise `JobError` with a line for each problem: the key, what is allowed and what was found.
     """
@@ -109,7 +112,10 @@ def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
 
 
 def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a job file as written, with overrides, before validation. Raise `JobError` if it is not a mapping."""
+    """Return the mapping in a job file, with `KEY=VALUE` overrides, before validation.
+
+    Raise `JobError` if the file cannot be read or holds no mapping.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -126,7 +132,10 @@ def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def relative_paths(data: Mapping[str, Any]) -> list[str]:
-    """Return `source.path: data/raw` for each path of `read_job`'s mapping that depends on the working directory."""
+    """Return a text such as `source.path: data/raw` for each path in a job's mapping that is relative.
+
+    A relative path depends on the working directory.
+    """
     return [f"{'.'.join(map(str, keys))}: {found}" for keys, found in relative_places(data)]
 
 
@@ -150,7 +159,10 @@ def job_schema() -> dict[str, Any]:
 
 
 def relative_places(data: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...], str]]:
-    """Return the keys and the text of each path that depends on the working directory; a path may be a list."""
+    """Return a pair of keys and path for each path in a job's mapping that depends on the working directory.
+
+    The keys lead to the path, such as `("source", "path")`, or `("source", "path", 0)` for the first path of a list.
+    """
     found: list[tuple[tuple[str | int, ...], str]] = []
     for keys in PATHS:
         value: Any = data
@@ -164,7 +176,10 @@ def relative_places(data: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...]
 
 
 def override(data: dict[str, Any], line: str) -> None:
-    """Set one setting of a job's mapping, as KEY=VALUE. Raise `JobError` for a key that cannot be, or a secret."""
+    """Change one setting in a job's mapping. `line` is KEY=VALUE.
+
+    Raise `JobError` for a key that the mapping cannot have, and for a secret.
+    """
     key, equals, text = line.partition("=")
     if not equals or not key:
         raise JobError(f"--set {line}: expected KEY=VALUE, for example inference.0.batch_size=8.")

@@ -161,10 +161,10 @@ class Job(Settings):
 
     @property
     def preparation(self) -> list[Step]:
-        """Return `preprocess`, with `decode_image` first if images come from files and the job has no such step.
+        """Return the steps of `preprocess`. If images come from files and no step decodes them, add `decode_image`.
 
-        `resize_image` on the column `image` decodes images itself. A `deduplicate` that comes first compares the bytes
-        of files, before any is decoded.
+        `resize_image` on the column `image` decodes images itself if it is first. `decode_image` comes first, but after
+        each `deduplicate` at the beginning, because that compares the bytes of files.
         """
         compares = list(takewhile(lambda step: isinstance(step, Deduplicate), self.preprocess))
         steps = [*self.preprocess[len(compares) :], *self._steps_ahead]
@@ -182,7 +182,7 @@ class Job(Settings):
 
     @property
     def steps_behind(self) -> list[list[Step]]:
-        """Return for each model the steps of `inference` between it and the next one, without `last_steps`."""
+        """Return a list for each model: the steps of `inference` up to the next model, without `last_steps`."""
         behind: list[list[Step]] = []
         for entry in self.inference[len(self._steps_ahead) : len(self.inference) - len(self.last_steps)]:
             if isinstance(entry, Predictor):
@@ -193,7 +193,10 @@ class Job(Settings):
 
     @property
     def last_steps(self) -> list[Deduplicate]:
-        """Return the `deduplicate` steps that end `inference` behind a model. Publishing decides them."""
+        """Return the `deduplicate` steps at the end of `inference`, if it has models.
+
+        The publish decides which rows these steps drop.
+        """
         last = list(takewhile(lambda entry: isinstance(entry, Deduplicate), reversed(self.inference)))
         return last[::-1] if self.models else []
 
@@ -207,7 +210,7 @@ class Job(Settings):
 
     @property
     def state_location(self) -> Location:
-        """`<state>`: the directory of the job's ledgers."""
+        """Return `<state>`, the directory of the job's ledgers."""
         return Location(self.state or f"{(self.sink.place or '').rstrip('/')}/_overnight")
 
     def ledger(self, partition: str) -> Location:
@@ -215,14 +218,14 @@ class Job(Settings):
         return self.state_location / (partition_directory(self.sink.partition_column, partition) or "all")
 
     def output_location(self, is_sample: bool) -> Location:
-        """Return the directory of the files that a receipt lists. A sample never touches real data."""
+        """Return the directory of the files that a receipt lists. Samples have a directory apart from real data."""
         if is_sample:
             return self.state_location / "samples/published"
         # A sink without a directory of its own publishes elsewhere: only samples are written here.
         return Location(self.sink.place) if self.sink.place else self.state_location / "published"
 
     def sink_for(self, run: Run) -> Sink:
-        """Return the job's sink, or the sink that publishes samples if the run is limited."""
+        """Return the job's sink. For a run with `limit_rows`, return the sink that publishes samples."""
         return self.sink.of_samples() if run.limit_rows else self.sink
 
     def code(self) -> list[UserCode]:
@@ -244,14 +247,15 @@ class Job(Settings):
         }
 
     def commits(self) -> dict[str, str | None]:
-        """Return the name of each hub model -> its commit now, None if the hub and its local cache do not answer.
+        """Return the current commit of each hub model, by its name on the hub.
 
-        It sends one request per model whose revision is not a full commit.
+        The commit is None if neither the hub nor its local cache answers. This sends one request per model whose
+        revision is not a full commit.
         """
         return {name: model.hub_commit() for model in self.models if (name := model.hub_name())}
 
     def pinned(self, run: Run) -> "Job":
-        """Return the job with the versions of model files and the commits that the run recorded."""
+        """Return the job with each model fixed to the versions of its files and to the commit that the run recorded."""
         chain = [
             entry.pinned(files | _commit(entry, run)) if isinstance(entry, Predictor) else entry
             for entry, files in zip(self.inference, run.ingredients["models"], strict=True)

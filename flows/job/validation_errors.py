@@ -143,7 +143,7 @@ def _bounds(node: Schema) -> str:
 
 
 def _plain(node: Schema, root: Schema) -> Schema:
-    """Return the node behind references and behind the `anyOf` of an optional field."""
+    """Return the node after following references, and the only choice of an optional field's `anyOf`."""
     while True:
         if "$ref" in node:
             node = {**root["$defs"][re.sub(r".*/", "", node["$ref"])], **{k: v for k, v in node.items() if k != "$ref"}}

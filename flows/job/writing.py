@@ -24,7 +24,7 @@ def written(section: BaseModel) -> dict[str, Any]:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value with the sections, paths and dates in it as YAML values."""
+    """Return a value in which sections, paths and dates are replaced by YAML values."""
     if isinstance(value, BaseModel):
         return written(value)
     if isinstance(value, Mapping):

@@ -52,7 +52,10 @@ def yaml_line(value: Any) -> str:
 
 
 def replace_values(text: str, values: Mapping[tuple[str | int, ...], str]) -> str:
-    """Return a YAML document in which the values at these keys are replaced by other text; the rest stays as it is."""
+    """Return a YAML document in which some values are replaced, and the rest is unchanged.
+
+    `values` maps the keys that lead to a value to the new text in its place.
+    """
     spans = []
     for keys, new in values.items():
         node = yaml.compose(text, _Loader)
@@ -68,7 +71,7 @@ def replace_values(text: str, values: Mapping[tuple[str | int, ...], str]) -> st
 
 
 def value_at(data: Any, keys: Iterable[str | int]) -> Any:
-    """Return the value at these keys of nested mappings and lists."""
+    """Return the value to which these keys lead in nested mappings and lists."""
     for key in keys:
         data = data[key]
     return data
@@ -87,7 +90,10 @@ def yaml_document(value: Any) -> str:
 
 
 def parse_yaml(text: str, what: str) -> Any:
-    """Return the value of a YAML document. Raise `JobError` with `what` and the line."""
+    """Return the value of a YAML document. `what` names the document in errors.
+
+    Raise `JobError` with the line if the document is not valid YAML.
+    """
     try:
         return yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:

@@ -20,16 +20,18 @@ from overnight.flows.ledger.partition_status import PartitionStatus, Status, rea
 from overnight.tasks.artifacts import artifact_key, cell, dispensable
 from overnight.tasks.errors import ServiceUnavailable
 
-LISTED, IN_CALENDAR, NAMED = 62, 366, 5  # partitions, the newest
+LISTED, IN_CALENDAR, NAMED = 62, 366, 5  # the newest partitions that each list shows
 SYMBOLS: dict[Status, str] = {"published": "✅", "missing": "⬜", "failed": "❌", "stale": "🟡", "running": "🔵"}
 
 
 @contextlib.contextmanager
 def partitions_shown(file: JobFile, backfill: str = "") -> Iterator[None]:
-    """Show the job's partitions after the body, also if it failed. A backfill shows them itself, once.
+    """Show the job's partitions in the Prefect UI after the body, also if the body fails.
 
-    The settings are those of the job file, because with one run's `--set` all other partitions would be stale. Skip
-    this if the body was cancelled, because a cancelled run must not wait, and if storage is away.
+    `backfill` is the id of the backfill to which the run belongs. If it has one, skip this, because the backfill shows
+    the partitions itself, once. Also skip this if storage is away, or if the body was cancelled, because a cancelled
+    run must not wait. The settings are those of the job file, because with one run's `--set` all other partitions would
+    be stale.
     """
     try:
         yield
@@ -50,9 +52,10 @@ def _show(file: JobFile, backfill: str) -> None:
 def show_partitions(
     job: Job, start: date | None = None, end: date | None = None, flow_run_id: UUID | None = None
 ) -> None:
-    """Write both artifacts again, with the newest partitions of the range, or of all dates.
+    """Write the table and the calendar of the newest partitions from `start` to `end`, or of all dates.
 
-    They are on the page of the flow run; without one on no page, so that a run's page begins with its own summary.
+    The page of the flow run `flow_run_id` shows both. Without an id no page shows them, so that a run's page begins
+    with its own summary.
     """
     entries = read_ledger(job, start, end, newest=IN_CALENDAR)
     rows = [_row(entry) for entry in reversed(entries[-LISTED:])]
@@ -69,9 +72,9 @@ def show_partitions(
 
 
 def calendar_markdown(entries: Sequence[PartitionStatus]) -> str:
-    """Return a legend with counts, the unpublished partitions, and a table for each month, newest first.
+    """Return Markdown: counts by status, the unpublished partitions, and a table for each month, newest first.
 
-    A row is a week. With one row per month, Prefect's page would only have room for the days 1 to 18.
+    A line of a table is a week, because Prefect's page has room for only 18 days side by side.
     """
     lines = [
         ", ".join(f"{SYMBOLS[status]} {number:,} {status}" for status, number in calendar_view.count(entries).items())

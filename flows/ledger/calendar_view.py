@@ -12,7 +12,7 @@ from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, S
 
 DAYS = range(1, 32)
 FEW_MONTHS = 3
-UNPUBLISHED, PUBLISHED = 20, 5  # the newest partitions to show of each list
+UNPUBLISHED, PUBLISHED = 20, 5  # the number of newest partitions that each list shows
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Month:
 
     @property
     def is_empty(self) -> bool:
-        """Return True if all its partitions are missing."""
+        """Return True if all partitions of the month are missing."""
         return set(self.days.values()) == {"missing"}
 
 
@@ -36,13 +36,16 @@ class PartitionRange:
 
     @property
     def name(self) -> str:
-        """Return text such as `2026-11-01 to 2026-11-09 (9)`, or the single partition."""
+        """Return text such as `2026-11-01 to 2026-11-09 (9)`, or the name of the only partition."""
         first, last = self.entries[0].partition, self.entries[-1].partition
         return first if first == last else f"{first} to {last} ({len(self.entries):,})"
 
 
 def months(entries: Sequence[PartitionStatus]) -> list[list[Month]]:
-    """Return the months, oldest first, one per list. More than `FEW_MONTHS` empty months in a row share one list."""
+    """Return lists of months, the oldest first. A list usually holds one month.
+
+    More than `FEW_MONTHS` consecutive months whose partitions are all missing share one list.
+    """
     found = [
         Month(name, {int(entry.partition[8:]): entry.status for entry in days})
         for name, days in groupby(entries, lambda entry: entry.partition[:7])
@@ -55,7 +58,7 @@ def months(entries: Sequence[PartitionStatus]) -> list[list[Month]]:
 
 
 def count(entries: Sequence[PartitionStatus]) -> dict[Status, int]:
-    """Return the number of partitions of each status, with all statuses in their order."""
+    """Return the number of partitions of each status, also if it is 0, in the order of `STATUSES`."""
     found = Counter(entry.status for entry in entries)
     return {status: found[status] for status in STATUSES}
 

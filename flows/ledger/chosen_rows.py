@@ -1,4 +1,4 @@
-"""The rows of a result to look at: the first that meet a condition, and the images that they were made of."""
+"""Choose rows of a result to show: the first that meet a condition, with the images from which they were made."""
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,10 @@ QUARANTINE = ("error_message", "error_type", "stage", "row_id", "uri")  # the re
 
 @dataclass(frozen=True)
 class Chosen:
-    """The chosen rows, and how many rows were looked at. `unclear` has the errors of the condition, by row."""
+    """The chosen rows. `looked_at` is the number of rows that were read to find them.
+
+    `unclear` has a text `row_id: error` for each row on which the condition failed.
+    """
 
     table: pa.Table
     looked_at: int
@@ -25,9 +28,10 @@ class Chosen:
 
 
 def choose(tables: Iterable[pa.Table], count: int, where: str = "") -> Chosen:
-    """Return the first `count` rows that meet the condition `where`, a SQL expression over one row; all without it.
+    """Return the first `count` rows that meet the condition `where`. Without a condition, all rows meet it.
 
-    A row whose condition cannot be computed is left out. Raise `JobError` for a wrong condition.
+    The condition is a SQL expression over one row. A row on which it fails is left out. Raise `JobError` for a
+    condition that is not valid.
     """
     condition = _condition(where) if where else None
     found: list[pa.Table] = []
@@ -47,9 +51,9 @@ def choose(tables: Iterable[pa.Table], count: int, where: str = "") -> Chosen:
 
 
 def with_inputs(rows: pa.Table, job: Job) -> pa.Table:
-    """Return the rows of a job of images with the files behind `uri` as the column `image`; null if one is gone.
+    """Add the column `image` to rows of a job of images: the bytes of the file that `uri` names, null if it is gone.
 
-    Rows that have such a column, and rows of other jobs, stay as they are.
+    Rows that have such a column already, and rows of other jobs, stay as they are.
     """
     if not job.source.holds_images or "uri" not in rows.column_names or "image" in rows.column_names:
         return rows

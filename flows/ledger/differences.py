@@ -1,8 +1,8 @@
-"""Compare two results of a job by `row_id`: rows that only one has, and the columns whose values differ.
+"""Compare two results of a job by `row_id`: find rows that only one has, and columns whose values differ.
 
-Both are read twice, a few rows at a time: first for a hash of each value, then for the examples. So memory has 8 bytes
-a value, and the row ids. DuckDB computes the hashes. A column that has another type in the other result is compared as
-text. Left out are the column of the partition, and `uri` between two partitions.
+Both results are read twice, a few rows at a time: first for a hash of each value, then for the examples. Memory holds
+the row ids, and 8 bytes per value. DuckDB computes the hashes. A column that has another type in the other result is
+compared as text. The column of the partition is never compared, and `uri` only within the same partition.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,10 @@ EXAMPLES = 3
 
 @dataclass(frozen=True)
 class OnlyIn:
-    """Rows that one result has: their number, how many the other one quarantined, and a few row ids."""
+    """Rows that only one result has: their number, and a few row ids.
+
+    `quarantined_in_other` is the number of these rows that the other result quarantined.
+    """
 
     rows: int
     quarantined_in_other: int
@@ -32,7 +35,10 @@ class OnlyIn:
 
 @dataclass(frozen=True)
 class Changed:
-    """A column whose values differ: in how many rows, and examples as (row_id, value in A, value in B)."""
+    """A column whose values differ, with the number of rows in which they do.
+
+    Each example is a tuple (row_id, value in A, value in B).
+    """
 
     rows: int
     examples: list[tuple[str, Any, Any]]
@@ -40,10 +46,11 @@ class Changed:
 
 @dataclass(frozen=True)
 class Differences:
-    """The differences of the results `a` and `b`. `in_both` and `changed` count rows that both have.
+    """The differences between the results `a` and `b`. Rows with the same `row_id` are compared.
 
-    `columns` has the changed columns; `only_a` and `only_b` are rows, and `columns_only_a` and `columns_only_b` the
-    columns that the other one lacks.
+    `in_both` is the number of rows that both results have, and `changed` is the number of these rows that differ.
+    `columns` maps the name of each changed column to its differences. `columns_only_a` are the names of columns that
+    only `a` has.
     """
 
     a: Result
@@ -62,7 +69,10 @@ class Differences:
 
 
 def compare(a: Result, b: Result) -> Differences:
-    """Return the differences of two results. Raise `FileNotFoundError` if a publish replaces one meanwhile."""
+    """Return the differences of two results.
+
+    Raise `FileNotFoundError` if a publish replaces a result while it is read.
+    """
     schemas = [_schema(one) for one in (a, b)]
     ignored = {a.job.sink.partition_column}
     if a.receipt["partition"] != b.receipt["partition"]:

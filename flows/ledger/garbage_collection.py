@@ -36,6 +36,7 @@ def collect_garbage(
     Raise `JobError` if the job's settings cannot be read, because they decide which work a run can resume.
 
     Args:
+        keep_receipts: The number of the newest receipts of each partition that stay.
         older_than: Also remove staged work that a run could resume, if its last attempt began this number of days ago.
         dry_run: Only report; remove no file.
     """

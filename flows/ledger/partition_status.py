@@ -30,10 +30,10 @@ STATUSES: tuple[Status, ...] = ("published", "missing", "failed", "stale", "runn
 
 @dataclass(frozen=True)
 class PartitionStatus:
-    """A partition: its status, the reasons, its newest receipt and the failure of its latest attempt, if any.
+    """The status of a partition, with the reasons, its newest receipt, and the failure of its latest attempt.
 
-    `begun`: a generation newer than the published one exists, and is not a retry. `since`: the time at which the
-    current run began, or at which the latest attempt failed or last renewed its lease; UTC, ISO 8601.
+    `begun` is True if a generation newer than the published one exists and is not a retry. `since` is the time at which
+    the current run began, or at which the latest attempt failed or last renewed its lease. It is in UTC, as ISO 8601.
     """
 
     partition: str
@@ -45,7 +45,7 @@ class PartitionStatus:
     since: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry as `--json` prints it: the receipt's counts and times are null without a receipt."""
+        """Return the entry as `--json` prints it. Values that come from the receipt are null without a receipt."""
         receipt, failure = self.receipt or {}, self.failure or {}
         counts = ("rows_in", "rows_out", "rows_filtered", "rows_quarantined", "seconds", "generation")
         return {
@@ -68,14 +68,17 @@ def read_ledger(
     now: datetime | None = None,
     newest: int | None = None,
 ) -> list[PartitionStatus]:
-    """Return the partitions from `start` to `end`, by date.
+    """Return the status of each partition from `start` to `end`, by date.
 
-    The defaults are the first partition that ever ran and the last that is due; later ones that ran are included. Days
-    that the job's schedule skips are included only if they ran. Raise `JobError` if the job's settings cannot be read
-    or the range is not valid, `LedgerCorrupt` and `ServiceUnavailable`.
+    By default, `start` is the first partition that ever ran, and `end` is the last that is due. Without `end`, later
+    partitions that ran are included too. Days that the job's schedule skips are included only if they ran.
+
+    Raise `JobError` if the job's settings cannot be read or the range is not valid. Raise `LedgerCorrupt` and
+    `ServiceUnavailable` too.
 
     Args:
         inputs: Also list the inputs of published partitions, and call `tell` with the number done and the total.
+        now: The time that decides which partitions are due; by default the current time.
         newest: Return only this number of partitions, the newest.
     """
     run = describe_run(job, "all")
@@ -164,7 +167,7 @@ def _moment(attempt: str) -> str | None:
 def _with_inputs(
     job: Job, run: Run, entries: list[PartitionStatus], tell: Callable[[int, int], None]
 ) -> list[PartitionStatus]:
-    """Return the entries, with stale ones for partitions whose inputs changed since their publish."""
+    """Return the entries. Those of partitions whose inputs changed since their publish have the status stale."""
     looked_at = [entry for entry in entries if entry.status in ("published", "stale")]
     tell(0, len(looked_at))
     changed: dict[str, tuple[str, ...]] = {}

@@ -1,8 +1,8 @@
 """Read the published rows of a partition, or of a sample, by its receipt, without Prefect and Ray.
 
-Parquet, Delta, Iceberg and Lance keep their types. Of CSV and JSON Lines, Arrow infers the types, a whole file at a
-time. Of a database, Python's values give the types. The sink `images` has its rows in Parquet files; they name the
-images. The column of the partition is left out, except in files of Iceberg.
+Rows in Parquet, Delta, Iceberg and Lance keep their types. For CSV and JSON Lines, Arrow reads a whole file and infers
+the types. For a database, the types follow from Python's values. The sink `images` keeps its rows in Parquet files,
+which have the paths of the images. The column of the partition is left out, except in files of Iceberg.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,13 +24,13 @@ Receipt = Mapping[str, Any]
 
 
 def records_of(job: Job, partition: str, is_sample: bool) -> Location:
-    """Return the directory of a partition's records, or of those of its samples."""
+    """Return the directory of a partition's records. With `is_sample`, return that of the records of its samples."""
     ledger = job.ledger(partition)
     return job.state_location / "samples" / ledger.name if is_sample else ledger
 
 
 def batches(job: Job, receipt: Receipt, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    """Yield the rows of a receipt, a few at a time.
+    """Yield the published rows that a receipt describes, one table after another.
 
     Args:
         columns: The columns to read; all by default.
@@ -52,25 +52,31 @@ def batches(job: Job, receipt: Receipt, columns: list[str] | None = None) -> Ite
 
 
 def table_of(job: Job, receipt: Receipt, columns: list[str] | None = None) -> pa.Table:
-    """Return all rows of a receipt in memory; the arguments and errors are those of `batches`."""
+    """Return all published rows that a receipt describes, as one table. Arguments and errors are those of `batches`."""
     found = list(batches(job, receipt, columns))
     return pa.concat_tables(found, promote_options="default") if found else pa.table({})
 
 
 def files_of(job: Job, receipt: Receipt) -> list[Location]:
-    """Return the places of the published files, without the folders of the sink `images`; none for a database."""
+    """Return the published files of a receipt, without the image folders of the sink `images`.
+
+    The list is empty for a database.
+    """
     root = _root(job, receipt)
     return [root / name for name in published_files(dict(receipt)) if not name.endswith(IMAGES)]
 
 
 def quarantine_of(job: Job, receipt: Receipt) -> pa.Table:
-    """Return the rows that failed: `row_id`, `uri`, `stage`, `error_type` and `error_message`, all strings."""
+    """Return the quarantine of a receipt: `row_id`, `uri`, `stage`, `error_type` and `error_message`, all strings."""
     records = records_of(job, receipt["partition"], bool(receipt.get("limit_rows")))
     return read_parquet(records / "quarantine" / f"quarantine-{receipt['generation']}.parquet")
 
 
 def with_images(table: pa.Table, job: Job, receipt: Receipt) -> pa.Table:
-    """Return rows of the sink `images` with the files' bytes in the place of their paths; other rows unchanged."""
+    """Replace the column of image paths by the bytes of these files, in rows of the sink `images`.
+
+    Rows of other sinks stay unchanged.
+    """
     column = getattr(job.sink, "column", None)
     place = table.schema.get_field_index(f"{column}_path")
     if job.sink.kind != "images" or place < 0:
@@ -83,7 +89,7 @@ def with_images(table: pa.Table, job: Job, receipt: Receipt) -> pa.Table:
 
 
 def read_parquet(place: Location) -> pa.Table:
-    """Return the rows of one Parquet file. Raise `FileNotFoundError`."""
+    """Return the rows of one Parquet file. Raise `FileNotFoundError` if it does not exist."""
     with place.open() as file:
         return pq.ParquetFile(file).read()
 
@@ -115,7 +121,7 @@ def _of_lance(job: Job, receipt: Receipt, columns: list[str] | None) -> Iterator
 
 
 def _of_file(file: Any, place: Location, columns: list[str] | None) -> Iterator[pa.Table]:
-    """Yield the rows of a published file, which its name gives the format of."""
+    """Yield the rows of a published file. The ending of its name shows the format."""
     name, _, ending = place.name.rpartition(".")
     if ending == "parquet":
         opened = pq.ParquetFile(file)

@@ -1,6 +1,6 @@
-"""Read the ledgers of many partitions in parallel, from a listing and one or two small files each.
+"""Read the ledgers of many partitions in parallel. For each, this takes a listing and one or two small files.
 
-This file knows the ledger's files. `partition_status.py` derives the status of a partition from them.
+This file defines which files of a ledger are read. `partition_status.py` derives the status of a partition from them.
 """
 
 from collections.abc import Collection, Iterable
@@ -19,18 +19,18 @@ READ = ("receipt.json", "failure.json", "publishing.json")
 
 @dataclass(frozen=True)
 class PartitionLedger:
-    """A partition's ledger: its small files, and facts about the other files."""
+    """A partition's ledger: the content of its small files, and facts about the other files."""
 
     receipt: dict[str, Any] | None
     failure: dict[str, Any] | None
-    holder: lease.Holder | None  # the run that took the lease and did not release it; not a publisher that is done
+    holder: lease.Holder | None  # the run that took the lease and did not release it, unless it has published
     is_publishing: bool  # a publish has begun to commit, and is under way or was interrupted
     newest_generation: str  # an empty string if no generation ever began
     unpublished: dict[str, Any] | None  # the record of the newest generation with a record, if it is unpublished
 
 
 def read_files(state: Location, directories: Collection[str]) -> dict[str, PartitionLedger]:
-    """Return the ledgers with these names below `state`, without ledgers that do not exist.
+    """Return the ledgers in these directories below `state`, by directory. Skip a directory without files.
 
     A file that disappears during the read counts as missing. Raise `LedgerCorrupt` and `ServiceUnavailable`.
     """

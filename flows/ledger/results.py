@@ -1,7 +1,7 @@
 """The results of a job that a user can look at and compare: published partitions, samples, and their quarantines.
 
-A result has a name: `2026-11-19` or `all` is what is published, `2026-11-19/sample-2` is the second sample of that day,
-and `2026-11-19/sample` the newest.
+A result has a name. `2026-11-19` or `all` names the published partition. `2026-11-19/sample-2` names the second sample
+of that day, and `2026-11-19/sample` its newest one.
 """
 
 import re
@@ -30,7 +30,10 @@ class NoResult(OvernightError):
 
 @dataclass(frozen=True)
 class Result:
-    """A published partition or a sample of one. `kept` has the rows of a sample that a later one replaced."""
+    """A published partition, or a sample of one.
+
+    `kept` is the file with the rows of a sample that a later sample replaced, otherwise None.
+    """
 
     job: Job
     receipt: dict[str, Any]
@@ -38,7 +41,10 @@ class Result:
     kept: Location | None = None
 
     def batches(self) -> Iterator[pa.Table]:
-        """Yield the rows, a few at a time. Raise `FileNotFoundError` if a publish replaces them meanwhile."""
+        """Yield the rows of the result, one table after another.
+
+        Raise `FileNotFoundError` if a publish replaces them while they are read.
+        """
         if not self.kept:
             yield from published_rows.batches(self.job, self.receipt)
             return
@@ -47,11 +53,11 @@ class Result:
                 yield pa.Table.from_batches([batch])
 
     def with_images(self, rows: pa.Table) -> pa.Table:
-        """Return rows with the bytes of the images that the sink `images` wrote into files."""
+        """Replace the paths of images by their bytes, in rows of this result from the sink `images`."""
         return rows if self.kept else published_rows.with_images(rows, self.job, self.receipt)
 
     def quarantine(self) -> pa.Table:
-        """Return the rows that failed: `row_id`, `uri`, `stage`, `error_type` and `error_message`, all strings."""
+        """Return the quarantined rows: `row_id`, `uri`, `stage`, `error_type` and `error_message`, all strings."""
         if not self.kept:
             return published_rows.quarantine_of(self.job, self.receipt)
         records = records_of(self.job, self.receipt["partition"], is_sample=True)
@@ -66,9 +72,10 @@ class Results:
     file: str
 
     def partition(self, named: str | None, is_sample: bool = False, or_failed: bool = False) -> str:
-        """Return the named partition, by default the newest with a result; `or_failed` also counts failures.
+        """Return the name of the partition `named`, or of the newest partition with a result.
 
-        Raise `NoResult` if there is none, and `JobError` for a partition that the job cannot have.
+        With `is_sample`, results are samples. With `or_failed`, a partition whose latest run failed counts too. Raise
+        `NoResult` if no partition counts, and `JobError` for a partition that the job cannot have.
         """
         if not self.job.is_dated:
             if named not in (None, "all"):
@@ -84,14 +91,17 @@ class Results:
         raise NoResult(self._missing("a sample" if is_sample else "a published partition", None, is_sample))
 
     def published(self, partition: str) -> Result:
-        """Return what is published of a partition. Raise `NoResult` if nothing is."""
+        """Return the published result of a partition. Raise `NoResult` if the partition is not published."""
         receipt = read_json(records_of(self.job, partition, is_sample=False) / "receipt.json")
         if receipt is None:
             raise NoResult(self._missing(f"{partition} published", partition))
         return Result(self.job, receipt, partition)
 
     def sample(self, partition: str, number: int | None = None) -> Result:
-        """Return a sample of a partition, by default the newest. Raise `NoResult`."""
+        """Return the sample with this number, by default the newest, of a partition.
+
+        Raise `NoResult` if the sample does not exist, or if its rows are gone.
+        """
         made = samples.generations(self.job, partition)
         if not made:
             raise NoResult(self._missing(f"a sample of {partition}", partition, is_sample=True))
@@ -111,7 +121,10 @@ class Results:
         return Result(self.job, receipt, f"{partition}/sample-{number}", kept)
 
     def named(self, name: str, partition: str | None = None) -> Result:
-        """Return the result of a name; `partition` completes a name without one. Raise `NoResult` and `JobError`."""
+        """Return the result with this name. If the name has no partition, `partition` gives it.
+
+        Raise `NoResult` and `JobError`.
+        """
         day, _, which = name.rpartition("/")
         found = SAMPLE.fullmatch(which)
         if found:
@@ -128,7 +141,7 @@ class Results:
         return read_json(records_of(self.job, partition, is_sample) / "failure.json")
 
     def failed_rows(self, partition: str, is_sample: bool = False) -> pa.Table | None:
-        """Return the quarantine of the latest run if it failed and kept one."""
+        """Return the quarantine of the latest run if it failed and kept one, otherwise None."""
         failure = self.failure(partition, is_sample)
         if not failure or not failure.get("quarantine"):
             return None

@@ -1,4 +1,4 @@
-"""The samples of a partition, side by side: a new sample of `--limit-rows` does not replace the rows of the others.
+"""Keep the samples of a partition side by side: a new sample of `--limit-rows` does not replace the rows of the others.
 
 Below `<state>/samples/date=D/` (or `all/`):
 
@@ -23,9 +23,9 @@ KEPT = 10
 
 
 def keep_sample(job: Job, receipt: dict[str, Any]) -> None:
-    """Keep the rows of the sample that was just published, and remove the oldest beyond `KEPT`.
+    """Copy the rows of the sample that was just published, and remove all but the newest `KEPT` copies.
 
-    The run holds the partition's samples. A failure is a warning: the sample is published.
+    The run still has the lease of the partition's samples. An error becomes a warning, because the sample is published.
     """
     place = records_of(job, receipt["partition"], is_sample=True) / "rows"
     try:
@@ -37,7 +37,7 @@ def keep_sample(job: Job, receipt: dict[str, Any]) -> None:
 
 
 def generations(job: Job, partition: str) -> list[str]:
-    """Return the generations of a partition's samples, the oldest first."""
+    """Return the names of the generations of a partition's samples, the oldest first."""
     names = (records_of(job, partition, is_sample=True) / "receipts").names()
     return [name.removesuffix(".json") for name in names if name.endswith(".json")]
 

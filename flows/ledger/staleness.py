@@ -23,7 +23,10 @@ RENAMED = {f"sink.{recorded}": f"sink.{name}" for name, recorded in RECORDED_AS.
 
 
 def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
-    """Return the changes since a receipt except those of inputs: settings, model files, code and format version."""
+    """Return a sentence for each change since a receipt of settings, model files, code, format version or hub commits.
+
+    Changes of inputs are not included.
+    """
     then, now = receipt.get("commits") or {}, run.commits
     commits = [
         f"{name} changed on the hub: {str(then[name])[:SHOWN_OF_COMMIT]} -> {str(now[name])[:SHOWN_OF_COMMIT]}"
@@ -59,7 +62,10 @@ def _changed_ingredients(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...
 
 
 def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any]) -> tuple[str, ...]:
-    """List a partition's inputs, and return their changes since the receipt. Raise `ServiceUnavailable`."""
+    """List a partition's inputs, and return a sentence about their changes since the receipt; empty without changes.
+
+    Raise `ServiceUnavailable`.
+    """
     try:
         if digest(stream_inputs(job.source, partition)) == receipt["inputs"]:
             return ()
@@ -115,7 +121,10 @@ def _name(leaf: Mapping[str, Any]) -> str:
 
 
 def _brief(text: str, same: int) -> str:
-    """Return a value, or the changed part of a long value, which follows its first `same` characters."""
+    """Return a value, or the part of a long value around its first change.
+
+    The change follows `same` characters that did not change.
+    """
     if len(text) <= LONG:
         return text
     first = max(0, min(same - BEFORE, len(text) - LONG))

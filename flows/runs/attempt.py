@@ -34,8 +34,8 @@ JUDGED = ("CheckFailed", "TooManyQuarantined", "InputError")  # failures that th
 def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
     """Return the receipt if the partition is published and its inputs, settings, models and code have not changed.
 
-    Return None while a publish is under way, or if a forced run began a newer generation. Either may have been
-    interrupted, and then the next run completes it.
+    Return None for a sample, while a publish is under way, and if a forced run began a newer generation. The publish or
+    the forced run may have been interrupted, and then the next run completes it.
     """
     receipt = read_json(run.ledger / "receipt.json")
     if (
@@ -53,7 +53,7 @@ def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
 def published_or_retry(
     job: Job, run: Run, force: bool, retry_quarantined: bool
 ) -> tuple[dict[str, Any] | None, Retry | None]:
-    """Return the receipt if the partition stays as it is, and the retry if quarantined rows run alone.
+    """Return a pair: the receipt if the partition stays as it is, and the retry if only quarantined rows run.
 
     Both are None if the whole partition runs. Raise `RetryRefused` if the quarantined rows cannot run alone, and
     `JobError` for parameters that exclude each other.
@@ -71,18 +71,22 @@ def is_publisher_dead(run: Run, receipt: dict[str, Any]) -> bool:
 
 
 def bury_publisher(run: Run) -> None:
-    """End the run whose process died after it had published, and release its lease."""
+    """End the flow run whose process died after its publish, and release its lease."""
     with contextlib.suppress(lease.PartitionBusy), lease.held(run.ledger, run.attempt, "", end_published_run):
         pass
 
 
 @contextlib.contextmanager
 def opened(job: Job, run: Run, force: bool, retry: Retry | None = None) -> Iterator[Run]:
-    """Yield the run while it holds its partition, in the unfinished generation of its settings or in a new one.
+    """Hold the partition while the body runs, and yield the run with the generation to which it belongs.
 
-    First repair a publish that an earlier run left unfinished. If that completed a publish of the same settings, or of
-    the same `retry`, the run belongs to its generation, and is `published_already`. Raise `PartitionBusy` if another
-    run holds the partition, and `CheckFailed` if the target holds files that Overnight did not write.
+    First, complete or roll back a publish that an earlier run left unfinished. If that completes a publish of the same
+    settings, or of the same `retry`, the run gets its generation, and its rows are published already. Otherwise the run
+    resumes the unfinished generation of its settings. It begins a new one if there is none, with `force`, and for a
+    sample.
+
+    An error of the body is recorded in `failure.json`. Raise `PartitionBusy` if another run holds the partition, and
+    `CheckFailed` if the target holds results of another job or files that Overnight did not write.
     """
     flow_run = prefect.runtime.flow_run.id or ""
     with lease.held(run.ledger, run.attempt, flow_run, end_dead_run) as token:
@@ -156,9 +160,10 @@ def _put_right(run: Run, sink: Sink) -> Repaired | None:
 
 
 def _resumed(run: Run, generation: str) -> Run:
-    """Return the run in an earlier generation, with the commits of hub models with which that one began.
+    """Return the run in an earlier generation, with the commits of hub models with which that generation began.
 
-    A commit that was unknown then stays unknown, because staged parts may be of another one than the current one.
+    A commit that was unknown then stays unknown, because the staged parts may come from another commit than the
+    current.
     """
     run = replace(run, generation=generation)
     recorded = read_json(run.home / "generation.json") or {}
@@ -169,7 +174,10 @@ def _resumed(run: Run, generation: str) -> Run:
 
 
 def _new_generation(run: Run, retry: Retry | None) -> str:
-    """Begin a generation and return its name. Its record comes last: without one a generation is never resumed."""
+    """Begin a generation and return its name.
+
+    Its record is written last, because no run resumes a generation without a record.
+    """
     moment, _, suffix = run.attempt.partition("-")
     generation = f"{moment}-{run.fingerprint[:6]}-{suffix}"
     record: dict[str, Any] = {
@@ -185,7 +193,7 @@ def _new_generation(run: Run, retry: Retry | None) -> str:
 
 
 def describe_failure(job: str, partition: str, error: OvernightError) -> dict[str, Any]:
-    """Return a failure or a cancellation as `--json` prints it, and as `failure.json` records a failure."""
+    """Return a failure or a cancellation as JSON values, for `--json` and for `failure.json`."""
     return {
         "job": job,
         "partition": partition,

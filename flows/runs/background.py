@@ -9,7 +9,10 @@ from typing import Any
 
 @contextlib.contextmanager
 def in_background(follow: Callable[..., None], *arguments: Any) -> Iterator[None]:
-    """Run `follow(*arguments, stop)` while the body runs, then set `stop` and wait for it."""
+    """Run `follow(*arguments, stop)` in a thread while the body runs.
+
+    Then set the event `stop`, and wait for the thread.
+    """
     stop = threading.Event()
     here = contextvars.copy_context()  # without it, the thread would use another Prefect server
     thread = threading.Thread(target=here.run, args=(follow, *arguments, stop), name=follow.__name__, daemon=True)

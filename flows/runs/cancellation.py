@@ -2,8 +2,8 @@
 
 Prefect's runner (of `overnight serve`, of a worker) turns Cancel into SIGTERM. A run from the command line has no such
 runner, so `interruptible` turns Cancel, Ctrl-C and SIGTERM into one KeyboardInterrupt. In both cases the future of the
-running task stops it (`task_runner.py`), then the run releases the partition, then it ends as Cancelled. A run from
-Python is in a thread of its own, which no signal reaches: the event of `stoppable` interrupts it.
+running task stops the task (`task_runner.py`). Then the run releases the partition, and ends as Cancelled. A run from
+Python is in a thread of its own, which no signal reaches. The event of `stoppable` interrupts it.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class RunCancelled(OvernightError):
 def cancellable(run: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a flow's function, so that an interruption at the terminal ends the run as Cancelled.
 
-    Prefect itself ends a deployment's run: it knows if the run was cancelled or if its machine stops.
+    Prefect itself ends a deployment's run, because only Prefect can see if the run was cancelled or its machine stops.
     """
 
     @functools.wraps(run)
@@ -60,10 +60,10 @@ def cancellable(run: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[threading.Event]:
-    """Yield an event that interrupts every run that a thread of the body begins.
+    """Yield an event. Once it is set, it interrupts every run that a thread of the body begins.
 
-    A signal reaches only the main thread. Each thread runs in the body's context, and finds the event there. Inside
-    another such body it is the same event.
+    A signal reaches only the main thread. Each thread runs in a copy of the body's context, and finds the event there.
+    Inside the body of another `stoppable`, the event is the outer one.
     """
     event = STOPPING.get() or threading.Event()
     token = STOPPING.set(event)
@@ -74,13 +74,13 @@ def stoppable() -> Iterator[threading.Event]:
 
 
 def is_stopping() -> bool:
-    """Return True if the backfill that this run belongs to was interrupted."""
+    """Return True if the event of `stoppable` is set, so that this run must stop."""
     event = STOPPING.get()
     return event is not None and event.is_set()
 
 
 def pause(seconds: float) -> None:
-    """Sleep. Raise KeyboardInterrupt if the run must stop before the end."""
+    """Sleep for this time. Raise KeyboardInterrupt as soon as the run must stop."""
     event = STOPPING.get()
     if event is None:
         time.sleep(seconds)
@@ -96,11 +96,10 @@ def _stage() -> str:
 
 @contextlib.contextmanager
 def interruptible(flow_run_id: UUID) -> Iterator[None]:
-    """Raise KeyboardInterrupt in the body, in the main thread, on Ctrl-C, SIGTERM or Cancel in the UI.
+    """Raise KeyboardInterrupt in the body on Ctrl-C, SIGTERM or Cancel in the UI. The body runs in the main thread.
 
-    This happens once: a second Ctrl-C ends the process. If the flow could not end the run itself, set the run to
-    Cancelled on the server, and raise `RunCancelled`. In another thread signals stay as they are, and Cancel sets the
-    event of `stoppable`.
+    A second Ctrl-C ends the process. If the flow could not end the run itself, set the run to Cancelled on the server,
+    and raise `RunCancelled`. In another thread signals stay as they are, and Cancel sets the event of `stoppable`.
     """
     stop = threading.Event()
     stopping = STOPPING.get()

@@ -28,9 +28,9 @@ class TooManyCrashes(OvernightError):
 def after_crashes(attempts: int) -> State | None:
     """End the task runs that died with the process, if this start of the run follows a crash.
 
-    Return the final state if a user had cancelled the run. A cancelled process that is killed before its end counts as
-    crashed, and the automation restarts it. Raise `TooManyCrashes` if the run has crashed `attempts` times in a row;
-    a user may then start it again.
+    Return the state Cancelled if a user had cancelled the run, otherwise None. A cancelled process that is killed
+    before its end counts as crashed, and the automation restarts it. Raise `TooManyCrashes` if the run has crashed
+    `attempts` times in a row; a user may then start it again.
     """
     if prefect.runtime.flow_run.run_count < 2:
         return None
@@ -52,16 +52,16 @@ def after_crashes(attempts: int) -> State | None:
 
 
 def end_dead_run(flow_run: str) -> None:
-    """Set an interactive run to Crashed if its process died while it held the partition.
+    """Set a flow run without a deployment to Crashed, after its process died while it held the partition.
 
-    The run would stay Running otherwise. Automations end a deployment's run. Errors are ignored, because this is only
-    bookkeeping.
+    `flow_run` is the id of the run, which would stay Running otherwise. Automations end the runs of deployments. Errors
+    are ignored, because this is only bookkeeping.
     """
     _end_run(flow_run, Crashed(message="The process of this run died. A later run took over its partition."))
 
 
 def end_published_run(flow_run: str) -> None:
-    """Set an interactive run to Completed if its process died while it published and a later run completed it."""
+    """Set a flow run without a deployment to Completed, if its process died and a later run completed its publish."""
     _end_run(flow_run, Completed(message="The process of this run died while it published. A later run completed it."))
 
 
@@ -77,9 +77,9 @@ def _end_run(flow_run: str, state: State) -> None:
 def crashes_in_a_row(states: Sequence[State]) -> int:
     """Return the number of crashes since the run last ended in another way. `states` are in order of time.
 
-    The runner, the worker and an automation may each report one death, on a busy machine after half a minute. So a
-    crash counts if the process ran since the crash before. It also counts if the one that reports it reported a crash
-    before, more than `TOLD_TWICE_SECONDS` ago: then a process died before it ran.
+    The runner, the worker and an automation may each report the same death, on a busy machine after half a minute. So a
+    crash counts only in two cases. Either the process ran since the crash before. Or the same reporter reported a crash
+    more than `TOLD_TWICE_SECONDS` ago, which means that a new process died before it ran.
     """
     count, ran = 0, False
     told: datetime | None = None

@@ -23,7 +23,7 @@ def rename_flow_run(name: str) -> None:
 
 
 def note_name(name: str) -> None:
-    """Use the name in this process: for its log, and for code that reads `prefect.runtime.flow_run.name`."""
+    """Change the name of the flow run in this process only: for its log, and for `prefect.runtime.flow_run.name`."""
     context = FlowRunContext.get()
     if context and context.flow_run:
         context.flow_run.name = name
@@ -41,5 +41,5 @@ def named_if_invalid(name: str) -> Iterator[None]:
 
 
 def invalid(job_path: str) -> str:
-    """Return the name of a run whose job or partition is invalid."""
+    """Return the name for a flow run whose job or partition is invalid."""
     return f"{Path(job_path).stem}/invalid"

@@ -1,7 +1,7 @@
 """The local Prefect server of the command line and of Python: reused if it answers, otherwise started.
 
-It is left running for its UI.
-Its address is in `PREFECT_HOME/overnight-server.json`; `prefect server stop` ends it.
+It keeps running after the command, for its UI. Its address is in `PREFECT_HOME/overnight-server.json`. `prefect server
+stop` ends it.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def prefect_server(show: bool = True) -> Iterator[str]:
 
 @contextlib.contextmanager
 def settings_shared(ours: dict[Any, str]) -> Iterator[None]:
-    """Set these Prefect settings in this process, and in the environment, which child processes inherit."""
+    """Set these Prefect settings while the body runs, in this process and in the environment of child processes."""
     names = [setting.name for setting in ours]
     before = {name: os.environ[name] for name in names if name in os.environ}
     os.environ.update(zip(names, ours.values(), strict=True))
@@ -60,7 +60,7 @@ def settings_shared(ours: dict[Any, str]) -> Iterator[None]:
 
 
 def ui_address(api_url: str) -> str:
-    """Return the address of the UI: PREFECT_UI_URL, or the API's host without it.
+    """Return the address of the UI: the variable PREFECT_UI_URL, or without it the address of the API's host.
 
     The variable is for an API that has another name in its own network.
     """

@@ -1,4 +1,4 @@
-"""Report again to the Prefect server the task runs that it missed: it was away, or the worker of a task died."""
+"""Report task runs to the Prefect server that it missed because it was away, or because the worker of a task died."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from prefect.futures import PrefectFuture
 
 
 class Submitted(NamedTuple):
-    """A task that a flow has submitted, the id of its flow run, and the future of its task run."""
+    """A task that a flow has submitted, with the id of the flow run and the future of the task run."""
 
     task: Task[..., Any]
     flow_run_id: str | None

@@ -1,4 +1,4 @@
-"""Refuse the target of a run that holds results of another job, or files that Overnight did not write.
+"""Refuse a run whose target holds results of another job, or files that Overnight did not write.
 
 This file imports neither Prefect nor Ray, because `overnight validate` answers in seconds.
 """

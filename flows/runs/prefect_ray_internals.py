@@ -1,7 +1,7 @@
-"""All that is used here of prefect-ray without being documented, of version 0.6: a future's state, and a runner's Ray.
+"""All undocumented parts of prefect-ray 0.6 that Overnight uses: the state of a future, and the end of a runner's Ray.
 
 `OvernightTaskRunner` also overrides `_run_prefect_task`, which the runner sends to a Ray worker.
-`tests/flows/runs/test_prefect_ray_internals.py` breaks if any of it moves.
+`tests/flows/runs/test_prefect_ray_internals.py` fails if any of them moves.
 """
 
 from typing import Any, TypeVar
@@ -32,15 +32,15 @@ class EndableFuture(PrefectRayFuture[R]):
         return self._final_state is not None
 
     def end_as(self, state: State[Any]) -> None:
-        """Count the task run as ended in this state."""
+        """Record that the task run has ended in this state."""
         self._final_state = state
 
 
 class OpenRayTaskRunner(RayTaskRunner[R]):
-    """A runner that uses the Ray that is there, and can still end it."""
+    """A runner that can use a Ray that is already there, and can still be made to end it."""
 
     def shut_down_ray_at_exit(self, is_owned: bool) -> None:
-        """Decide whether the end of the runner ends Ray, too."""
+        """Set whether Ray ends when the runner ends. `is_owned` is True if this runner started Ray."""
         self._owns_ray = is_owned
 
 

@@ -1,6 +1,6 @@
-"""A Ray that was there before the run: its workers may not have the address of the Prefect server.
+"""Pass the address of the Prefect server to the workers of a Ray that was there before the run.
 
-Without it, each worker would start a server of its own for the tasks that it runs.
+Without the address, each worker would start a server of its own for the tasks that it runs.
 """
 
 import contextlib
@@ -16,7 +16,10 @@ API = "PREFECT_API_URL"
 
 @contextlib.contextmanager
 def server_known_to_workers() -> Iterator[None]:
-    """Pass the address of the server to the workers that the body's tasks use, if a Ray is there and lacks it."""
+    """Pass the address of the Prefect server to the Ray workers of the body's tasks.
+
+    This is needed only if Ray runs already, and its workers have no address or another one.
+    """
     url = get_current_settings().api.url
     if not url or not ray.is_initialized() or ray.get(_address.remote()) == url:
         yield

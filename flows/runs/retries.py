@@ -19,7 +19,7 @@ JITTER = 0.5  # of a delay, so that the runs of a cluster do not all come back a
 
 
 def run_task(task: Task[..., Any], retries: Retries, run: Run, *arguments: Any) -> PrefectFuture[Any]:
-    """Run a task, and try it again if that may help. Return its future after its success.
+    """Run a task, and try it again if that may help. Return the future of the try that succeeded.
 
     Raise the error of the last try as an `OvernightError`, which names the stage.
     """

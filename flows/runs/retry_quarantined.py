@@ -1,9 +1,9 @@
 """Plan a retry: only the quarantined rows of a published partition run again, and join its published rows.
 
-A retry is a generation of its own, which begins with all rows settled but the quarantined ones. So the five tasks run
-it as they would resume a run, and a retry that died is resumed by the next one. A run of the whole partition never
-resumes a retry, because the retry's fingerprint covers the published generation and the inputs too.
-docs/explanations/retries.md has the reasons.
+A retry is a generation of its own, in which all rows are settled from the start except the quarantined ones. So the
+five tasks run it as they would resume a run, and the next retry resumes one that died. A run of the whole partition
+never resumes a retry, because the retry's fingerprint covers the published generation and the inputs too. The reasons
+are in docs/explanations/retries.md.
 """
 
 from collections.abc import Iterator
@@ -29,8 +29,9 @@ from overnight.tasks.write.task import is_under_way
 class Retry:
     """A retry that may begin.
 
-    `run` has the retry's own fingerprint; `current` is that of the job. `receipt` is of the published generation, and
-    `settled` is the record of its rows. `code` has sentences about code that changed since.
+    `run` has the retry's own fingerprint, and `current` is the job's fingerprint. `receipt` is that of the published
+    generation, and `settled` records how its rows were settled. `inputs` are the inputs that the retry lists. `code`
+    has sentences about code that changed since the publish.
     """
 
     run: Run
@@ -44,9 +45,9 @@ class Retry:
 def plan_retry(job: Job, run: Run, force: bool = False) -> Retry | None:
     """Return the retry of a partition's quarantined rows, or None if the published partition has none.
 
-    Nothing is read but the ledger and the listing of the inputs. Hub models keep the commits of the published rows.
+    This reads only the ledger, and lists the inputs. Hub models keep the commits of the published rows.
 
-    Raise `RetryRefused` if other rows would have other results, or the published rows cannot stay; and `JobError` for
+    Raise `RetryRefused` if the published rows would get other results now, or cannot stay. Raise `JobError` for
     parameters that exclude each other.
     """
     if force or run.limit_rows:
@@ -75,9 +76,10 @@ def plan_retry(job: Job, run: Run, force: bool = False) -> Retry | None:
 
 
 def begin_retry(retry: Retry, run: Run) -> dict[str, Any]:
-    """Fill the run's new generation with all but the quarantined rows; return what its record has about the retry.
+    """Record all rows as settled in the run's new generation, except the quarantined ones.
 
-    Raise `RetryRefused` if another run published the partition meanwhile.
+    Return the keys that describe the retry in the generation's record. Raise `RetryRefused` if another run published
+    the partition meanwhile.
     """
     receipt = read_json(run.ledger / "receipt.json") or {}
     if receipt.get("generation") != retry.receipt["generation"]:

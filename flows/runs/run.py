@@ -19,9 +19,12 @@ def describe_run(
     backfill: str = "",
     scheduled_for: str | None = None,
 ) -> Run:
-    """Return a new attempt, which belongs to no generation yet. Raise `JobError` for settings that cannot work.
+    """Return a new attempt at a partition, which belongs to no generation yet.
+
+    Raise `JobError` for settings that cannot work.
 
     Args:
+        reason: The user's reason for the run, for the receipt.
         limit_rows: The number of rows of a sample, or 0 for all rows.
         backfill: The id of the backfill that this run belongs to, or an empty string.
         scheduled_for: The scheduled time as receipts write it, or None.
@@ -54,5 +57,5 @@ def describe_run(
 
 
 def fingerprint_of(decisive: Any) -> str:
-    """Return a hash of JSON values, such as `Job.ingredients()`."""
+    """Return a hash of JSON values, such as `Job.ingredients()`, as 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]

@@ -35,7 +35,10 @@ Reasons = list[tuple[str, int]]
 
 
 def show_published(run: Run, receipt: Mapping[str, Any], table: str) -> Reasons:
-    """Show a run that published, and return the reasons of its quarantined rows. `table`: the place of its rows."""
+    """Show a run that published in the Prefect UI, and return the reasons of its quarantined rows.
+
+    `table` is the place of the published rows. A reason comes with its number of rows.
+    """
     place = run.ledger / "quarantine" / f"quarantine-{receipt['generation']}.parquet"
     rows = _quarantine(place) if receipt["rows_quarantined"] else staged_parts.QUARANTINE.empty_table()
     why = count_reasons(rows.to_pylist())
@@ -52,7 +55,7 @@ def show_published(run: Run, receipt: Mapping[str, Any], table: str) -> Reasons:
 
 @contextlib.contextmanager
 def failure_shown(run: Run) -> Iterator[None]:
-    """Show the run if the body fails, with the quarantined rows that it kept."""
+    """Show the run in the Prefect UI if the body fails, with the quarantined rows that it kept."""
     try:
         yield
     except Exception as error:
@@ -136,9 +139,10 @@ def _links(client: SyncPrefectClient, run: Run, flow_run: UUID) -> dict[str, str
 
 @contextlib.contextmanager
 def progress_shown(run: Run) -> Iterator[Callable[[Mapping[str, tuple[float, str]]], None]]:
-    """Yield a function that shows the percent and the text of each stage, in one artifact of the task under way.
+    """Yield a function that shows the progress of all stages in one artifact of the current task.
 
-    The figure is that of the last stage. The metadata has the figure of each, for bars in the terminal.
+    It takes a percentage and a text for each stage. The artifact's own percentage is that of the last stage. The
+    metadata has the percentage of each stage, for bars in the terminal.
     """
     made: list[UUID] = []
     # One client and one change of settings serve all updates, because making them costs 27 and 45 ms of CPU. The client

@@ -11,7 +11,7 @@ LONGEST = 300
 
 
 def published(receipt: Mapping[str, Any], why: Sequence[tuple[str, int]]) -> str:
-    """Return the counts, the reasons of quarantined rows and the seconds of a run that published.
+    """Return the counts, the reasons of quarantined rows and the seconds of a run that published, as one sentence.
 
     `why` has each reason with its number of rows, as `reasons.count_reasons` returns them.
     """
@@ -36,7 +36,7 @@ def unchanged(receipt: Mapping[str, Any], is_retry: bool) -> str:
 
 
 def failed(error: OvernightError) -> str:
-    """Return the stage and the first sentence of the error of a run that failed."""
+    """Return the failed stage and the first sentence of the error, for a run that failed."""
     lines = error.message.splitlines() or [error.error_type]
     first = f"{lines[0]} {lines[1].strip()}" if lines[0].endswith(":") and lines[1:] else lines[0]
     sentence = f"{error.status} in {error.stage}: {first}"

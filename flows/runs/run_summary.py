@@ -24,9 +24,10 @@ Reasons = Sequence[tuple[str, int]]
 def of_published(
     run: Run, receipt: Mapping[str, Any], why: Reasons, places: Mapping[str, str], links: Mapping[str, str]
 ) -> str:
-    """Return the summary of a run that published.
+    """Return the summary of a run that published, as Markdown.
 
-    `places` has the name and the path of each file or table, and `links` the name and the address of other artifacts.
+    `why` has each reason of quarantined rows with its number of rows. `places` has the name and the path of each file
+    or table, and `links` the name and the address of other artifacts.
     """
     mark = "⚠️" if receipt["rows_quarantined"] or receipt.get("warnings") else "✅"
     shown = {name: receipt[key] for key, name in COUNTS.items() if receipt.get(key) or key in ("rows_in", "rows_out")}
@@ -51,7 +52,7 @@ def of_published(
 def of_failed(
     run: Run, error: OvernightError, why: Reasons, places: Mapping[str, str], links: Mapping[str, str]
 ) -> str:
-    """Return the summary of a run that failed, with the whole message of its error."""
+    """Return the summary of a run that failed, as Markdown, with the whole message of its error."""
     message = "\n".join(f"> {cell(line)}  " for line in error.message.splitlines())
     partition = "" if run.partition == "all" else f" --partition {run.partition}"
     count = sum(number for _, number in why)

@@ -54,7 +54,10 @@ NOT_SHIPPED = [".git", ".venv", ".demo", "__pycache__", "*.parquet", "*.safetens
 
 
 class OvernightFuture(EndableFuture[R]):
-    """A future that waits in Python, so that signals arrive, and then stops its task. A lost worker is an error."""
+    """A future that waits in Python, so that signals reach it. If one interrupts it, it stops its task.
+
+    A lost worker is an error of the task.
+    """
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the task has ended, at most `timeout` seconds."""
@@ -121,7 +124,8 @@ class OvernightFuture(EndableFuture[R]):
 class OvernightTaskRunner(OpenRayTaskRunner[R]):
     """The task runner of every flow of Overnight.
 
-    `stage` is the name of the task that started last, or "plan". `task_run_id` is that of its run, or None.
+    `stage` is the name of the task that started last, or "plan" before the first. `task_run_id` is the id of the run of
+    that task, or None.
     """
 
     stage = "plan"
@@ -234,5 +238,8 @@ def _signal_handler_kept() -> Iterator[None]:
 
 @functools.cache
 def _auth_token() -> str:
-    """Return the token of this process: Ray keeps its first one, also for a Ray that a later run starts."""
+    """Return the same token each time in this process.
+
+    Ray keeps the first token of a process, even for a Ray that a later run starts.
+    """
     return secrets.token_hex(32)

@@ -22,7 +22,10 @@ LINES_AT_ONCE = 100  # the Prefect run's log takes this number of lines in `SECO
 
 @contextlib.contextmanager
 def printed_shown(run: Run) -> Iterator[None]:
-    """Copy lines to the run's log and file while the body runs, and once more after its end, also after an error."""
+    """Copy the output of user code to the run's log and file while the body runs.
+
+    Copy the rest after the body has ended, also after an error.
+    """
     with in_background(_follow, run, get_run_logger()):
         yield
 

@@ -41,9 +41,9 @@ PAGE = 200
 
 
 def skipped(job: Job, partition: str) -> Any:
-    """Schedule the missed runs, and return the final state of the current run if it is skipped, otherwise None.
+    """Schedule the missed runs. Return the final state of the current run if it is skipped, otherwise None.
 
-    `partition` is the run's parameter.
+    `partition` is the run's parameter. A run that names a partition is never skipped.
     """
     runtime = prefect.runtime
     if job.schedule is None or partition.strip() or not runtime.deployment.id or runtime.flow_run.run_count > 1:
@@ -65,7 +65,7 @@ def skipped(job: Job, partition: str) -> Any:
 
 
 def missed_cron_times(schedule: Schedule, due: Sequence[datetime], taken: Collection[datetime]) -> list[datetime]:
-    """Return the `due` times that need a run. The times in `taken` have one."""
+    """Return the times among `due` that need a run now. The times in `taken` have one already."""
     wanted = {"all": due, "latest": due[-1:], "none": []}[schedule.catch_up]
     return [fire for fire in wanted if fire not in taken]
 

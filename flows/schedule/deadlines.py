@@ -19,7 +19,10 @@ class Deadline:
 
 
 def deadline_cron(schedule: Schedule) -> str:
-    """Return the cron expression of the check, in the schedule's time zone. Raise `JobError` without a deadline."""
+    """Return the cron expression of the daily check at the deadline, in the schedule's time zone.
+
+    Raise `JobError` without a deadline.
+    """
     if not schedule.deadline:
         raise JobError('schedule.deadline: expected a time of day such as "06:00", found none; freshness needs it.')
     hour, minute = schedule.deadline.split(":")
@@ -41,7 +44,10 @@ def latest_deadline(job: Job, moment: datetime) -> Deadline:
 
 
 def deadline_of(job: Job, partition: str) -> Deadline:
-    """Return the deadline of a partition: the first one after the last time that the schedule fires on its day."""
+    """Return the deadline of a partition.
+
+    It is the first deadline after the last time at which the schedule fires for the partition.
+    """
     schedule = scheduled(job)
     day = parse_day(partition) - job.offset
     midnight = datetime(day.year, day.month, day.day, tzinfo=job.timezone).astimezone(UTC)

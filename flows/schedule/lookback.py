@@ -1,4 +1,4 @@
-"""Late data: run the `schedule.lookback_days` days before a scheduled run's own again if their inputs changed.
+"""Late data: a scheduled run requests runs of earlier days whose inputs changed, up to `schedule.lookback_days` back.
 
 Each day is a run of the same deployment, which waits for its turn like any other and has its own receipt. If the
 scheduled run restarts after a crash, it requests no day twice.
@@ -25,8 +25,8 @@ TAG = "lookback"
 def look_back(job: Job, run: Run, parameter: str) -> None:
     """Request runs of the days before the run's own whose inputs changed since they were published.
 
-    Do so only if the schedule made the current run, and its `parameter` names no partition. An error here becomes a
-    warning and does not fail the run, because the next night checks again.
+    `parameter` is the run's parameter `partition`. Do nothing if it names a partition, or if the schedule did not make
+    the current run. An error here becomes a warning and does not fail the run, because the next night checks again.
     """
     days = job.schedule.lookback_days if job.schedule else 0
     if not days or not job.is_dated or parameter.strip() or run.limit_rows or not prefect.runtime.deployment.id:
@@ -53,7 +53,7 @@ def look_back(job: Job, run: Run, parameter: str) -> None:
 
 
 def changed_days(job: Job, run: Run, days: int) -> list[str]:
-    """Return the published days, of the `days` before the run's own, whose inputs have changed, newest first.
+    """Return the published days whose inputs have changed, newest first, among the `days` before the run's own.
 
     A day whose inputs were removed stays as it is, also with `allow_empty`. Raise `ServiceUnavailable`.
     """

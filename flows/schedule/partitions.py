@@ -10,7 +10,7 @@ from overnight.tasks.errors import JobError
 
 
 def resolve_partition(job: Job, partition: str | None, scheduled: datetime | None, now: datetime) -> str:
-    """Return the named partition, or without a name the day of the scheduled time (or now), moved by `offset_days`.
+    """Return the named partition, or the day of the scheduled time (or of now) moved by `offset_days`.
 
     The day is that of the schedule's time zone. Naive times are UTC. Raise `JobError` for a partition that the job
     cannot have.
@@ -34,7 +34,8 @@ def day_of(job: Job, moment: datetime) -> date:
     """Return the day of a moment in the job's time zone. For a scheduled time, return the day that its cron means.
 
     If the clock skips a scheduled time, Prefect fires an hour later, which may be on the next day: 23:59 becomes 00:59.
-    So if cron does not name a moment, read it by the clock of the day before. That day counts if cron names it.
+    So a moment that cron does not name is also read with the UTC offset of the day before. If cron names it then, that
+    day counts.
     """
     local = datetime.fromtimestamp(moment.timestamp(), job.timezone)  # Prefect's type has other methods
     if job.schedule and not _names(job.schedule.cron, local):

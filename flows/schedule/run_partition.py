@@ -21,14 +21,17 @@ LABEL = "overnight.partition"
 
 @dataclass(frozen=True)
 class ResolvedPartition:
-    """A partition, and the scheduled time that it comes from, as receipts write it. None if a user named it."""
+    """A partition, and the scheduled time that determines it, in the form of receipts.
+
+    `scheduled_for` is None if a user named the partition.
+    """
 
     partition: str
     scheduled_for: str | None = None
 
 
 def own_partition(job: Job, partition: str) -> ResolvedPartition:
-    """Return the partition of the current flow run; name and tag the run with its job and partition.
+    """Return the partition of the current flow run. Name and tag the flow run with its job and partition.
 
     `partition` is the run's parameter. Raise `JobError` for a partition that the job cannot have.
     """
