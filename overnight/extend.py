@@ -1,4 +1,4 @@
-"""The names that your own sources, steps, models and sinks import. These names stay.
+"""The names that your own sources, steps, models and sinks import. Later versions keep these names.
 
 A package registers such a class with an entry point: see docs/how-to/extension.md. The class is a frozen pydantic
 model. Its fields are the settings of the job file, `kind` is its tag, and its methods do the work.

@@ -1,4 +1,4 @@
-"""Data from memory as Arrow tables: DataFrames, Arrow data, lists of dicts, and objects with an Arrow stream."""
+"""Convert data from memory to Arrow tables: DataFrames, Arrow data, lists of dicts, or objects with an Arrow stream."""
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ EXPECTED = (
 
 
 def as_tables(data: Any) -> Iterator[pa.Table]:
-    """Yield the rows as one or more tables of the same `plain` types.
+    """Yield the rows of `data` as one or more Arrow tables, with types that Parquet can store.
 
     Raise `JobError` for data of another kind, and for values that Arrow cannot represent.
     """
@@ -88,9 +88,10 @@ def _as_png(value: Any) -> Any:
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """Return the table with types that Parquet stores: arrays of extension types become plain arrays.
+    """Return the table with column types that Parquet can store, and without metadata.
 
-    Metadata is left out, because that of pandas differs between versions.
+    Arrays of extension types become Overnight's own type of arrays, and other extension types become their storage
+    types. Metadata is left out, because that of pandas differs between versions.
     """
     for place, field in enumerate(table.schema):
         column, kind = table[field.name], field.type

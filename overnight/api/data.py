@@ -1,7 +1,7 @@
 """Data from memory as the source of a job: written once as Parquet, to `<state>/data/<partition>/<digest>/`.
 
-The digest is that of the content. So a run with the same data has the same source, and resumes; a run with other data
-has another one. A publish removes the files of its partition.
+The digest identifies the content. So a run with the same data has the same source, and can resume. A run with other
+data has another source. The files of a partition are removed after a run of it succeeds.
 """
 
 import hashlib
@@ -19,11 +19,11 @@ from overnight.tasks.errors import JobError
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import Location
 
-GROUP_BYTES, GROUP_ROWS = 16 * 2**20, 10_000  # of a row group, which is read as one unit
+GROUP_BYTES, GROUP_ROWS = 16 * 2**20, 10_000  # the largest row group, which is read as one unit
 
 
 def place_data(data: Any, folder: Location) -> str:
-    """Write data below `folder`, and return the digest that names its folder there.
+    """Write data as Parquet files to a new folder below `folder`. Return the digest that names the new folder.
 
     Raise `JobError` for data of another kind, and for columns that Parquet cannot store.
     """
@@ -62,7 +62,7 @@ def _write(tables: Iterator[pa.Table], place: Location) -> None:
 
 
 def _grouped(first: pa.Table, others: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows in tables of the size of a row group; of no rows, one empty table."""
+    """Yield the rows in tables of the size of a row group. Without rows, yield one empty table."""
     waiting, is_first = first, True
     while True:
         rows = _group_rows(waiting)

@@ -19,7 +19,7 @@ COUNTS = ("rows_in", "rows_out", "rows_filtered", "rows_quarantined", "rows_resu
 
 
 def receipt_as_html(receipt: "Receipt") -> str:
-    """Return a receipt's counts, its warnings and its first rows; images are thumbnails."""
+    """Return HTML with a receipt's counts, its warnings and its first rows. Images are thumbnails."""
     title = f"<b>{_text(receipt['job'])}/{_text(receipt['partition'])}</b> {_text(receipt['status'])}"
     counts = table_as_html(COUNTS, [[f"{receipt[name]:,}" for name in COUNTS]])
     warnings = "".join(f"<p>warning: {_text(warning)}</p>" for warning in receipt.get("warnings", []))
@@ -31,7 +31,7 @@ def receipt_as_html(receipt: "Receipt") -> str:
 
 
 def statuses_as_html(entries: "Sequence[PartitionStatus]") -> str:
-    """Return a line for each partition, the newest first, and the number of the others."""
+    """Return HTML with a line for each of the newest partitions, newest first, and the number of the others."""
     lines = []
     for entry in list(reversed(entries))[:LISTED]:
         found: Mapping[str, Any] = entry.receipt or {}
@@ -43,7 +43,7 @@ def statuses_as_html(entries: "Sequence[PartitionStatus]") -> str:
 
 
 def arrow_as_html(table: pa.Table) -> str:
-    """Return the first columns of a few rows."""
+    """Return an HTML table of all rows and the first `COLUMNS` columns, with the names of the other columns."""
     names = table.column_names[:COLUMNS]
     columns = [preview_cells.values(table[name]) for name in names]
     rows = [[cell(value) for value in row] for row in zip(*columns, strict=True)]
@@ -53,7 +53,7 @@ def arrow_as_html(table: pa.Table) -> str:
 
 
 def table_as_html(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table of cells that are HTML already."""
+    """Return an HTML table. The header and the cells must be HTML already."""
     head = "".join(f"<th>{name}</th>" for name in header)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

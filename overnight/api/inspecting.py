@@ -1,4 +1,4 @@
-"""Look at a job from Python without running a partition: load it, its statuses, its preview, and similar rows."""
+"""Look at a job from Python without running a partition: load it, find its statuses, preview it, or search its rows."""
 
 import tempfile
 from datetime import date
@@ -110,7 +110,9 @@ def preview(
     data: Any = None,
     settings: Overrides = (),
 ) -> "Preview":
-    """Return what the job makes of its first rows, without publishing anything, as `overnight preview` shows it.
+    """Run the first rows of a job through its steps and models, and return them, as `overnight preview` shows them.
+
+    Nothing is published.
 
     Args:
         job: The job, as for `run`.

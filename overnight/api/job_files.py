@@ -1,4 +1,4 @@
-"""The job of a call from Python as a job file, because flows read their job from a file.
+"""Write the job of a call from Python into a job file, because flows read their job from a file.
 
 A job that is a path stays where it is. A `Job`, a dictionary, and a job that gets data from memory are written to a
 temporary folder, which is removed after the call. Relative paths in them are relative to the working directory.
@@ -30,7 +30,7 @@ Overrides = Mapping[str, Any] | Sequence[str]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A job as a file, the overrides of its settings as KEY=VALUE, and the partition that a call names or means."""
+    """A job with its file, the overrides of its settings as KEY=VALUE, and the partition that the call selects."""
 
     path: Path
     job: Job
@@ -48,7 +48,8 @@ def prepared(
 ) -> Iterator[Prepared]:
     """Yield the job as a file that exists while the body runs. Raise `JobError` if the job is wrong.
 
-    Data is removed after the body. If the body raises an error it stays, so that a later call can resume.
+    The files of `data` are removed after the body. If the body raises an error, they stay, so that a later call can
+    resume.
 
     Args:
         job: A path, a `Job` or a dictionary.
@@ -78,7 +79,7 @@ def prepared(
 
 
 def as_overrides(settings: Overrides) -> tuple[str, ...]:
-    """Return settings as `--set` takes them: KEY=VALUE."""
+    """Return settings as texts KEY=VALUE, which `--set` takes."""
     if isinstance(settings, Mapping):
         return tuple(f"{key}={yaml_line(plain_value(value))}" for key, value in settings.items())
     return tuple(settings)
@@ -113,9 +114,9 @@ def _with_data(
     data: Any,
     data_folder: Location | None,
 ) -> tuple[dict[str, Any], Location]:
-    """Write the data, and return the mapping with it as its source, and the folder of the partition's data.
+    """Write the data. Return the job's mapping with the data as its source, and the folder of the partition's data.
 
-    The job is dated if `partition` is a day, or if the job's own source is.
+    The job is dated if `partition` is a day, or if no partition is given and the job's own source is dated.
     """
     if found := next((line for line in overrides if re.match(r"source[.=]", line)), None):
         raise JobError(f"settings: expected none of source together with data, which is the source; found {found}.")

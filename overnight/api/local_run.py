@@ -1,6 +1,6 @@
 """Run a flow in this process, for the command line and for Python: with a local Prefect server, Ray, and progress.
 
-Inside a flow or a task of the user's, the run is a subflow: it uses their server, and Prefect's log shows it.
+Inside a flow or a task of the user, the run is a subflow. It uses the same server, and Prefect's log shows it.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ def run_locally(
 ) -> dict[str, Any]:
     """Run one partition now, and return its receipt. Raise `OvernightError`, also if the run is cancelled.
 
-    `show`: print where the UI is and how far the run is. `verbose`: print the run's log, too.
+    If `show`, print the address of the UI and the progress of the run. If `verbose`, print the run's log, too.
     """
     try:
         for code in job.code():
@@ -76,15 +76,19 @@ def run_locally(
 
 
 def backfill_locally(job_path: Path, job: Job, verbose: bool = False, show: bool = True, **options: Any) -> None:
-    """Run a backfill now; `options` are its flow's parameters.
+    """Run a backfill now. `options` are parameters of the flow `backfill`.
 
-    Raise `BackfillFailed` if partitions failed, and `OvernightError` if it could not begin or was cancelled.
+    If `show`, print the address of the UI and the progress. If `verbose`, print the log, too. Raise `BackfillFailed` if
+    partitions failed, and `OvernightError` if the backfill could not begin or was cancelled.
     """
     _run(backfill, {**options, "job": str(job_path)}, job, [], verbose, show)
 
 
 def search_locally(job_path: Path, show: bool = True, **question: Any) -> dict[str, Any]:
-    """Search without Ray, and return the result. `question` holds the flow's parameters. Raise `OvernightError`."""
+    """Search without Ray, and return the result. `question` holds parameters of the flow `similarity_search`.
+
+    If `show`, print the address of the UI. Raise `OvernightError`.
+    """
     try:
         with _server(show):
             return dict(similarity_search(str(job_path), **question))
@@ -129,9 +133,10 @@ def _run(
 
 @contextlib.contextmanager
 def _server(show: bool) -> Iterator[None]:
-    """Have a Prefect server while the body runs: that of the flow around it, otherwise the configured or a local one.
+    """Provide a Prefect server while the body runs.
 
-    Prefect may have started a temporary server for the flow around. Ray's workers find it by its address, too.
+    It is the server of the flow that contains this call, otherwise the configured or a local one. Prefect may have
+    started a temporary server for that flow. Ray's workers find it by its address, too.
     """
     if is_in_a_flow():
         with get_client(sync_client=True) as client:

@@ -1,4 +1,4 @@
-"""Keep a call from Python without traces: Overnight, Prefect and Ray change this process while a run goes on.
+"""Restore this process after a call from Python: Overnight, Prefect and Ray change it while a run goes on.
 
 After the call the process has its environment variables, import path, log levels and handlers, and warning filters as
 they were. The run has a thread of its own, so that an event loop in the caller's thread and its signals do not matter.
@@ -28,7 +28,8 @@ ONE_AT_A_TIME = threading.Lock()
 def leaves_no_trace(call: Callable[P, T]) -> Callable[P, T]:
     """Wrap a function of the API: run it in a thread, and then restore the state of the process.
 
-    An exception in the caller's thread, such as KeyboardInterrupt, ends the run as cancelled, and is raised after it.
+    If the caller's thread gets an exception meanwhile, such as KeyboardInterrupt, the run ends as cancelled. Then the
+    exception is raised.
     """
 
     @functools.wraps(call)
@@ -53,7 +54,7 @@ def leaves_no_trace(call: Callable[P, T]) -> Callable[P, T]:
 def restored() -> Iterator[None]:
     """Restore the environment, the import path, the logging and the warning filters of the process after the body.
 
-    It also decorates a function.
+    The result is a context manager, and can also decorate a function.
     """
     environment, path, root = dict(os.environ), list(sys.path), logging.getLogger()
     known = list(logging.root.manager.loggerDict.items())

@@ -34,18 +34,18 @@ TASKS = {
     "write": "checking the rows and publishing them",
 }
 
-Show = Callable[[str, float, str], None]  # of a stage, its percent and its text
+Show = Callable[[str, float, str], None]  # takes a stage, its percentage and its text
 
 
 @contextlib.contextmanager
 def progress(
     job_name: str, flow_run_id: UUID, stages: Sequence[str] = STREAM_STAGES, verbose: bool = False
 ) -> Iterator[None]:
-    """Show the progress of a flow run on stderr: a line when a task begins, and the progress of its stages.
+    """Show the progress of a flow run on stderr while the body runs.
 
-    On a terminal and in a notebook each stage has a bar. Otherwise they are a line every ten seconds, with the
-    seconds since the start. Warnings of the run are shown. verbose: the rest of its log is shown too, with the output
-    of user code.
+    A line appears when a task begins. On a terminal and in a notebook, each stage has a bar. Elsewhere a line every ten
+    seconds has the percentage of each stage, after the seconds since the start. Warnings of the run are shown. If
+    `verbose`, the rest of its log is shown too, with the output of user code.
     """
     console = VisibleConsole(stderr=True, soft_wrap=True, highlight=False)
     with (

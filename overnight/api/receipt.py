@@ -1,4 +1,4 @@
-"""The receipt of a publish for Python: its facts as attributes, and the rows behind it."""
+"""The receipt of a publish for Python: its facts as attributes, and methods that read the published rows."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -55,9 +55,9 @@ class Receipt(Mapping[str, Any]):
     def table(self, columns: list[str] | None = None) -> pa.Table:
         """Return the published rows as an Arrow table, in memory.
 
-        Parquet, Delta, Iceberg and Lance keep their types. Of CSV and JSON Lines, Arrow infers the types. A database
-        returns the rows that it has now. The sink `images` has its rows in Parquet files; they name the images. The
-        column of the partition is left out.
+        Rows in Parquet, Delta, Iceberg and Lance keep their types. For CSV and JSON Lines, Arrow infers the types. A
+        database returns the rows that it has now. The sink `images` keeps its rows in Parquet files, which have the
+        paths of the images. The column of the partition is left out, except in files of Iceberg.
 
         Args:
             columns: The columns to read; all by default.
@@ -72,9 +72,10 @@ class Receipt(Mapping[str, Any]):
         return choose(published_rows.batches(self._job, self), rows).table
 
     def dataset(self) -> Any:
-        """Return the published rows as a `ray.data.Dataset`, which reads files of Parquet where it is consumed.
+        """Return the published rows as a `ray.data.Dataset`.
 
-        The rows of other sinks are read here first, as `table` reads them. Raise the errors of `table`.
+        Ray reads Parquet files when and where the dataset is consumed. Other rows are read here first, as `table` reads
+        them. Raise the errors of `table`.
         """
         import ray.data
 

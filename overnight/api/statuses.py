@@ -8,7 +8,10 @@ if TYPE_CHECKING:
 
 
 class Statuses(list["PartitionStatus"]):
-    """The statuses of a job's partitions, by date: `partition`, `status`, `why`, `receipt`, `failure` and `since`."""
+    """A list of the statuses of a job's partitions, by date.
+
+    Each entry has `partition`, `status`, `why`, `receipt`, `failure` and `since`.
+    """
 
     def __init__(self, entries: "Iterable[PartitionStatus]", job_name: str) -> None:
         super().__init__(entries)

@@ -104,7 +104,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
 
 
 def never_cut() -> list[Column]:
-    """Return the columns of the partition and of its status, whose values stay whole in a narrow terminal."""
+    """Return table columns for a partition and for its status. A narrow terminal does not cut their values."""
     widths = {"partition": len("2026-11-27"), "status": len("published")}
     return [Column(name, no_wrap=True, min_width=width) for name, width in widths.items()]
 

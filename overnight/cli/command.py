@@ -40,7 +40,7 @@ settings_option = click.option(
 
 
 def run_options(command: Command) -> Command:
-    """Give a command that runs partitions JOB.yaml, `--reason`, `--set`, `--verbose` and `--json`."""
+    """Add the argument JOB.yaml and the options `--reason`, `--set`, `--verbose` and `--json` to a command."""
     for option in (json_option, verbose_option, settings_option, reason_option, job_argument):
         command = option(command)
     return command
@@ -48,7 +48,7 @@ def run_options(command: Command) -> Command:
 
 @contextlib.contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Print an `OvernightError` and exit: with 2 for bad usage or a bad job file, otherwise with 1."""
+    """Run the body. Print its `OvernightError` and exit: with 2 for bad usage or a bad job file, otherwise with 1."""
     from overnight.tasks.errors import JobError, OvernightError
 
     try:
@@ -60,7 +60,10 @@ def exit_on_error() -> Iterator[None]:
 
 @contextlib.contextmanager
 def read_errors() -> Iterator[None]:
-    """Raise the errors of reading a result as `OvernightError`: a file that is gone, a database that is down."""
+    """Turn an error of the body, which reads a result, into an `OvernightError`.
+
+    Examples are a file that is gone, and a database that is down.
+    """
     from overnight.tasks.errors import OvernightError, explain
 
     try:

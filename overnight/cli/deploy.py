@@ -22,7 +22,7 @@ def deploy(job_paths: tuple[Path, ...], absolute_paths: bool, as_json: bool) -> 
     """Deploy jobs to the Prefect server and list the changes.
 
     Without jobs, deploy reads deployments/prefect.yaml. A worker runs the jobs in the folder where you call this.
-    Automations restart runs whose process died. On stderr it shows if the next run of each job would start.
+    Automations restart runs whose process died. On stderr, deploy shows if the next run of each job would start.
     """
     from overnight.flows.deploy.apply import deploy as deploy_all
     from overnight.flows.deploy.prefect_yaml import PrefectFile

@@ -27,8 +27,8 @@ DIFFERENCES = "For diff, 0 is the same, 1 is different, and 2 also means that th
 def diff(job_path: Path, a: str, b: str, partition: str | None, settings: tuple[str, ...], as_json: bool) -> None:
     """Show what differs between two results of a job.
 
-    A and B are each a day as YYYY-MM-DD or `all`, `published`, `sample`, the newest, or `sample-2`, the second. A day
-    before a name, as in 2026-11-19/sample-2, is the partition.
+    A and B are names of results. The name is a day as YYYY-MM-DD, `all`, `published`, `sample` for the newest sample,
+    or `sample-2` for the second. A day and a slash may precede it, as in 2026-11-19/sample-2.
     """
     from overnight.flows.job.loading import load_job
     from overnight.flows.ledger.results import Results

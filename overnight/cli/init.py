@@ -45,8 +45,8 @@ TIME = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 def init(folder: Path, **given: str | None) -> None:
     """Write a job file for your inputs, and a model to fill in.
 
-    It looks at the inputs, a few KB of them: their kind, the form of a CSV file, and the columns with texts or images.
-    On a terminal, init prompts for every answer that you do not give as an option. It overwrites no file.
+    Init reads a few KB of the inputs: their kind, the form of a CSV file, and the columns with texts or images. On a
+    terminal, init prompts for every answer that you do not give as an option. It overwrites no file.
     """
     from overnight.cli import init_templates
 
@@ -91,7 +91,10 @@ def prompt_for_answers(folder: Path, given: Mapping[str, str | None]) -> "Answer
 
 
 def cron_of(when: str) -> str:
-    """Return five cron fields for a time of each day; other text unchanged, which the job's own check refuses."""
+    """Return five cron fields for a time of each day, such as `02:30`. Return other text unchanged.
+
+    The check of the job refuses a text that is not five cron fields.
+    """
     if time := TIME.fullmatch(when.strip()):
         return f"{int(time[2])} {int(time[1])} * * *"
     return when.strip()

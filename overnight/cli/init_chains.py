@@ -1,4 +1,4 @@
-"""The chains of models that `overnight init` offers: models and steps that read what those before them made."""
+"""The chains of models that `overnight init` offers. Each model or step reads columns that earlier ones made."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,13 +12,19 @@ Entries = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain: its use, and its entries of `inference`. The model of `offer` is a usual name per model, with commas."""
+    """A chain of models. `offer.model` has a usual name for each model, with commas between them.
+
+    `made_of` takes a name for each model, and returns the chain's entries of `inference`.
+    """
 
     offer: Offer
     made_of: Callable[..., Entries]
 
     def entries(self, models: str) -> Entries:
-        """Return the entries for the names of models, separated by commas. Raise `JobError` for another number."""
+        """Return the chain's entries of `inference`. `models` has a name for each model, with commas between them.
+
+        Raise `JobError` if the number of names is wrong.
+        """
         names = [name.strip() for name in models.split(",")]
         usual = self.offer.model.split(",")
         if len(names) != len(usual) or not all(names):

@@ -1,6 +1,6 @@
 """The possible answers of `overnight init`: the kinds of inputs, the work on them, and the column that the work reads.
 
-They follow from the types of sources and models, and from what init saw of the inputs.
+They follow from the types of sources and models, and from what init found in the inputs.
 """
 
 import re
@@ -35,9 +35,10 @@ RESIZE = "{kind: resize_image, size: 224}"
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers to init's prompts, and what init saw. `path` is as in a job file; `text_column` is for tables.
+    """The answers to the prompts of init, and what init found in the inputs.
 
-    `cron` is empty for the usual schedule: none for a path without {partition}.
+    `folder` is where init writes its files. `path` is the place of the inputs, as in a job file. `text_column` is for
+    tables. If `cron` is empty, a path with {partition} gets the usual schedule, and any other path gets none.
     """
 
     folder: Path
@@ -53,7 +54,7 @@ class Answers:
 
 
 def source_kinds() -> dict[str, tuple[str, ...]]:
-    """Return the file sources whose only required setting is the path, with the endings of their files."""
+    """Return the kinds of file sources that require only a path, each with the endings of its files."""
     return {kind: leaf.extensions for kind, leaf in _sources().items()}
 
 
@@ -67,18 +68,18 @@ def _sources() -> dict[str, Any]:
 
 
 def offered_models() -> dict[str, Offer]:
-    """Return the kinds of models that have an `offer`."""
+    """Return the offer of each kind of model that has one, by kind."""
     leaves = get_args(get_args(AnyPredictor)[0])
     return {leaf.model_fields["kind"].default: leaf.offer for leaf in leaves if getattr(leaf, "offer", None)}
 
 
 def offers() -> dict[str, Offer]:
-    """Return all work with models: the kinds of models that have an offer, and the chains."""
+    """Return the offers of all work with models: of kinds of models by kind, and of chains by name."""
     return {**offered_models(), **{name: chain.offer for name, chain in CHAINS.items()}}
 
 
 def default_name(folder: Path) -> str:
-    """Return the folder's name with only the characters of a job's name."""
+    """Return the folder's name with only the characters that a job's name can have."""
     return re.sub(r"[^a-z0-9_-]+", "-", folder.resolve().name.lower()).strip("-_") or "job"
 
 
@@ -91,12 +92,15 @@ def task_choices(source: str, found: Found | None = None) -> dict[str, str]:
 
 
 def has_images(found: Found) -> bool:
-    """Return True if init saw a table with images: files in a column, or paths to them."""
+    """Return True if init found a table with images: image files in a column, or paths to them."""
     return bool(found.columns.image_files or image_uris(found))
 
 
 def image_uris(found: Found) -> str:
-    """Return the column with paths of images in a list that the source `uris` reads: with commas and a header line."""
+    """Return the name of the column with paths of images, or an empty text.
+
+    It is empty if the source `uris` cannot read the table, which needs commas and a header line.
+    """
     return "" if found.columns.settings else found.columns.image_uris
 
 
@@ -106,7 +110,10 @@ def needs_column_name(source: str, work: str) -> bool:
 
 
 def reads_images_of_a_table(answers: Answers) -> bool:
-    """Return True if the work reads a column of a table with images; your own model does unless you name a column."""
+    """Return True if the work reads a column with images of a table.
+
+    Your own model does so unless you name another column.
+    """
     is_own = answers.work == "python" and not answers.text_column
     return (
         not _file_columns(answers.source)
@@ -127,7 +134,7 @@ def column_read(answers: Answers) -> str:
 
 
 def steps(answers: Answers) -> list[str]:
-    """Return the steps that make the column that the work reads."""
+    """Return the steps, as YAML, that make the column that the work reads."""
     column = column_read(answers)
     offer = offers().get(answers.work)
     resize = [RESIZE] if column == "image" and not (offer and offer.whole_images) else []

@@ -1,4 +1,4 @@
-"""What `overnight init` sees of the inputs: the kinds of files, folders that may be labels, and a partition's rows.
+"""Look at the inputs for `overnight init`: the kinds of files, folders that may be labels, and a partition's rows.
 
 It lists at most `MAX_FILES` files and opens one, on any storage. `init_rows.py` looks into a table.
 """
@@ -22,10 +22,11 @@ DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 
 @dataclass(frozen=True)
 class Found:
-    """The inputs as init sees them.
+    """The inputs as init finds them.
 
-    `source`: the kind of most files, or None. `rows`: rows that each partition has, by these files; 0 if unknown.
-    `has_folders`: the files of a partition are in folders. `notes`: what a user should know.
+    `source` is the kind of most files, or None. `rows` is the number of rows that each partition has, as these files
+    show, or 0 if it is unknown. `has_folders` is True if a partition has its files in folders. `notes` are sentences
+    for the user.
     """
 
     source: str | None = None
@@ -36,9 +37,10 @@ class Found:
 
 
 def look(path: str, kinds: Mapping[str, tuple[str, ...]], source: str | None = None) -> Found:
-    """Return what there is at the path of a job file. An error becomes a note, because the user can answer instead.
+    """Look at the inputs, and return what was found. An error becomes a note, because the user can answer instead.
 
     Args:
+        path: The place of the inputs, as in a job file.
         kinds: The endings of files, by the kind of the source that reads them.
         source: The kind that the user named; otherwise the kind of most files.
     """

@@ -1,7 +1,7 @@
 """The first rows of a table, as `overnight init` looks at them: a CSV file's form, and the columns of texts and images.
 
-It reads 64 KiB of a text file, and the first rows of a Parquet file. DuckDB's sniffer finds the form of a CSV file;
-Overnight's own sources read the rows, so that the columns have the names of a run.
+It reads 64 KiB of a text file, and the first rows of a Parquet file. DuckDB's sniffer finds the form of a CSV file.
+Overnight's own sources read the rows, so that the columns have the same names as in a run.
 """
 
 import io
@@ -32,10 +32,11 @@ TABS = (".tsv", ".tsv.gz")
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table, with the settings of a source that reads it.
+    """The columns of a table, with the settings of a source that reads it and comments on these settings.
 
-    `texts` has the longest texts first. `image_uris` is a column of paths of images, `image_files` one of whole images.
-    `rows`: the rows of the file, or 0 if unknown.
+    `texts` are the names of text columns, the column of the longest texts first. `image_uris` names a column of paths
+    of images, and `image_files` a column of whole image files. `rows` is the number of rows of the file, or 0 if
+    unknown.
     """
 
     names: tuple[str, ...] = ()
@@ -54,7 +55,10 @@ def sources() -> dict[str, Any]:
 
 
 def look_at_rows(kind: str, file: File) -> Columns:
-    """Return the columns of a table's file. Raise any error of reading it."""
+    """Return the columns that the first rows of a file show. They are empty if files of this kind are not tables.
+
+    `kind` is the kind of the source. Raise any error of reading the file.
+    """
     if kind == "parquet":
         with Location(file.uri).open() as opened:
             parquet = pq.ParquetFile(opened)
@@ -78,7 +82,7 @@ def look_at_rows(kind: str, file: File) -> Columns:
 
 
 def described(columns: Columns) -> str:
-    """Return the columns by their uses, in one line."""
+    """Return one line with the names of the columns, and of those with texts, paths of images or images."""
     uses = {"texts": columns.texts, "paths of images": [columns.image_uris], "images": [columns.image_files]}
     parts = [f"{use} in {', '.join(names)}" for use, names in uses.items() if any(names)]
     return f"columns: {', '.join(columns.names)}{''.join(f'; {part}' for part in parts)}"
@@ -128,7 +132,7 @@ def _is_image_path(text: str) -> bool:
 def _columns(
     table: pa.Table, settings: dict[str, Any] | None = None, comments: tuple[str, ...] = (), rows: int = 0
 ) -> Columns:
-    """Return the columns by their uses, as the first values show them."""
+    """Return the columns of a table, sorted into texts and images by their first values."""
     table = table.drop_columns([name for name in blocks.IDENTITY if name in table.column_names]).slice(0, ROWS)
     lengths, image_uris, image_files = dict[str, float](), "", ""
     for name in table.column_names:

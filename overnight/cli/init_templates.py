@@ -34,7 +34,10 @@ EXAMPLE = ("values", "an array of N values", "length", "np.array([len(str(value)
 
 
 def create(answers: Answers) -> list[Path]:
-    """Write the files and return them. Raise `JobError` if one exists or the job is not valid."""
+    """Write the job file and, for your own model, its skeleton. Return the paths of both.
+
+    Raise `JobError` if a file exists or the job is not valid.
+    """
     job_path = answers.folder / f"{answers.name}.yaml"
     if answers.cron:
         expand(answers.path)  # raises JobError for a variable that is not set

@@ -1,7 +1,7 @@
-"""Print rows in the terminal, with images where it draws them.
+"""Print rows in the terminal, with their images if the terminal draws images.
 
-Rows are a table if each column gets a readable width. Otherwise each row has a line per column. Texts are cut to the
-width of the terminal, and `--json` prints them whole.
+Rows are printed as a table if each column gets a readable width. Otherwise each value is a line of its own. Texts are
+cut to the width of the terminal, and `--json` prints them whole.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from overnight.flows import preview_cells
 from overnight.flows.preview_html import thumbnail
 from overnight.tasks.config.masking import printable
 
-LEAST_WIDTH = 12  # of a column in a table
+LEAST_WIDTH = 12  # characters of a column in a table
 PICTURE_LINES, PICTURE_PIXELS = 8, 320
 
 
@@ -66,7 +66,7 @@ def show_pictures(console: Console, tables: Iterable[pa.Table]) -> None:
 
 
 def _shared(room: int, longest: Sequence[int]) -> list[int]:
-    """Return a width for each column: that of its longest text, or an equal share of what the shorter ones leave."""
+    """Return a width for each column: that of its longest text, or an equal part of what shorter columns leave."""
     widths = [0] * len(longest)
     order = sorted(range(len(longest)), key=lambda column: longest[column])
     for done, column in enumerate(order):

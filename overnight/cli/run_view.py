@@ -29,9 +29,9 @@ def show_receipt(receipt: dict[str, Any], job: "Job", file: str) -> None:
 
 
 def next_steps(job: "Job", day: str, file: str, limit_rows: int | None, options: list[str]) -> list[str]:
-    """Return the commands to type after a failed run: to look at its rows, if it kept some, and to run it again.
+    """Return the commands to type after a failed run: to show the rows that failed, if it kept them, and to run again.
 
-    `options` are those of the run that the second command repeats.
+    `options` are options of the failed run that the second command repeats.
     """
     from overnight.flows.ledger.results import Results
 

@@ -81,7 +81,7 @@ def show(
 def find_rows(
     results: "Results", day: str, count: int, where: str, is_sample: bool, number: int | None
 ) -> "tuple[str, Chosen, Result | None]":
-    """Return a title, the chosen rows and the result that they are of."""
+    """Return a title, the first rows that meet the condition, and the result to which they belong."""
     from overnight.flows.ledger.chosen_rows import choose
 
     result = results.sample(day, number) if is_sample else results.published(day)
@@ -97,7 +97,11 @@ def find_rows(
 def find_quarantine(
     results: "Results", day: str, count: int, where: str, is_sample: bool, number: int | None
 ) -> "tuple[str, Chosen, Result | None]":
-    """Return a title with the most frequent reasons, and the chosen rows; first those of a run that failed."""
+    """Return a title with the most frequent reasons, the quarantined rows that meet the condition, and None.
+
+    If the latest run failed and kept its quarantine, the rows come from that run. Otherwise they come from the
+    published result or the sample.
+    """
     from overnight.flows.ledger.chosen_rows import QUARANTINE, choose
     from overnight.tasks.write.in_process import reasons
 
@@ -115,7 +119,10 @@ def find_quarantine(
 
 
 def print_rows(title: str, rows: "pa.Table", are_reasons: bool, with_inputs: "Callable[[pa.Table], pa.Table]") -> None:
-    """Print the title and the rows on stdout. `with_inputs` adds the images, which a terminal may draw."""
+    """Print the title and the rows on stdout. `are_reasons` is True for rows of a quarantine.
+
+    `with_inputs` adds the images to the rows. It is called only if the terminal draws images.
+    """
     from rich.text import Text
 
     from overnight.api.console import VisibleConsole

@@ -1,4 +1,4 @@
-"""Print the output of `overnight status`: a calendar, a legend with counts, then the partitions that need attention.
+"""Print the output of `overnight status`: a calendar, a legend with counts, the unpublished and the newest partitions.
 
 Every status has a character and a colour of its own, so that the calendar is readable without colour. Times are UTC.
 """

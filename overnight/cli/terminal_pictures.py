@@ -1,7 +1,7 @@
 """Pictures in terminals that draw them, by the protocols of kitty and of iTerm2.
 
 https://sw.kovidgoyal.net/kitty/graphics-protocol/ (also Ghostty) and https://iterm2.com/documentation-images.html (also
-WezTerm and mintty). tmux and screen pass neither on, so there is no picture in them.
+WezTerm and mintty). tmux and screen do not pass on these protocols, so no picture is drawn in them.
 """
 
 import os
@@ -24,7 +24,10 @@ def protocol_of(environment: Mapping[str, str] = os.environ) -> Protocol | None:
 
 
 def drawn(png: str, lines: int, protocol: Protocol) -> str:
-    """Return what draws a PNG in Base64 at the cursor, `lines` lines high, and moves to the line below it."""
+    """Return the escape sequence that draws a PNG at the cursor, and then moves to the line below it.
+
+    `png` is the picture in Base64, and `lines` is its height in lines of text.
+    """
     if protocol == "iterm2":
         return f"\x1b]1337;File=inline=1;height={lines};preserveAspectRatio=1:{png}\x07\n"
     pieces = [png[start : start + PIECE] for start in range(0, len(png), PIECE)]
