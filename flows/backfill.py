@@ -90,9 +90,9 @@ def backfill(
     Args:
         start: The first day, as YYYY-MM-DD.
         end: The last day, as YYYY-MM-DD; it runs too.
-        select: The statuses to run. `all` also runs published partitions again; `stale` lists the inputs again;
-            `quarantined` runs only the quarantined rows of published partitions.
-        order: The day to begin with.
+        select: The statuses of the partitions to run. `all` also runs published partitions again. `stale` lists the
+            inputs again. `quarantined` runs only the quarantined rows of published partitions.
+        order: The day to begin with, `oldest` or `newest`.
         max_concurrent: The number of partitions that run at the same time.
         stop_on_failure: Start no more partitions after one has failed.
         dry_run: Only show the plan: partitions, reasons and estimated time.

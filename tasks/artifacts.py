@@ -1,6 +1,6 @@
 """Names and layout of artifacts in the Prefect UI.
 
-This file makes only text: the code that creates artifacts imports Prefect.
+This file makes only text. The code that creates artifacts imports Prefect.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ from overnight.tasks.config.masking import masked
 
 @contextlib.contextmanager
 def dispensable() -> Iterator[None]:
-    """Log a warning instead of raising.
+    """Run the body, and log a warning if it raises an error.
 
-    Use it for output that only informs: an unreachable Prefect server then costs no run.
+    Use it for output that only informs: an unreachable Prefect server then ends no run.
     """
     try:
         yield
@@ -26,15 +26,15 @@ def dispensable() -> Iterator[None]:
 
 
 def artifact_key(job: str, what: str) -> str:
-    """Return a key that Prefect allows.
+    """Return the key of an artifact, such as `digits-summary`. `what` names the artifact.
 
-    It has lower-case letters, digits and dashes. All partitions of a job have the same key.
+    Prefect allows lower-case letters, digits and dashes in a key. All partitions of a job have the same key.
     """
     return re.sub(r"[^a-z0-9-]+", "-", f"{job}-{what}".lower()).strip("-")
 
 
 def markdown_table(values: Mapping[str, Any]) -> str:
-    """Return a Markdown table of two columns.
+    """Return a Markdown table with the names in one column and the values in the other.
 
     Names and values are escaped because they may come from file names and labels.
     """

@@ -44,7 +44,7 @@ LOST = frozenset(
         "ObjectReconstructionFailedError",
     }
 )
-# begins the reason of the one row that represents the rest of the file
+# This text begins the reason of the one row that represents the rest of a file.
 BROKEN_OFF = "the file cannot be read from here on"
 STAGES = ("ingest", "shuffle", "preprocess", "infer", "write")
 STREAM_STAGES = ("ingest", "preprocess", "infer", "write")  # the stages that rows stream through
@@ -66,7 +66,7 @@ class OvernightError(Exception):
 
     @property
     def error_type(self) -> str:
-        """Return the name that records have for the failure."""
+        """Return the name of the error in records, such as `failure.json`."""
         return self.recorded_as or type(self).__name__
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class OvernightError(Exception):
 
 
 class JobError(OvernightError):
-    """The job file, a parameter or a path in it is wrong. Nothing was started."""
+    """The job file, a parameter or a path in it is wrong, or a library that the job needs is not installed."""
 
 
 class PlanError(OvernightError):
@@ -108,11 +108,11 @@ class TooManyQuarantined(CheckFailed):
 
 
 class RetryRefused(OvernightError):
-    """The quarantined rows of a partition cannot run alone. Nothing was started, and the partition stays published."""
+    """The quarantined rows of a partition cannot run alone. No row ran, and what is published stays."""
 
 
 class StageFailed(OvernightError):
-    """A stage failed for an unexpected reason. `error_type` is the type of the cause."""
+    """A stage failed for an unexpected reason. `error_type` is the name of the cause's type."""
 
     def __init__(self, message: str, stage: str | None = None, error_type: str = "") -> None:
         super().__init__(message, stage)
@@ -127,7 +127,7 @@ class StageFailed(OvernightError):
 
 
 class WorkerLost(StageFailed):
-    """A process or node died during a stage, and Ray's restarts are used up.
+    """A process or node died during a stage, and Ray has used up its restarts.
 
     A new attempt resumes from the staged parts.
     """
@@ -158,7 +158,7 @@ class RowError(Exception):
 
 
 class InvalidValues(RowError):
-    """A step or model returned values that no column holds: it is to blame, and not the row."""
+    """A step or model returned values that no column can hold. The fault is in the step or model, not in the row."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -168,7 +168,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def find_cause(error: BaseException) -> OvernightError | None:
-    """Return the `OvernightError` that Ray, Ray Data or Prefect wrapped, or None."""
+    """Return `error` if it is an `OvernightError`, otherwise the one that Ray, Ray Data or Prefect wrapped in it.
+
+    Return None without one.
+    """
     seen: list[BaseException] = []
     pending: list[BaseException | None] = [error]
     while pending:
@@ -184,7 +187,10 @@ def find_cause(error: BaseException) -> OvernightError | None:
 
 
 def explain(error: BaseException, stage: str) -> OvernightError:
-    """Return `error` as an `OvernightError`: the one inside it, or its innermost cause as a failure of `stage`."""
+    """Return `error` as an `OvernightError`.
+
+    If `error` is or contains one, return that one. Otherwise return its innermost cause as a `StageFailed` of `stage`.
+    """
     if known := find_cause(error):
         known.stage = known.stage or stage
         return known
@@ -195,6 +201,6 @@ def explain(error: BaseException, stage: str) -> OvernightError:
 
 
 def detached(error: OvernightError) -> OvernightError:
-    """Return `error` without its traceback: the frames keep Ray Data's executor alive, and its actors with it."""
+    """Return `error` without traceback and causes: their frames keep Ray Data's executor and its actors alive."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

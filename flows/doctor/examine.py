@@ -21,7 +21,10 @@ Level = Literal["ok", "warning", "wrong"]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check. `what` names the checked thing, and `advice` is the remedy if the level is not `ok`."""
+    """The result of a check. `what` names the checked thing, and `found` describes it.
+
+    `advice` is the remedy if the level is not `ok`.
+    """
 
     what: str
     level: Level

@@ -51,9 +51,10 @@ def choose(tables: Iterable[pa.Table], count: int, where: str = "") -> Chosen:
 
 
 def with_inputs(rows: pa.Table, job: Job) -> pa.Table:
-    """Add the column `image` to rows of a job of images: the bytes of the file that `uri` names, null if it is gone.
+    """Return rows of a job of images with a column `image` added.
 
-    Rows that have such a column already, and rows of other jobs, stay as they are.
+    It has the bytes of the file that `uri` names, null if the file is gone. Rows that have such a column already, and
+    rows of other jobs, stay as they are.
     """
     if not job.source.holds_images or "uri" not in rows.column_names or "image" in rows.column_names:
         return rows

@@ -73,7 +73,7 @@ def quarantine_of(job: Job, receipt: Receipt) -> pa.Table:
 
 
 def with_images(table: pa.Table, job: Job, receipt: Receipt) -> pa.Table:
-    """Replace the column of image paths by the bytes of these files, in rows of the sink `images`.
+    """Return rows of the sink `images` with the bytes of the images in the place of their paths.
 
     Rows of other sinks stay unchanged.
     """

@@ -53,7 +53,7 @@ class Result:
                 yield pa.Table.from_batches([batch])
 
     def with_images(self, rows: pa.Table) -> pa.Table:
-        """Replace the paths of images by their bytes, in rows of this result from the sink `images`."""
+        """Return rows of this result with the bytes of images in the place of their paths, if its sink is `images`."""
         return rows if self.kept else published_rows.with_images(rows, self.job, self.receipt)
 
     def quarantine(self) -> pa.Table:

@@ -1,7 +1,7 @@
 """The local Prefect server of the command line and of Python: reused if it answers, otherwise started.
 
-It keeps running after the command, for its UI. Its address is in `PREFECT_HOME/overnight-server.json`. `prefect server
-stop` ends it.
+It keeps running after the command, because of its UI, until `prefect server stop` ends it. Its address is in
+`PREFECT_HOME/overnight-server.json`.
 """
 
 import contextlib

@@ -37,7 +37,7 @@ class EndableFuture(PrefectRayFuture[R]):
 
 
 class OpenRayTaskRunner(RayTaskRunner[R]):
-    """A runner that can use a Ray that is already there, and can still be made to end it."""
+    """A task runner that may use a Ray that already runs. It can be set to end that Ray when it ends itself."""
 
     def shut_down_ray_at_exit(self, is_owned: bool) -> None:
         """Set whether Ray ends when the runner ends. `is_owned` is True if this runner started Ray."""

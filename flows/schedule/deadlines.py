@@ -30,7 +30,10 @@ def deadline_cron(schedule: Schedule) -> str:
 
 
 def latest_deadline(job: Job, moment: datetime) -> Deadline:
-    """Return the newest deadline that has passed, and its partition. Raise `JobError` for a job without a deadline."""
+    """Return the newest deadline that has passed at `moment`, with its partition.
+
+    Raise `JobError` for a job without a deadline.
+    """
     schedule = scheduled(job)
     fire = last_cron_time(schedule, moment)
     while fire and (deadline := deadline_after(schedule, fire)) > moment:

@@ -52,7 +52,7 @@ def _names(cron: str, local: datetime) -> bool:
 
 
 def partitions_between(job: Job, start: date, end: date) -> list[str]:
-    """Return the partitions from `start` to `end`, both included. With a schedule, return only days that it can take.
+    """Return the partitions from `start` to `end`, both included. Leave out days that the job's schedule never takes.
 
     Raise `JobError` for a job whose only partition is `all`.
     """

@@ -52,7 +52,7 @@ def run(
         The receipt, with its keys as attributes: `receipt.rows_out`.
 
     Raises:
-        JobError: The job, a setting, the partition or the data is wrong. Nothing was started.
+        JobError: The job, a setting, the partition or the data is wrong. Nothing was published.
         OvernightError: The run failed or was cancelled. The message is that of the terminal.
     """
     if limit_rows is not None and limit_rows < 1:

@@ -45,8 +45,8 @@ TIME = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 def init(folder: Path, **given: str | None) -> None:
     """Write a job file for your inputs, and a model to fill in.
 
-    Init reads a few KB of the inputs: their kind, the form of a CSV file, and the columns with texts or images. On a
-    terminal, init prompts for every answer that you do not give as an option. It overwrites no file.
+    Init reads a few KB of the inputs to find their kind, the form of a CSV file, and the columns with texts or images.
+    On a terminal, init prompts for every answer that you do not give as an option. It overwrites no file.
     """
     from overnight.cli import init_templates
 

@@ -1,8 +1,8 @@
-"""Masking of secrets in URLs and settings, for everything that is shown, logged or stored.
+"""Mask secrets in URLs and settings, for everything that is shown, logged or stored.
 
-User info and the values of the query become `***`; a `${VARIABLE}` stays, because it is not filled in. Messages,
-receipts, reasons of quarantine and findings are masked here. Messages and reasons are also `printable`. The container
-that Azure writes before an @ stays as well. If the name of a setting is that of a secret, such as `api_key`, its value
+User info and the values of the query become `***`. A `${VARIABLE}` stays, because it is not filled in, and so does the
+container that Azure writes before an @. Messages, receipts, reasons of quarantine and findings are masked here.
+Messages and reasons are also `printable`. If the name of a setting is that of a secret, such as `api_key`, its value
 becomes `***`.
 """
 
@@ -34,7 +34,7 @@ def masked(text: str) -> str:
 
 
 def filled_in(text: str) -> str:
-    """Return a place with the values of its `${VARIABLE}`s, so that a reader can open it, and masked.
+    """Return a masked place in which the values replace its `${VARIABLE}`s, so that a reader can open it.
 
     A variable stays if its name is that of a secret, or if its value is more than a path or an address.
     """
@@ -48,7 +48,7 @@ def filled_in(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with visible control characters, as `\x1b`. Line ends and tabs stay."""
+    r"""Return `text` with its control characters written out, such as `\x1b`. Line ends and tabs stay."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
 
 
@@ -64,7 +64,7 @@ def masked_in(value: Any) -> Any:
 
 
 def secrets_in(key: str, value: Any) -> Iterator[str]:
-    """Yield the dotted keys of the secrets that are written out in a setting or inside it."""
+    """Yield the dotted key of each secret that is written out in the setting `key` or inside its value."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from secrets_in(f"{key}.{name}", inner)

@@ -1,4 +1,4 @@
-"""Folders inside installed Python packages; a job file names them `package:NAME/FOLDER`."""
+"""Find folders inside installed Python packages. A job file names such a folder `package:NAME/FOLDER`."""
 
 import importlib.util
 from pathlib import Path
@@ -11,7 +11,7 @@ PREFIX = "package:"
 def folder_in_package(name: str, setting: str, stage: str) -> Path:
     """Return the folder that `package:NAME/FOLDER` names, even if it does not exist.
 
-    Raise `JobError` of `stage` with the name of the `setting` if no such package is installed.
+    Raise `JobError` for `stage`, with the name of the `setting`, if no such package is installed.
     """
     package, _, rest = name.removeprefix(PREFIX).partition("/")
     spec = importlib.util.find_spec(package) if package.isidentifier() else None

@@ -24,7 +24,7 @@ PREFIX = "overnight."
 
 
 def with_plugins(union: Any, group: str, parent: type[Leaf]) -> Any:
-    """Return the union with the leaves of the entry points of `overnight.<group>` added.
+    """Return the union of leaves, to which the leaves of the entry points of `overnight.<group>` are added.
 
     `union` is Annotated, with `kind` as its discriminator. `parent` is the class from which each leaf of the room must
     inherit.

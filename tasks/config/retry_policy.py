@@ -13,10 +13,10 @@ MOST_STEPS = 64  # a server may return any number of tries, and a float has a ma
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Waits that grow from the first to the longest, each times a random factor between the two values of `jitter`.
+    """The number of tries, and waits that grow from the first to the longest by the factor `growth`.
 
-    The factor separates callers that failed together. If it starts at 0, one of many rivals can go first. `growth` is
-    the factor from one wait to the next. `max_tries` is None if the caller's time decides.
+    Each wait is multiplied by a random factor between the two values of `jitter`, which separates callers that failed
+    together. If it may be 0, one of many rivals can go first. `max_tries` is None if the caller's time decides.
     """
 
     max_tries: int | None
@@ -26,11 +26,11 @@ class RetryPolicy:
     growth: float = 2.0
 
     def wait_seconds(self, failed_tries: int) -> float:
-        """Return how long to wait after this number of tries (1 or more) has failed."""
+        """Return the seconds to wait after this number of tries (1 or more) has failed."""
         grown = self.first_wait_seconds * self.growth ** min(failed_tries - 1, MOST_STEPS)
         return min(self.longest_wait_seconds, grown) * random.uniform(*self.jitter)
 
     def waits(self) -> Iterator[float]:
-        """Yield the seconds between one try and the next: one wait fewer than tries."""
+        """Yield the seconds to wait before each try after the first. Without `max_tries` they do not end."""
         tries = itertools.count(1) if self.max_tries is None else range(1, self.max_tries)
         return (self.wait_seconds(failed) for failed in tries)

@@ -15,7 +15,7 @@ class Settings(BaseModel):
 
 
 class Leaf(Settings):
-    """The settings of one source, shuffle, step, predictor or sink; a leaf adds `kind: Literal["its name"]`.
+    """The settings of one source, shuffle, step, predictor or sink. A leaf adds `kind: Literal["its name"]`.
 
     The verbs of a room's class are abstract methods. So a leaf without one of them cannot be constructed.
     """
@@ -32,9 +32,9 @@ class Leaf(Settings):
         return []
 
     def content_settings(self, *but: str) -> dict[str, Any]:
-        """Return the settings that change results as JSON values, without defaults: a new setting changes nothing.
+        """Return the settings that change results, as JSON values. Settings that have their defaults are left out.
 
-        `but` lists further settings to leave out.
+        So a new setting with a default changes no fingerprint. `but` lists further settings to leave out.
         """
         without = {*but, *(name for base in type(self).__mro__ for name in vars(base).get("operational", ()))}
         return {"kind": self.kind, **self.model_dump(mode="json", exclude_defaults=True, exclude=without)}

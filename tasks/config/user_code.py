@@ -1,7 +1,7 @@
-"""Code that a job file names as `module:Name`. A worker imports it, and a hash identifies it without running it.
+"""Import code that a job file names as `module:Name`. Identify code by a hash, without running it.
 
 A module is installed, or is in the working directory. The working directory comes last on the path, so that no file in
-it can replace an installed package. This file does not know the purpose of the code.
+it can replace an installed package. This file does not use the purpose of the code.
 """
 
 import ast
@@ -25,9 +25,9 @@ from overnight.tasks.errors import JobError, OvernightError
 
 
 def name_of(target: Any) -> Any:
-    """Return `module:Name` of a class or function that code gives as a target; a text stays as it is.
+    """Return `module:Name` for a class or function that code gives as a target. Return a text as it is.
 
-    Raise `ValueError` for one that no worker can import, because it is part of a script, a notebook or a function.
+    Raise `ValueError` if no worker can import the target, because it is part of a script, a notebook or a function.
     """
     if isinstance(target, str):
         module_name, _, name = target.partition(":")
@@ -56,7 +56,10 @@ Target = Annotated[
 
 
 def import_target(target: str, stage: str) -> Any:
-    """Import and return the object that `target` names. Raise `JobError` if it is not found or its import fails."""
+    """Import and return the class or function that `target` names.
+
+    Raise `JobError` if it is not found, if its import fails, or if it cannot be called.
+    """
     module_name, _, name = target.partition(":")
     _put_working_directory_last()
     importlib.invalidate_caches()
@@ -76,7 +79,7 @@ def import_target(target: str, stage: str) -> Any:
 
 
 def made(target: str, found: Any, arguments: Mapping[str, Any], stage: str, verb: str = "__init__ raised") -> Any:
-    """Return `found(**arguments)`. Raise `JobError` with the exception, its line, and what to do.
+    """Call `found(**arguments)`, and return the result. Raise `JobError` with the exception, its line, and what to do.
 
     Args:
         target: The name of `found` in the job file.
@@ -104,8 +107,8 @@ def _taken(found: Any, arguments: Mapping[str, Any]) -> str:
 def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
     """Return file name -> sha256 of the target's module and of the modules that it imports from the working directory.
 
-    Imports are read from the source, including those inside functions; no code runs. Imports by a computed name and
-    data files are not included. Names are relative to the working directory or to the place of installation.
+    No code runs: imports are read from the source, also those inside functions. Imports by a computed name and data
+    files are not included. File names are relative to the working directory or to the place of installation.
     """
     module_name = target.partition(":")[0]
     _put_working_directory_last()
@@ -130,9 +133,9 @@ def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
 
 
 def is_function(target: str) -> bool:
-    """Return whether the source of `target` defines a function of that name; nothing is run.
+    """Return True if the source of `target` defines a function of that name. No code runs.
 
-    False for what is a class, is imported from elsewhere or is not found.
+    Return False for a class, and for a name that is imported from elsewhere or not found.
     """
     module_name, _, name = target.partition(":")
     path = source_of(module_name)
@@ -147,7 +150,7 @@ def is_function(target: str) -> bool:
 
 
 def described(error: BaseException, module_name: str) -> str:
-    """Return an error's type, message, and the line of `module_name` in its traceback."""
+    """Return a text with an error's type, its message, and the line of `module_name` in its traceback."""
     source = str(_source(module_name))
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source]
     place = f" ({Path(source).name}, line {lines[-1]})" if lines else ""
@@ -178,7 +181,10 @@ def _put_working_directory_last() -> None:
 
 
 def source_of(module_name: str) -> Path | None:
-    """Return the file that importing `module_name` would run, also from the working directory; nothing is run."""
+    """Return the file that an import of `module_name` would run, or None. No code runs.
+
+    The file may be in the working directory.
+    """
     _put_working_directory_last()
     importlib.invalidate_caches()
     return _source(module_name)
@@ -196,7 +202,7 @@ def _source(module_name: str) -> Path | None:
 
 
 def _imports(path: Path, module_name: str) -> Iterator[str]:
-    """Yield the names of modules that the source may import; some are attributes, for which no file exists."""
+    """Yield the names of modules that the source may import. Some are attributes, for which no file exists."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):  # importing it reports the error

@@ -1,4 +1,4 @@
-"""The line of the user's own code in an error's traceback.
+"""Find the line of the user's own code in an error's traceback.
 
 Own code belongs neither to Overnight nor to Python or a package.
 """
@@ -17,13 +17,16 @@ LONGEST_SOURCE = 200  # characters
 
 
 def place(error: BaseException) -> str:
-    """Return `steps.py:12, in clean` for the innermost line of own code in the traceback; empty if there is none."""
+    """Return a text such as `steps.py:12, in clean` for the innermost line of own code in the traceback.
+
+    The text is empty if there is no such line.
+    """
     frame = _innermost(error)
     return f"{Path(frame.filename).name}:{frame.lineno}, in {frame.name}" if frame else ""
 
 
 def quoted(error: BaseException) -> str:
-    """Return a line of text with `place` and its source; empty if there is none."""
+    """Return a new line of text with `place` and the source of that line. It is empty if there is no such line."""
     frame = _innermost(error)
     if not frame:
         return ""

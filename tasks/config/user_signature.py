@@ -18,9 +18,9 @@ EMPTY = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class UserCode:
-    """A class or function of the user's, and how a stage calls it.
+    """A class or function of the user, and how a stage calls it.
 
-    A class is made with `kwargs`. A function gets `given` values, and `kwargs` if `takes_kwargs`.
+    A class is made with `kwargs`. A function is called with `given` values, and also with `kwargs` if `takes_kwargs`.
     """
 
     target: str

@@ -1,4 +1,4 @@
-"""A `deduplicate` in the stream: the rows that go were decided before, by a first reading of the whole partition."""
+"""Run a `deduplicate` in the stream. A first reading of the whole partition has decided which rows are dropped."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -22,14 +22,14 @@ FAILED_BEFORE = (
 
 @dataclass(frozen=True)
 class Decided:
-    """The step in the place of a `deduplicate`; `number` is that of its decision."""
+    """The step that takes the place of a `deduplicate` in the stream. `number` identifies its decision."""
 
     number: int
     kind: Literal["deduplicate"] = "deduplicate"
     rows_at_once: int = PreprocessStep.rows_at_once
 
     def work_on(self, block: pa.Table, run: Run) -> Work:
-        """Return the work for the live rows of `block`, all together: it filters the duplicates.
+        """Return the work that filters the duplicates among the live rows of `block`, all in one call.
 
         A row that failed in the first reading fails again, because no decision covers it.
         """
@@ -40,7 +40,10 @@ class Decided:
 
 
 def identity(block: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return unit, row and place of each row of `blocks.live_rows`, which identify it in the partition."""
+    """Return three arrays: unit, row and place of each row of `blocks.live_rows(block)`.
+
+    Together they identify a row in the partition.
+    """
     _, sources = blocks.live_rows(block)
     units, rows = (block[name].to_numpy()[sources] for name in ("__unit", "__row"))
     return units, rows, places_of(units, rows)

@@ -1,4 +1,4 @@
-"""Audio and video files opened by PyAV, which includes FFmpeg.
+"""Open audio and video files with PyAV, which includes FFmpeg.
 
 Files must be whole. A file that refers FFmpeg to other files is refused.
 """
@@ -12,11 +12,11 @@ from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.truncated_media import what_is_missing
 
-WHOLE = 0.9  # of the seconds that a file declares; encoders round, and pad by some hundredths of a second
+WHOLE = 0.9  # the least part of the declared seconds; encoders round, and pad by some hundredths of a second
 
 
 def load_av(step: str) -> Any:
-    """Return PyAV. Raise `JobError` if it is not installed."""
+    """Import and return PyAV for a step of kind `step`. Raise `JobError` if it is not installed."""
     return require_extra("av", f"preprocess.kind: {step}", "preprocess")
 
 
@@ -24,10 +24,10 @@ def load_av(step: str) -> Any:
 def opened(
     av: Any, content: bytes, kind: str, expected: str, decoding: Mapping[str, str] = {}
 ) -> Iterator[tuple[Any, Any]]:
-    """Open a file and yield its container and its first stream of `kind` (audio or video).
+    """Open the bytes of a file with PyAV, and yield its container and its first stream of `kind` (audio or video).
 
-    `decoding` has FFmpeg's options for it. Raise `RowError`, which begins with `expected`, if FFmpeg cannot read the
-    file, in the body too.
+    `decoding` has options for FFmpeg's decoder. Raise `RowError` if the file is cut off, or if FFmpeg cannot read it,
+    also in the body. The message begins with `expected`.
     """
     if content.startswith(b"RIFX"):  # FFmpeg 8.1 decodes it to noise
         raise RowError(f"{expected}, found a WAV file with the highest byte first (RIFX); convert it to RIFF")
@@ -54,14 +54,20 @@ def opened(
 
 
 def require_complete_file(stream: Any, container: Any, content: bytes, seconds: float, expected: str) -> None:
-    """Raise `RowError` if much less was decoded than the file declares."""
+    """Raise `RowError` if much less than the declared length of a file was decoded.
+
+    `seconds` is the decoded length, and `expected` begins the message.
+    """
     declared = _declared_seconds(stream, container, content)
     if seconds < WHOLE * declared:
         raise RowError(f"{expected} that is whole, found {seconds:.2f} s of {declared:.2f} s: it is cut off or damaged")
 
 
 def _declared_seconds(stream: Any, container: Any, content: bytes) -> float:
-    """Return the declared seconds; 0 if the file has none. FFmpeg only guesses them for MPEG audio without a header."""
+    """Return the declared length in seconds, or 0 if the file has none.
+
+    FFmpeg only guesses the length of MPEG audio without a header.
+    """
     if container.format.name == "mp3" and not (b"Xing" in content[:8192] or b"Info" in content[:8192]):
         return 0.0
     if container.format.name == "aiff" and stream.codec_context.name == "gsm":

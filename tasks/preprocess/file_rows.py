@@ -1,4 +1,4 @@
-"""The common part of steps that make several rows of a file: files run one after another, and each fails alone."""
+"""The common part of steps that make several rows from a file: files run one after another, and each fails alone."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,10 @@ from overnight.tasks.rows.tensors import Column
 
 @dataclass(frozen=True)
 class FileRows:
-    """The rows made of a file: the suffix of `row_id` for each, and its columns."""
+    """The rows that a step made from one file: a value for each row in `suffixes`, and in each of `columns`.
+
+    A suffix ends the `row_id` of its row, such as 3 in `report.pdf#3`.
+    """
 
     suffixes: Sequence[object]
     columns: Mapping[str, Sequence[Any]]
@@ -24,10 +27,11 @@ class FileRows:
 def expand_files(
     table: pa.Table, column: str, what: str, kinds: pa.Schema, make: Callable[[bytes, int], FileRows]
 ) -> result.Outcome:
-    """Return the rows that `make` makes of each file in `column`; it gets the file and its place in the table.
+    """Call `make` for each file in `column`, and return the rows that it makes.
 
-    Their columns have the types of `kinds` (null for arrays). `make` raises `RowError` to quarantine a file. `what`
-    names the step and the expected content of the column in errors. Raise `ContractError` for a column without files.
+    `make` takes the bytes of a file and the number of its row in the table. It raises `RowError` to quarantine the
+    file. `kinds` has the types of the columns that it makes, null for arrays. `what` begins error messages, with the
+    step and the expected content of the column. Raise `ContractError` for a column without files.
     """
     if column not in table.column_names:
         raise ContractError(

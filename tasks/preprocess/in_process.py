@@ -1,4 +1,4 @@
-"""The steps in the process that calls them, without Prefect and Ray; and images for display."""
+"""Run steps in the calling process, without Prefect and Ray, and decode images for display."""
 
 from overnight.tasks.preprocess.images.decode import FORMATS
 from overnight.tasks.preprocess.query_image import readable_image

@@ -1,4 +1,4 @@
-"""The first reading of a partition that has a `deduplicate`: the keys of its rows, after the steps before it."""
+"""The first reading of a partition that has a `deduplicate`: run the steps before it, and make a key of each row."""
 
 from collections.abc import Iterator
 
@@ -18,9 +18,9 @@ from overnight.tasks.state.run import Run
 def keyed_rows(
     block: pa.Table, run: Run, steps: tuple[Step | Decided, ...], rule: Rule, pace: float
 ) -> Iterator[pa.Table]:
-    """Yield the keys (schema `KEYS`) of the live rows after `steps`; rows that failed have `FAILED` as their place.
+    """Run `steps` on a block, and yield tables (schema `KEYS`) with the keys by which `rule` compares its rows.
 
-    `pace` is that of `run_steps`.
+    Rows that failed have `FAILED` as their place, and no key. `pace` is the seconds per row, or 0 if unknown.
     """
     for piece in run_steps(block, run, steps, pace) if steps else (block,):
         failed = piece.filter(pa.array(piece["__state"].to_numpy() == blocks.QUARANTINED))

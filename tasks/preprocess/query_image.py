@@ -1,4 +1,4 @@
-"""An image file processed by a job's steps: the input of the model for one file that is not a row of a source.
+"""Run a job's steps on one image file that is not a row of a source, to make the input of its model.
 
 `filter_rows`, `deduplicate` and `derive_columns` are left out: a query cannot be filtered, and has only the image
 column.
@@ -21,7 +21,11 @@ from overnight.tasks.rows import apply, blocks, tensors
 
 
 def query_image(name: str, content: bytes, steps: Sequence[PreprocessStep]) -> np.ndarray:
-    """Return the image as uint8, 1 x H x W x 3. Raise `JobError` if it cannot be read or a step fails on it."""
+    """Run the steps on an image file, and return the image as uint8, 1 x H x W x 3.
+
+    `content` has the bytes of the file, and `name` is its name in messages. Raise `JobError` if the image cannot be
+    read or a step fails on it.
+    """
     steps = [step for step in steps if not isinstance(step, FilterRows | Deduplicate | DeriveColumns)]
     if not any(isinstance(step, DecodeImage | ResizeImage) for step in steps):
         steps = [DecodeImage(), *steps]
@@ -35,7 +39,7 @@ def query_image(name: str, content: bytes, steps: Sequence[PreprocessStep]) -> n
 
 
 def readable_image(content: bytes) -> np.ndarray | None:
-    """Return an image file as uint8 H x W x 3, upright, for display; None if it cannot be decoded."""
+    """Decode an image file for display, as uint8 H x W x 3, upright. Return None if it cannot be decoded."""
     allow_pixels(MAX_IMAGE_PIXELS)
     try:
         return decode_image(pa.py_buffer(content), MAX_IMAGE_PIXELS)

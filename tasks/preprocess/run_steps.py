@@ -1,4 +1,4 @@
-"""The work on a block in a Ray task of the preprocess operator, or in a model's worker that prepares its own rows."""
+"""Run steps on a block, in a Ray task of the preprocess operator, or in a model's worker that prepares its own rows."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,10 +23,10 @@ from overnight.tasks.workers.watchdog import Watchdog
 
 WARM_UP_SECONDS = 1.0
 READ_WARM_UP_SECONDS = 3.0  # for imports of libraries and new connections
-SMALL_BYTES = 64 * 2**10  # of files that go to the steps together, in any number
-BYTES_AT_ONCE = 2**20  # of rows per piece: many small pieces cost Ray more than the steps
-SECONDS_AT_ONCE, MOST_GROWTH = 2.0, 4.0  # of work per piece, and from one piece to the next
-FIRST_SECONDS, FIRST_ROWS = 0.2, 64  # at most, of the first piece: its rows may be slower than those of the sample
+SMALL_BYTES = 64 * 2**10  # small files of this size together go to the steps in one call, in any number
+BYTES_AT_ONCE = 2**20  # the bytes of a piece of results: many small pieces cost Ray more than the steps
+SECONDS_AT_ONCE, MOST_GROWTH = 2.0, 4.0  # the work of a piece, and its growth from one piece to the next
+FIRST_SECONDS, FIRST_ROWS = 0.2, 64  # the most of the first piece: its rows may be slower than the sample
 
 
 def run_steps(
@@ -38,11 +38,11 @@ def run_steps(
     stage: str = "preprocess",
     label: str = "preprocess",
 ) -> Iterator[pa.Table]:
-    """Run all steps on `block`, and yield the result, in pieces of a few seconds; in small ones if it contains files.
+    """Run all steps on `block`, and yield the results in pieces that take a few seconds each.
 
-    Each worker process builds a step once. `pace` is seconds per row, measured on a sample; 0 if unknown. Without
-    `isolation`, as in a Ray task, the supervisor decides whether the rows run one by one. The work counts for `stage`.
-    `label` identifies these steps among others of the job.
+    If the block contains files, the pieces are small. Each worker process builds a step once. `pace` is the seconds per
+    row, measured on a sample, or 0 if unknown. If `isolation` is None, as in a Ray task, the supervisor decides whether
+    the rows run one by one. The work counts for `stage`. `label` distinguishes these steps from others of the job.
     """
     guard = Watchdog(run, stage, label, pace)
     block = without_padding(block)
@@ -57,7 +57,10 @@ def run_steps(
 
 
 def _in_pieces(work: Callable[[pa.Table], pa.Table], block: pa.Table, most: int, pace: float) -> Iterator[pa.Table]:
-    """Yield `work(piece)` for pieces of `block`: at most `most` rows, and as many as the time of the last allows."""
+    """Yield `work(piece)` for consecutive pieces of `block` of at most `most` rows.
+
+    The time that a piece takes determines the number of rows in the next one.
+    """
     start, size = 0, min(int(FIRST_SECONDS / pace), FIRST_ROWS) if pace else FIRST_ROWS
     while start < len(block):
         piece = block[start : start + min(max(size, 1), most)]
@@ -69,7 +72,7 @@ def _in_pieces(work: Callable[[pa.Table], pa.Table], block: pa.Table, most: int,
 
 
 def _rows_at_once(block: pa.Table, steps: tuple[Step | Decided, ...]) -> int:
-    """Return how many rows of the block the steps get together: all of them if none contains a file."""
+    """Return how many rows of the block the steps get in one call: all rows if none contains a file."""
     files = [files_in(column) for column in block.columns if holds_files(column.type)]
     if not files:
         return max(len(block), 1)
@@ -89,12 +92,15 @@ def _apply(piece: pa.Table, steps: tuple[Step | Decided, ...], run: Run, stage: 
 
 
 def build(step: Step) -> result.Work:
-    """Return the work of a step, which each process builds once. Raise `JobError` for a step that cannot be built."""
+    """Return the work of a step. Each process builds it only once. Raise `JobError` for a step that cannot be built."""
     return _built(type(step), step.model_dump_json(exclude_unset=True))
 
 
 def try_first_rows(read: Read, steps: tuple[Step, ...], run: Run, count: int) -> pa.Table:
-    """Return the first `count` rows in reading order, after every step. A fast read runs twice, as fast steps do."""
+    """Return the first `count` rows in reading order, after every step.
+
+    A fast read runs twice, and so do fast steps, because the first time includes imports and connections.
+    """
     started = time.perf_counter()
     block = _first_rows(read, run, count)
     if time.perf_counter() - started < READ_WARM_UP_SECONDS:
@@ -113,7 +119,7 @@ def _first_rows(read: Read, run: Run, count: int) -> pa.Table:
 
 
 def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
-    """Return `block` after every step, before the stream starts. Fast steps run twice: the first run warms up."""
+    """Run every step on `block` before the stream starts, and return the result. Fast steps run twice to warm up."""
     guard = Watchdog(run, "preprocess", "preprocess sample", 0)
 
     def tried(isolation: RowIsolation) -> pa.Table:

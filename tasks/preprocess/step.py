@@ -9,26 +9,26 @@ from overnight.tasks.rows.result import Work
 
 
 class PreprocessStep(Leaf):
-    """The settings of a step; a leaf adds `kind`, its settings and `build`.
+    """The base class of all steps: the settings of one step. A leaf adds `kind`, its settings and `build`.
 
-    `rows_at_once` is the number of files per call. A call has more files only if they are small, and never if it is 1.
-    A step may make several rows of one: see `rows/result.py`.
+    `rows_at_once` is the number of files in one call of the step's work. A call has more files only if they are small,
+    and never if `rows_at_once` is 1. A step may make several rows from one row: see `tasks/rows/result.py`.
     """
 
     rows_at_once: ClassVar[int] = 16  # decoded, a few photos take as much memory as many encoded ones
 
     @abc.abstractmethod
     def build(self) -> Work:
-        """Return the work for each table of live rows; see `tasks/rows/result.py` for its results and errors."""
+        """Return the work, a function of a table of live rows. See `tasks/rows/result.py` for results and errors."""
 
     def inputs(self) -> list[str] | None:
-        """Return the columns that the step reads, so that they are still there; None for all."""
+        """Return the names of the columns that the step reads, so that they are kept for it. None means all columns."""
         return None
 
     def column_effect(self) -> ColumnEffect:
-        """Return what the step does to columns, as its settings show it; the default is that only a run shows it."""
+        """Return the effect of the step on columns, as its settings show it. By default, only a run shows it."""
         return UNKNOWN
 
     def fingerprint(self) -> dict[str, str]:
-        """Return what the result depends on besides the settings: file name -> sha256 of code."""
+        """Return what the results depend on besides the settings, as a mapping: file name -> sha256 of the file."""
         return {}

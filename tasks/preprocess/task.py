@@ -1,4 +1,4 @@
-"""Preprocess: tries the job's steps on a few rows and adds them to the stream."""
+"""Preprocess: try the job's steps on a few rows, and add them to the stream."""
 
 import contextlib
 from dataclasses import replace
@@ -37,7 +37,7 @@ SAMPLE_ROWS = 8
     persist_result=False,
 )
 def preprocess(run: Run, steps: list[Step], plan: Plan, stream: Stream) -> State[Stream]:
-    """Add the steps to the stream, after a trial on a few rows: a wrong setting fails now.
+    """Try the steps on a few rows, so that a wrong setting fails now, and return the stream with the steps.
 
     Raise `ContractError` if a setting does not fit the columns.
     """
@@ -75,9 +75,9 @@ def _with_decisions(steps: list[Step], pace: float) -> tuple[tuple[Step | Decide
 
 
 def begin_steps() -> None:
-    """Start the imports for the first rows in a Ray process while inputs are listed, without waiting.
+    """Start to import the libraries for the first rows in a Ray process while inputs are listed, without waiting.
 
-    A forked process already has these imports, so it does not need this.
+    If a fork server exists, do nothing, because its processes have these imports already.
     """
     if not fork_server.is_there():
         ray.remote(num_cpus=0, max_retries=0)(fork_server.import_own).remote()

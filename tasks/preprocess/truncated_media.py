@@ -1,8 +1,8 @@
-"""The check that a sound or video file is complete, by the length or end that its container declares.
+"""Check that a sound or video file is complete, by the length or the end that its container declares.
 
-FFmpeg reads what exists of a file. Some containers declare nothing (live recordings). For them only the decoded seconds
-can show it, see `ffmpeg.py`. MP3 without a Xing header does not count its frames: it is truncated if its last frame is.
-If it ends between two frames, it counts as whole.
+FFmpeg reads what exists of a file. Some containers, such as live recordings, declare no length. For them only the
+decoded seconds can show that something is missing, see `ffmpeg.py`. An MP3 file without a Xing header does not count
+its frames. It counts as cut off if its last frame is, and as whole if it ends between two frames.
 """
 
 import struct
@@ -29,9 +29,10 @@ EBML, SEGMENT, CLUSTER = b"\x1a\x45\xdf\xa3", 0x18538067, 0x1F43B675
 
 
 def what_is_missing(content: bytes) -> str:
-    """Return the reason if a file is cut off: `found 97 bytes of 100`; empty if its container does not declare this.
+    """Return a text such as `found 97 bytes of 100` if a file is cut off.
 
-    The content of the bytes is not checked.
+    The text is empty if the file is whole, or if its container does not declare its length or end. The content of the
+    bytes is not checked.
     """
     for is_such, expected_bytes in FORMATS:
         if is_such(content):
@@ -55,7 +56,7 @@ def _riff(content: bytes) -> int:
 
 
 def _rf64(content: bytes) -> int:
-    """Return the length of WAV files beyond 4 GB, also as BW64: the size is in the chunk ds64, which comes first."""
+    """Return the length of WAV files beyond 4 GB (RF64, BW64). The chunk ds64, which comes first, holds it."""
     (size,) = struct.unpack_from("<Q", content, 20)
     return int(size) + 8 if content[12:16] == b"ds64" and size else 0
 
@@ -146,7 +147,10 @@ def _mp3(content: bytes) -> int:
 
 
 def _end_of_frames(content: bytes, place: int) -> int:
-    """Return the end of the last frame in a row from `place`; it may be beyond the file's end. 0 for too few frames."""
+    """Return the end of the last of consecutive frames from `place`, or 0 if there are too few frames.
+
+    The end may be beyond the end of the file.
+    """
     frames = 0
     while size := _frame_bytes(content[place : place + MPEG_HEADER]):
         frames, place = frames + 1, place + size
@@ -154,7 +158,10 @@ def _end_of_frames(content: bytes, place: int) -> int:
 
 
 def _frame_bytes(header: bytes) -> int:
-    """Return the bytes of a frame of MPEG audio, layers 2 and 3; 0 if it is not a header, or has no bit rate."""
+    """Return the number of bytes in a frame of MPEG audio, layers 2 and 3, by its header.
+
+    Return 0 for other bytes, and for a header without a bit rate.
+    """
     if header[:1] == b"\xff" and len(header) < MPEG_HEADER:
         return MPEG_HEADER  # it breaks off itself
     if len(header) < MPEG_HEADER or header[0] != 0xFF or header[1] < 0xE0:

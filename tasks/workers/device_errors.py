@@ -1,6 +1,6 @@
-"""Errors of the device.
+"""Recognise errors of the device, or of its memory. Every other error belongs to a row.
 
-Every other error belongs to a row. They are recognised by name, so that no library is imported.
+They are recognised by name, so that no library is imported.
 """
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "resource_exhausted", "failed to allocate memory")
@@ -23,7 +23,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_device_failure(error: BaseException) -> bool:
-    """Return True if the accelerator failed and only a new process can continue: every later call would fail."""
+    """Return True if the accelerator failed, so that every later call fails and only a new process can continue."""
     if is_out_of_memory(error):
         return False
     if type(error).__name__ == "AcceleratorError":

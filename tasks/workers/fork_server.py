@@ -3,7 +3,7 @@
 `python -m overnight.tasks.workers.fork_server ADDRESS` listens on that Unix socket until its standard input ends.
 Clients find the address in `OVERNIGHT_FORK_SERVER`. They request imports, or a fork that runs a function. The server
 itself only imports: threads and devices would not survive a fork. With `OVERNIGHT_FORK_SERVER=0` no server starts, and
-every process of Ray's imports for itself, as on a cluster.
+every process of Ray imports for itself, as on a cluster.
 
     client                           fork server                     forked process
     a dot, and open descriptors  ->  accepts
@@ -12,10 +12,10 @@ every process of Ray's imports for itself, as on a cluster.
       environment, target))                                          runs target(*descriptors), ends
     closes its lifeline, or dies ----------------------------------> ends immediately
 
-It stays because 100 photos take 1.8 times the seconds without it, and 1.9 times the CPU. The seconds are 18.7 against
-10.6 (commit 98cb5d1, medians of three in turns on two cores).
+The lifeline is a pipe between a client and a forked process. Without the server, 100 photos take 18.7 s instead of
+10.6 s, and 1.9 times the CPU. These are medians of three, measured in turns on two cores at commit 98cb5d1.
 
-Python's multiprocessing.forkserver works alike, but only for the process that started it; here Ray's workers are the
+Python's multiprocessing.forkserver works alike, but only for the process that started it. Here Ray's workers are the
 clients.
 """
 
@@ -50,10 +50,10 @@ STANDARD_INPUT, STANDARD_OUTPUT, STANDARD_ERROR = range(3)
 
 
 def for_local_ray() -> contextlib.AbstractContextManager[None]:
-    """Start a server for a local Ray that this process starts; Ray's workers inherit its address.
+    """Return a context that runs a fork server for the local Ray that this process starts. Workers inherit its address.
 
-    macOS gets no server, because its frameworks do not survive a fork. An early start leaves more time for imports
-    before the first request.
+    No server runs if Ray is already there or remote, or on another system than Linux: the frameworks of macOS do not
+    survive a fork. An early start leaves more time for imports before the first request.
     """
     ray = sys.modules.get("ray")
     is_ours = not (os.environ.get("RAY_ADDRESS") or (ray and ray.is_initialized()))
@@ -63,10 +63,10 @@ def for_local_ray() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def started() -> Iterator[None]:
-    """Run a server while the body runs, for this process and the processes that inherit its environment from now on.
+    """Run a fork server while the body runs, for this process and processes that inherit its environment from now on.
 
-    If a server exists already, do nothing: its starter keeps it. It begins with the imports that every worker of
-    Overnight needs.
+    The server begins with the imports that every worker of Overnight needs. If a server exists already, start no other
+    one, and leave its end to the process that started it.
     """
     if is_there():
         yield
@@ -91,13 +91,13 @@ def started() -> Iterator[None]:
 
 
 def is_there() -> bool:
-    """Return True if this process has a live server."""
+    """Return True if a live fork server has its address in this process's environment."""
     with socket.socket(socket.AF_UNIX) as asking:
         return ADDRESS in os.environ and asking.connect_ex(os.environ[ADDRESS]) == 0
 
 
 def beside(name: str) -> str:
-    """Return a path of that name in the server's folder, which is removed with the server."""
+    """Return a path with this name in the server's folder, which is removed with the server."""
     return os.path.join(os.path.dirname(os.environ[ADDRESS]), name)
 
 
@@ -110,18 +110,18 @@ def import_own() -> None:
 def preload(modules: Sequence[str]) -> None:
     """Request these imports from the server, if there is one, without waiting.
 
-    If an import fails there, the process that needs the module imports it itself.
+    If an import fails in the server, the process that needs the module imports it itself.
     """
     if modules and is_there():
         _ask(("import", list(modules)))
 
 
 def fork(target: Callable[..., None], descriptors: Sequence[int], is_quiet: bool = False) -> int:
-    """Run `target(*descriptors)` in a process that the server forks. All modules requested so far are imported there.
+    """Run `target(*descriptors)` in a process that the server forks, with all modules requested so far imported.
 
-    That process has this one's folder, paths, environment and output, and copies of its open `descriptors`. It ends
-    after `target`, or when the returned descriptor is closed, which the end of this process does too. If `is_quiet`,
-    its output is discarded, because this process's output is the user's terminal.
+    The forked process has this process's folder, paths, environment and output, and copies of its open `descriptors`.
+    If `is_quiet`, its output is discarded, because this process's output is the user's terminal. Return a descriptor:
+    the forked process ends after `target`, or when that descriptor is closed, which the end of this process does too.
     """
     from ray import cloudpickle
 
@@ -146,7 +146,10 @@ def _ask(request: tuple[str, Any], descriptors: Sequence[int] = ()) -> None:
 
 
 def main(address: str) -> None:
-    """Serve one request after another, so that a forked process has all imports requested before."""
+    """Serve one request after another at this address, until standard input ends.
+
+    So a forked process has all imports that were requested before it.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the forked ones
     gc.disable()  # imports stay; a collection in a forked process would copy their memory
     with socket.socket(socket.AF_UNIX) as listener:

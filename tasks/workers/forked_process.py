@@ -1,7 +1,7 @@
-"""An object in a forked process: this process calls its methods and answers its questions.
+"""Make an object in a forked process. This process calls the object's methods, and answers its questions.
 
 Ray's processes wake up a hundred times per second, and each imports its libraries itself. Heavy work therefore runs in
-a process of its own. Ray sees a worker and its forked process as one: they end together.
+a process of its own. Ray sees a worker and its forked process as one, because they end together.
 """
 
 import contextlib
@@ -32,10 +32,11 @@ class ProcessDied(Exception):
 
 
 class Begun:
-    """A process that makes the object that `make` returns, for the first caller: here, or in the process it is sent to.
+    """A forked process that begins to make an object, the result of `make`, before a `Forked` uses it.
 
-    It ends with this process, with the last reference to this object here, or with its caller. If `is_quiet`, its
-    standard streams are discarded.
+    The first `Forked` that gets this `Begun` uses the object, in this process or in one to which the `Begun` is sent.
+    The forked process ends with this process, with the last reference to the `Begun` here, or with the process of that
+    `Forked`. If `is_quiet`, its standard streams are discarded.
     """
 
     def __init__(self, make: Callable[[], Any], is_quiet: bool = False) -> None:
@@ -51,10 +52,10 @@ class Begun:
 
 
 class Forked:
-    """The object that `make` or a `Begun` makes, in a process of its own that ends with this one.
+    """An object in a process of its own, which ends with this process. `make` returns the object, or is a `Begun`.
 
-    A thread here calls `answer` with the arguments of `ask` in that process. Raise the errors of `make`, and
-    `ProcessDied`.
+    If that process calls `ask`, a thread here calls `answer` with the same arguments. The constructor raises the errors
+    of `make`, and `ProcessDied`.
     """
 
     def __init__(self, make: Callable[[], Any] | Begun, answer: Callable[..., Any]) -> None:
@@ -67,7 +68,10 @@ class Forked:
         list(self._replies())
 
     def call(self, method: str, *arguments: Any) -> Iterator[Any]:
-        """Yield the values that the method yields, or its one return value. Raise its errors, and `ProcessDied`."""
+        """Call a method of the object. Yield the values that it yields, or its return value.
+
+        Raise the method's errors, and `ProcessDied`.
+        """
         try:
             _send(self._calls, (method, arguments))
         except ConnectionError as error:
@@ -94,7 +98,10 @@ class Forked:
 
 
 def in_process_of_its_own(work: Callable[[], T], answer: Callable[..., Any]) -> T:
-    """Return the result of `work`, run in a forked process that ends with it. Raise its errors, and `ProcessDied`."""
+    """Run `work` in a forked process that ends with it, and return its result.
+
+    `answer` is called with the arguments of each `ask` in that process. Raise the errors of `work`, and `ProcessDied`.
+    """
     [found] = Forked(partial(_itself, work), answer).call("__call__")
     return cast(T, found)
 
@@ -105,7 +112,7 @@ def _itself(thing: T) -> T:
 
 @contextlib.contextmanager
 def ending_together() -> Iterator[None]:
-    """End this process if a forked process that it needs ends: Ray then sees a worker that died."""
+    """End this process if the body raises `ProcessDied`. Ray then sees a worker that died."""
     try:
         yield
     except ProcessDied:
@@ -113,12 +120,15 @@ def ending_together() -> Iterator[None]:
 
 
 def is_forked() -> bool:
-    """Return True if this process works for another."""
+    """Return True if this process is a forked one, which works for its parent."""
     return bool(_questions)
 
 
 def ask(*question: Any) -> Any:
-    """Return the parent's answer, waiting until a parent exists. Raise the errors of answering."""
+    """Send a question from a forked process to its parent, and return the answer. Wait until a parent exists.
+
+    Raise the errors of the parent's `answer`.
+    """
     with _questions_lock:
         questions = _questions[0].result()
         _send(questions, question)
@@ -205,6 +215,6 @@ def _sendable(error: Exception) -> Exception:
 
 
 def _send(connection: Connection, message: Any) -> None:
-    from overnight.tasks.workers.pickling import pickled  # imports Ray, which a process that forks none does not need
+    from overnight.tasks.workers.pickling import pickled  # imports Ray, which most processes do not need
 
     connection.send_bytes(pickled(message))

@@ -1,4 +1,4 @@
-"""How objects go to a forked process and back: pickled by Ray's cloudpickle, tables without unused rows."""
+"""Pickle objects for a forked process and back, with Ray's cloudpickle. Tables go without unused rows."""
 
 import io
 import pickle
@@ -9,7 +9,7 @@ from ray import cloudpickle
 
 
 def pickled(thing: Any) -> memoryview:
-    """Return a pickled object."""
+    """Return an object as the bytes of its pickle."""
     buffer = io.BytesIO()
     _Pickler(buffer).dump(thing)
     return buffer.getbuffer()

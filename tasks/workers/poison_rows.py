@@ -1,11 +1,11 @@
-"""Which row kills its worker: how a crash, a hang or an out-of-memory kill is traced to one row.
+"""Find the row that kills its worker, by a crash, a hang or an out-of-memory kill.
 
 Before a worker runs rows that may have killed another worker, it reports these rows. If the same block comes back from
 another worker, the reported rows of the dead worker are suspects. They run again in pieces a `PIECES`th as large, down
-to one row. A row is quarantined without another try in two cases: `DEATHS` workers died while they ran it alone, or one
-worker ended itself and is certain of the cause.
+to one row. A row is quarantined without another try if `DEATHS` workers died while they ran it alone. It is also
+quarantined if one worker ended itself and is certain of the cause.
 
-Any name that stays the same when Ray runs a block again identifies the block; a row is identified by its place in it.
+Any name that stays the same when Ray runs a block again identifies the block. A row is identified by its place in it.
 Blocks that killed no worker leave no record. This file does not use Ray.
 """
 
@@ -35,7 +35,11 @@ class _Hand:
 
 @dataclass
 class _Case:
-    """A block that may contain a poison row: the largest piece (in rows) in which each row may run, and the deaths."""
+    """A block that may contain a poison row.
+
+    `pieces` has for each row the largest piece, in rows, in which it may run. `deaths` counts the workers that died of
+    a row alone.
+    """
 
     pieces: list[int]
     deaths: dict[int, int] = field(default_factory=dict)
@@ -43,7 +47,7 @@ class _Case:
 
 
 class PoisonRowTracker:
-    """The record of poison rows of one run."""
+    """The record of one run by which poison rows are found: the blocks that workers run, and the workers that died."""
 
     def __init__(self) -> None:
         self._hands: dict[str, _Hand] = {}  # by worker
@@ -53,8 +57,8 @@ class PoisonRowTracker:
     def arrive(self, worker: str, block: Hashable) -> tuple[bool, bool]:
         """Record that a worker begins a block.
 
-        Return two booleans. The first is True if another worker began the block and never left, so it died during the
-        block. The second is True if the block needs care, for that reason or because one of its rows is condemned.
+        Return two booleans. The first is True if another worker began the block and never left it, so that it died
+        meanwhile. The second is True if the block needs care, for that reason or because one of its rows is condemned.
         """
         others = [other for other, at in self._arrived.items() if at == block and other != worker]
         for other in others:
@@ -66,7 +70,10 @@ class PoisonRowTracker:
         self._arrived.pop(worker, None)
 
     def judge(self, worker: str, block: Hashable, count: int) -> tuple[list[tuple[int, int]], dict[int, Reason]]:
-        """Return how to run a suspicious block of `count` rows: (start, stop) of each piece, and the condemned rows."""
+        """Return the pieces (start, stop) in which a suspicious block must run, and the condemned rows with reasons.
+
+        `count` is the number of rows in the block.
+        """
         case = self._cases.setdefault(block, _Case([_smaller(count)] * count))
         for other in [other for other, hand in self._hands.items() if hand.block == block and other != worker]:
             self._convict(case, self._hands.pop(other))

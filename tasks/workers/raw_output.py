@@ -1,8 +1,8 @@
-"""What C code and child processes write past Python's streams, in the log files that Ray gives a worker.
+"""Read what C code and child processes write past Python's streams, in the log files that Ray gives a worker.
 
-A worker's descriptors 1 and 2, and those of a process forked of it, are files of Ray's. `RawOutput` reads what was
-added to one while user code ran, without the lines that Python's own stream wrote and Ray's marks. In another process,
-whose output is a terminal or a pipe, there is nothing to read.
+The descriptors 1 and 2 of a worker, and of a process forked for it, are files of Ray. `RawOutput` reads what was added
+to one of them while user code ran. It leaves out Ray's marks, and lines that Python's own stream wrote. In another
+process, whose output is a terminal or a pipe, there is nothing to read.
 """
 
 import contextlib
@@ -19,21 +19,21 @@ PIECE_BYTES = 2**20
 
 
 class RawOutput:
-    """One descriptor's file, to which other code appends."""
+    """The log file of one descriptor, to which other code appends."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._begun = b""
 
     def skip(self) -> None:
-        """Leave out what was written so far."""
+        """Skip what was written so far."""
         self._begun = b""
         self._file.seek(0, os.SEEK_END)
 
     def lines(self, printed: Counter[str], is_last: bool) -> Iterator[str]:
-        """Yield the lines that were added and not `printed` by Python, which are taken off there.
+        """Yield the lines that were added to the file, except those in `printed`, which Python's own stream wrote.
 
-        is_last: A line without an end counts, too.
+        Each line that is left out is also removed from `printed`. If `is_last`, a line without an end counts, too.
         """
         while piece := self._file.read(PIECE_BYTES):
             *lines, self._begun = (self._begun + piece).split(b"\n")
@@ -53,7 +53,7 @@ class RawOutput:
 
 
 def raw_outputs() -> list[RawOutput]:
-    """Return the outputs of this process; the list is empty if its output is not a file of Ray's."""
+    """Return the log files of this process's output. The list is empty if its output is not a file of Ray."""
     found = []
     for descriptor in (1, 2):
         place = f"/proc/self/fd/{descriptor}"
@@ -64,11 +64,11 @@ def raw_outputs() -> list[RawOutput]:
 
 
 def flush_c_streams() -> None:
-    """Have C's standard library write what it holds: into a file it writes whole blocks."""
+    """Make C's standard library write its buffered output, because it writes only whole blocks to a file."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)
 
 
 def last_text(line: str) -> str:
-    """Return what a terminal shows of a line. Progress bars overwrite theirs after a carriage return."""
+    """Return the text that a terminal shows of a line. Progress bars overwrite their text after a carriage return."""
     return line.rstrip("\r").rpartition("\r")[2]

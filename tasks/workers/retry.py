@@ -1,4 +1,4 @@
-"""Retries of services and storage that a step or a model calls: transient errors are retried before rows are blamed."""
+"""Retry transient errors of services and storage that a step or a model calls, before rows are blamed."""
 
 import logging
 import time
@@ -16,10 +16,10 @@ _log = logging.getLogger("overnight.patience")
 
 
 def with_retries(work: Work, stage: str) -> Work:
-    """Return `work` for one block, with retries and growing waits for transient errors.
+    """Return a function that does `work` on one block, and tries again after transient errors, with growing waits.
 
-    Raise `ServiceUnavailable` if every row also fails alone: the service is down. Otherwise re-raise the error, and let
-    the caller find the failing rows without more waits.
+    It raises `ServiceUnavailable` if every row also fails alone, because the service is down. Otherwise it raises the
+    error again, and the caller finds the failing rows without more waits.
     """
     waits = list(RETRIES.waits())
 

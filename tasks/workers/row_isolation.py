@@ -1,19 +1,19 @@
-"""Whether the rows of a block go together or apart: apart if one of them may have killed a worker.
+"""Decide whether the rows of a block run together, or apart because one of them may have killed a worker.
 
-Rows that go apart are worked on in pieces, so that it is known which of them a process dies of. Known killers are
-quarantined without another try. `watchdog.py` does both; this file decides when.
+Rows that run apart run in pieces, so that a process that dies shows which of them killed it. Known poison rows are
+quarantined without another try. `watchdog.py` does both, and this file decides when.
 """
 
 import contextlib
 import threading
 from dataclasses import dataclass
 
-ISOLATED_CALLS = 8  # of a worker started again: more than Ray Data has under way with one, and sends to it again
+ISOLATED_CALLS = 8  # of a worker started again: more calls than Ray Data has under way with it, and repeats
 
 
 @dataclass(frozen=True)
 class RowIsolation:
-    """How a block's rows are worked on, from its read to its results."""
+    """How the rows of a block run, from its read to its results: apart if `is_on`, otherwise together."""
 
     is_on: bool
 
@@ -22,9 +22,10 @@ TOGETHER, APART = RowIsolation(False), RowIsolation(True)
 
 
 class RestartIsolation:
-    """The isolation of a worker's calls: of the first calls if the worker was started again, otherwise of none.
+    """Decides the isolation of a worker's calls. Only the first calls of a worker that was started again are isolated.
 
-    `one_at_a_time`: to hold while rows are worked on. A process that dies then works on the rows of one call.
+    `one_at_a_time` is a lock that calls hold while rows run. So if a worker that was started again dies, it ran the
+    rows of only one call.
     """
 
     def __init__(self, is_restarted: bool) -> None:
@@ -34,7 +35,7 @@ class RestartIsolation:
         )
 
     def next_call(self) -> RowIsolation:
-        """Return the isolation of the rows that the worker now receives."""
+        """Return the isolation of the worker's next call, and count this call."""
         if not self._calls_left:
             return TOGETHER
         self._calls_left -= 1

@@ -21,7 +21,7 @@ class RunLog:
         self._last.extend(lines[room:])
 
     def since(self, number: int) -> tuple[int, list[str]]:
-        """Return the number of lines, and the kept ones after the first `number`.
+        """Return the number of all lines so far, and the kept ones after the first `number`.
 
         A greater `number` comes from a supervisor that was lost: then all lines are new.
         """
@@ -31,7 +31,7 @@ class RunLog:
         return self._count, [*self._first[number:], *list(self._last)[start:]]
 
     def text(self) -> str:
-        """Return the content of the file; empty if there are no lines."""
+        """Return the kept lines as one text, with the number of lines that are left out. It is empty without lines."""
         between = self._count - len(self._first) - len(self._last)
         marker = [f"... {between:,} lines are left out here ..."] if between else []
         return "".join(f"{line}\n" for line in [*self._first, *marker, *self._last])

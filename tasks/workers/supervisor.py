@@ -1,4 +1,4 @@
-"""One named Ray actor per run, to which all of its workers report: quarantined rows, rows in work, incidents, lines.
+"""One named Ray actor per run, to which all of its workers report quarantined rows, running rows, incidents and lines.
 
 The flow's own process owns it, so it outlives any worker and every attempt, and ends with the run. Without an actor
 (when a leaf is tried by itself), reports are dropped. A process forked for a worker reports through that worker. The
@@ -23,15 +23,15 @@ from overnight.tasks.workers import forked_process
 from overnight.tasks.workers.poison_rows import PoisonRowTracker
 from overnight.tasks.workers.run_log import RunLog
 
-DETAILS_AT_ONCE = 100  # rows of a lost block that are reported with their reasons
+DETAILS_AT_ONCE = 100  # the most rows of one report that have their reasons
 KEPT = 1000  # rows whose reasons are kept, for a run that fails before it has staged them
 
 
 class QuarantineLimit:
-    """A counter of distinct quarantined rows that ends a run as soon as more than `limit` are certain.
+    """A counter of distinct quarantined rows, which stops a run as soon as more than `limit` are certain.
 
-    Rows have names, so work that Ray does twice counts once. The set never exceeds the limit. The final count comes
-    from the staged parts.
+    `already` is the number of rows that are staged as quarantined before. Rows have names, so work that Ray does twice
+    counts once. The final count comes from the staged parts.
     """
 
     def __init__(self, limit: int, already: int) -> None:
@@ -44,7 +44,7 @@ class QuarantineLimit:
         return list(self._details.values())
 
     def report(self, units: list[int], numbers: list[int], details: list[dict[str, str]]) -> str | None:
-        """Record rows of a stage. Return the reason to stop once it is certain, otherwise None.
+        """Record quarantined rows by their units and row numbers. Return the reason to stop the run, or None.
 
         `details` are the quarantine's records of the first of these rows, at least one.
         """
@@ -65,7 +65,7 @@ class QuarantineLimit:
 
 
 class Supervisor(PoisonRowTracker):
-    """The state of the actor. `incidents`: incidents of workers, by stage, for the receipt. `ends`: END rows read."""
+    """The state of the actor: the record of poison rows, quarantined rows, counts of rows, incidents and lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,9 +87,9 @@ class Supervisor(PoisonRowTracker):
         return self._limit.details() if self._limit else []
 
     def read(self, attempt: str, unit: int, ends: int) -> None:
-        """Record that the block of units that begins with `unit` was read and has `ends` END rows.
+        """Record that an attempt read the block of units that begins with `unit`, which has `ends` rows of state END.
 
-        It may be read again.
+        The block may be read again, and then counts once.
         """
         self._ends[attempt, unit] = ends
 
@@ -97,11 +97,14 @@ class Supervisor(PoisonRowTracker):
         return sum(ends for (of, _), ends in self._ends.items() if of == attempt)
 
     def padded(self, attempt: str, stage: str, first: tuple[int, int], rows: int, padding: int) -> None:
-        """Count the rows and the padding of the block for `stage` that begins with `first`, possibly again."""
+        """Record that a block on its way to `stage` has `rows` rows and `padding` rows of padding.
+
+        `first` has unit and row of its first row. The block may be reported again, and then counts once.
+        """
         self._padded[attempt, stage, first] = (rows, padding)
 
     def padding(self, attempt: str) -> dict[str, tuple[int, int]]:
-        """Return the numbers of rows and of padding in an attempt's padded blocks, by the stage that reads them."""
+        """Return the sums (rows, rows of padding) of an attempt's padded blocks, by the stage that reads them."""
         found: dict[str, tuple[int, int]] = {}
         for (of, stage, _), (rows, padding) in self._padded.items():
             if of == attempt:
@@ -116,7 +119,7 @@ class Supervisor(PoisonRowTracker):
         return [{"stage": stage, "what": what, "times": n} for (stage, what), n in sorted(self._incidents.items())]
 
     def said(self, lines: list[str]) -> None:
-        """Record output of user code."""
+        """Record lines of output of user code."""
         self._log.add(lines)
 
     def said_since(self, number: int) -> tuple[int, list[str]]:
@@ -134,7 +137,7 @@ def actor_name(run: Run) -> str:
 def supervised(run: Run) -> Iterator[None]:
     """Run the run's supervisor while the body runs, on the flow's node if that is part of the cluster.
 
-    If it is lost, it starts again with empty state: the state saves time, and no row depends on it.
+    If it is lost, it starts again with empty state. The state saves time, and no row depends on it.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -149,7 +152,7 @@ def supervised(run: Run) -> Iterator[None]:
 
 
 def ask(run: Run, method: str, *arguments: Any) -> Any:
-    """Return the result of the supervisor's method; None without a supervisor."""
+    """Call a method of the run's supervisor, and return its result. Return None without a supervisor."""
     if forked_process.is_forked():
         return forked_process.ask(run, method, *arguments)
     if found := _supervisor(run):
@@ -160,7 +163,7 @@ def ask(run: Run, method: str, *arguments: Any) -> Any:
 
 
 def tell(run: Run, method: str, *arguments: Any) -> None:
-    """Call a method like `ask`, without waiting for the result."""
+    """Call a method of the run's supervisor, without waiting for the result."""
     if forked_process.is_forked():
         forked_process.ask(run, method, *arguments)
     elif found := _supervisor(run):
@@ -200,7 +203,10 @@ def _find(name: str) -> Any:
 
 
 def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> None:
-    """Report the rows of `block` that were quarantined since `before`. Raise `TooManyQuarantined` above the limit."""
+    """Report the rows that are quarantined in `block`, but not in `before`, which is the block before the work.
+
+    Without `before`, report all quarantined rows. Raise `TooManyQuarantined` if the run has more than its limit.
+    """
     states = block["__state"].to_numpy() == blocks.QUARANTINED
     if before is not None:
         states = states & (before["__state"].to_numpy() != blocks.QUARANTINED)
@@ -215,23 +221,23 @@ def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> No
 
 
 def report(run: Run, stage: str, what: str) -> None:
-    """Record an incident for the receipt, without waiting."""
+    """Record an incident of a stage for the receipt, without waiting. `what` is a sentence about it."""
     tell(run, "happened", stage, masked(what))
 
 
 def incidents(run: Run) -> list[dict[str, Any]]:
-    """Return the incidents of workers so far: stage, what, times."""
+    """Return the incidents of workers so far, as dictionaries with `stage`, `what` and `times`."""
     return list(ask(run, "incidents") or [])
 
 
 def lines_since(run: Run, number: int) -> tuple[int, list[str]]:
-    """Return the number of lines that user code wrote, and the kept ones after the first `number`."""
+    """Return the number of all lines that user code wrote, and the kept ones after the first `number`."""
     found: tuple[int, list[str]] = ask(run, "said_since", number) or (0, [])
     return found
 
 
 def kept_log(run: Run) -> str | None:
-    """Write the output of user code to the run's file, and return its place; None without output."""
+    """Write the output of user code to the run's file, and return the place of the file; None without output."""
     if not (text := ask(run, "said_so_far")):
         return None
     run.log.write_bytes(text.encode())

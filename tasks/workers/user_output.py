@@ -1,9 +1,9 @@
-"""The output of models, steps and their libraries for the run's log: stdout, stderr and `logging`.
+"""Collect the output of models, steps and their libraries for the run's log: stdout, stderr and `logging`.
 
 `collected` sends each line that is written while its body runs to the run's supervisor. The streams work as before, so
-a Ray worker's own log has the lines too. If no code configures `logging`, stderr gets warnings of all code, and the
-messages of the user's own code, which Python drops. Output of C code and child processes comes
-from the worker's log file when the body ends, see `raw_output.py`.
+a Ray worker's own log has the lines too. If no code configures `logging`, stderr gets warnings of all code. It also
+gets the other messages of the user's own code, which Python drops. Output of C code and child processes comes from the
+worker's log file when the body ends, see `raw_output.py`.
 """
 
 import contextlib
@@ -45,7 +45,10 @@ def left_alone() -> Iterator[None]:
 
 @contextlib.contextmanager
 def collected(run: Run, source: str) -> Iterator[None]:
-    """Send the output while the body runs. `source` is the stage, and the model or step."""
+    """Send the output of this process to the run's supervisor while the body runs.
+
+    Each line names its `source`: the stage, and the model or step.
+    """
     if _is_left_alone.get():
         yield
         return
@@ -60,9 +63,9 @@ def collected(run: Run, source: str) -> Iterator[None]:
 
 
 def install() -> None:
-    """Install this file's streams and handler, again if the user's code has replaced them.
+    """Install this file's streams and its handler of `logging`, also again after user code has replaced them.
 
-    A process calls this before it imports libraries that log: their handlers keep the stream that they find.
+    A process calls this before it imports libraries that log, because their handlers keep the stream that they find.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

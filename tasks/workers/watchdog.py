@@ -1,7 +1,7 @@
-"""Work in a process that rows may kill: a time limit on every call, and care after a worker died.
+"""Run work in a process that rows may kill: with a time limit on every call, and with care after a worker died.
 
-`poison_rows.py` interprets deaths; this file reports to it through the run's supervisor. This file ends its own process
-when only a new one can continue: after a row took too long, or broke the device.
+`poison_rows.py` interprets deaths, and this file reports to it through the run's supervisor. This file ends its own
+process when only a new one can continue: after a row took too long, or broke the device.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.poison_rows import DEATHS
 from overnight.tasks.workers.row_isolation import TOGETHER, RowIsolation
 
-SLACK = 10.0  # times the usual pace for the rows of a call, in addition to the limit of one row
+SLACK = 10.0  # this number of times the usual seconds of a call is added to the limit of one row
 GRACE_SECONDS = 5.0
 STANDARD_ERROR = 2  # Ray makes it the log of the worker
 
@@ -30,14 +30,20 @@ Work = Callable[[pa.Table], pa.Table]
 
 
 class Watchdog:
-    """Runs a stage's work on blocks in this process. `pace`: seconds per row as measured on a sample, 0 if unknown."""
+    """Runs a stage's work on blocks in this process.
+
+    `label` names the work in reports. `pace` is the seconds per row, measured on a sample, or 0 if unknown.
+    """
 
     def __init__(self, run: Run, stage: str, label: str, pace: float) -> None:
         self._run, self._stage, self._label, self._pace = run, stage, label, pace
         self._worker = _this_process()
 
     def run(self, block: pa.Table, work: Work, isolation: RowIsolation) -> pa.Table:
-        """Return the result of `work` for `block`, for all its rows together or in pieces, without condemned rows."""
+        """Return the result of `work` for all rows of `block` together, or in pieces if `isolation` is on.
+
+        In pieces, condemned rows are quarantined without work.
+        """
         if isolation.is_on and len(block) and supervisor.is_there(self._run):
             return self._isolated(block, work)
         with _process_limited(self._seconds(int(blocks.counts(block).sum()))):
@@ -45,11 +51,13 @@ class Watchdog:
 
     @contextlib.contextmanager
     def at(self, block: pa.Table, known: RowIsolation | None = None) -> Iterator[RowIsolation]:
-        """Record that the worker is at a block. Yield its isolation, which is on if a worker died at it before.
+        """Record that this worker runs a block while the body runs, and yield the isolation of the block.
 
-        It is also on if a poison row in it is known. With `known`, the watchdog does not call the supervisor.
+        The isolation is on if a worker died while it ran the block, or if a poison row in it is known. If the caller
+        knows the isolation already, as `known`, the supervisor is not called.
 
-        It is for Ray tasks, which Ray runs again from the beginning. Only a process that ends in the body never leaves.
+        This is for Ray tasks, which Ray runs again from the beginning. If the process ends in the body, the record
+        stays, and shows that this worker died.
         """
         if known is not None or not len(block):
             yield known or TOGETHER
@@ -65,7 +73,7 @@ class Watchdog:
     def end_process(self, error: Exception) -> None:
         """End this process, which `error` has broken, so that a new one tries again.
 
-        Return if there is no supervisor.
+        If there is no supervisor, do nothing.
         """
         if supervisor.is_there(self._run):
             name = type(error).__name__
@@ -89,7 +97,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def in_hand(self, block: pa.Table, start: int, stop: int) -> Iterator[None]:
-        """Record these rows of the block while they run: a process that ends in the body died of one of them."""
+        """Record that these rows of the block run while the body runs. If the process ends, one of them killed it."""
         supervisor.ask(self._run, "begin", self._worker, self._name(block), start, stop)
         yield
         supervisor.tell(self._run, "end", self._worker)
@@ -130,7 +138,7 @@ class Watchdog:
         return (self._label, block["__unit"][0].as_py(), block["__row"][0].as_py(), len(block))
 
 
-_deadlines: dict[object, float] = {}  # of the calls in this process, in any of its threads
+_deadlines: dict[object, float] = {}  # by call in this process, in any of its threads
 _deadlines_lock = threading.Lock()
 
 

@@ -1,4 +1,4 @@
-"""The check that an image file contains all lines of its header. Pillow leaves missing lines black.
+"""Check that an image file contains all lines that its header declares. Pillow leaves missing lines black.
 
 Pillow reads a PNG file until its compressed data end, and a TIFF file strip by strip, for any height in the header.
 """
@@ -16,11 +16,12 @@ BYTES_AT_ONCE = 2**20
 
 
 def missing_lines(image: Any, tiles: Sequence[Any], encoded: pa.Buffer) -> str:
-    """Return the reason for missing lines, `found 3 of its 8 lines`; empty if all are there.
+    """Return a text such as `found 3 of its 8 lines`, or an empty text if the image has all its lines.
 
     Args:
         image: Pillow's image, loaded.
-        tiles: The parts of the file that Pillow decoded, as `image.tile` was before.
+        tiles: The parts of the file that Pillow decoded: `image.tile` before the image was loaded.
+        encoded: The bytes of the image file.
     """
     promised = found = image.height
     if image.format == "TIFF" and tiles:

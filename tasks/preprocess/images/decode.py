@@ -1,9 +1,9 @@
-"""One encoded image to an array: bytes in, uint8 H x W x 3 RGB out.
+"""Decode one image file: bytes in, uint8 H x W x 3 RGB out.
 
 EXIF orientation is applied, and the first frame of an animation is used. Colours become RGB as in Pillow's
-`convert("RGB")`: grey is repeated, palettes are looked up, CMYK is converted without a profile, alpha is dropped (the
-colours under transparent pixels show). 16-bit channels keep their high byte, grey too, while Pillow itself would clip.
-A truncated file is an error, unless all of its pixels are there.
+`convert("RGB")`. Grey is repeated, palettes are looked up, and CMYK is converted without a profile. Alpha is dropped,
+so that the colours under transparent pixels show. 16-bit channels keep their high byte, grey too, while Pillow itself
+would clip. A truncated file is an error, unless all of its pixels are there.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ MaxImagePixels = Annotated[
 
 
 def allow_pixels(max_image_pixels: int) -> None:
-    """Make Pillow, in this process, decode images of this number of pixels, and no truncated ones.
+    """Let Pillow in this process decode images of up to this number of pixels, and refuse truncated images.
 
     Pillow decodes HEIF images too if pillow_heif is installed.
     """
@@ -47,7 +47,7 @@ def allow_pixels(max_image_pixels: int) -> None:
 
 
 def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray:
-    """Return one image file as uint8 H x W x 3.
+    """Decode one image file, and return it as uint8 H x W x 3, RGB.
 
     Raises:
         RowError: The bytes are not such an image. The message has the expected and the found content.
@@ -141,7 +141,7 @@ def _upright(image: Any) -> Any:
 
 
 def orientation_of(image: Any) -> int:
-    """Return the orientation of Pillow's image, 1 to 8 as in EXIF; 1 without readable EXIF data."""
+    """Return the EXIF orientation of Pillow's image, from 1 to 8. Return 1 if its EXIF data cannot be read."""
     try:
         found = image.getexif().get(ORIENTATION, 1)
     except Exception:  # unreadable EXIF data do not matter for the pixels; viewers show these unchanged

@@ -18,16 +18,16 @@ JPEG_START = b"\xff\xd8\xff"
 
 
 def decode_scaled(encoded: pa.Buffer | None, height: int, width: int, max_image_pixels: int) -> np.ndarray:
-    """Return one image file as uint8 H x W x 3, RGB, that covers height x width if the file's image does.
+    """Decode one image file to uint8 H x W x 3, RGB. A JPEG file is scaled down, but still covers height x width.
 
-    Raise `RowError` like `decode_image`.
+    An image that does not cover height x width keeps its size. Raise the errors of `decode_image`.
     """
     image = None if encoded is None else _scaled_jpeg(memoryview(encoded).cast("B"), height, width, max_image_pixels)
     return decode_image(encoded, max_image_pixels) if image is None else image
 
 
 def _scaled_jpeg(encoded: memoryview, height: int, width: int, max_image_pixels: int) -> np.ndarray | None:
-    """Return a JPEG upright, at least of the size that covers the target; None if the exact decoder must check it."""
+    """Return a JPEG upright and scaled, still covering the target. Return None if the exact decoder must check it."""
     import cv2
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""One image to one size: scaled to cover the target, then the middle cut out, with Pillow or, faster, with OpenCV."""
+"""Scale one image to cover the target size, and cut out its middle, with Pillow or, faster, with OpenCV."""
 
 import numpy as np
 
@@ -11,14 +11,17 @@ LARGEST_CROP = 64
 
 
 def covering_size(height: int, width: int, target_height: int, target_width: int) -> tuple[int, int]:
-    """Return height and width of the smallest image of the same shape that covers the target."""
+    """Return (height, width) of the smallest image with the same aspect ratio that covers the target."""
     if target_height * width >= target_width * height:
         return target_height, target_height * width // height
     return target_width * height // width, target_width
 
 
 def resize_image(image: np.ndarray | None, height: int, width: int, resample: str) -> np.ndarray:
-    """Return uint8 height x width x 3 of a uint8 image of any size. Raise `RowError` for any other array."""
+    """Scale and crop an image, uint8 H x W x 3 of any size, to uint8 height x width x 3.
+
+    `resample` is the name of a filter of Pillow. Raise `RowError` for any other array.
+    """
     from PIL import Image
 
     if image is None:
@@ -38,10 +41,11 @@ def resize_image(image: np.ndarray | None, height: int, width: int, resample: st
 
 
 def shrink_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Return the result of `resize_image` for an image, faster if the image is larger than the target.
+    """Scale and crop an image as `resize_image` does, but faster and with other pixels if it is larger than the target.
 
-    From twice the size on it averages areas, below that it interpolates between the nearest pixels. Areas would be
-    closer to the exact pixels (1.1 instead of 2.2 of 255 on average), but take a millisecond more.
+    OpenCV averages areas if the image has at least twice the target's size, and otherwise interpolates between the
+    nearest pixels. Areas would be closer to the exact pixels there too (1.1 instead of 2.2 of 255 on average), but take
+    a millisecond more.
     """
     import cv2
 

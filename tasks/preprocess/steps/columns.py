@@ -1,6 +1,6 @@
-"""Three steps about whole columns: `select_columns`, `drop_columns` and `rename_columns`.
+"""Three steps on whole columns: `select_columns`, `drop_columns` and `rename_columns`.
 
-No value changes and no row goes. `row_id` and `uri`, which name rows, always stay under their names.
+They change no value and drop no row. `row_id` and `uri`, which name rows, always stay under their names.
 """
 
 from collections.abc import Sequence
@@ -104,7 +104,10 @@ class RenameColumns(PreprocessStep):
 
 
 def require_columns(table: pa.Table, names: Sequence[str], what: str) -> None:
-    """Raise `ContractError` for a column that the table lacks; the message gives columns with similar names."""
+    """Raise `ContractError` if the table lacks a column. The message has columns with similar names.
+
+    `what` names the step in the message.
+    """
     for name in names:
         if name not in table.column_names:
             found = ", ".join(table.column_names)

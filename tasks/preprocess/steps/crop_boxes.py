@@ -1,11 +1,12 @@
-"""A row for each box of an image, with the content of the box as its image.
+"""Make a row of each box of an image. Its image is the content of the box.
 
-Columns in: `image`, uint8 H x W x 3, and `boxes`, a list a row of boxes: left, top, right and bottom in pixels, as
-`object_detection` writes them. Columns out: the crop in the image's place; `boxes` without its last letters "es" (of
-`found_boxes`: `found_box`, four float32). Lists beside the boxes, `found_labels` and `found_scores`, become
-`found_label` and `found_score`. `row_id` gets the box's number, from 0. A row without a box counts as filtered.
+Columns in: `image`, uint8 H x W x 3, and `boxes`, a list of boxes for each row. A box has left, top, right and bottom
+in pixels, as `object_detection` writes them. Columns out: the crop in the image's place, and the box (four float32).
+The column of the box has the name of the column of boxes without its last letters "es", such as `found_box` for
+`found_boxes`. The lists `found_labels` and `found_scores` become `found_label` and `found_score`. `row_id` gets the
+box's number, from 0. A row without a box counts as filtered.
 
-A box is cut at the image's edges and holds whole pixels: a pixel that it covers in part belongs to it.
+A box is cut at the image's edges and holds whole pixels. A pixel that it covers in part belongs to it.
 """
 
 from typing import Annotated, Any, Literal
@@ -20,7 +21,7 @@ from overnight.tasks.preprocess.steps.columns import require_columns
 from overnight.tasks.rows import result, tensors
 from overnight.tasks.rows.column_effect import ColumnEffect
 
-BESIDE = {"labels": "label", "scores": "score"}  # lists of a detection, and what one of them is called
+BESIDE = {"labels": "label", "scores": "score"}  # the lists of a detection, and the names of their entries
 
 
 class CropBoxes(PreprocessStep):

@@ -1,9 +1,10 @@
 """Audio files, or the sound of videos, to arrays: one channel at one sampling rate, whole or in chunks.
 
-Column in: `column` (files). Columns out: `audio`, float32 of shape 1 x samples and from -1 to 1, in the place of the
-bytes; `sampling_rate` (int64), `start_seconds` and `end_seconds` (float64). FFmpeg converts rates. Several channels
-become their mean, as in the training of speech models. With `chunk_seconds` a file becomes several rows, whose `row_id`
-gets the chunk's number, from 0 (`talk.mp3#2`). A worker holds a whole file in memory, 64 kB per second at 16 kHz.
+Column in: `column` (files). Columns out: `audio` (float32 of shape 1 x samples, from -1 to 1), `sampling_rate` (int64),
+`start_seconds` and `end_seconds` (float64). The bytes are dropped, except those of a whole file in a column that is not
+`audio`. FFmpeg converts rates. Several channels become their mean, as in the training of speech models. With
+`chunk_seconds` a file becomes several rows, whose `row_id` gets the chunk's number, from 0 (`talk.mp3#2`). A worker
+holds a whole file in memory, 64 kB per second at 16 kHz.
 """
 
 from collections.abc import Iterator

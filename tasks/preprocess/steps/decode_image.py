@@ -1,6 +1,6 @@
-"""A column of encoded images to arrays: files in, uint8 H x W x 3 RGB out, a stacked array if all sizes agree.
+"""Image files in a column to arrays: uint8 H x W x 3 RGB, and one stacked array if all sizes agree.
 
-`images/decode.py` decodes each image. Rows that are decoded already pass unchanged. This file does not know the source
+`images/decode.py` decodes each image. Rows that are decoded already pass unchanged. This file does not use the source
 of the bytes.
 """
 

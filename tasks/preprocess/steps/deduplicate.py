@@ -1,10 +1,11 @@
-"""Drops duplicates: of rows with equal values, or with nearly the same text or vector, the first stays.
+"""Drop duplicates: of rows with equal values, or with nearly the same text or vector, the first stays.
 
-The first of the partition is the one in manifest order: files by path, rows by place, whatever order they are read in.
-The others count as filtered. A row without a value to compare stays. `tasks/duplicates/` has the comparison.
+The first row is the one that comes first in the manifest: files are in order of their paths, and rows of their places.
+The order of reading does not matter. The other rows count as filtered. A row without a value to compare stays.
+`tasks/duplicates/` has the comparison.
 
-`build` compares the rows of one table. In a run, rows of the whole partition are compared before the stream, see
-`tasks/infer/first_reading.py`, or behind the last model, see `tasks/write/merge/drop_duplicates.py`.
+`build` compares the rows of one table. A run compares the rows of the whole partition: before the stream
+(`tasks/infer/first_reading.py`), or after the last model (`tasks/write/merge/drop_duplicates.py`).
 """
 
 from typing import Annotated, Literal
@@ -56,7 +57,7 @@ class Deduplicate(PreprocessStep):
 
     @property
     def rule(self) -> Rule:
-        """Return which rows are duplicates of each other."""
+        """Return the rule that decides which rows are duplicates of each other."""
         return Near(self.near.column, self.near.threshold) if self.near else Equal(tuple(self.columns or ()))
 
     def inputs(self) -> list[str]:

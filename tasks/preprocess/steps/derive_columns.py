@@ -1,4 +1,4 @@
-"""Adds or replaces columns, each computed from its row. The expression determines the type."""
+"""Add or replace columns, each computed from its row. The expression determines the type."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""Keeps the rows whose condition is True. A null condition does not keep its row."""
+"""Keep the rows whose condition is True. A null condition does not keep its row."""
 
 from typing import Annotated, Literal
 

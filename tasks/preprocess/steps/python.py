@@ -1,8 +1,8 @@
-"""The user's own step: columns in as NumPy arrays, one value per row; columns out added or replaced, the others stay.
+"""The user's own step. It gets columns as NumPy arrays with one value per row, and returns columns to add or replace.
 
-With `explode: [text]` the step makes several rows of each: in the named columns, a row's value is a list with one entry
-per new row. An empty list drops the row. `row_id` gets the entry's number, from 0 (`a.csv#7.0`). The other columns are
-repeated, except for bytes and arrays.
+With `explode: [text]` the step makes several rows from each row. In the named columns, the value of a row is a list
+with one entry per new row. An empty list drops the row. `row_id` gets the entry's number, from 0 (`a.csv#7.0`). The
+other columns are repeated, except for bytes and arrays.
 """
 
 from collections.abc import Mapping
@@ -64,9 +64,10 @@ class PythonStep(PreprocessStep):
 def exploded(
     columns: Mapping[str, Any], names: list[str], what: str, failed: Mapping[int, Exception]
 ) -> result.Outcome:
-    """Return the rows for the lists in the columns `names`. Raise `ContractError` if the lists do not fit together.
+    """Return the rows that a step makes from lists: one row for each entry of the lists in the columns `names`.
 
-    `failed` has the errors of rows that make none.
+    `columns` are the columns that the step returned, and `what` names the step in errors. `failed` has the errors of
+    rows that make no rows. Raise `ContractError` if the lists of a row differ in length.
     """
     for name in names:
         if name not in columns:

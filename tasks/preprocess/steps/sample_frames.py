@@ -1,7 +1,7 @@
-"""Video files to pictures: a file in, one row out for each selected frame, by time.
+"""Video files to pictures: one row for each selected frame, by time.
 
-Column in: `column` (files). Columns out: `image`, uint8 H x W x 3, RGB and upright; `frame` (int64, its number in the
-file, from 0) and `seconds` (float64, from the first frame on). The bytes are dropped. `row_id` gets the frame's number:
+Column in: `column` (files). Columns out: `image` (uint8 H x W x 3, RGB and upright), `frame` (int64, its number in the
+file, from 0) and `seconds` (float64, since the first frame). The bytes are dropped. `row_id` gets the frame's number:
 `clip.mp4#312`. The first frame of every `every_seconds` is selected. Memory holds all selected frames of a file, 0.9 MB
 each at 640 x 480. `longest_side` shrinks them after decoding. A file with more than `max_frames` is quarantined.
 """
@@ -76,7 +76,7 @@ class SampleFrames(PreprocessStep):
         return FileRows(numbers, columns)
 
     def _taken(self, av: Any, content: bytes) -> Iterator[tuple[int, float, np.ndarray]]:
-        """Yield number, seconds and picture of each selected frame; all frames are decoded, so that damage is found."""
+        """Yield number, seconds and picture of each selected frame. All frames are decoded, so that damage is found."""
         interval = self.every_seconds or 1 / (self.frames_per_second or 1)
         limit = {"max_pixels": str(self.max_image_pixels + PADDING_PIXELS)}
         with opened(av, content, "video", EXPECTED, limit) as (container, stream):
