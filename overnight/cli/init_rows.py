@@ -97,7 +97,7 @@ def _head(file: File) -> tuple[bytes, bool]:
         data = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, HEAD_BYTES)
         is_whole = False
     lines, newline, _ = data.rpartition(b"\n")
-    return (data, True) if is_whole or not newline else (lines + newline, False)
+    return (data, is_whole) if is_whole or not newline else (lines + newline, False)
 
 
 def _form(place: Path, head: bytes) -> tuple[dict[str, Any], tuple[str, ...]]:

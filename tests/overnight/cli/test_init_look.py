@@ -155,3 +155,9 @@ def test_inputs_on_an_object_store_are_looked_at(s3: Any) -> None:
     s3.put_object(Bucket="inputs-of-init", Key="in/2026-01-01/a.csv", Body=b"id;says\n1;good\n")
     found = look("s3://inputs-of-init/in/{partition}/", source_kinds())
     assert (found.source, found.columns.settings, found.rows) == ("csv", {"delimiter": ";"}, 1)
+
+
+def test_the_rows_of_a_file_are_counted_only_if_its_head_is_all_of_it(tmp_path: Path) -> None:
+    for count, rows in ((10, 10), (20_000, 0)):
+        (tmp_path / "list.csv").write_text("photo,of\r" + "a.jpg,cat\r" * count, newline="")
+        assert look(f"{tmp_path}/list.csv", source_kinds()).columns.rows == rows
