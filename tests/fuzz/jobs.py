@@ -45,7 +45,7 @@ def parser(folder: Path) -> Target:
         assert job.result_settings()["source"]
         assert job.steps is not None
         assert job.timezone
-        assert job.offset
+        assert job.offset is not None  # 0 days are an offset
         return READ
 
     return Target((Sample("all.yaml", EVERYTHING), *shipped), run)
