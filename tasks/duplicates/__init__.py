@@ -1,1 +1,1 @@
-"""Which rows of a partition are duplicates: keys of rows, the decision between rows, and where a decision is kept."""
+"""Find the duplicate rows of a partition: make keys of the rows, compare the keys, and keep the result in a file."""

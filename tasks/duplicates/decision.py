@@ -1,7 +1,8 @@
-"""A decision which rows of a partition are duplicates, as a Parquet file that every attempt and worker reads.
+"""A decision: the Parquet file of the duplicates that a `deduplicate` found. Every attempt and worker reads it.
 
-It has schema `PLACES` in manifest order: the rows that go, and the rows that failed while their keys were made, which
-have `FAILED` as their place. Row groups are small, so a worker holds only the ones near its rows.
+It has schema `PLACES`. First come the duplicates, then the rows that failed while their keys were made, both in
+manifest order. A failed row has `FAILED` as its `place`. Row groups are small, so a worker holds only the groups that
+contain its own units.
 """
 
 from collections.abc import Iterable
@@ -16,15 +17,15 @@ from overnight.tasks.storage.location import Location
 
 COUNT = b"duplicates"
 ROWS_A_GROUP = 2**16
-GROUPS_HELD = 64  # by a process: 84 MB at most
+GROUPS_HELD = 64  # in the memory of a process, which take 84 MB at most
 
 
 def write(location: Location, duplicates: Iterable[pa.Table], failed: pa.Table) -> int:
-    """Write the decision, whole or not at all, and return the number of duplicates.
+    """Write a decision, whole or not at all, and return its number of duplicates.
 
     Args:
-        duplicates: Tables with schema `PLACES`, in manifest order, without a row twice.
-        failed: The rows that failed, with schema `PLACES`, in any order.
+        duplicates: The duplicates, as tables with schema `PLACES` in manifest order. Each row occurs once.
+        failed: The rows whose keys could not be made, with schema `PLACES`, in any order.
     """
     count = 0
     with location.writing() as file, pq.ParquetWriter(file, PLACES, compression="zstd") as writer:
@@ -37,7 +38,7 @@ def write(location: Location, duplicates: Iterable[pa.Table], failed: pa.Table) 
 
 
 def count_all(decisions: Location) -> int:
-    """Return the number of duplicates of all decisions in a directory, which may not exist."""
+    """Return the total number of duplicates in all decisions of a directory; 0 if the directory does not exist."""
     found = 0
     for name in filter(str.isdecimal, decisions.names()):  # not a file that a dead process began
         with (decisions / name).open() as file:
@@ -48,9 +49,10 @@ def count_all(decisions: Location) -> int:
 def judged(
     location: Location, units: np.ndarray, rows: np.ndarray, places: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each row whether it is a duplicate, and whether it is the first of a row that failed then.
+    """Return two arrays of bool with one value per row: whether it is a duplicate, and whether it failed.
 
-    `units`, `rows` and `places` identify the rows; those made of one row follow each other.
+    `units`, `rows` and `places` identify each row, see `places.py`. A source row failed if its keys could not be made;
+    only the first of its output rows is then True.
     """
     gone, failed = np.zeros(len(units), bool), np.zeros(len(units), bool)
     if not len(units):

@@ -1,6 +1,6 @@
-"""Rows with equal values: the key is a digest of the values, and the first row of each key stays.
+"""Find rows with equal values: a row's key is a digest of its values, and only the first row with each key stays.
 
-A digest has 128 bits. Two of 10^8 different rows share one with a probability of 10^-23.
+A digest has 128 bits. The probability that two of 10^8 different rows have the same digest is 10^-23.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from overnight.tasks.duplicates.places import PLACES
 from overnight.tasks.duplicates.values import encoded, joined
 
 KEY_BYTES = 16
-MEMORY = "1GB"  # the database puts more on disk; a row takes 36 bytes there
+MEMORY = "1GB"  # of the database, which moves more to disk; a row takes 36 bytes there
 ROWS_AT_ONCE = 2**20
 FIRST_STAYS = """
     SELECT unit, row, place FROM keys
@@ -29,12 +29,12 @@ FIRST_STAYS = """
 
 @dataclass(frozen=True)
 class Equal:
-    """The rule that of rows with equal values in `columns` the first stays."""
+    """A rule that keeps the first of the rows with equal values in all `columns`, and drops the others."""
 
     columns: tuple[str, ...]
 
     def keys(self, table: pa.Table) -> pa.Array:
-        """Return a digest for each row, null for a row whose columns are all null."""
+        """Return the digest of each row (large_binary); null for a row whose `columns` are all null."""
         rows = zip(*(encoded(table[name], name) for name in self.columns), strict=True)
         digests = [
             None
@@ -45,7 +45,10 @@ class Equal:
         return pa.array(digests, pa.large_binary())
 
     def duplicates(self, keys: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Yield the rows that go (schema `PLACES`, in manifest order) of tables with schema `KEYS`, in any order."""
+        """Yield the rows to drop, as tables with schema `PLACES` in manifest order.
+
+        `keys` are tables with schema `KEYS`, whose rows may be in any order.
+        """
         import duckdb
 
         with (

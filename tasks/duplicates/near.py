@@ -1,6 +1,7 @@
-"""Rows that are nearly equal: texts by MinHash, lists of numbers by cosine similarity. The column's type decides.
+"""Find rows that are nearly equal. Texts are compared by MinHash, lists of numbers by cosine similarity.
 
-Rows are compared in manifest order. A row goes if an earlier row that stays is at least as near as the threshold.
+Rows are compared in manifest order. A row is dropped if its similarity to an earlier row that stays is at least the
+threshold.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +24,10 @@ TEXT, VECTOR = b"t", b"v"  # the first byte of a key
 
 @dataclass(frozen=True)
 class Near:
-    """The rule that a row goes if an earlier one that stays is near. `threshold`: a similarity above 0, at most 1."""
+    """A rule that drops a row if an earlier row that stays is nearly equal to it in `column`.
+
+    `threshold` is the least similarity of duplicates, above 0 and at most 1.
+    """
 
     column: str
     threshold: float
@@ -33,10 +37,10 @@ class Near:
         return (self.column,)
 
     def keys(self, table: pa.Table) -> pa.Array:
-        """Return a key for each row: a text's signature, or a vector of unit length. A row without either has null.
+        """Return the key of each row (large_binary): its text's signature, or its vector scaled to length 1.
 
-        A vector has no direction if it is null or zero, or contains a null, a NaN or an infinite number. Raise
-        `ContractError` for a column of another type.
+        The key is null for a null or blank text. It is also null for a vector that is null or zero, or contains a null,
+        a NaN or an infinite number. Raise `ContractError` if the column has neither texts nor lists of numbers.
         """
         column = table[self.column]
         kind = column.type
@@ -54,9 +58,10 @@ class Near:
         return pa.array([None if key is None else tag + key for key in keys], pa.large_binary())
 
     def duplicates(self, keys: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Yield the rows that go (schema `PLACES`, in manifest order) of tables with schema `KEYS`, in any order.
+        """Yield the rows to drop, as a table with schema `PLACES` in manifest order.
 
-        Raise `ContractError` for more than `MOST_BYTES` of keys, and for keys that cannot be compared.
+        `keys` are tables with schema `KEYS`, whose rows may be in any order. Raise `ContractError` for more than
+        `MOST_BYTES` of keys, and if texts and vectors, or vectors of several lengths, are mixed.
         """
         held, size = [KEYS.empty_table()], 0
         for table in keys:
@@ -92,7 +97,7 @@ class Near:
 
 
 def _content(keys: pa.ChunkedArray, size: int) -> np.ndarray:
-    """Return keys of `size` bytes without their first byte, a row of uint8 for each."""
+    """Return an array of uint8 with one row per key: its `size` bytes without the first."""
     array = keys.combine_chunks()
     first = np.frombuffer(array.buffers()[1], np.int64)[array.offset]
     content = np.frombuffer(array.buffers()[2], np.uint8)[first : first + len(array) * size]

@@ -1,4 +1,7 @@
-"""The identity of a row in manifest order: `unit`, `row`, and `place` among the rows made of that row, from 0."""
+"""The identity of a row: its `unit`, its source `row`, and its `place` among that row's output rows, from 0.
+
+Manifest order is the order by `unit`, `row` and `place`.
+"""
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +13,10 @@ FAILED = -1  # the `place` of a row that failed while keys were made
 
 
 def places_of(units: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the place (int32) of each row, when rows made of one row follow each other."""
+    """Return the place (int32) of each output row, given its unit and its source row.
+
+    The output rows of a source row must follow each other.
+    """
     if not len(units):
         return np.empty(0, np.int32)
     first = np.append(True, (units[1:] != units[:-1]) | (rows[1:] != rows[:-1]))
@@ -19,19 +25,22 @@ def places_of(units: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def in_order(keys: pa.Table) -> pa.Table:
-    """Return the rows in manifest order."""
+    """Return the table with its rows sorted in manifest order."""
     unit, row, place = (keys[name].to_numpy() for name in ORDER)
     return keys.take(pa.array(np.lexsort((place, row, unit))))
 
 
 def between(places: pa.Table, first: int, last: int) -> pa.Table:
-    """Return the rows of the units `first` to `last`; `places` is in manifest order."""
+    """Return the rows of the units `first` to `last`, both included, of a table in manifest order."""
     start, stop = np.searchsorted(places["unit"].to_numpy(), [first, last + 1])
     return places.slice(start, stop - start)
 
 
 def found_in(places: pa.Table, units: np.ndarray, rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Return for each row (unit, row, place) whether it is in `places`. Neither has a row twice."""
+    """Return a bool for each row: True if the table `places` contains it.
+
+    `units`, `rows` and `numbers` (the places) identify the rows. No row may occur twice in the arrays or in the table.
+    """
     columns = [
         np.concatenate([places[name].to_numpy(), wanted])
         for name, wanted in zip(ORDER, (units, rows, numbers), strict=True)

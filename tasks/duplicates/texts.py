@@ -1,9 +1,9 @@
-"""Texts that share most of their passages: the Jaccard similarity of their sets of shingles, estimated by MinHash.
+"""Find texts with mostly the same passages, by the Jaccard similarity of their sets of shingles.
 
 A shingle is `SHINGLE` consecutive characters of the text in lower case, with one space for any white space. Its length
-suits long texts (Leskovec, Rajaraman, Ullman: Mining of Massive Datasets, 3.2.2). A signature of `HASHES` numbers
-estimates a similarity of 0.8 with a standard error of 0.035. The seed, the scheme and the hash of a shingle are fixed,
-so a text always has the same signature.
+suits long texts (Leskovec, Rajaraman, Ullman: Mining of Massive Datasets, 3.2.2). MinHash estimates the
+similarity from signatures of `HASHES` numbers; the standard error at 0.8 is 0.035. The seed, the scheme and the hash of
+a shingle are fixed, so a text always has the same signature.
 """
 
 import zlib
@@ -14,11 +14,14 @@ import numpy as np
 from overnight.tasks.config.extras import require_extra
 
 HASHES, SEED, SHINGLE = 128, 1, 9
-MISSED = 1e-4  # the largest share of pairs at the threshold that share no band, and so are not compared
+MISSED = 1e-4  # the largest fraction of pairs at the threshold that agree in no band, and so are not compared
 
 
 def signatures(texts: Iterable[str | None]) -> list[bytes | None]:
-    """Return a MinHash signature (`HASHES` uint32) of each text; None without a text. Raise `JobError`."""
+    """Return the MinHash signature of each text, as the bytes of `HASHES` uint32; None for a null or blank text.
+
+    Raise `JobError` if datasketch is not installed.
+    """
     datasketch = require_extra("datasketch", "deduplicate: near, of texts", "preprocess")
     empty = datasketch.MinHash(num_perm=HASHES, seed=SEED, scheme="affine32", hashfunc=zlib.crc32)
     return [_signature(text, empty) for text in texts]
@@ -35,10 +38,11 @@ def _signature(text: str | None, empty: object) -> bytes | None:
 
 
 def near(keys: np.ndarray, threshold: float) -> np.ndarray:
-    """Return for each signature whether an earlier one that stays is near. `keys`: a row of bytes for each, uint8.
+    """Return a bool for each signature: True if it must be dropped, because an earlier one that stays is similar to it.
 
-    Only signatures that agree in a band of numbers are compared. A band is so short that a pair at the threshold has no
-    common band in at most `MISSED` of the cases.
+    `keys` is an array of uint8 with one signature per row. `threshold` is the least estimated similarity of duplicates.
+    Two signatures are compared only if they agree in a band, which is a slice of their numbers. Bands are so short that
+    at most a fraction `MISSED` of the pairs at the threshold is never compared.
     """
     signatures = keys.view("<u4")
     shared = [_shared(signatures[:, band]) for band in _bands(threshold)]

@@ -1,8 +1,9 @@
-"""Values of any Arrow type as bytes that are equal exactly if the values are.
+"""Encode Arrow values as bytes that are equal if and only if the values are equal.
 
-The width of a type does not matter, because files of one column may differ in it: 1 is 1 as int8, int64 and double, and
-a text is the same as string and large_string. -0.0 equals 0.0, and NaN equals NaN. Texts are compared byte by byte.
-Times are equal if they are the same instant. Arrays are equal if shape and values are.
+The width of a type does not matter, because files of one table may differ in it. So the value 1 has the same bytes as
+int8, int64 and double, and a text has the same as string and large_string. The value -0.0 equals 0.0, and NaN equals
+NaN. Texts are compared byte by byte. Times are equal if they are the same instant. Arrays are equal if their shapes and
+values are equal.
 """
 
 import math
@@ -24,9 +25,9 @@ Encoded = list[bytes | None]
 
 
 def encoded(column: pa.ChunkedArray | pa.Array, name: str) -> Encoded:
-    """Return the bytes of each value, None for null. No encoding is the beginning of another.
+    """Return the encoding of each value of a column; None for null. No encoding is the beginning of another.
 
-    Raise `ContractError` for a type whose values cannot be compared; `name` is that of the column.
+    `name` is the column's name, for messages. Raise `ContractError` for a type whose values cannot be compared.
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):  # without a chunk
@@ -56,7 +57,7 @@ def encoded(column: pa.ChunkedArray | pa.Array, name: str) -> Encoded:
 
 
 def joined(values: Sequence[bytes | None]) -> bytes:
-    """Return several encodings as one; null equals null."""
+    """Return one encoding for the encodings of several values. Null equals null."""
     return b"".join(b"-" if value is None else value for value in values)
 
 

@@ -1,1 +1,1 @@
-"""The block: hidden columns, row states, tensors, and how a function is applied to rows."""
+"""Blocks of rows: their hidden columns, row states and tensors, and the functions that work on rows."""

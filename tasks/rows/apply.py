@@ -1,6 +1,7 @@
-"""Work on the rows of a block, and the outcome of rows on which it fails.
+"""Run work on the rows of a block, and quarantine the rows on which it fails.
 
-Work (`tasks/rows/result.py`) does not use blocks, and blocks (`tasks/rows/blocks.py`) do not use work.
+Work is a function from rows to an `Outcome` (`tasks/rows/result.py`). It does not use blocks, and
+`tasks/rows/blocks.py` does not use work.
 """
 
 import re
@@ -32,7 +33,7 @@ from overnight.tasks.rows.file_columns import holds_files
 from overnight.tasks.rows.result import SUFFIX, Work, concatenated
 from overnight.tasks.rows.tensors import TENSOR, Column, to_arrow
 
-MADE = re.compile(r"#[0-9.]+$")  # the end of `row_id`s of tables' rows and of rows made of others; never of files' rows
+MADE = re.compile(r"#[0-9.]+$")  # ends the `row_id` of a table's row and of an output row, never that of a whole file
 
 
 def apply(
@@ -42,11 +43,12 @@ def apply(
     clock: Callable[[], float] = time.perf_counter,
     errors: list[Exception] | None = None,
 ) -> pa.Table:
-    """Return `block` after `work` on its live rows, with failed and filtered rows marked.
+    """Run `work` on the live rows of a block, and return the block with the results.
 
-    `work` gets a table of live rows without hidden columns. When it raises, the rows are split in halves, and each half
-    runs again, until the failing rows are alone; they are quarantined. `OvernightError` is not a row's fault and
-    propagates. `clock` measures the work's seconds. `errors` gets the error of each row that failed.
+    `work` gets a table of live rows without hidden columns. If it raises, the rows are halved and each half runs again,
+    until each failing row is alone and is quarantined. An `OvernightError` propagates, because no row caused it.
+    `stage` is the stage of the work. `clock` returns a time in seconds. The error of each row that failed is appended
+    to `errors`.
     """
     started = clock()
     block = block.combine_chunks()
@@ -82,8 +84,8 @@ def _one_each(block: pa.Table, live: np.ndarray, done: "_Done", stage: str) -> p
 def _several(block: pa.Table, rows: pa.Table, places: np.ndarray, done: "_Done", stage: str) -> pa.Table:
     """Return `block` after work on `rows` that made other rows, or worked on nested output rows.
 
-    `places` has the source row of each. If one output row of a source row failed, the whole source row is quarantined
-    and none of its output rows is written. The reason names the first that failed.
+    `places` has the place of each row's source row in the block. If one output row of a source row failed, the whole
+    source row is quarantined and none of its output rows is written. The reason names the first that failed.
     """
     columns, live = dict(done.columns), np.unique(places)
     failed: dict[int, list[int]] = {}
@@ -139,7 +141,7 @@ class _Done:
     order: Sequence[str] | None = None
 
     def places(self, count: int) -> np.ndarray:
-        """Return `made_of`, also if all rows failed before any output."""
+        """Return `made_of`; if it is None, the places of the `count` rows that did not fail."""
         return np.setdiff1d(np.arange(count), list(self.failed)) if self.made_of is None else self.made_of
 
 

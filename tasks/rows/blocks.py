@@ -5,16 +5,18 @@ A block is a `pyarrow.Table`. Besides the columns that users see it has the hidd
     __unit, __row    int64   the manifest's unit and the 0-based row of its file; together they identify a source row
     __state          int8    LIVE, FILTERED, QUARANTINED, END, or PADDING
     __stage, __error_type, __error_message   string, of quarantined rows
-    __<stage>_seconds, __<stage>_bytes       float64: this row's share of the stage's work and output; null: not reached
-    __left_out_<name>                        null: the block had a column `name` that is not published
+    __<stage>_seconds, __<stage>_bytes       float64, the stage's work on this row and its output; null: not reached
+    __left_out_<name>                        null, a mark that the block had a column `name`, which is not published
 
-Filtered and quarantined rows stay in the block until the write, so that every source row is counted. Their other
-columns are null, and a block without live rows has only its identity and hidden columns. An END row closes a unit whose
-number of rows was unknown before: `__row` is that number. PADDING rows represent bytes, see `padding.py`.
+Filtered and quarantined rows stay in the block until the write, so that every source row is counted. Columns that are
+made after that are null in these rows. A block without live rows has only its identity and hidden columns. An END row
+closes a unit whose number of rows was unknown before: `__row` is that number. PADDING rows represent bytes, see
+`padding.py`.
 
-A step may make several output rows of a source row. The block keeps one row for it, and the output rows are in the
-hidden column of `nested_rows.py`; such a block has no data columns of its own. Work always gets output rows. They share
-their source row's result: if one of them fails, all are quarantined; if none is left, the source row is filtered.
+A step may make several output rows of a source row. The block still has one row for it. Its output rows are in the
+hidden column of `nested_rows.py`, and the block has no data columns of its own. Work on such a block gets the output
+rows. They have one result: if one of them fails, the source row is quarantined; if all are filtered, so is the source
+row.
 
 `apply.py` runs work on a block, `rebatch.py` joins and cuts blocks, and `tensors.py` keeps arrays in columns. This file
 does not use files, models or Ray.
@@ -59,9 +61,9 @@ def is_hidden(name: str) -> bool:
 
 
 def live_rows(block: pa.Table) -> tuple[pa.Table, np.ndarray]:
-    """Return the visible columns of the rows to process or write, and for each row its source row's place in the block.
+    """Return the live rows without hidden columns, and the place of each in the block (int64).
 
-    These are the live rows of the block. If a step made several rows of them, they are all output rows.
+    If the block has output rows, return these instead, each with the place of its source row.
     """
     live = np.flatnonzero(block["__state"].to_numpy() == LIVE)
     if nested_rows.COLUMN in block.column_names:
@@ -72,25 +74,25 @@ def live_rows(block: pa.Table) -> tuple[pa.Table, np.ndarray]:
 
 
 def live_block(block: pa.Table) -> pa.Table:
-    """Return the block without the rows that are settled."""
+    """Return a block of only the live rows, with all columns."""
     return block.filter(pa.array(block["__state"].to_numpy() == LIVE))
 
 
 def counts(block: pa.Table) -> np.ndarray:
-    """Return how many rows each row of the block represents (int64): its number of output rows, otherwise 1."""
+    """Return the number of output rows of each row of the block (int64); 1 for a row without output rows."""
     if nested_rows.COLUMN not in block.column_names:
         return np.ones(len(block), np.int64)
     return np.maximum(nested_rows.counts(block[nested_rows.COLUMN]), 1)
 
 
 def rows_each(block: pa.Table) -> float:
-    """Return how many rows a live row represents on average; 1 without live rows."""
+    """Return the mean number of output rows of a live row, where a row without them counts 1; 1 if no row is live."""
     found = counts(block)[block["__state"].to_numpy() == LIVE]
     return float(found.mean()) if len(found) else 1.0
 
 
 def without(block: pa.Table, names: Iterable[str]) -> pa.Table:
-    """Return the block without some of its visible columns, in its output rows too."""
+    """Return the block without the visible columns `names`, which its output rows lose too; ignore unknown names."""
     block = block.drop_columns([name for name in names if name in block.column_names])
     if nested_rows.COLUMN not in block.column_names:
         return block
@@ -99,13 +101,16 @@ def without(block: pa.Table, names: Iterable[str]) -> pa.Table:
 
 
 def leaving_out(block: pa.Table, names: Iterable[str]) -> pa.Table:
-    """Return the block without these visible columns, which are not published; it keeps their names."""
+    """Return the block without the visible columns `names`, but with a note that they are not published."""
     names = list(names)
     return noted_left_out(without(block, names), names)
 
 
 def ordered(block: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return the block with only these columns, in this order, after the columns that name rows; of output rows too."""
+    """Return the block with the columns `IDENTITY` and then `names`, in this order, but without other visible columns.
+
+    If the block has output rows, their columns are selected instead.
+    """
 
     def chosen(table: pa.Table) -> list[str]:
         wanted = [name for name in (*IDENTITY, *names) if name in table.column_names]
@@ -118,25 +123,25 @@ def ordered(block: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def noted_left_out(block: pa.Table, names: Iterable[str]) -> pa.Table:
-    """Return the block with a note, which takes no space, that columns of these names are not published."""
+    """Return the block with a hidden column of nulls for each of `names`: a note that this column is not published."""
     for name in names:
         block = with_column(block, LEFT_OUT + name, pa.nulls(len(block)))
     return block
 
 
 def left_out(block: pa.Table) -> list[str]:
-    """Return the names of the unpublished columns of the block, or of a block joined into it."""
+    """Return the sorted names of the unpublished columns that `noted_left_out` noted in the block."""
     return sorted(name.removeprefix(LEFT_OUT) for name in block.column_names if name.startswith(LEFT_OUT))
 
 
 def with_outputs(block: pa.Table, table: pa.Table, places: np.ndarray) -> pa.Table:
-    """Return `block` with the output rows `table`; `places` has the source row of each, ascending."""
+    """Return `block` with `table` as its output rows. `places` has the place of each one's source row, ascending."""
     column = nested_rows.packed(table, np.bincount(places, minlength=len(block)))
     return with_column(drop_live_columns(block), nested_rows.COLUMN, column)
 
 
 def with_hidden(data: pa.Table, units: np.ndarray, row_numbers: np.ndarray) -> pa.Table:
-    """Return `data` as a block of live rows; `units` and `row_numbers` are int64, one per row."""
+    """Return `data` as a block of live rows; `units` and `row_numbers` (int64) identify the source row of each."""
     count = len(data)
     known: dict[str, Any] = {"__unit": units, "__row": row_numbers, "__state": np.full(count, LIVE, np.int8)}
     for name, kind in zip(HIDDEN.names, HIDDEN.types, strict=True):
@@ -146,7 +151,10 @@ def with_hidden(data: pa.Table, units: np.ndarray, row_numbers: np.ndarray) -> p
 
 
 def settled_block(identity: Mapping[str, list[Any]], unit: int, row_numbers: list[int], state: int) -> pa.Table:
-    """Return a block of rows that are settled from the start (FILTERED, QUARANTINED or END); `identity` has columns."""
+    """Return a block of rows of one unit that all have `state`, which is not LIVE.
+
+    `identity` has the columns `row_id` and `uri` with one text per row; if it is empty, `row_id` is null.
+    """
     table = pa.table({name: pa.array(values, pa.string()) for name, values in identity.items()})
     if not identity:
         table = pa.table({"row_id": pa.nulls(len(row_numbers), pa.string())})
@@ -157,34 +165,40 @@ def settled_block(identity: Mapping[str, list[Any]], unit: int, row_numbers: lis
 def quarantined_block(
     identity: Mapping[str, list[Any]], unit: int, row_numbers: list[int], stage: str, errors: Sequence[Exception]
 ) -> pa.Table:
-    """Return a block of rows quarantined by `stage` with one error each."""
+    """Return a block of rows of one unit that `stage` quarantined; `errors` has one error per row.
+
+    `identity` has the columns `row_id` and `uri` with one text per row.
+    """
     block = settled_block(identity, unit, row_numbers, QUARANTINED)
     return with_errors(block, dict(enumerate(errors)), stage)
 
 
 def filtered(block: pa.Table, places: np.ndarray) -> pa.Table:
-    """Return `block` with the rows at these places filtered."""
+    """Return `block` with the rows at `places` marked as filtered."""
     state = block["__state"].to_numpy().copy()
     state[places] = FILTERED
     return with_column(block, "__state", pa.array(state))
 
 
 def quarantine(block: pa.Table, error: Exception, stage: str) -> pa.Table:
-    """Return `block` with its live rows quarantined for one reason, without any work on them."""
+    """Return `block` with all live rows quarantined by `stage`, for the same `error`."""
     live = np.flatnonzero(block["__state"].to_numpy() == LIVE)
     return drop_live_columns(with_errors(block, {int(row): error for row in live}, stage))
 
 
 def drop_live_columns(block: pa.Table) -> pa.Table:
-    """Return a block without live rows, reduced to identity and hidden columns.
+    """Return the block with only its identity and hidden columns.
 
-    Its data columns are dropped, because they may still have a type that another block's columns no longer have.
+    A block without live rows needs no data columns, and their types could differ from those of other blocks.
     """
     return block.select([name for name in block.column_names if name in IDENTITY or is_hidden(name)])
 
 
 def measured(block: pa.Table, rows: np.ndarray, stage: str, seconds: float, size: int) -> pa.Table:
-    """Return `block` with `seconds` and `size` bytes of a stage's work divided evenly among `rows`."""
+    """Return `block` with a stage's work added to the measurements of the rows at the places `rows`.
+
+    `seconds` of work and `size` bytes of output are divided evenly among these rows.
+    """
     for name, total in ((f"__{stage}_seconds", seconds), (f"__{stage}_bytes", size)):
         shares = block[name].combine_chunks().to_numpy(zero_copy_only=False).astype(np.float64)
         shares[rows] = np.nan_to_num(shares[rows]) + total / max(len(rows), 1)
@@ -193,13 +207,13 @@ def measured(block: pa.Table, rows: np.ndarray, stage: str, seconds: float, size
 
 
 def seconds_a_row(block: pa.Table, stage: str) -> float:
-    """Return the seconds of a stage's work per row of `block`; 0 if no row reached it."""
+    """Return the mean seconds of a stage's work on a row of `block`; 0 if no row reached the stage."""
     seconds = block[f"__{stage}_seconds"].drop_null().to_numpy()
     return float(seconds.mean()) if len(seconds) else 0.0
 
 
 def scatter(values: Column, places: np.ndarray, length: int) -> pa.Array | pa.ChunkedArray:
-    """Return a column of `length` rows with `values` at these ascending places and nulls elsewhere."""
+    """Return a column of `length` rows, with `values` at the ascending `places` and null at all others."""
     column = values if isinstance(values, pa.ChunkedArray) else to_arrow(values)
     if len(places) == length:
         return column
@@ -211,7 +225,7 @@ def scatter(values: Column, places: np.ndarray, length: int) -> pa.Array | pa.Ch
 
 
 def with_errors(block: pa.Table, failed: Mapping[int, Exception], stage: str) -> pa.Table:
-    """Return `block` with rows quarantined by `stage`, each with its own error; `failed` maps places to errors."""
+    """Return `block` with the failed rows quarantined by `stage`; `failed` maps the place of each to its error."""
     if not failed:
         return block
     state = block["__state"].to_numpy().copy()

@@ -1,6 +1,6 @@
-"""What a step or a model does to the columns of rows, as its settings alone show it: no row is needed.
+"""The effect of a step or a model on the columns of rows, which its settings show without any row.
 
-`flows/job/columns.py` follows the columns of a job by it, before anything is read.
+With it, `flows/job/columns.py` follows the columns of a job before anything is read.
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ColumnEffect:
-    """The columns that are read, made and removed.
+    """The columns that a step or a model reads, makes and removes.
 
-    `reads` must exist. So must `reads_in_sql`, in any case of its letters. `makes` exist behind it, and `removes` do
-    not. With `keeps` only these stay. With `makes_others` it may also make columns of other names, and then it may
-    make a removed one again.
+    The columns `reads` must exist before it. So must `reads_in_sql`, whose letters may be in any case. After it, the
+    columns `makes` exist, and `removes` do not. If `keeps` is not None, only these columns stay. If `makes_others` is
+    True, it may also make columns of other names, even of names in `removes`.
     """
 
     reads: Sequence[str] = ()

@@ -1,4 +1,7 @@
-"""The types that a trial showed, for batches whose values show less: an empty list, a missing field, only nulls."""
+"""Give the columns of a batch the types that a trial showed.
+
+A batch's own values may show less of a type: a list may be empty, a field missing, or all values null.
+"""
 
 import numpy as np
 import pyarrow as pa
@@ -9,9 +12,9 @@ from overnight.tasks.rows.tensors import TENSOR, Column, to_arrow
 
 
 def as_declared(values: Column, kind: pa.DataType) -> Column:
-    """Return the values with the type `kind` if theirs lacks only fields or inner types; otherwise unchanged.
+    """Return the values with the type `kind` if their own type differs only by missing fields or unknown inner types.
 
-    No value changes: numbers of another type keep it.
+    Otherwise return them unchanged: numbers of another type keep that type.
     """
     if (isinstance(values, np.ndarray) and values.dtype != object) or kind == TENSOR:
         return values

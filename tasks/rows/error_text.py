@@ -1,4 +1,4 @@
-"""The name and the text under which a row's error is quarantined, without secrets and control characters."""
+"""The type and the message of a row's error in the quarantine, without secrets and control characters."""
 
 from overnight.tasks.config import user_frames
 from overnight.tasks.config.masking import masked, printable
@@ -8,7 +8,7 @@ MESSAGE_LIMIT = 2000
 
 
 def error_type(error: Exception) -> str:
-    """Return the name under which an error is quarantined; a `RowError` uses the name of its cause."""
+    """Return the name of an error's class, for the quarantine; for a `RowError` with a cause, that of the cause."""
     cause = error.__cause__ if isinstance(error, RowError) and error.__cause__ else error
     return type(cause).__name__
 
@@ -16,7 +16,7 @@ def error_type(error: Exception) -> str:
 def error_message(error: Exception) -> str:
     """Return an error's text, never empty and at most `MESSAGE_LIMIT` characters.
 
-    Its first line ends with the line of the user's own code that raised it: `bad (steps.py:12, in clean)`.
+    If the user's own code raised it, its first line ends with the line of that code: `bad (steps.py:12, in clean)`.
     """
     text, place = _text(error), user_frames.place(error)
     if not place and isinstance(error, RowError) and error.__cause__:

@@ -1,6 +1,6 @@
-"""The event loop for the user's async code: one per process, in a thread of its own, which stays open between calls.
+"""The event loop for the user's async code. Each process has one, in its own thread, and it stays open between calls.
 
-So a client that one call makes also serves the next calls. Tasks that a call leaves behind go on in the loop.
+So the next calls can use a client that one call makes. Tasks that a call does not await continue in the loop.
 """
 
 import asyncio

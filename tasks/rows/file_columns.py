@@ -1,4 +1,4 @@
-"""Columns whose values are files: bytes, or Hugging Face's structs of `bytes` and `path`, as its Parquet files have."""
+"""Columns whose values are files: bytes, or structs of `bytes` and `path` as in Hugging Face's Parquet files."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,12 +8,12 @@ EXPECTED = "binary, or a struct with bytes"
 
 
 def holds_files(kind: pa.DataType) -> bool:
-    """Return whether the values of a type are files."""
+    """Return True if the values of a type are files: bytes, or structs with a field `bytes`."""
     return _is_bytes(kind) or _is_struct_of_files(kind)
 
 
 def files_in(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the files of a column that `holds_files`, as bytes; null where a struct or its bytes are."""
+    """Return the bytes of the files in a column that `holds_files`; null for a null struct or null bytes in it."""
     return pc.struct_field(column, "bytes") if types.is_struct(column.type) else column
 
 

@@ -1,8 +1,8 @@
-"""Several output rows of one source row: their form in a block that keeps one row per source row.
+"""The output rows of source rows, in a block that has one row per source row.
 
-`COLUMN` contains each source row's own table of output rows as an Arrow IPC stream (large_binary; null without output
-rows). So all code that cuts and joins blocks, Ray Data too, keeps these rows together. A source row is processed,
-staged and settled with all of its output rows or not at all. This file does not use states.
+Each value of the column `COLUMN` is the table of one source row's output rows, as an Arrow IPC stream (large_binary;
+null without output rows). So all code that cuts and joins blocks, Ray Data too, keeps these rows together. A source row
+is processed, staged and settled with all of its output rows or not at all. This file does not use row states.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ COLUMN = "__outputs"
 
 
 def packed(table: pa.Table, counts: np.ndarray) -> pa.Array:
-    """Return the column, one value per source row, for a table of output rows; `counts` (int64) has their numbers."""
+    """Return the values of `COLUMN` for a table of output rows. `counts` (int64) has their number per source row."""
     sink = pa.BufferOutputStream()
     ends = np.zeros(len(counts) + 1, np.int64)
     stops = np.cumsum(counts)
@@ -29,14 +29,14 @@ def packed(table: pa.Table, counts: np.ndarray) -> pa.Array:
 
 
 def unpacked(column: pa.ChunkedArray) -> tuple[pa.Table, np.ndarray]:
-    """Return the output rows of a column without nulls, and the number of each source row (int64)."""
+    """Return the output rows in a column without nulls, and their number per source row (int64)."""
     tables = _tables(column)
     joined = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
     return joined, np.array([len(table) for table in tables], np.int64)
 
 
 def counts(column: pa.ChunkedArray) -> np.ndarray:
-    """Return how many output rows each source row has (int64); 0 if the column is null."""
+    """Return the number of output rows of each source row (int64); 0 where the column is null."""
     found = np.zeros(len(column), np.int64)
     there = column.is_valid().to_numpy()
     found[there] = [len(table) for table in _tables(column.drop_null())]

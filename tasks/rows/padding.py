@@ -1,10 +1,11 @@
-"""Rows that represent bytes and time: Ray Data counts rows to decide what it passes on, whatever their size.
+"""Padding: empty rows that represent the bytes and the time of large or slow rows.
 
-A writer that waits for many rows would wait forever if Ray Data's memory holds fewer of them. A block whose rows
-are larger or slower than those of the sample therefore gets empty rows of state `PADDING`. It then counts as many rows
-as its bytes, or its seconds of work, are worth. The worker or the writer that takes the block drops them first.
+Ray Data counts rows, whatever their size, before it passes blocks on. A writer that waits for many rows would wait
+forever if Ray Data's memory holds fewer of them. A block whose rows are larger or slower than those of the sample
+therefore gets empty rows of state `PADDING`. It then counts as many rows as its bytes, or its seconds of work, are
+worth. The worker or the writer that takes the block drops the padding first.
 
-Ray Data passes on what a Ray task made when it has the bytes of a full block, or when the task ends. A task lasts
+Ray Data passes on the output of a Ray task when it has the bytes of a full block, or when the task ends. A task lasts
 longer than planned if its rows are slower than those of the sample. From time to time it then adds padding that has the
 missing bytes, so that Ray Data passes on the finished rows.
 """
@@ -20,17 +21,17 @@ import pyarrow.compute as pc
 from overnight.tasks.rows.blocks import PADDING, settled_block
 from overnight.tasks.rows.rebatch import cut, joined
 
-LARGEST_BLOCK_BYTES = 32 * 2**20  # keeps memory small and lets the model start early; Ray Data's is four times as much
+LARGEST_BLOCK_BYTES = 32 * 2**20  # keeps memory small and lets the model start early; Ray Data's limit is 4 times this
 
 
 @dataclass(frozen=True)
 class Share:
-    """What Ray Data passes on together: `rows`, or fewer that have `size` bytes or took as long as `seconds`.
+    """The amount that Ray Data passes on together: `rows` rows, or fewer that have `size` bytes or took `seconds`.
 
     Args:
-        seconds: Stage -> the work of all its workers on what is passed on together, in seconds; empty: no limit.
-        longest: A Ray task passes on its finished rows after this time, in seconds.
-        full: The bytes of a block that Ray Data passes on immediately.
+        seconds: Stage -> the most work of all its workers on these rows, in seconds; empty for no limit.
+        longest: The time after which a Ray task passes on its finished rows, in seconds.
+        full: The size at which Ray Data passes a block on immediately, in bytes.
     """
 
     rows: int
@@ -40,7 +41,7 @@ class Share:
     full: int = LARGEST_BLOCK_BYTES
 
     def padded(self, blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Yield the same rows in blocks of bounded bytes, each with padding if its bytes are worth more rows."""
+        """Yield the same rows in blocks of at most `LARGEST_BLOCK_BYTES`, with padding where rows are large or slow."""
         held, began = 0, time.monotonic()  # bytes that Ray Data holds back, and since when
         for piece in (piece for block in blocks for piece in cut(block, LARGEST_BLOCK_BYTES)):
             held += piece.nbytes
@@ -51,7 +52,7 @@ class Share:
                 held, began = 0, time.monotonic()
 
     def _part(self, block: pa.Table) -> float:
-        """Return the block's share of what Ray Data passes on together, by its bytes and its time."""
+        """Return the fraction that the block is of the amount passed on together, by its bytes and its time."""
         times = ((pc.sum(block[f"__{stage}_seconds"]).as_py() or 0.0) / limit for stage, limit in self.seconds.items())
         return max(block.nbytes / self.size, sum(times))
 
@@ -67,7 +68,7 @@ def without_padding(block: pa.Table) -> pa.Table:
 
 
 def _padded(block: pa.Table, rows: int, weight: int) -> pa.Table:
-    """Return the block with rows of padding, which have `weight` bytes; with one row if it has a weight."""
+    """Return the block with `rows` rows of padding, of `weight` bytes in all; at least one row if `weight` is not 0."""
     rows = max(rows, 1 if weight else 0)
     if not rows:
         return block

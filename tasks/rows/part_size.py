@@ -1,4 +1,4 @@
-"""How many rows a staged part has."""
+"""The number of rows in a staged part."""
 
 import math
 from collections.abc import Mapping
@@ -8,26 +8,31 @@ import numpy as np
 
 from overnight.tasks.rows.padding import LARGEST_BLOCK_BYTES, Share
 
-ROWS_A_PART, MOST_ROWS_A_PART = 5_000, 50_000  # where nothing was measured, and at most
+ROWS_A_PART, MOST_ROWS_A_PART = 5_000, 50_000  # if nothing was measured, and at most
 BYTES_A_PART = 128 * 2**20  # in memory, which a worker's results fill many times over where rows are wide
 
 
 @dataclass(frozen=True)
 class PartSize:
-    """The job's settings for staged parts: `rows`, or as many rows as take the workers `seconds` if it is None."""
+    """The job's settings for the size of staged parts.
+
+    A part has `rows` rows. If `rows` is None, it has the rows that the workers finish in `seconds`.
+    """
 
     rows: int | None
     seconds: float
 
     def count(self, seconds_per_row: float | None, bytes_per_row: float) -> int:
-        """Return the rows of a part: by time, so that a crash costs minutes; a few thousand if nothing was measured.
+        """Return the number of rows of a part.
 
-        They are no more than Ray holds back for a writer, which waits for all rows of a part: both would wait forever.
-        Rows that are larger or slower than those measured count as several, see `padding.py`.
+        If `rows` is None, it follows from `seconds`, so that a crash costs only minutes of work. It is `ROWS_A_PART` if
+        nothing was measured. A part has at most `BYTES_A_PART`, because a writer waits for all rows of its part. If
+        Ray could not hold these for the writer, both would wait forever. Rows that are larger or slower than the
+        measured ones count as several, see `padding.py`.
 
         Args:
-            seconds_per_row: The workers' time for a row; None if it was not measured.
-            bytes_per_row: A row's bytes in memory; 0 if there was none.
+            seconds_per_row: The workers' time for one row; None if it was not measured.
+            bytes_per_row: The bytes of one row in memory; 0 if no row was measured.
         """
         if self.rows:
             return self.rows
@@ -36,15 +41,16 @@ class PartSize:
 
     @property
     def longest(self) -> float:
-        """Return the time after which a Ray task passes on what it has, in seconds; infinite if `rows` decides."""
+        """Return the seconds after which a Ray task passes on its finished rows; infinite if `rows` is set."""
         return math.inf if self.rows else self.seconds / 3  # the rest is for the writer
 
     def share(self, count: int, workers: Mapping[str, int], full: int = LARGEST_BLOCK_BYTES) -> Share:
-        """Return what is passed on to a writer as one part: `count` rows, or what stages do in the part's time.
+        """Return the amount that Ray Data passes on to a writer as one part.
 
         Args:
+            count: The number of rows of a part. Fewer rows are passed on if a stage's workers took `seconds` for them.
             workers: Stage -> its number of workers.
-            full: The bytes of a block that Ray Data passes on immediately.
+            full: The size at which Ray Data passes a block on immediately, in bytes.
         """
         seconds = {} if self.rows else {stage: self.seconds * number for stage, number in workers.items()}
         return Share(count, BYTES_A_PART, seconds, self.longest, full)

@@ -1,4 +1,4 @@
-"""Values that Python code returns for a column, as values that `tensors.to_arrow` takes without a loss.
+"""Convert values that Python code returns for a column to values that `tensors.to_arrow` takes without a loss.
 
 | value | becomes |
 | --- | --- |
@@ -12,7 +12,7 @@
 | a tensor of PyTorch on any device, with a gradient, or sparse | an array |
 | bfloat16, float8 and 4-bit numbers of PyTorch or ml_dtypes | float32, or int8 and uint8: the same numbers |
 
-Raise `InvalidValues` for a value that no column can have: the message names the column, the type and the remedy.
+A value that no column can have raises `InvalidValues`. The message names the column, the type and the remedy.
 """
 
 import dataclasses
@@ -37,13 +37,13 @@ from overnight.tasks.rows.tensors import Column, is_missing, is_pandas_value
 
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 KNOWN = (bool, int, float, str, bytes, decimal.Decimal, datetime.date, datetime.timedelta, pa.Scalar)
-KNOWN_TO_NUMPY = "biufmMUS"  # kinds of its own types that Arrow has, too
+KNOWN_TO_NUMPY = "biufmMUS"  # the kinds of NumPy's own types that Arrow has, too
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 REMEDY = "Return numbers, texts, bytes, times, lists, dicts or arrays, or JSON text"
 
 
 def plain_column(name: str, values: Column) -> Column:
-    """Return the values of column `name` as an array or a list of plain values, unchanged if they are plain already."""
+    """Return the values of column `name` as an array or a list that `to_arrow` takes; such values stay unchanged."""
     if isinstance(values, pa.Array):
         return values
     if hasattr(values, "__arrow_c_stream__") and not is_pandas_value(values):
@@ -64,7 +64,7 @@ def plain_column(name: str, values: Column) -> Column:
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """Return the fields of a mapping, a dataclass, a namedtuple, or an object of pydantic or attrs; otherwise None."""
+    """Return the fields, by name, of a mapping, dataclass, namedtuple, or pydantic or attrs object; otherwise None."""
     kind = type(value)
     if isinstance(value, Mapping):  # first: the outputs of transformers are also dataclasses, with fields left empty
         return dict(value)

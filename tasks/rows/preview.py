@@ -11,14 +11,14 @@ from overnight.tasks.rows import blocks
 from overnight.tasks.rows.tensors import TENSOR, to_numpy
 
 THUMBNAIL_PIXELS = 96
-ROWS_SHOWN = 16  # if a step makes several rows of one
+ROWS_SHOWN = 16  # at most, because a step may make many rows of one
 
 
 def predictions_beside_inputs(sample: pa.Table, behind: pa.Table | None) -> pa.Table:
-    """Return `row_id`, the columns that the models made, and the inputs of a few rows, `uri` last.
+    """Return a table of a few rows: `row_id`, the columns that the models made, the models' inputs, and `uri`.
 
-    `sample` has the rows before the models. `behind` has the same rows after them, if they passed. If a step makes
-    several rows of one, the rows are those after the models.
+    `sample` is a block before the models. `behind` is the same block after them, or None if no row passed them. If the
+    models or the steps behind them made other rows, the table has those rows.
     """
     inputs, _ = blocks.live_rows(sample)
     found = inputs if behind is None else blocks.live_rows(behind)[0]
@@ -46,7 +46,7 @@ def _of_these_rows(inputs: pa.Table, found: pa.Table, names: list[str]) -> pa.Ta
 
 
 def preview(table: pa.Table) -> str:
-    """Return a Markdown table with one line per row; arrays of shape H x W x 3 and type uint8 are drawn."""
+    """Return a Markdown table with one line per row; arrays of uint8 with shape H x W x 3 are shown as pictures."""
     lines = [
         "| " + " | ".join(cell(name) for name in table.column_names) + " |",
         "| " + " | ".join("---" for _ in table.column_names) + " |",

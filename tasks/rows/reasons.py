@@ -12,7 +12,7 @@ _EXPECTED = re.compile(r"^(?P<where>[^:]+: )?expected (?P<what>an? [^,:;(]*[^,:;
 
 
 def short_reason(error_type: str, error_message: str, uri: str = "") -> str:
-    """Return the reason for the quarantine of a row: `truncated PNG`, `not an image`, or the start of its message."""
+    """Return why a row was quarantined, in a few words such as `truncated PNG`, or by the start of its message."""
     line = _PLACE.sub("", error_message.partition("\n")[0])
     is_cut = "truncated" in line
     if found := _WHOLE.search(line):
@@ -29,13 +29,16 @@ def short_reason(error_type: str, error_message: str, uri: str = "") -> str:
 
 
 def count_reasons(rows: Iterable[Mapping[str, str]]) -> list[tuple[str, int]]:
-    """Return each reason with its number of rows, the most frequent first. `rows` are those of a quarantine."""
+    """Return each short reason with its number of rows, the most frequent first. `rows` are rows of a quarantine."""
     found = (short_reason(row["error_type"], row["error_message"], row["uri"] or "") for row in rows)
     return Counter(found).most_common()
 
 
 def told(reasons: Sequence[tuple[str, int]]) -> str:
-    """Return the most frequent reasons, and the number of rows with others, as `2 truncated PNG, 1 not an image`."""
+    """Return the most frequent reasons, and the number of rows with other reasons, as one text.
+
+    `reasons` are from `count_reasons`. An example of the text is `2 truncated PNG, 1 not an image`.
+    """
     parts = [f"{count:,} {reason}" for reason, count in reasons[:TOLD]]
     others = sum(count for _, count in reasons[TOLD:])
     return ", ".join([*parts, *([f"{others:,} for other reasons"] if others else [])])

@@ -1,4 +1,4 @@
-"""Blocks joined and cut: into blocks of a given number of rows or bytes, or to their first rows."""
+"""Join and cut blocks, to get blocks of a given number of rows or bytes, or only the first rows of a block."""
 
 import math
 import time
@@ -10,20 +10,20 @@ import pyarrow as pa
 from overnight.tasks.rows import nested_rows
 from overnight.tasks.rows.blocks import HIDDEN, counts, live_rows, with_outputs
 
-SECONDS_AT_ONCE = 5.0  # in which small blocks are collected
+SECONDS_AT_ONCE = 5.0  # the longest time for which small blocks are collected
 
 
 def joined(blocks: Iterable[pa.Table]) -> pa.Table:
-    """Return one block of many, whose columns may differ; an empty block of none."""
+    """Return all blocks as one, although their columns may differ; an empty block if there are none."""
     blocks = list(blocks)
     return pa.concat_tables(blocks, promote_options="permissive") if blocks else HIDDEN.empty_table()
 
 
 def rebatch_rows(blocks: Iterable[pa.Table], length: int, seconds: float = math.inf) -> Iterator[pa.Table]:
-    """Yield the same rows in blocks of `length`; memory holds little more than one block.
+    """Yield the same rows in blocks of `length` rows; memory holds little more than one block.
 
-    The last block is shorter, and each that took `seconds` to collect. If a row represents several, a block ends with
-    the row that fills it.
+    The last block may be shorter, and so may a block that took `seconds` to collect. If the blocks have output rows,
+    these are counted. A block may then be longer, because the output rows of a source row stay together.
     """
     held: list[tuple[pa.Table, np.ndarray]] = []
     began = time.monotonic()
@@ -45,7 +45,7 @@ def rebatch_rows(blocks: Iterable[pa.Table], length: int, seconds: float = math.
 def rebatch_bytes(blocks: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
     """Yield the same rows in blocks of at least `least` bytes, each column in one chunk.
 
-    The last block is smaller, and each that took `SECONDS_AT_ONCE` to collect.
+    The last block may be smaller, and so may a block that took `SECONDS_AT_ONCE` to collect.
     """
     held: list[pa.Table] = []
     size, began = 0, time.monotonic()
@@ -60,7 +60,7 @@ def rebatch_bytes(blocks: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
 
 
 def cut(block: pa.Table, most: int) -> Iterator[pa.Table]:
-    """Yield the block in pieces of at most `most` bytes, or of one row."""
+    """Yield the block in pieces of at most `most` bytes, or of one row if that is larger."""
     if block.nbytes <= most or len(block) < 2:
         yield block
         return
@@ -70,7 +70,7 @@ def cut(block: pa.Table, most: int) -> Iterator[pa.Table]:
 
 
 def first_rows(block: pa.Table, most: int) -> pa.Table:
-    """Return a block of the first `most` rows to process."""
+    """Return a block of the first `most` rows; if the block has output rows, `most` counts these."""
     if nested_rows.COLUMN not in block.column_names:
         return block[:most]
     table, places = live_rows(block)

@@ -1,7 +1,7 @@
-"""The result of work on the rows of a block: an `Outcome`, and how to join several rows or several calls into one.
+"""The result of work on the rows of a block: an `Outcome`, and functions that make and join outcomes.
 
-Work is a function from a table of live rows, without hidden columns, to an `Outcome`. It may raise: `apply.py` then
-finds the rows on which it fails.
+Work is a function from a table of live rows, without hidden columns, to an `Outcome`. If it raises, `apply.py` finds
+the rows on which it fails.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +21,10 @@ SUFFIX = "__suffix"
 class Outcome:
     """The output of a step for some live rows.
 
-    `columns` are added or replaced, one value per row. `keep` has a bool per row; False filters it. `failed` maps rows
-    to errors; values of `columns` for such a row are ignored. `made_of` is int64, see `several`. `order` names
-    the columns that stay, in this order, besides the columns that name rows; None keeps all as they come.
+    `columns` maps the names of new or replaced columns to values, one per row. `keep` has a bool per row, False to
+    filter the row; None keeps all rows. `failed` maps the number of a failed row to its error; its values in `columns`
+    are ignored. `made_of` (int64) is for work that makes several rows of one, see `several`. `order` names the data
+    columns that stay, in this order; None keeps all columns in their order.
     """
 
     columns: Mapping[str, Column] = field(default_factory=dict)
@@ -42,21 +43,23 @@ def several(
     suffixes: Sequence[object],
     failed: Mapping[int, Exception] | None = None,
 ) -> Outcome:
-    """Return the outcome of a step that makes several rows of one: `columns` have a value for each row that it made.
+    """Return the outcome of a step that makes several output rows of one row.
 
-    `made_of` has for each of these the row that it is made of, in ascending order; a row without an entry is filtered.
-    `suffixes` distinguish the rows made of one row: `report.pdf` becomes `report.pdf#3`, and that becomes
-    `report.pdf#3.2`. The other columns are repeated, without bytes and arrays: those would fill the memory once for
-    each row made. The receipt names them.
+    `columns` have one value per output row. `made_of` has the number of the row that each output row comes from,
+    ascending; a row whose number is missing is filtered. `suffixes` distinguish the output rows of a row: `report.pdf`
+    becomes `report.pdf#3`, and that becomes `report.pdf#3.2`. `failed` maps the number of a failed row to its error.
+
+    Output rows also get the other columns of their row, except bytes and arrays, whose copies would fill the memory.
+    The receipt names the excepted columns.
     """
     marked = {**columns, SUFFIX: pa.array([str(suffix) for suffix in suffixes], pa.string())}
     return Outcome(marked, failed=failed or {}, made_of=np.asarray(made_of, np.int64))
 
 
 def one_each(outcome: Outcome, count: int) -> Outcome:
-    """Return the outcome of `several` for `count` rows that became one each, or failed.
+    """Convert an outcome of `several` to one that makes no new rows, so that rows keep their `row_id`.
 
-    The rows are the same; the other columns are dropped.
+    Each of the `count` rows must have become exactly one row, or failed.
     """
     made_of = np.asarray(outcome.made_of)
     columns = {name: scatter(to_arrow(v), made_of, count) for name, v in outcome.columns.items() if name != SUFFIX}
@@ -64,7 +67,10 @@ def one_each(outcome: Outcome, count: int) -> Outcome:
 
 
 def stacked(outcomes: Sequence[Outcome], lengths: Sequence[int]) -> Outcome:
-    """Return the outcomes of several calls as that of one call; `lengths` has the rows of each call, in order."""
+    """Join the outcomes of several calls, each on the next rows of a table, into one with `columns` and `failed`.
+
+    `lengths` has the number of rows of each call.
+    """
     if len(outcomes) == 1:
         return outcomes[0]
     tables = [pa.table({name: to_arrow(values) for name, values in one.columns.items()}) for one in outcomes]
@@ -79,7 +85,7 @@ def stacked(outcomes: Sequence[Outcome], lengths: Sequence[int]) -> Outcome:
 
 
 def concatenated(tables: Sequence[pa.Table], stage: str) -> pa.Table:
-    """Return the tables as one. Raise `ContractError` for a column whose types no single type holds."""
+    """Return the tables as one. Raise `ContractError`, with this stage, if a column's types have no common type."""
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:

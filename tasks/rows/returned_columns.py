@@ -1,9 +1,9 @@
-"""What the user's code returns for a batch, as columns: one value per row in each.
+"""Convert what the user's code returns for a batch to columns with one value per row.
 
 Code returns the columns in a dict, a table of pandas, Polars or Arrow, or an object with fields. Or it returns a list
-of the rows, each a dict or an object with fields. A generator yields either the rows, or pieces of the batch as Ray
-Data documents it: dicts with nothing but arrays or lists, for the next rows in order. Async code may return each of
-them. A list of awaitables runs concurrently; an exception of one of them is that row's own failure.
+of rows, where each row is a dict or an object with fields. A generator yields rows. Or, as Ray Data documents it, it
+yields pieces of the batch: dicts of arrays or lists, for the next rows in order. Async code may return any of these.
+The awaitables in a list run concurrently; if one raises, only its row fails.
 """
 
 import inspect
@@ -22,9 +22,10 @@ FORM = "Return {column: array with one value per row}"
 
 
 def returned_columns(returned: Any, count: int, stage: str, what: str) -> Outcome:
-    """Return the columns that code returned for `count` rows, and the rows that failed.
+    """Return an outcome with the columns that code returned for a batch of `count` rows, and with the rows that failed.
 
-    Raise `ContractError` if it has another form, or another number of values. `what` names the code in messages.
+    Raise `ContractError`, with this stage, if `returned` has another form or another number of values. `what` names the
+    code in messages.
     """
     failed: dict[int, Exception] = {}
     try:

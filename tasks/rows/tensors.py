@@ -1,7 +1,7 @@
-"""Conversion of arrays to Arrow columns and back.
+"""Convert arrays to Arrow columns and back.
 
-Arrays (images, embeddings) travel as `TENSOR`, a plain Arrow struct. So rows of different shapes and null rows fit into
-one column, and a stacked array needs no copy. This file does not use rows, files, models or Ray.
+In blocks, arrays (images, embeddings) have the type `TENSOR`, a plain Arrow struct. So rows of different shapes and
+null rows fit into one column, and a stacked array needs no copy. This file does not use rows, files, models or Ray.
 """
 
 import math
@@ -20,7 +20,8 @@ def to_numpy(column: pa.ChunkedArray, writable: bool = False) -> np.ndarray:
     """Return a column as one array.
 
     Tensors of one shape are stacked; tensors of several shapes become an object array of arrays. Fixed-size lists of
-    numbers become a matrix, other lists an object array of arrays. All other types are converted by `pyarrow`.
+    numbers become a matrix, other lists an object array of arrays. All other types are converted by `pyarrow`. With
+    `writable`, the result and the arrays in it are copied if they are read-only.
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):  # zero chunks
@@ -42,11 +43,10 @@ def to_numpy(column: pa.ChunkedArray, writable: bool = False) -> np.ndarray:
 
 
 def to_arrow(values: Column) -> pa.Array:
-    """Return values that a step may return for a column as Arrow.
+    """Return a column's values, one per row, as an Arrow array.
 
-    Arrays of one or more dimensions per row become `TENSOR`.
-
-    Raise `pa.ArrowException` for values without an Arrow type.
+    Values that are arrays of one or more dimensions become `TENSOR`. Raise `pa.ArrowException` for values without an
+    Arrow type.
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
@@ -90,7 +90,7 @@ def is_pandas_value(value: Any) -> bool:
 
 
 def same(values: Any, before: Any) -> bool:
-    """Return True if two values from `to_numpy` are equal to the last bit, including nested ones."""
+    """Return True if two values from `to_numpy`, and the values nested in them, are equal; arrays bit by bit."""
     if type(values) is not type(before):
         return False
     if isinstance(values, np.ndarray) and values.dtype != object:

@@ -1,4 +1,4 @@
-"""Calls of user code on the rows of a batch, with a check of the return value."""
+"""Call user code on the rows of a batch, and check what it returns."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,14 +23,14 @@ def outcome_of(
     what: str,
     given_as: Callable[[str, pa.ChunkedArray], np.ndarray] = lambda _, column: user_values.given(column),
 ) -> Outcome:
-    """Call user code on writable arrays and return its checked result: one value per row in every column.
+    """Call user code on writable arrays, and return its checked result: one value per row in every column.
 
-    `returned_columns.py` lists the forms of the result. It may also be an `Outcome` of the code that knows which rows
-    failed: then no other row runs again to find them.
+    `returned_columns.py` lists the forms that `function` may return. It may also return an `Outcome` that names the
+    failed rows; then no other row runs again to find them. `given_as` makes the array of a column from its name and its
+    values. `what` names the code in messages.
 
-    Columns with unchanged values are left out: they keep their Arrow type, which NumPy and pandas may not support.
-    `given_as` converts a column for the code. Raise `ContractError` if the return value has another form. Raise
-    `InvalidValues` for a value that no column can have.
+    The result lacks columns with unchanged values, so that these keep an Arrow type that NumPy and pandas may not
+    support. Raise `ContractError` for another form, and `InvalidValues` for a value that no column can have.
     """
     given = {name: given_as(name, rows[name]) for name in rows.column_names}
     try:
@@ -58,7 +58,7 @@ class _Unquoted(str):
 
 
 def name_columns(error: KeyError, columns: list[str]) -> None:
-    """Add the batch's columns to an error for another name: `'lable'; the columns are row_id, label`."""
+    """Add the names of the batch's columns to the error for a missing one: `'lable'; the columns are row_id, label`."""
     missing = error.args[0] if len(error.args) == 1 else None
     if isinstance(missing, str) and not isinstance(missing, _Unquoted) and missing not in columns:
         others = f" and {len(columns) - COLUMNS_NAMED} more" if len(columns) > COLUMNS_NAMED else ""

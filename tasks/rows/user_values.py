@@ -1,7 +1,7 @@
-"""The values of a column for the user's Python code, and the check whether it returned them unchanged.
+"""Convert a column's values for the user's Python code, and check whether the code returned them unchanged.
 
-NumPy has no null for integers and no time zone. So integers with nulls, and times with a zone, become objects: exact
-Python values, None for null. `overnight.tasks.rows.tensors.to_numpy` makes all other values.
+NumPy has no null for integers and no time zone. So integers with nulls, and times with a zone, become exact Python
+objects, None for null. `overnight.tasks.rows.tensors.to_numpy` converts all other values.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ FAMILIES = (
 
 
 def given(column: pa.ChunkedArray) -> np.ndarray:
-    """Return a column as a writable array, without a value that NumPy would round, shift or invent."""
+    """Return a column as a writable array; values that NumPy would round, or whose zone it would lose, are objects."""
     kind = column.type
     if (types.is_integer(kind) and column.null_count) or (types.is_timestamp(kind) and kind.tz is not None):
         try:
@@ -41,9 +41,9 @@ def given(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def changed(values: Column, before: pa.ChunkedArray) -> Column | None:
-    """Return the new values of a column, or None if its values are still `before`, in any container.
+    """Return the new values of a column, or None if they equal its values `before`, whatever their container.
 
-    Values whose type only Python knows, for example those of a list, get the column's type again if it can hold them.
+    Values without a NumPy or Arrow type, such as those of a list, get the type of `before` again if it can hold them.
     """
     kind = before.type.value_type if types.is_dictionary(before.type) else before.type
     if not any(is_family(kind) for is_family in FAMILIES):

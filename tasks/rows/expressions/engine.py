@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import duckdb
 
-DEEPEST = 300  # nested terms; a sum of this number of columns is one
+DEEPEST = 300  # the most terms inside each other; a sum of 300 columns is nested as deeply
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,
     "async_threads": 0,  # a block is small, and Ray counts one CPU
@@ -34,7 +34,7 @@ FUNCTIONS = """
 
 @functools.cache
 def database() -> "duckdb.DuckDBPyConnection":
-    """Return the database. Each query takes a cursor of its own, because threads share the database."""
+    """Return the process's connection to DuckDB. Threads share it, so each query must take a cursor of its own."""
     import duckdb
 
     connection = duckdb.connect(":memory:", config=SETTINGS)
@@ -49,7 +49,11 @@ atexit.register(database.cache_clear)
 
 @functools.cache
 def functions() -> dict[str, list[tuple[str | None, list[str], str | None]]]:
-    """Return DuckDB's functions: name -> for each signature a macro's definition, the parameters, and the refusal."""
+    """Return DuckDB's functions: name in lower case -> one tuple per signature.
+
+    A tuple has the function's definition if it is a macro, otherwise None. Then come the names of its parameters, and
+    the reason why an expression may not call it, None if it may.
+    """
     found: dict[str, list[tuple[str | None, list[str], str | None]]] = {}
     for name, *signature in database().cursor().execute(FUNCTIONS).fetchall():
         found.setdefault(name, []).append(tuple(signature))

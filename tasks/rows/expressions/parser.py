@@ -1,9 +1,9 @@
 """The expressions of `filter_rows`, `derive_columns` and a model's `where`: one DuckDB SQL expression over a row.
 
 Each is parsed when the job is read. Then aggregates, windows, subqueries, tables and functions whose results vary
-between calls are refused. Inputs are converted: whole numbers to BIGINT, other numbers to DOUBLE; decimals and times
-stay, in UTC. Results are BIGINT, DOUBLE and other types that Arrow represents exactly. They are DECIMAL only if a
-column is one, or a cast makes one.
+between calls are refused. Inputs are converted: whole numbers to BIGINT, floating-point numbers to DOUBLE. Decimals and
+times keep their types; times are computed in UTC. Results are BIGINT, DOUBLE and other types that Arrow represents
+exactly. A result is DECIMAL only if a column is, or if the expression has a cast to it.
 
 This file does not use jobs.
 """
@@ -33,7 +33,10 @@ INEXACT = {"interval", "time with time zone", "bit", "bignum", "variant", "union
 
 
 class Expression:
-    """A parsed expression, and the `columns` that it names. Raises `ValueError` with the position of the error."""
+    """A parsed expression, with the names of its `columns`, which include possible parameters of lambdas.
+
+    Raises `ValueError` for a refused expression.
+    """
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -42,11 +45,15 @@ class Expression:
 
     @property
     def required(self) -> list[str]:
-        """Return the columns that must exist, in any case of their letters: without possible parameters of a lambda."""
+        """Return the columns that must exist, in any case: all `columns` except possible parameters of lambdas."""
         return [name for name in self.columns if name not in self._parameters]
 
     def holds(self, table: pa.Table, what: str, stage: str) -> tuple[np.ndarray, dict[int, RowError]]:
-        """Return for each row whether it meets a condition (bool; null does not), and the errors as `evaluate` does."""
+        """Return whether each row meets the condition (bool; False for null), and row number -> error of failed rows.
+
+        `what` begins the messages. Raise `ContractError`, with this stage, if the values are not true or false. Errors
+        of `evaluate` propagate.
+        """
         values, failed = self.evaluate(table, what, stage)
         if not types.is_boolean(values.type) and not types.is_null(values.type):
             raise ContractError(
@@ -57,10 +64,10 @@ class Expression:
         return pc.fill_null(values.cast(pa.bool_()), False).to_numpy(zero_copy_only=False), failed
 
     def evaluate(self, table: pa.Table, what: str, stage: str) -> tuple[pa.Array, dict[int, RowError]]:
-        """Return one value per row, and the errors of failed rows; `what` begins the messages.
+        """Return one value per row, null for a failed row, and row number -> error of the failed rows.
 
-        Raise `ContractError` for a missing column and for incompatible types. Raise `RowError` if a row fails and it is
-        unknown which.
+        `what` begins the messages. Raise `ContractError`, with this stage, for a missing column and for incompatible
+        types. Raise `RowError` if the table's only row fails, or if it is unknown which row fails.
         """
         said = f"{what}: {shown(self.source)}"
         try:
@@ -110,7 +117,7 @@ class Expression:
             raise ContractError(f"{said}: {_told(error)}", stage) from error
 
     def fits(self, table: pa.Table) -> bool:
-        """Return whether the table has the columns that the expression names."""
+        """Return True if the table has each column that the expression needs, under exactly one name."""
         try:
             return bool(list(self._found(table.column_names, "", "infer")) or True)
         except ContractError:

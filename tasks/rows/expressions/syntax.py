@@ -39,9 +39,10 @@ class _Refused(Exception):
 
 
 def names(source: str) -> tuple[list[str], set[str]]:
-    """Return the columns that an expression names, and the parameters of its lambdas.
+    """Return the columns that an expression names, and the names that may be parameters of its lambdas.
 
-    The columns contain the parameters, because both are plain names. Raise `ValueError` with the position of the error.
+    Such parameters are also among the columns, because SQL writes both alike. Raise `ValueError` for a refused
+    expression.
     """
     parameters: set[str] = set()
     try:
@@ -132,11 +133,11 @@ def _refuse(name: str, owner: str, count: int, location: int) -> None:
 
 
 def shown(source: str) -> str:
-    """Return the expression for messages, shortened if it is long."""
+    """Return the expression in quotes, for messages; a long one is shortened."""
     return repr(source if len(source) <= 300 else source[:300] + "...")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a suggestion for a name in brackets; empty if no known name is similar."""
+    """Return ` (did you mean ...?)` with the most similar known name; an empty string if no name is similar."""
     found = difflib.get_close_matches(name, list(known), 1)
     return f" (did you mean {found[0]}?)" if found else ""
