@@ -1,8 +1,8 @@
-"""The files of a run directory that a partition no longer needs, found by one listing and a few small files.
+"""Find the files in a partition's ledger that are no longer needed, from one listing and a few small files.
 
-Some files are needed, and this file never lists them: the receipt, the failure and the quarantine; the published
-generation; the generation that the next run would resume; all files that are unknown here. No run may work on the
-partition meanwhile.
+Some files are always kept: the receipt, the failure and the quarantine, the records of the published generation, and
+files of unknown names. The generation that the next run would resume is kept too, unless it is old. No run may work on
+the partition meanwhile.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,11 @@ Receipt = Mapping[str, Any] | None
 
 @dataclass(frozen=True)
 class GarbageItem:
-    """One item to remove, in the order of `places`; `size` in bytes. An interrupted removal can be continued."""
+    """Files to remove together: `what` they are, and `why` they are not needed.
+
+    `remove` removes the `places` in order; after an interruption it can be called again. `files` is the number of the
+    files, and `size` their bytes.
+    """
 
     partition: str
     what: str
@@ -33,7 +37,7 @@ class GarbageItem:
 
 
 def list_sizes(location: Location) -> dict[str, int]:
-    """Return every file below; none if there is no such directory.
+    """Return the path below the directory -> bytes of every file in it; empty if it does not exist.
 
     Object stores need one request per thousand files.
     """
@@ -43,18 +47,22 @@ def list_sizes(location: Location) -> dict[str, int]:
 
 
 def reason_to_keep(run: Run, receipt: Receipt, files: Sizes) -> str:
-    """Return why nothing of the partition may be removed, or an empty string. `files` are those of `run.ledger`."""
+    """Return why no file of the partition may be removed; an empty string if files may be removed.
+
+    `receipt` is the partition's newest, and `files` are the files of `run.ledger`.
+    """
     if "publishing.json" in files and not run.limit_rows:
         return "publishing was interrupted; the next run completes it or rolls it back"
     return f"published by another job, {receipt['job']!r}" if receipt and receipt["job"] != run.job else ""
 
 
 def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle_since: str) -> list[GarbageItem]:
-    """Return the items to remove, in the order of removal.
+    """Return the items of the ledger to remove, in the order of removal.
 
-    `files` are those of `run.ledger`; `receipt` is the newest of the partition. A resumable generation is included if
-    its last attempt began before `idle_since` (in the format of attempt names; empty: never). A receipt is kept while
-    the target has a file that it lists: no other record proves that the file belongs to this job.
+    `files` are the files of `run.ledger`, and `receipt` is the partition's newest. A generation that could be resumed
+    is removed if its last attempt began before `idle_since` (in the format of attempt names; empty: never). The newest
+    `keep_receipts` receipts stay. An older one stays while the target has a file that it lists, because no other record
+    proves that the file belongs to this job.
     """
     current = receipt["generation"] if receipt else ""
     found = [
@@ -70,9 +78,10 @@ def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle
 
 
 def removable_sample(run: Run, files: Sizes) -> list[GarbageItem]:
-    """Return everything that `--limit-rows` left of a partition: published rows first, then the ledger.
+    """Return one item with everything that `--limit-rows` left of a partition; an empty list if it left nothing.
 
-    The `files` of the ledger prove that the rows belong to this job.
+    The published rows are removed first, then the ledger. `files` are the files of the ledger, which prove that the
+    rows belong to this job.
     """
     entries = sorted({path.split("/")[0] for path in files} - {"lease"})
     if not entries:
@@ -84,7 +93,10 @@ def removable_sample(run: Run, files: Sizes) -> list[GarbageItem]:
 
 
 def removable_prepared(run: Run, sink_names: list[str]) -> list[GarbageItem]:
-    """Return the directories in the sink that interrupted runs of the partition prepared for publishing."""
+    """Return the directories in the sink that interrupted runs of the partition prepared for publishing.
+
+    `sink_names` are the names of all entries of the sink's directory.
+    """
     found = []
     for name in sink_names:
         if name.startswith(f"_publishing-{run.partition}-"):

@@ -1,9 +1,10 @@
-"""One run of a partition at a time, on any filesystem that can create a file only if it does not exist.
+"""The lease of a partition, with which only one run at a time works on it.
 
-A lease is a numbered file, `lease/00000007`; its number is the fencing token. A run takes the partition by creating the
-next number, which succeeds for one run only, on S3 as on a disk. The holder renews its own file. A run that creates a
-higher number has taken over; a zombie finds this when it checks its token before it publishes. No clocks are compared.
-A lease is abandoned when its content has not changed for `EXPIRY_SECONDS` of the watcher's own time. If its process is
+It works on any filesystem that can create a file only if it does not exist. A lease is a numbered file, such as
+`lease/00000007`; its number is the fencing token. A run takes the partition by creating the file of the next number,
+which succeeds for one run only, on S3 as on a disk. The holder renews its own file. A run that creates a higher number
+has taken over. The former holder finds this when it checks its token before it publishes. No clocks are compared. A
+lease is abandoned when its content has not changed for `EXPIRY_SECONDS` of the watcher's own time. If its process is
 known to be gone from this machine, it is abandoned immediately.
 """
 
@@ -42,7 +43,7 @@ class LeaseLost(OvernightError):
 class Holder:
     """The process that took a partition and has not released it.
 
-    It is not alive if it is gone or has long been silent.
+    `is_alive` is False if the process is gone, or has not renewed its lease for long. `owner` is the attempt's name.
     """
 
     token: int
@@ -57,10 +58,11 @@ class Holder:
 def held(
     ledger: Location, owner: str, flow_run: str = "", on_dead_holder: Callable[[str], None] | None = None
 ) -> Iterator[int]:
-    """Yield the token of a lease on the partition. A thread renews it while the body runs; then it is released.
+    """Hold the lease on a partition while the body runs, and yield its token. A thread renews the lease.
 
-    `flow_run` is the run's id for other runs. If the previous holder died, `on_dead_holder` is called with that
-    holder's flow run. Raise `PartitionBusy` if another run renews its lease.
+    `owner` (the attempt's name) and `flow_run` (its id in Prefect) are for other runs that read the lease. If the
+    previous holder died, `on_dead_holder` is called with its flow run. Raise `PartitionBusy` if another run renews its
+    lease.
     """
     token, dead = _acquire(ledger, owner, flow_run)
     if dead and on_dead_holder:
@@ -79,7 +81,7 @@ def held(
 
 
 def check(ledger: Location, token: int) -> None:
-    """Raise `LeaseLost` if a later run has taken the partition over."""
+    """Raise `LeaseLost` if a later run has taken over the partition from the run with this `token`."""
     newest = _newest(ledger)
     if newest != token:
         found = f"its lease is {newest}, this run's {token}"
@@ -87,9 +89,9 @@ def check(ledger: Location, token: int) -> None:
 
 
 def holder(ledger: Location) -> str:
-    """Return the holder of the partition as far as one read shows, or an empty string. Changes nothing.
+    """Return the partition's holder as a text, such as `ATTEMPT on HOST`; an empty string if there is none.
 
-    A dead run on another machine is still named until a run waits for its lease to expire.
+    It only reads the lease. So it also names a dead run on another machine, until a later run takes over its lease.
     """
     newest = _newest(ledger)
     try:
@@ -103,7 +105,7 @@ def holder(ledger: Location) -> str:
 
 
 def left_by(ledger: Location) -> Holder | None:
-    """Return the last holder if it has not released the lease. Changes nothing."""
+    """Return the last holder of the partition, or None if it released the lease. This only reads the lease."""
     newest = _newest(ledger)
     try:
         return read_holder(newest, _file(ledger, newest).read_bytes()) if newest else None
@@ -112,9 +114,9 @@ def left_by(ledger: Location) -> Holder | None:
 
 
 def read_holder(token: int, content: bytes) -> Holder | None:
-    """Return the holder from the content of the lease `token`; None for a released lease.
+    """Return the holder from the `content` of the file of the lease `token`; None for a released lease.
 
-    Use it for reports. Whether a holder on another machine is alive depends on its clock, on which no run relies.
+    Use it only for reports: whether a holder on another machine is alive depends on that machine's clock.
     """
     found: dict[str, Any] = json.loads(content)
     if found["released"]:

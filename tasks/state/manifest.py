@@ -17,7 +17,7 @@ from overnight.tasks.storage.location import File, Location
 
 ROWS_A_GROUP = 2**18
 WARNINGS = b"warnings"
-COUNTS = ["size", "first_row", "rows"]  # columns of `UNITS`, without the paths, because these may be millions
+COUNTS = ["size", "first_row", "rows"]  # columns of `UNITS` that stay small for millions of units
 UNITS = pa.schema(
     [
         ("unit", pa.int64()),
@@ -34,7 +34,10 @@ UNITS = pa.schema(
 
 @dataclass
 class ListingDigest:
-    """The digest of listings, computed while the files pass: their number, hash and newest change."""
+    """The number, the hash and the newest change of listed files, computed while the files are iterated.
+
+    `newest_change` is in seconds since 1970. `has_times` is False if the listing lacks the time of a file's change.
+    """
 
     count: int = 0
     newest_change: float | None = None
@@ -42,7 +45,7 @@ class ListingDigest:
     _sha: Any = field(default_factory=hashlib.sha256)
 
     def of(self, files: Iterable[File]) -> Iterator[File]:
-        """Yield the files and count them."""
+        """Yield the same files, and add each to the digest."""
         for file in files:
             self.count += 1
             self._sha.update(f"{file.path}\0{file.size}\0{file.version}\n".encode())
@@ -59,7 +62,7 @@ class ListingDigest:
 
 
 def census(files: Iterable[File]) -> ListingDigest:
-    """Return the digest of all the files."""
+    """Return the number, the hash and the newest change of the files."""
     found = ListingDigest()
     for _ in found.of(files):
         pass
@@ -74,7 +77,7 @@ def digest(files: Iterable[File]) -> str:
 class ManifestWriter:
     """Writes a manifest while its units arrive; memory holds one row group.
 
-    Use it in the body of `begin_manifest`, and call `finish` there.
+    `begin_manifest` yields it. Call `finish` at the end of the body there.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -83,7 +86,7 @@ class ManifestWriter:
         self.count = 0
 
     def add(self, units: pa.Table) -> None:
-        """Add units. Their numbers continue those before; their own `unit` values are replaced."""
+        """Add units (schema `UNITS`). They are numbered after the units added before; their own `unit` is replaced."""
         numbers = pa.array(np.arange(self.count, self.count + len(units)))
         units = units.set_column(0, UNITS.field("unit"), numbers).replace_schema_metadata(None)
         self.count += len(units)
@@ -99,10 +102,11 @@ class ManifestWriter:
         snapshot: str = "",
         passed_over: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Write the footer with `inputs`, the digest of the files, and the schema of all units, if they have one.
+        """Write the remaining units, and the footer with facts about the inputs.
 
-        `schema` has their columns and types. `snapshot` is the version of their table. `passed_over` are the files that
-        the listing skipped, as in the receipt.
+        `inputs` is the digest of the listed files. `schema` has the columns and types with which all units are read;
+        None if each file has its own. `snapshot` is the version of the source's table, if it has versions.
+        `passed_over` has the files that the listing skipped, by reason, as in the receipt.
         """
         metadata: dict[str, str | bytes] = {"inputs": inputs, "passed_over": json.dumps(passed_over or {})}
         if snapshot:
@@ -118,7 +122,7 @@ class ManifestWriter:
 
 @contextlib.contextmanager
 def begin_manifest(location: Location) -> Iterator[ManifestWriter]:
-    """Write a manifest. It exists whole if the body succeeds; otherwise it does not exist."""
+    """Yield a writer of a manifest. The manifest exists, whole, only if the body succeeds."""
     with location.writing() as file:
         manifest = ManifestWriter(file)
         try:
@@ -128,14 +132,14 @@ def begin_manifest(location: Location) -> Iterator[ManifestWriter]:
 
 
 def read_schema(location: Location) -> pa.Schema | None:
-    """Return the columns and types as which every attempt reads all units; None if each file has its own."""
+    """Return the columns and types with which every attempt reads all units; None if each file has its own."""
     with location.open() as file:
         encoded = pq.ParquetFile(file).metadata.metadata.get(b"schema")
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded))) if encoded else None
 
 
 def with_warnings(schema: pa.Schema, warnings: Sequence[str]) -> pa.Schema:
-    """Return the schema of all units with warnings about it added."""
+    """Return the schema with the warnings about it in its metadata, for `ManifestWriter.finish`."""
     return schema.with_metadata({WARNINGS: orjson.dumps(warnings)}) if warnings else schema
 
 
@@ -146,21 +150,22 @@ def read_warnings(location: Location) -> list[str]:
 
 
 def read_snapshot(location: Location) -> str:
-    """Return the version of the table of all units, in the source's notation; empty if the source has no versions."""
+    """Return the version of the source's table, in the source's notation; empty if the source has no versions."""
     with location.open() as file:
         return str(pq.ParquetFile(file).metadata.metadata.get(b"snapshot", b"").decode())
 
 
 def read_passed_over(location: Location) -> dict[str, dict[str, Any]]:
-    """Return the files that the listing skipped, by reason; nothing for manifests older than this count."""
+    """Return the files that the listing skipped, by reason; empty for an old manifest that lacks them."""
     with location.open() as file:
         return dict(json.loads(pq.ParquetFile(file).metadata.metadata.get(b"passed_over", b"{}")))
 
 
 def read_manifest(location: Location, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:
-    """Return the units, or some of their columns, and the digest of their files. Raise `FileNotFoundError`.
+    """Return all units, or some of their columns, and the digest of the listed files.
 
-    For ten million files the paths, URIs and versions take 2 GB, the numbers of rows 80 MB.
+    For ten million files, the paths, URIs and versions take 2 GB of memory, and the numbers of rows 80 MB. Raise
+    `FileNotFoundError` if there is no manifest.
     """
     with location.open() as file:
         manifest = pq.ParquetFile(file)
@@ -168,12 +173,12 @@ def read_manifest(location: Location, columns: Sequence[str] | None = None) -> t
 
 
 def read_units(location: Location, numbers: np.ndarray) -> pa.Table:
-    """Return the units of these ascending numbers."""
+    """Return the units with these ascending numbers, as a table with schema `UNITS`."""
     return pa.concat_tables([UNITS.empty_table(), *iterate_units(location, numbers)])
 
 
 def iterate_units(location: Location, numbers: np.ndarray) -> Iterator[pa.Table]:
-    """Yield the units of these ascending numbers. Memory holds one row group of the manifest at a time."""
+    """Yield tables of the units with these ascending numbers. Memory holds one row group of the manifest at a time."""
     first = 0
     with location.open() as file:
         manifest = pq.ParquetFile(file)

@@ -2,11 +2,11 @@
 
 `generations/<generation>/settled/` of the published generation has two files:
 
-    0-published.part   a staged part without rows: its footer has the source rows that the publish settled
-    rows.json          the published rows: their number, the names and types of their columns, and their statistics
+    0-published.part   a staged part without rows; its footer has the ranges of source rows that the publish settled
+    rows.json          the number of the published rows, the names and types of their columns, and their statistics
 
-A retry is a generation of its own. It begins with a copy of that part, without the quarantined rows. So the retry reads
-only these, as a resumed run would, and its publish adds their results to the published files, which it keeps.
+A retry is a generation of its own. It begins with a copy of that part, whose ranges lack the quarantined rows. So the
+retry reads only the quarantined rows, as a resumed run would. Its publish keeps the published files and adds new ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,10 @@ PART = "0-published"  # sorts before all attempts, so it wins over parts of the 
 
 @dataclass(frozen=True)
 class PublishedRows:
-    """Published rows that a later publish keeps.
+    """A description of published rows that a later publish keeps.
 
-    `files` are paths below the sink. `schema` has the type of each column, in Arrow's words. `columns` are the
-    statistics of the columns (`write/checks/column_statistics.py`).
+    `files` are paths below the sink. `rows` is the number of the rows. `schema` maps each column to the name of its
+    Arrow type, and `columns` to its statistics (`write/checks/column_statistics.py`).
     """
 
     files: tuple[str, ...]
@@ -45,8 +45,8 @@ def leave_record(
 ) -> None:
     """Write the record of a publish into the run's generation.
 
-    `staged` has the columns of the staged rows. `merged` has the ranges that they settle, from `row_ranges.merge`.
-    `left_out` names the columns that are not published.
+    `staged` has the columns of the staged rows. `merged` has the ranges of the settled source rows
+    (`row_ranges.merge`). `left_out` names the columns that are not published.
     """
     place = _place(run, run.generation)
     _write_part(place, staged, merged.select(row_ranges.RANGES.names), left_out)
@@ -55,12 +55,15 @@ def leave_record(
 
 
 def settled_record(run: Run, generation: str) -> Record | None:
-    """Return the part of a published generation's record, or None if the publish left no record."""
+    """Return the footer of the part in a published generation's record; None if the publish left no record."""
     return next(iter(staged_parts.read_records(_place(run, generation))), None)
 
 
 def published_rows(run: Run, generation: str, files: Sequence[str]) -> PublishedRows:
-    """Return the rows that a generation published. `files` are those of its receipt. Raise `FileNotFoundError`."""
+    """Return the description of the rows that a generation published. `files` are the files of its receipt.
+
+    Raise `FileNotFoundError` if the publish left no record.
+    """
     known = read_json(_place(run, generation) / ROWS)
     if known is None:
         raise FileNotFoundError(_place(run, generation) / ROWS)
@@ -68,10 +71,9 @@ def published_rows(run: Run, generation: str, files: Sequence[str]) -> Published
 
 
 def without_quarantined(ranges: pa.Table) -> pa.Table:
-    """Return the ranges of written and filtered rows.
+    """Return the ranges without quarantined rows.
 
-    The counted numbers of rows stay for units without quarantined rows. The others are counted again, because damage
-    may have ended them early.
+    A unit with quarantined rows also loses its END, so that its rows are counted again: damage may have ended it early.
     """
     states, units = ranges["state"].to_numpy(), ranges["unit"].to_numpy()
     quarantined = np.unique(units[states == blocks.QUARANTINED])
@@ -81,7 +83,7 @@ def without_quarantined(ranges: pa.Table) -> pa.Table:
 
 
 def take_over(run: Run, record: Record, ranges: pa.Table) -> None:
-    """Begin the run's parts with a part that settles `ranges`, and has the columns of the earlier generation."""
+    """Write the first part of a retry: it has the columns of `record` but no rows, and settles the rows in `ranges`."""
     _write_part(run.parts, record.schema, ranges, record.left_out)
 
 

@@ -1,9 +1,11 @@
-"""The order in which an attempt reads: the pending units, packed into blocks of equal size in bytes.
+"""The order in which an attempt reads: the pending units, packed into blocks of about the same number of bytes.
 
-A block is a record batch of the order file (Arrow IPC; its footer has a few bytes per batch, and each read task reads
-it). Each block becomes one read task, which contains only the file's path and the block's number. So a plan of ten
-million units stays small. Columns are those of the manifest and `settled`: the row ranges `[start, stop, start, stop,
-...]` of the unit that earlier attempts staged and this one skips.
+A block is here a group of consecutive units: one record batch of the order file (Arrow IPC). Each block becomes one
+read task, which contains only the file's path and the block's number. So a plan of ten million units stays small. Each
+read task reads the file's footer, which has a few bytes per block.
+
+The file has the columns of the manifest, and `settled`: the ranges `[start, stop, start, stop, ...]` of the unit's
+rows that earlier attempts staged. This attempt skips these rows.
 """
 
 import json
@@ -25,9 +27,10 @@ PENDING = UNITS.append(pa.field("settled", pa.list_(pa.int64())))
 
 
 def pack(sizes: np.ndarray) -> np.ndarray:
-    """Return the block (int64, from 0, ascending) of each unit, given sizes in bytes in reading order.
+    """Return the number of each unit's block (int64, from 0, ascending).
 
-    Blocks are runs of consecutive units with about the same number of bytes, so that no block is a straggler.
+    `sizes` has the bytes of each unit, in reading order. The blocks have about the same number of bytes, so that no
+    block takes much longer than the others.
     """
     if not len(sizes):
         return np.empty(0, np.int64)
@@ -54,12 +57,11 @@ def stream_order(
     rows_left: np.ndarray | None,
     quarantined: int,
 ) -> None:
-    """Write `pending` (schema `PENDING`, in reading order) with the block of each unit, ascending.
+    """Write the order file, one record batch per block; memory holds one block.
 
-    The tables may have any length; memory holds one block.
-
-    `sizes` and `rows_left` have one value per unit. `rows_left` excludes settled rows, and is None if not all are
-    known. `quarantined` is the number of rows of the partition that earlier attempts quarantined.
+    `pending` has the units in reading order, as tables of any length with schema `PENDING`. `blocks` (from `pack`),
+    `sizes` (in bytes) and `rows_left` have one value per unit. `rows_left` excludes settled rows, and is None if the
+    rows of a unit are unknown. `quarantined` is the number of rows of the partition that earlier attempts quarantined.
     """
     bounds = np.append(np.zeros(min(len(blocks), 1), np.int64), np.flatnonzero(blocks[1:] != blocks[:-1]) + 1)
     rows = [None] * len(bounds) if rows_left is None else np.add.reduceat(rows_left, bounds, dtype=int).tolist()
@@ -90,7 +92,7 @@ def rows_in(ranges: pa.Array) -> np.ndarray:
 
 
 def read_summaries(location: Location) -> list[tuple[int | None, int]]:
-    """Return rows (or None) and bytes of each block."""
+    """Return the number of rows, None if unknown, and the number of bytes of each block."""
     return [(rows, size) for rows, size in json.loads(_about(location)[b"blocks"])]
 
 
@@ -100,7 +102,7 @@ def read_quarantined(location: Location) -> int:
 
 
 def read_block(location: Location, block: int) -> pa.Table:
-    """Return the units of one block, schema `PENDING`."""
+    """Return the units of the block with this number, as a table with schema `PENDING`."""
     with location.open() as file:
         return pa.Table.from_batches([pa.ipc.open_file(file).get_batch(block)])
 
@@ -113,7 +115,7 @@ def read_order(location: Location, columns: Sequence[str] | None = None) -> pa.T
 
 
 def read_places(location: Location, places: np.ndarray) -> pa.Table:
-    """Return the units at these ascending places of the reading order. Memory holds one other block at a time."""
+    """Return the units at these ascending places of the reading order. Memory holds one more block at a time."""
     found, first = [PENDING.empty_table()], 0
     with location.open() as file:
         order = pa.ipc.open_file(file)

@@ -1,8 +1,8 @@
 """The record of the rows that a staged part settles, in the part's own Parquet footer.
 
-It is a table of ranges: `unit`, `start`, `stop` (rows start <= n < stop of the unit's file) and `state` (`blocks.LIVE`
-for written, `FILTERED`, `QUARANTINED`). If reading found the number of rows of a unit, one range of state `END` has
-that number as `stop`. There is no second record that could disagree with the data.
+It is a table with one range per row. `unit`, `start` and `stop` are the rows start <= n < stop of the unit's file.
+`state` is `blocks.LIVE` for written rows, `FILTERED` or `QUARANTINED`. If only reading showed the number of rows of a
+unit, one range of state `END` has that number as `stop`. There is no second record that could disagree with the data.
 """
 
 import base64
@@ -20,7 +20,10 @@ RANGES = pa.schema([("unit", pa.int64()), ("start", pa.int64()), ("stop", pa.int
 
 
 def ranges_of(block: pa.Table) -> pa.Table:
-    """Return the ranges that the rows of a block settle, sorted by unit and start; rows may come in any order."""
+    """Return the ranges of the rows of a block, as a table with schema `RANGES`. The rows may be in any order.
+
+    The ranges are sorted by unit and start; ENDs come last.
+    """
     units, numbers = block["__unit"].to_numpy(), block["__row"].to_numpy()
     states = block["__state"].to_numpy()
     ends = states == blocks.END
@@ -58,7 +61,11 @@ def decode(encoded: bytes) -> pa.Table:
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts of source rows by their final state, and the units with unsettled, repeated or foreign rows."""
+    """The number of source rows, in all and by final state, and the numbers of units with wrong rows.
+
+    `unsettled_units` have rows that are not settled. `doubled_units` have rows that are settled twice, or that do not
+    exist in the unit.
+    """
 
     rows: int
     written: int
@@ -69,11 +76,10 @@ class Totals:
 
 
 def merge(tables: list[pa.Table]) -> pa.Table:
-    """Return the ranges of several parts, ENDs first, sorted by unit and start.
+    """Return the ranges of several parts as one table: first the ENDs, then the others, both by unit and start.
 
-    The first part with a row keeps the row.
-
-    The column `part` (int32) is added: the index in `tables` of each range's part.
+    `tables` has one table of ranges per part. If several parts settle a row, only the first of them keeps it. The added
+    column `part` (int32) is the index in `tables` of each range's part.
     """
     schema = RANGES.append(pa.field("part", pa.int32()))
     if not tables:
@@ -128,9 +134,10 @@ def _without_overlaps(columns: dict[str, np.ndarray], overlapping: np.ndarray) -
 def resolve_overlaps(
     unit: np.ndarray, start: np.ndarray, stop: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return unit, start and stop of pieces that do not overlap, and the index of the range of each piece (all int64).
+    """Cut ranges into pieces that do not overlap, and return each piece's unit, start, stop, and index of its range.
 
-    If several ranges contain a row (`start` <= row < `stop`), the first of them keeps it.
+    The arguments have one value per range, and all arrays are int64. If several ranges contain a row (`start` <= row <
+    `stop`), the first of them keeps it.
     """
     units, rows = np.concatenate([unit, unit]), np.concatenate([start, stop])
     order = np.lexsort((rows, units))
@@ -173,13 +180,16 @@ def ranges_only(merged: pa.Table) -> pa.Table:
 
 
 def rows_in_state(merged: pa.Table, state: int) -> int:
-    """Return how many rows `merged` settles as `state`."""
+    """Return the number of rows in the ranges of this state."""
     found = merged.filter(pc.equal(merged["state"], state))
     return int(np.sum(found["stop"].to_numpy() - found["start"].to_numpy()))
 
 
 def inside(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> np.ndarray:
-    """Return for each row (unit, number) whether it is in one of `ranges`, which do not overlap."""
+    """Return a bool for each row: True if it is in one of `ranges`, which must not overlap.
+
+    `units` has the unit of each row, and `numbers` its number in the unit's file.
+    """
     order = np.lexsort((ranges["start"].to_numpy(), ranges["unit"].to_numpy()))
     unit, start, stop = (ranges[name].to_numpy()[order] for name in ("unit", "start", "stop"))
     if not len(unit):
@@ -191,7 +201,7 @@ def inside(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> np.ndarr
 
 
 def rows_of_units(manifest: pa.Table, merged: pa.Table) -> np.ndarray:
-    """Return the rows of each manifest unit (int64), from the manifest or from an END; -1 if unknown."""
+    """Return the number of rows of each unit of the manifest (int64), from the manifest or an END; -1 if unknown."""
     known = pc.fill_null(manifest["rows"], -1).to_numpy().copy()
     ends = merged.filter(pa.array(merged["state"].to_numpy() == blocks.END))
     known[ends["unit"].to_numpy()] = ends["stop"].to_numpy()
@@ -201,7 +211,7 @@ def rows_of_units(manifest: pa.Table, merged: pa.Table) -> np.ndarray:
 def count(manifest: pa.Table, merged: pa.Table) -> Totals:
     """Count the source rows that `merged` settles, by state, and find the units with unsettled or repeated rows.
 
-    `unit` in `merged` is the number of a row of `manifest`, from 0.
+    `manifest` has the columns `rows` and `first_row` of all units. A `unit` in `merged` is the place of its row there.
     """
     expected = rows_of_units(manifest, merged)
     low = manifest["first_row"].to_numpy()

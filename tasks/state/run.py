@@ -1,6 +1,6 @@
 """The files of a run, below `<state>/date=D/` (or `<state>/all/`).
 
-receipt.json  failure.json  quarantine/*.parquet     contracts, read by others
+    receipt.json  failure.json  quarantine/*.parquet     contracts, read by others
     failure-quarantine.parquet                           the quarantine of the attempt that failure.json describes
     receipts/<generation>.json                           every receipt so far
     generations/<generation>/generation.json             fingerprint, and commits of hub models; written first
@@ -9,7 +9,7 @@ receipt.json  failure.json  quarantine/*.parquet     contracts, read by others
                              parts/<attempt>-*.errors    Parquet: quarantine details of the part of that name
                              duplicates/<number>         Parquet: the rows that a `deduplicate` drops
                              answers/<model>/*.jsonl     paid answers, see infer/chat/response_log.py
-                             logs/<token>.log            output of user code in the run of that lease
+                             logs/<token>.log            output of user code in the run with this token
                              attempts/<attempt>/order    Arrow: the units of this attempt, one record batch per block
                              attempts/<attempt>/sample   Arrow: a few preprocessed rows, on which models are tried
 
@@ -33,8 +33,9 @@ FORMAT_VERSION = 1
 class Run:
     """One attempt at one partition of one job.
 
-    `fingerprint` is a hash of `ingredients`: the inputs that determine results. `commits` are those of the hub models,
-    None if unknown.
+    `state` and `sink` are the directories of the job's ledgers and of its table. `ingredients` are the settings that
+    determine results, and hashes of model files and code; `fingerprint` is a hash of all these. `commits` maps each hub
+    model to its commit, None if unknown.
     """
 
     job: str
@@ -59,12 +60,12 @@ class Run:
 
     @property
     def partition_directory(self) -> str:
-        """Return `date=2026-11-19`, or an empty string for the partition `all`."""
+        """Return the name of the partition's directory, such as `date=2026-11-19`; empty for the partition `all`."""
         return partition_directory(self.partition_column, self.partition)
 
     @property
     def ledger(self) -> Location:
-        """Return `<state>/date=D` or `<state>/all`."""
+        """Return the directory of the partition's ledger: `<state>/date=D` or `<state>/all`."""
         return self.state / (self.partition_directory or "all")
 
     @property
@@ -86,7 +87,7 @@ class Run:
 
     @property
     def duplicates(self) -> Location:
-        """Return the directory of the decisions which rows are duplicates."""
+        """Return the directory of the files that list duplicate rows (`duplicates/decision.py`)."""
         return self.home / "duplicates"
 
     @property
@@ -111,22 +112,25 @@ class Run:
         return self.home / "attempts" / self.attempt / "sample"
 
     def as_new_attempt(self) -> "Run":
-        """Return the same run with a new attempt's name, which no staged part has yet."""
+        """Return the same run under the name of a new attempt, which no staged part has yet."""
         return replace(self, attempt=new_attempt())
 
 
 def partition_directory(column: str, partition: str) -> str:
-    """Return the directory of a partition in its sink and in its state, or an empty string for the partition `all`."""
+    """Return the name of a partition's directory in the sink and in the state; empty for the partition `all`.
+
+    It is `<column>=<partition>`.
+    """
     return "" if partition == "all" else f"{column}={partition}"
 
 
 def new_attempt() -> str:
-    """Return a name that sorts by time: if staged parts overlap, those of the older attempt win."""
+    """Return a new attempt's name. Names sort by time, because an older part keeps its rows if staged parts overlap."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
 
 
 def read_json(location: Location) -> dict[str, Any] | None:
-    """Return a JSON object, or None if the file does not exist. Raise `LedgerCorrupt`."""
+    """Return the JSON object in a file, or None if it does not exist. Raise `LedgerCorrupt` for other content."""
     try:
         return parse_json(location.read_bytes(), location)
     except FileNotFoundError:
@@ -134,7 +138,7 @@ def read_json(location: Location) -> dict[str, Any] | None:
 
 
 def parse_json(content: bytes, location: Location) -> dict[str, Any]:
-    """Return the JSON object in a file of the run directory. Raise `LedgerCorrupt` if it contains something else."""
+    """Return the JSON object in the `content` of the file at `location`. Raise `LedgerCorrupt` for other content."""
     try:
         found = json.loads(content)
         if isinstance(found, dict):
@@ -159,9 +163,9 @@ def published_files(receipt: dict[str, Any] | None) -> list[str]:
 
 
 def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
-    """Return the newest generation of these settings if it is unpublished, otherwise None.
+    """Return the newest generation with this fingerprint if it is not published, otherwise None.
 
-    A published retry ends the search: it took the place of the generations before it.
+    Also return None if a newer retry is published: it replaced the generations before it.
     """
     generations = ledger / "generations"
     for name in reversed(generations.names()):
@@ -180,7 +184,7 @@ def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
 def unfinished_retry(ledger: Location, current: str, published: str) -> str | None:
     """Return the newest generation that began to retry the generation `published`, or None.
 
-    `current` is the fingerprint of the job.
+    Its record must have `current`, the fingerprint of the job as it is now.
     """
     generations = ledger / "generations"
     for name in reversed(generations.names()):
@@ -191,14 +195,14 @@ def unfinished_retry(ledger: Location, current: str, published: str) -> str | No
 
 
 def changed_commits(record: Mapping[str, Any], run: Run) -> list[str]:
-    """Return the hub models whose commits in the record of an earlier run differ from those of `run`.
+    """Return the names of the hub models whose commits differ between `run` and `record`, of an earlier run.
 
-    An unknown commit equals every other: older records have none.
+    An unknown commit counts as equal, because older records lack commits.
     """
     then = record.get("commits") or {}
     return [name for name, commit in run.commits.items() if commit and then.get(name) not in (None, commit)]
 
 
 def now() -> str:
-    """Return the time in the format of receipts: UTC, ISO 8601, to the millisecond."""
+    """Return the current time in the format of receipts: UTC, ISO 8601, with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,8 +1,8 @@
-"""Staged parts: Parquet files with finished rows, and a footer with the rows that they settle.
+"""Staged parts: Parquet files of finished rows, whose footers record the source rows that they settle.
 
-A part `<attempt>-<task>.part` has the published columns and `__unit`, `__row`. Its quarantine details are in
-`<attempt>-<task>.errors`, written before it: they count only if the part exists. Names sort by attempt, so that the
-older part wins if parts overlap.
+A part `<attempt>-<task>.part` has the published columns and `__unit`, `__row`. The details of its quarantined rows are
+in `<attempt>-<task>.errors`, which is written first and counts only if the part exists. Names sort by attempt: if parts
+overlap, the older part keeps the rows.
 """
 
 import io
@@ -22,7 +22,7 @@ from overnight.tasks.state.run import FORMAT_VERSION
 from overnight.tasks.storage.location import File, Location
 
 PART, ERRORS = ".part", ".errors"
-TAIL_BYTES = 2**16  # the footer of a part that settles some thousand scattered rows
+TAIL_BYTES = 2**16  # enough for the footer of a part that settles some thousand scattered rows
 STAGES_KEY, VERSION_KEY = b"overnight.stages", b"overnight.format_version"
 LEFT_OUT_KEY = b"overnight.left_out"
 QUARANTINE = pa.schema([(name, pa.string()) for name in ("row_id", "uri", "stage", "error_type", "error_message")])
@@ -32,10 +32,11 @@ Measures = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Record:
-    """The footer of a part. `size` in bytes; `stages`: seconds, rows and bytes by stage of the rows that it settles.
+    """The footer of a part, and which of its rows are duplicates.
 
-    `left_out` are columns of its rows that are not published. `dropped` has a bool for each row, True if a row is not
-    published because it is a duplicate; None if no row was compared.
+    `ranges` are the source rows that the part settles. `rows` is the number of its own rows, and `size` its bytes.
+    `stages` maps each stage to its seconds, rows and bytes for the settled rows. `left_out` names columns that are not
+    published. `dropped` has a bool per row of the part, True for a duplicate; None if no rows were compared.
     """
 
     name: str
@@ -62,7 +63,11 @@ def write_part(
     compression: str,
     left_out: Sequence[str] = (),
 ) -> None:
-    """Stage `table`; its rows then count. `errors` has schema `DETAILS`, `ranges` that of `row_ranges.RANGES`."""
+    """Write a part with the rows of `table`, and before it the details of its quarantined rows.
+
+    `errors` has these details (schema `DETAILS`). `ranges` are the source rows that the part settles. `stages` and
+    `left_out` are as in `Record`.
+    """
     if len(errors):
         (parts / (name + ERRORS)).write_bytes(parquet_bytes(errors, "zstd"))
     metadata = {
@@ -81,7 +86,7 @@ def parquet_bytes(table: pa.Table, compression: str) -> bytes:
 
 
 def arrow_bytes(table: pa.Table) -> bytes:
-    """Return the table as an Arrow file, which supports types that Parquet does not."""
+    """Return the bytes of an Arrow file with the table: it supports types that Parquet does not."""
     buffer = pa.BufferOutputStream()
     with pa.ipc.new_file(buffer, table.schema) as writer:
         writer.write_table(table)
@@ -89,7 +94,7 @@ def arrow_bytes(table: pa.Table) -> bytes:
 
 
 def read_records(parts: Location) -> list[Record]:
-    """Return the footers of all finished parts, by name."""
+    """Return the footers of all parts in a directory, sorted by name; an empty list if it does not exist."""
     try:
         files = list(parts.files((PART,)))
     except FileNotFoundError:
@@ -124,10 +129,10 @@ def _read_footer(part: Location) -> pq.FileMetaData:
 
 
 def read_errors(parts: Location, records: Sequence[Record], merged: pa.Table) -> pa.Table:
-    """Return quarantine details (schema `QUARANTINE`) of the parts that exist, for the rows that each part quarantines.
+    """Return the details of all quarantined rows of the parts, as a table with schema `QUARANTINE`.
 
-    `merged` are the records' ranges, merged. If an earlier part wrote a row, or quarantined it for another reason, that
-    part has the row.
+    `merged` has the ranges of the `records` (`row_ranges.merge`). The details of a row are those of the part that keeps
+    the row there, although later parts may have quarantined it too.
     """
     quarantined = merged.filter(pc.equal(merged["state"], blocks.QUARANTINED)).sort_by("part")
     bounds = np.searchsorted(quarantined["part"].to_numpy(), np.arange(len(records) + 1))

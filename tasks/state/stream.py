@@ -1,7 +1,7 @@
-"""The values that the five tasks pass on: how a partition's rows are read and prepared, and the results.
+"""The values that the five tasks pass to each other: how a partition's rows are read and prepared, and the results.
 
-`infer` runs a `Stream`; nothing is read before. Its functions take the run as an argument. Each try of `infer` reads in
-its own order, without the rows that were staged before it.
+Earlier tasks make a `Stream`, and `infer` runs it. The functions of a `Stream` take the run as an argument. So each try
+of `infer` reads in its own order, without the rows that were staged before.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,9 +20,10 @@ Steps = Callable[..., Iterator[pa.Table]]  # a block, `run` and `isolation` in, 
 
 @dataclass(frozen=True)
 class FirstReading:
-    """A reading of all rows before the stream, which decides the duplicates of one `deduplicate`.
+    """A reading of all rows before the stream, which finds the duplicates for one `deduplicate` step.
 
-    `keys` makes tables of keys (`duplicates.places.KEYS`) of a block. `duplicates` yields the rows that go.
+    `number` counts these steps from 0. `keys` makes tables of keys (`duplicates.places.KEYS`) from a block.
+    `duplicates` takes these tables and yields the rows to drop (`duplicates.places.PLACES`).
     """
 
     number: int
@@ -34,10 +35,11 @@ class FirstReading:
 class Stream:
     """How rows are read and prepared.
 
-    `plan_read` writes the reading order of the rows that no staged part settles, for a run's attempt. `datasource` is
-    Ray Data's, and reads in that order. `sample` is the place of a few rows that passed the steps. `bytes_stay` is True
-    if columns of bytes are published, as for tables; the contents of files are not. `seed` is that of Ray Data's own
-    shuffle of rows, or None. `steps` is the preprocessing, or None. `first_readings` come before it, in order.
+    `plan_read` writes the reading order of a run's attempt: the units with rows that no staged part settles.
+    `datasource` makes a datasource of Ray Data, which reads in that order. `read` reads the rows of units. `sample` is
+    the place of a few rows that passed the steps. `bytes_stay` is True if columns of bytes are published: columns of
+    tables are, contents of files are not. `seed` is the seed of Ray Data's shuffle of rows; None for no shuffle.
+    `steps` runs the preprocessing; None without steps. `first_readings` run before the stream, in order.
     """
 
     plan_read: Callable[[Run], Any]
@@ -54,9 +56,10 @@ class Stream:
 class Sampled:
     """Facts that a few sample rows show about the output of the models.
 
-    `columns` is None if the rows do not show them. `rows_per_part` is the job's setting, or follows from the rows.
-    `failed` has the message of a model that failed for each of its sample rows, and these rows, settled. `error` has
-    the reason that no row is read, if that is the model's fault.
+    `columns` has the columns and types of rows after all models; None if the sample does not show them. `rows_per_part`
+    is the job's setting, or was computed from the sample. If a model failed for every sample row, `failed` has its
+    message and a block of these rows, quarantined. If the model itself is the cause, `error` is the reason why the
+    stream does not start.
     """
 
     columns: pa.Schema | None = None
@@ -69,9 +72,9 @@ class Sampled:
 class Streamed:
     """The result of a stream.
 
-    `seconds` is its duration. `first_seconds` and `first_rows` are the time until the first rows had passed the models,
-    and their number; 0 if there were none. `write_seconds` is the time for staging of all writers together. `columns`
-    are those of `Sampled`. `warnings` are for the receipt.
+    `seconds` is its duration. The first `first_rows` rows had passed the models after `first_seconds`; both are 0 if no
+    row passed. `write_seconds` is the time that all writers together took for staging. `columns` has the columns
+    and types of rows after all models, None if unknown. `warnings` are sentences for the receipt.
     """
 
     seconds: float = 0.0
