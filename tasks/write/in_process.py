@@ -1,6 +1,6 @@
-"""The rows that a sink would publish or has published, in the process that shows them, without Prefect and Ray.
+"""The door of this room for processes without Prefect and Ray, which show rows and write nothing.
 
-Nothing is written.
+It gives the rows that a sink would publish or has published.
 """
 
 from dataclasses import dataclass
@@ -32,10 +32,10 @@ class Outcome:
 
 
 def outcome(block: pa.Table, run: Run, sink: Sink, source_schema: pa.Schema | None) -> Outcome:
-    """Return the outcome of a block after all models and steps, with the columns and types of a published file.
+    """Return the outcome of a block that passed all models and steps, with the columns and types of a published file.
 
-    A column of nulls gets its type from `source_schema`, the columns of the source's files. Otherwise it stays of type
-    null: a run takes the type from other rows. Raise `ContractError` for a column that the sink refuses.
+    A column with only nulls gets its type from `source_schema`, the schema of the source's files. Without it, the type
+    stays null; a run would take the type from other rows. Raise `ContractError` for a column that the sink refuses.
     """
     table, _, block = rows_to_publish(block.combine_chunks(), run, sink)
     known = {field.name: field.type for field in source_schema or ()}

@@ -1,4 +1,4 @@
-"""The sinks that a job file may name, one line each; and its checks."""
+"""The sinks and the checks that a job file may name."""
 
 from typing import TYPE_CHECKING, Annotated
 

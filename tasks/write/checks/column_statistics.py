@@ -1,9 +1,9 @@
-"""Statistics of columns, a few figures each: input of the checks, and reference for the next run's drift.
+"""Statistics of columns, a few figures per column, for the checks of this run and for the drift of the next one.
 
 `describe` makes one record per column of one table. `combine` joins the records of several tables, exactly as if they
 were one, so that no process needs the whole partition in memory. A record is JSON:
 
-type, rows, nulls                      Arrow's name of the type; counts
+    type, rows, nulls                      Arrow's name of the type; counts
     sum                                    of the finite numbers, from their mean; only in a summary
     digest                                 of the one value that all rows but nulls have, bit for bit; null if there
                                            are several or none. `summary` turns it into `constant`
@@ -36,12 +36,12 @@ Columns = dict[str, Record]
 
 
 def describe(table: pa.Table) -> Columns:
-    """Return a record for each column except for the row's identity."""
+    """Return name -> record of each column except `row_id` and `uri`."""
     return {name: _record(table[name]) for name in table.column_names if name not in blocks.IDENTITY}
 
 
 def combine(parts: Iterable[Columns]) -> Columns:
-    """Return the records of all rows together, from those of tables with one schema; empty without tables."""
+    """Return the records of all rows together, from the records of several tables with one schema."""
     columns: dict[str, list[Record]] = {}
     for part in parts:
         for name, record in part.items():
@@ -52,7 +52,7 @@ def combine(parts: Iterable[Columns]) -> Columns:
 def summary(columns: Columns, named: Collection[str]) -> Columns:
     """Return the records as the receipt has them: with `constant` (true or false) instead of `digest`, and with `sum`.
 
-    `classes` becomes null if values have fewer than two rows each on average, unless the column is `named`.
+    `classes` becomes null if a value has fewer than two rows on average, unless `named` contains the column.
     """
     kept = {}
     for name, record in columns.items():

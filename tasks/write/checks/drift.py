@@ -1,7 +1,7 @@
-"""The distance of columns from an earlier receipt, and the check against its bounds.
+"""Measure how far columns are from the columns of an earlier receipt, and check the distances against their bounds.
 
-There are two distances between records of `column_statistics.py`: of the mean, and of the values' shares. Figures that
-the earlier receipt lacks cannot be compared: they pass, with a note.
+There are two distances between records of `column_statistics.py`: of the means, and of the shares of values. A figure
+that the earlier receipt lacks cannot be compared. It passes, with a note.
 """
 
 import math
@@ -16,7 +16,10 @@ ROUNDING = 1e-9
 
 @dataclass
 class DriftResult:
-    """The result. `measured`: column -> `mean`, `shares` or both -> distance; the others are sentences."""
+    """The distances of columns from an earlier receipt.
+
+    `measured` maps a column to its distances: `mean`, `shares` or both. `failures` and `notes` are sentences.
+    """
 
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -24,7 +27,10 @@ class DriftResult:
 
 
 def compare(checks: Checks, columns: dict[str, Record], previous: dict[str, Any] | None) -> DriftResult:
-    """Measure the existing columns in `checks.drift` against the receipt `previous`."""
+    """Compare the columns that `checks.drift` names with the receipt `previous`, and check the bounds.
+
+    `columns` maps the published columns to their statistics; a column that does not exist is skipped.
+    """
     found = DriftResult()
     for name in checks.drift:
         if name not in columns:
@@ -50,8 +56,8 @@ def compare(checks: Checks, columns: dict[str, Record], previous: dict[str, Any]
 def mean_shift(now: Record, before: Record) -> float | None:
     """Return |mean - mean before| / standard deviation before: Glass's delta, without its sign.
 
-    If a column did not vary, every other mean is infinitely far, beyond rounding errors. Return None if `before` has no
-    mean, and infinity if only `now` has none.
+    If the earlier column did not vary, the distance of every other mean is infinite, except for rounding errors. Return
+    None if `before` has no mean, and infinity if only `now` has none.
     """
     if before.get("mean") is None or before["standard_deviation"] is None:
         return None
@@ -64,10 +70,11 @@ def mean_shift(now: Record, before: Record) -> float | None:
 
 
 def share_distance(now: Record, before: Record) -> float | None:
-    """Return the total variation distance between the values' shares: half the sum of |share - share before|.
+    """Return the total variation distance between the shares of values: half the sum of |share - share before|.
 
-    It ranges from 0, the same shares, to 1, no value in common (Levin and Peres, "Markov Chains and Mixing Times",
-    section 4.1). Nulls have no share. Return None if `before` has no classes, and 1 if only `now` has none.
+    A share is the fraction of the rows, without nulls, that have a value. The distance ranges from 0, the same shares,
+    to 1, no value in common (Levin and Peres, "Markov Chains and Mixing Times", section 4.1). Return None if `before`
+    has no classes, and 1 if only `now` has none.
     """
     past, present = before.get("classes"), now.get("classes")
     if not past:

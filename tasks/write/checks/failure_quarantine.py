@@ -1,4 +1,4 @@
-"""The quarantine of a failed run: kept beside `failure.json`, so that a user can inspect it."""
+"""The quarantine of a failed run, which is kept beside `failure.json`, so that a user can inspect it."""
 
 import logging
 from collections import Counter
@@ -13,7 +13,10 @@ from overnight.tasks.write.checks.reasons import reasons
 
 
 def kept_quarantine(run: Run) -> pa.Table:
-    """Write the rows quarantined so far and return them (schema `staged_parts.QUARANTINE`); empty if that fails."""
+    """Write the rows that the run has quarantined so far beside `failure.json`, and return them.
+
+    The table has schema `staged_parts.QUARANTINE`. It is empty if they cannot be read or written.
+    """
     try:
         lease.check(run.ledger, run.token)
         records = staged_parts.read_records(run.parts)
@@ -29,11 +32,11 @@ def kept_quarantine(run: Run) -> pa.Table:
 
 
 def losing_stage(errors: pa.Table) -> str:
-    """Return the stage in which most rows of a quarantine failed; `write` for an empty one."""
+    """Return the stage in which most rows of a quarantine failed; `write` if the quarantine is empty."""
     return Counter(errors["stage"].to_pylist()).most_common(1)[0][0] if len(errors) else "write"
 
 
 def told(found: pa.Table, run: Run) -> str:
-    """Return the place of the rows, and the most frequent reasons, in lines."""
+    """Return lines for a message: the number of quarantined rows, their file, and the most frequent reasons."""
     kept = f"{len(found):,} quarantined row{'s' * (len(found) != 1)}, each with its reason: {run.failure_quarantine}"
     return "\n  ".join([kept, *reasons(found)])

@@ -1,4 +1,4 @@
-"""The violations of the checks `max_null` and `not_constant` in the columns of a receipt, as sentences."""
+"""Find violations of the checks `max_null` and `not_constant` in the columns of a receipt, as sentences."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from overnight.tasks.write.checks.settings import Checks, fraction_of
 
 
 def unknown_columns(checks: Checks, columns: Columns) -> Iterator[str]:
-    """Yield sentences for columns that a check names and that do not exist."""
+    """Yield a sentence for each column that a check names but that does not exist."""
     for setting, name in checks.columns().items():
         if name not in columns:
             hint = did_you_mean(name, columns)
@@ -16,7 +16,7 @@ def unknown_columns(checks: Checks, columns: Columns) -> Iterator[str]:
 
 
 def null_violations(checks: Checks, columns: Columns) -> Iterator[str]:
-    """Yield sentences for columns with more nulls, or rows with NaN, than allowed."""
+    """Yield a sentence for each column in which more rows are null or have NaN than `max_null` allows."""
     for name, fraction in checks.max_null.items():
         if name not in columns:
             continue
@@ -30,7 +30,7 @@ def null_violations(checks: Checks, columns: Columns) -> Iterator[str]:
 
 
 def constant_violations(checks: Checks, columns: Columns) -> Iterator[str]:
-    """Yield sentences for columns without two different values; a single row passes."""
+    """Yield a sentence for each column in `not_constant` without two different values; a single row passes."""
     for name in checks.not_constant:
         record = columns.get(name)
         if record is None or record["rows"] < 2:
@@ -47,7 +47,7 @@ def constant_violations(checks: Checks, columns: Columns) -> Iterator[str]:
 
 
 def empty_columns(columns: Columns) -> Iterator[str]:
-    """Yield sentences for columns without any value, even if no check names them."""
+    """Yield a sentence for each column with only nulls or NaN, even if no check names it."""
     for name, record in columns.items():
         if record["rows"] and record["nulls"] + record.get("nan", 0) == record["rows"]:
             yield f"the column {name} has only nulls or NaN in all {record['rows']} rows."

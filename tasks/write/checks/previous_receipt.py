@@ -1,4 +1,4 @@
-"""The earlier results of a job: the receipt for comparison, and the columns of other partitions."""
+"""Read earlier results of a job: the receipt for a comparison, and the columns of other partitions."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,12 +13,13 @@ LOOK_BACK = 31
 
 
 def previous_receipt(run: Run) -> dict[str, Any] | None:
-    """Return the receipt of the newest earlier published partition, otherwise the partition's own last one, or None.
+    """Return the receipt with which a run is compared, or None.
 
-    So a dated job is compared with the day before, also when it runs again because its own last result was wrong. A job
-    without dates is compared with its last run. A sample (`limit_rows`) is not compared: its first rows may differ from
-    the rest. It costs a listing of the ledger and usually one read; after `LOOK_BACK` partitions without a receipt the
-    search ends.
+    It is the receipt of the newest earlier partition that the job published, among the `LOOK_BACK` newest. If there is
+    none, it is the partition's own last receipt. So a job with dates is compared with the day before, even when it runs
+    again because its last result was wrong. A job without dates is compared with its last run. A sample (`limit_rows`)
+    is not compared, because its first rows may differ from the rest. The search needs one listing of the job's state,
+    and usually one read.
     """
     if run.limit_rows:
         return None
@@ -32,9 +33,9 @@ def previous_receipt(run: Run) -> dict[str, Any] | None:
 
 
 def other_schemas(run: Run) -> Iterator[pa.Schema]:
-    """Yield the columns of the job's other partitions in Parquet files, the nearest earlier first.
+    """Yield the schema of one published Parquet file of each partition of the job, the nearest earlier one first.
 
-    Then come the partition's own last result and the later ones, which a backfill may have published before.
+    Then come the partition's own last result, and later partitions, which a backfill may have published before.
     """
     if run.limit_rows:
         return

@@ -10,9 +10,10 @@ from overnight.tasks.write.checks.settings import Checks
 
 
 def quarantine_limit(run: Run, checks: Checks, counts: pa.Table) -> int:
-    """Return the rows that may be quarantined.
+    """Return the number of rows that may be quarantined before the run ends.
 
-    If only reading shows the number of rows, use the maximum that may exist.
+    `counts` has the columns `rows` and `size` of the manifest. If some rows are not counted yet, the limit is for the
+    most rows that the files' bytes can contain. For compressed files (`.gz`), it is practically infinite.
     """
     if counts["rows"].null_count == 0:
         return checks.quarantine_limit(int(np.sum(counts["rows"].to_numpy())))

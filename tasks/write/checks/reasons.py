@@ -1,4 +1,4 @@
-"""The most frequent reasons of a quarantine, in lines."""
+"""The most frequent reasons of a quarantine, one per line."""
 
 from collections import Counter
 
@@ -9,9 +9,10 @@ LONGEST_REASON = 200  # characters
 
 
 def reasons(found: pa.Table, most: int = REASONS_TOLD) -> list[str]:
-    """Return `2 x infer: ValueError: too bright` for each of the most frequent reasons, and the number of the others.
+    """Return a line for each of the most frequent reasons, such as `2 x infer: ValueError: too bright`.
 
-    `found` has the columns of a quarantine.
+    `found` has the columns of a quarantine. If it has more than `most` different reasons, a last line has the number of
+    the others.
     """
     counted = Counter(
         f"{row['stage']}: {row['error_type']}: {row['error_message'].splitlines()[0][:LONGEST_REASON]}"

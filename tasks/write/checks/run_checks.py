@@ -1,7 +1,7 @@
-"""The verdict on a partition before its publish: every check of the job, with all failures in one message.
+"""Run every check of the job on a partition before its publish, and report all failures in one message.
 
-It checks the receipt as it will be written (its counts and `columns`) and the receipt for comparison. The job's own
-check gets the rows. Nothing has changed yet when it fails.
+The checks use the counts and `columns` of the receipt as it will be written, and an earlier receipt. Only the job's own
+check gets the rows. When a check fails, nothing has changed yet.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,11 +31,12 @@ def verdict(
     may_be_empty: bool = True,
     losing_stage: str = "write",
 ) -> dict[str, Any]:
-    """Return the receipt's new keys: `checks`, with the comparison and its distances, and `warnings`, sentences.
+    """Run the checks, and return two keys for the receipt: `checks` and `warnings`, a list of sentences.
 
-    `files` have the rows as they will be published; `may_be_empty` is the source's `allow_empty`. Raise `CheckFailed`
-    with every failed check, its expected and found values, and the place of the rows. If too many rows are quarantined,
-    its stage is `losing_stage`, in which most of them were.
+    `checks` is a dict with the earlier receipt's partition and generation, the measured distances, and notes. `files`
+    have the rows as they will be published; `may_be_empty` is the source's `allow_empty`. Raise `CheckFailed` with all
+    failed checks, their expected and found values, and the place of the rows. If too many rows are quarantined, the
+    error's stage is `losing_stage`, in which most of them failed.
     """
     previous = previous_receipt(run) if checks.drift or checks.python else None
     columns = receipt["columns"]
@@ -61,7 +62,10 @@ def verdict(
 
 
 def count_failures(checks: Checks, receipt: dict[str, Any], may_be_empty: bool = True) -> Iterator[str]:
-    """Yield violations of `max_quarantined`, `min_rows` and `allow_empty`; none if an empty partition is allowed."""
+    """Yield a sentence for each violation of `max_quarantined`, `min_rows` and `allow_empty`.
+
+    If `may_be_empty` is True, a partition without source rows violates none of them.
+    """
     total, filtered, quarantined = (receipt[f"rows_{name}"] for name in ("in", "filtered", "quarantined"))
     written = total - filtered - quarantined
     lost = receipt.get("unreadable")

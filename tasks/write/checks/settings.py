@@ -64,17 +64,20 @@ class Checks(Settings):
     ] = None
 
     def quarantine_limit(self, rows_in: int) -> int:
-        """Return how many of `rows_in` may be quarantined; a share below one row allows one row, unless it is 0."""
+        """Return how many of `rows_in` rows may be quarantined: at least one, unless `max_quarantined` is 0."""
         return max(fraction_of(self.max_quarantined, rows_in), int(self.max_quarantined > 0))
 
     def columns(self) -> dict[str, str]:
-        """Return setting -> its column: `max_null.label` -> `label`."""
+        """Return the columns that checks name, as setting -> column, such as `max_null.label` -> `label`."""
         named = {f"max_null.{name}": name for name in self.max_null}
         named |= {f"not_constant.{name}": name for name in self.not_constant}
         return named | {f"drift.{name}": name for name in self.drift}
 
     def drift_bounds(self, name: str, record: dict[str, Any]) -> dict[str, float]:
-        """Return `mean`, `shares` or both -> bound; the column's type decides for a plain number."""
+        """Return the bounds on a column's drift: `mean`, `shares` or both -> bound.
+
+        A plain number bounds the mean if `record`, the column's statistics, has one, and otherwise the shares.
+        """
         bound = self.drift[name]
         if isinstance(bound, Drift):
             return bound.model_dump(exclude_none=True)
@@ -82,5 +85,5 @@ class Checks(Settings):
 
 
 def fraction_of(fraction: float, count: int) -> int:
-    """Return the fraction of a count, never rounded up, except for the error of a fraction such as 0.29."""
+    """Return the fraction of a count, rounded down; rounding errors, as in 0.29 * 100, are corrected first."""
     return math.floor(fraction * count + 1e-9)

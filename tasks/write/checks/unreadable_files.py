@@ -1,7 +1,7 @@
-"""Files of many rows that are unreadable in whole or in part.
+"""Files of many rows that cannot be read, in whole or in part.
 
-Each is one row in the quarantine, because their rows were never counted. The number of rows is estimated from their
-bytes, by the other files' rows per byte. A file that is one row, such as an image, counts as one.
+Such a file is one row in the quarantine, because its rows were never counted. The number of its lost rows is estimated
+from its bytes and the rows per byte of the other files. A file that is one row, such as an image, needs no estimate.
 """
 
 import re
@@ -16,14 +16,17 @@ from overnight.tasks.storage.location import Location
 
 
 def unreadable(errors: pa.Table, counts: pa.Table, manifest: Location, rows: int) -> dict[str, Any] | None:
-    """Return the receipt's record of them; None if all was read.
+    """Return the receipt's record of unreadable files; None if all files were read.
 
-    The keys are `files` of `of_files`, their `bytes`, `rows_counted` in the quarantine, and `rows_about`, the estimate.
+    Its keys are `files`, the number of unreadable files, and `of_files`, the number of all files. `bytes` is the size
+    of the unreadable files. `rows_counted` is the number of their rows in the quarantine, and `rows_about` the estimate
+    of their lost rows.
 
     Args:
-        errors: The quarantine, of schema `staged_parts.QUARANTINE`.
-        counts: The manifest's units without their paths, because these may be millions: the column `rows`.
-        rows: All counted source rows, including the quarantined ones.
+        errors: The quarantine, with schema `staged_parts.QUARANTINE`.
+        counts: The column `rows` of the manifest's units, which fits into memory without the paths.
+        manifest: The place of the manifest, whose paths are read only if needed.
+        rows: The number of counted source rows, including the quarantined ones.
     """
     suspects = errors.filter(pc.equal(errors["stage"], "ingest"))
     is_a_row_a_file = not counts["rows"].null_count and pc.all(pc.equal(counts["rows"], 1)).as_py()
@@ -45,7 +48,7 @@ def unreadable(errors: pa.Table, counts: pa.Table, manifest: Location, rows: int
 
 
 def told(lost: dict[str, Any]) -> str:
-    """Return `about 1,000 rows in 1 unreadable file`."""
+    """Return the record `lost` as a text, such as `about 1,000 rows in 1 unreadable file`."""
     rows, files = lost["rows_about"], lost["files"]
     return f"about {rows:,} row{'s' * (rows != 1)} in {files:,} unreadable file{'s' * (files != 1)}"
 

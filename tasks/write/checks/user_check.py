@@ -1,12 +1,12 @@
 """The user's own check, `checks.python`: a function that returns problems of the rows before their publish.
 
-def labels(receipt, previous, rows):
+    def labels(receipt, previous, rows):
         if receipt["columns"]["label"]["classes"].get("unknown", 0) > 10:
             return "too many unknown labels"
 
-receipt: the receipt as it will be written, including `columns`. previous: the receipt for comparison, or None. rows: a
-`pyarrow.dataset.Dataset` of the rows as they will be published, which reads only the requested columns. The function
-returns None if all is well, or a sentence or a list of sentences; an exception is a failed check too.
+`receipt` is the receipt as it will be written, including `columns`. `previous` is the receipt for comparison, or None.
+`rows` is a `pyarrow.dataset.Dataset` of the rows as they will be published, which reads only the requested columns. The
+function returns None if all is well, or a sentence or a list of sentences; an exception is a failed check too.
 
 It runs as a Ray task of its own, in a fresh process: it may use a whole CPU. If its process dies twice, that is a
 failed check too.
@@ -28,7 +28,7 @@ from overnight.tasks.workers import user_output
 
 
 def probe(target: str) -> None:
-    """Raise `JobError` if workers cannot import the function: before hours of work rather than after them."""
+    """Raise `JobError` if a worker cannot import the function `target`: before hours of work rather than after them."""
     ray.get(ray.remote(num_cpus=0, max_calls=1)(import_target).remote(target, "write"))
 
 
@@ -39,7 +39,11 @@ def ask(
     files: Sequence[Location],
     of: Run | None = None,
 ) -> list[str]:
-    """Run `run` as a Ray task. `of` is the run whose log gets the function's output."""
+    """Call the user's function as a Ray task, and return the problems that it finds, as sentences.
+
+    The function `target` gets `receipt`, `previous` and the rows in `files`. `of` is the run whose log gets the
+    function's output.
+    """
     work = ray.remote(num_cpus=1, max_calls=1, max_retries=1)(run)
     try:
         answer: list[str] = ray.get(work.remote(target, receipt, previous, files, of))
@@ -57,9 +61,10 @@ def run(
     files: Sequence[Location],
     of: Run | None = None,
 ) -> list[str]:
-    """Return the problems that the function finds in `files`, as sentences; empty if all is well.
+    """Call the user's function in this process, and return the problems that it finds, as sentences.
 
-    `of`: as for `ask`.
+    The function `target` gets `receipt`, `previous` and the rows in `files`. `of` is the run whose log gets the
+    function's output; None for no log.
     """
     try:
         with user_output.collected(of, f"write {target}") if of else contextlib.nullcontext():

@@ -1,1 +1,1 @@
-"""From staged parts to the published rows and types."""
+"""Merge staged parts into the rows to publish, with one type per column."""

@@ -1,8 +1,8 @@
-"""Duplicates behind the last model: `write` decides from the staged rows which of them go, and publishes the others.
+"""Drop duplicates after the last model: `write` compares the staged rows and does not publish the duplicates.
 
-It compares the rows that would be published, so a row that failed or was filtered is never the first. Nothing
-is stored: another try reads the same parts and decides the same. Besides the keys, which `duplicates/` limits, memory
-holds 20 bytes for each duplicate and one byte for each staged row.
+It compares only rows that would be published. So a failed or filtered row does not make another row a duplicate. The
+decision is not stored, because another try reads the same parts and decides alike. Besides the keys, which
+`duplicates/` limits, memory holds 20 bytes per duplicate and one byte per staged row.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,9 +39,10 @@ def require_keys(rules: Sequence[Rule], names: Sequence[str]) -> None:
 def drop_duplicates(
     parts: Location, records: list[Record], merged: pa.Table, rules: Sequence[Rule]
 ) -> tuple[list[Record], pa.Table, int]:
-    """Return the records with the rows that go, the ranges without them, and the number of rows that go.
+    """Find the duplicates by each rule in turn, and return the records, the ranges and the number of duplicates.
 
-    `merged` has the ranges of the `records`. A source row is filtered in the returned ranges if none of its rows stays.
+    `merged` has the ranges of the `records`. In the returned records, `dropped` marks the duplicates. In the returned
+    ranges, a source row is filtered if all its output rows are duplicates.
     """
     if not rules or not row_ranges.rows_in_state(merged, blocks.LIVE):
         return records, merged, 0

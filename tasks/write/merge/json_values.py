@@ -1,7 +1,7 @@
-"""Arrow columns as JSON: the values of JSON Lines, and of cells in tables without nested types.
+"""Convert Arrow columns to JSON, for JSON Lines and for cells of tables without nested types.
 
-Times are ISO 8601, durations whole numbers in their own unit, bytes Base64, decimals strings. JSON has no number for
-NaN and the infinities: they are null.
+Times become ISO 8601, durations whole numbers in their own unit, bytes Base64, and decimals strings. NaN and the
+infinities become null, because JSON has no number for them.
 """
 
 import base64
@@ -36,7 +36,7 @@ def dump(value: Any) -> bytes:
 
 
 def values(column: pa.ChunkedArray) -> list[Any]:
-    """Return Python values, and rows of numbers as arrays: that takes less than half the time."""
+    """Return a column's values as Python values, and fixed-size lists of numbers as arrays, which is faster."""
     column = plain(column)
     kind = column.type
     if (
@@ -50,7 +50,7 @@ def values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the column in the nearest type for which `to_pylist` makes Python's own values."""
+    """Return the column with the nearest type that `to_pylist` converts to values of Python's own types."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         return plain(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type))

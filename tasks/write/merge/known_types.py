@@ -1,7 +1,7 @@
-"""Types for columns in which a run has no value: other files of a table cannot be read as Arrow's type null.
+"""Find types for columns that are null in all rows of a run: Arrow's type null does not fit other files of a table.
 
-The types come from the source's schema, the models' columns, and the job's other partitions. If none has the type, the
-column is left out until a run gives it one, as a Delta table and a database do it. The receipt then has a warning.
+The types come from the source's schema, the models' columns, and the job's other partitions. If these lack the type,
+the column is left out until a run has a value in it, as in Delta tables and databases. The receipt then has a warning.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from overnight.tasks.write.merge.output_schema import unified
 
 
 def typed(records: list[Record], known: Iterable[pa.Schema | None], run: Run) -> list[Record]:
-    """Return the records with types for null columns, from `known` or from other partitions of the job."""
+    """Return the records with types for columns of type null, from the schemas `known` or the job's partitions."""
     wanted = _unknown(published_schema(records))
     if not wanted:
         return records
@@ -35,13 +35,13 @@ def typed(records: list[Record], known: Iterable[pa.Schema | None], run: Run) ->
 
 
 def of_known_types(schema: pa.Schema, keep: str | None = None) -> pa.Schema:
-    """Return the columns without those of unknown type, except the one to `keep`."""
+    """Return the schema without columns of unknown type; the column `keep` stays in any case."""
     unknown = _unknown(schema) - {keep}
     return pa.schema([field for field in schema if field.name not in unknown])
 
 
 def columns_left_out(records: list[Record], ready: Prepared) -> Columns:
-    """Return the statistics of the columns that are left out because their type is unknown: nulls."""
+    """Return the statistics, all nulls, of the columns that are left out because their type is unknown."""
     return describe(pa.table({name: pa.nulls(ready.rows) for name in _left_out(records, ready)}))
 
 

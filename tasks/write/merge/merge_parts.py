@@ -1,6 +1,6 @@
-"""Merging of staged parts into files to publish, as Ray tasks if there are several; common to all sinks.
+"""Merge staged parts into the files of a publish, for all sinks. If there are several files, Ray tasks write them.
 
-The rows are always merged into Parquet. If a sink publishes another form, the same pass writes it.
+The rows are always merged into Parquet. For a sink that publishes another format, the same pass writes that too.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from overnight.tasks.write.merge.output_schema import common_schema, conform, is
 ROW_GROUP_BYTES = 64 * 2**20
 # Takes rows and the name of their file without an ending; returns the rows that the file keeps.
 SplitFunction = Callable[[pa.Table, str], pa.Table]
-# Of a part: its name, the ranges of its rows to take, and a bool for each row that is dropped; None: none is.
+# The name of a part, the ranges of its rows to take, and a bool per row, True to drop it; None to drop no row.
 Taken = tuple[str, pa.Table, np.ndarray | None]
 HIDDEN = ("__unit", "__row")
 NO_CONSTANTS: Mapping[str, pa.Scalar] = {}
@@ -33,10 +33,10 @@ NO_CONSTANTS: Mapping[str, pa.Scalar] = {}
 
 @dataclass(frozen=True)
 class MergedFile:
-    """A merged file.
+    """A merged file of a publish, before the commit.
 
-    The fields are its final name and the place of its rows as Parquet until the commit. Then come the number of rows,
-    the Parquet file's size in bytes, and the columns.
+    `name` is its final name. `place` has its `rows` rows as Parquet until the commit, and `bytes` is the size of that
+    Parquet file. `columns` has the statistics of its columns.
     """
 
     name: str
@@ -50,8 +50,8 @@ class MergedFile:
 class Prepared:
     """The content of a publish before it is visible: its files, and their common columns and types.
 
-    `uncommitted` is the object that the sink's table commits in the place of the files, if its library has taken them
-    in. `kept` are published rows that stay; without them the files replace the partition.
+    `uncommitted` has the objects that the sink commits instead of the files, such as the fragments of a Lance table.
+    `kept` are published rows that stay; if it is None, the files replace the partition.
     """
 
     files: list[MergedFile]
@@ -71,9 +71,10 @@ class Prepared:
 
 @dataclass(frozen=True)
 class OutputFormat:
-    """The form of a published file, other than Parquet.
+    """A format of published files other than Parquet.
 
-    `open` returns a function for its tables; Ray tasks pickle it.
+    `place` is the directory of the files, and `extension` ends their names. `open` takes a file and the schema of its
+    rows. It returns a context with a function that writes a table to the file. Ray tasks pickle `open`.
     """
 
     place: Location
@@ -82,7 +83,7 @@ class OutputFormat:
 
 
 def published_schema(records: list[Record]) -> pa.Schema:
-    """Return the one schema of all published columns of the parts.
+    """Return the common schema of the published columns of all parts.
 
     Raise `ContractError` if their types are incompatible.
     """
@@ -91,7 +92,7 @@ def published_schema(records: list[Record]) -> pa.Schema:
 
 
 def staged_schema(records: list[Record]) -> pa.Schema:
-    """Return the one schema of all staged columns, with the marks of columns that are JSON text."""
+    """Return the common schema of the staged columns of all parts; columns of JSON text keep their mark as such."""
     marks = {field.name: field for record in records for field in record.schema if is_json_text(field)}
     schema = common_schema(record.schema for record in records)
     return pa.schema([marks.get(field.name, field) for field in schema])
@@ -111,11 +112,13 @@ def merge(
     constants: Mapping[str, pa.Scalar] = NO_CONSTANTS,
     beside: SplitFunction | None = None,
 ) -> Prepared:
-    """Write the rows that `merged` takes of each part as Parquet files of `schema` and about `target_bytes`.
+    """Write the rows to publish as Parquet files of about `target_bytes`, with the columns and types of `schema`.
 
-    The files are in `place` as `<prefix><number>.parquet<suffix>`; the returned names have no suffix. With a `form` the
-    names are those of that form. Its files are in its own place as `<prefix><number><extension>.part`. `constants` are
-    further columns of the files, with one value for all rows. `beside` moves parts of the rows to other files.
+    `merged` has the ranges of the rows to take from the parts of the `records`. The files are in `place` as
+    `<prefix><number>.parquet<suffix>`; the returned names have no suffix. With a `form`, files of that format are
+    written too, in the place of the form, as `<prefix><number><extension>.part`. The returned names are then the names
+    of these files without `.part`. `constants` are further columns of the files, with one value for all rows. `beside`
+    moves some values of the rows to other files.
     """
     work = [
         (parts, group, place, f"{prefix}{number:05d}", suffix, schema, compression, form, constants, beside)
@@ -149,7 +152,7 @@ def _groups(records: list[Record], merged: pa.Table, target_bytes: int) -> list[
 
 
 def merged_rows(run: Run) -> Location:
-    """Return the place of an attempt's rows as Parquet, if they are published in another form.
+    """Return the directory for an attempt's merged rows as Parquet, if they are published in another format.
 
     It is removed with the parts.
     """

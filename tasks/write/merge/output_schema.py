@@ -16,10 +16,10 @@ JSON_TEXT = {b"overnight": b"json"}  # marks a staged column of nested values as
 
 
 def publishable(table: pa.Table) -> pa.Table:
-    """Return `table` with arrays as lists.
+    """Return `table` with types that can be published: arrays become lists.
 
-    Arrays of one dimension per row become a fixed-size list if all agree, arrays of more become nested lists. Objects
-    without any keys become JSON text: Parquet has no type for these.
+    Arrays of one dimension become fixed-size lists if all have the same length, otherwise lists. Arrays of more
+    dimensions become nested lists. Structs without fields become JSON text, because Parquet has no type for them.
     """
     for place, field in enumerate(table.schema):
         if field.type == TENSOR:
@@ -94,7 +94,7 @@ def is_json_text(field: pa.Field) -> bool:
 
 
 def unified(name: str, first: pa.DataType | None, second: pa.DataType) -> pa.DataType:
-    """Return the type for the values of both. Raise `ContractError` if there is none."""
+    """Return a type for the values of both types of the column `name`. Raise `ContractError` if there is none."""
     if first is None or first == second or pa.types.is_null(second):
         return first or second
     if pa.types.is_fixed_size_list(first) and pa.types.is_fixed_size_list(second):
@@ -119,7 +119,7 @@ def _is_list(kind: pa.DataType) -> bool:
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return `table` with exactly the columns and types of `schema`.
 
-    Missing columns are null; too fine times are truncated.
+    Missing columns become null, and times of a finer unit are truncated.
     """
     columns = [
         _cast(table[field.name], field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)

@@ -9,9 +9,10 @@ from overnight.tasks.state.run import Run
 
 
 def audit(counts: pa.Table, merged: pa.Table, run: Run) -> Totals:
-    """Return the totals of a partition that may be published. Raise `CheckFailed` with the place to check.
+    """Return the totals of a partition if each source row is settled exactly once; otherwise raise `CheckFailed`.
 
-    `counts` has the columns `rows` and `first_row` of the manifest, `merged` is from `row_ranges.merge`.
+    `counts` has the columns `rows` and `first_row` of the manifest, and `merged` the ranges from `row_ranges.merge`.
+    The error names the first file with a wrong row.
     """
     totals = count(counts, merged)
     for units, what in ((totals.unsettled_units, "not settled"), (totals.doubled_units, "settled more than once")):

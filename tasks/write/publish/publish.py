@@ -1,9 +1,10 @@
-"""The publish: the partition, its quarantine and its receipt change together, even if the process dies half-way.
+"""Publish a partition: its rows, quarantine and receipt change together, even if the process dies half-way.
 
-First `publishing.json` names the owner of the prepared files, then the planned change. The lease is checked, the sink
-switches to the new files, and the receipt is written. Then old files are removed, and last `publishing.json`. A run
-that finds this file knows that a publish was interrupted. If the sink has switched, the run completes the publish.
-Otherwise it rolls the publish back, and the generation resumes from its staged parts.
+First `publishing.json` names the attempt that prepares files. When these are ready and the lease is checked, the
+planned change is added to it. Then the sink switches to the new files, and the receipt is written. Last, old files and
+`publishing.json` are removed. A run that finds `publishing.json` knows that a publish was interrupted. If the sink has
+switched, this run completes the publish. Otherwise it rolls the publish back, and the generation resumes from its
+staged parts.
 """
 
 import contextlib
@@ -27,9 +28,10 @@ PUBLISHING = "publishing.json"
 
 @dataclass(frozen=True)
 class Repaired:
-    """The repair of an interrupted publish: its receipt if it was completed, None if it was rolled back.
+    """The repair of an interrupted publish.
 
-    `flow_run` is the Prefect id of the run that had begun it.
+    `receipt` is the receipt if the publish was completed, None if it was rolled back. `flow_run` is the Prefect id of
+    the run that had begun it.
     """
 
     generation: str
@@ -45,12 +47,11 @@ class Repaired:
 def prepared(
     run: Run, sink: Sink, records: list[Record], merged: pa.Table, kept: PublishedRows | None = None
 ) -> Iterator[Prepared]:
-    """Yield the files that `publish` can make visible while the body runs; remove them if the publish is refused.
+    """Prepare the files of a publish, and yield them to the body, which calls `publish`.
 
-    Readers will see them beside the `kept` rows, or without these in the place of the partition.
-
-    It is refused by `CheckFailed` or `ContractError`, in the sink or in the body. Raise `LeaseLost` if a later run has
-    taken over.
+    `records` and `merged` have the staged rows. The files will be published beside the rows `kept`; if it is None, they
+    will replace the partition. If the sink or the body raises `CheckFailed` or `ContractError`, the files are removed.
+    Raise `LeaseLost` if a later run has taken over.
     """
     lease.check(run.ledger, run.token)
     write_json(run.ledger / PUBLISHING, _owner(run))
@@ -62,9 +63,10 @@ def prepared(
 
 
 def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: dict[str, Any]) -> dict[str, Any]:
-    """Make the prepared files visible and return the receipt as it was written.
+    """Make the prepared files visible, and return the receipt as it was written.
 
-    Raise `LeaseLost`, with nothing changed, if a later run has taken over.
+    `errors` is the quarantine. Raise `LeaseLost` if a later run has taken over. If the commit had begun by then, the
+    later run completes it or rolls it back; otherwise nothing has changed.
     """
     files = published_files(receipt)
     old = sorted(set(published_files(read_json(run.ledger / "receipt.json"))) - set(files))
@@ -84,7 +86,10 @@ def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: di
 
 
 def repair(run: Run, sink: Sink) -> Repaired | None:
-    """Complete or roll back an interrupted publish; return None if there is none. `run` holds the partition."""
+    """Complete or roll back an interrupted publish, and return what was done; None if no publish was interrupted.
+
+    `run` must hold the lease on the partition.
+    """
     found = read_json(run.ledger / PUBLISHING)
     if found is None:
         return None

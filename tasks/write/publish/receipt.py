@@ -1,7 +1,8 @@
 """The receipt: the JSON file of a publish.
 
-`rows_in` are source rows; `rows_written` of them were written; `rows_out` are the published rows, more if a step makes
-several rows of one. Counts cover the partition; seconds and rates cover this attempt's new rows.
+`rows_in` counts the source rows, and `rows_written` the written ones among them. `rows_out` counts the published rows;
+they are more if a step makes several rows of one. Counts are for the whole partition. Seconds and rates are for the new
+rows of this attempt.
 """
 
 import platform
@@ -29,7 +30,11 @@ def make_receipt(
     facts: Mapping[str, Any],
     write_seconds: float,
 ) -> dict[str, Any]:
-    """Return a published partition's receipt. `facts`: known before the write, such as the run's settings."""
+    """Return the receipt of a partition that is about to be published.
+
+    `published_rows` is the number of rows to publish, and `files` are paths below the sink. `facts` are further keys.
+    `write_seconds` is the time that all writers together took for staging.
+    """
     finished = now()
     seconds = _seconds_between(run.started_at, finished)
     new = [record for record in records if record.attempt == run.attempt]
@@ -69,7 +74,7 @@ def make_receipt(
 
 
 def versions() -> dict[str, str]:
-    """Return versions of Python, of the packages that affect results, and of the code, if known."""
+    """Return name -> version of Python and of packages that affect results, and the commit of the code if known."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

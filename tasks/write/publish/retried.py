@@ -3,9 +3,9 @@
 The record of a retry's generation (`generation.json`) names the published generation that it retries:
 
     retries      the name of that generation
-    current      the fingerprint of the job as the retried rows ran
-    ingredients  what the fingerprint covers
-    code         sentences about changed code, if the job is not the one that published
+    current      the fingerprint of the job with which the rows are retried
+    ingredients  the ingredients of that fingerprint
+    code         sentences about code that changed since the publish
     again, gone  the paths of inputs that were listed again, and of inputs that no longer exist
 """
 
@@ -34,7 +34,11 @@ from overnight.tasks.write.merge.merge_parts import Prepared, staged_schema
 
 @dataclass(frozen=True)
 class Retried:
-    """The published generation that a run retries: its receipt, the rows that stay, and the retry's own record."""
+    """The published generation that a run retries.
+
+    `receipt` is its receipt, and `kept` are its published rows, which stay. `record` is the retry's own
+    `generation.json`.
+    """
 
     receipt: Mapping[str, Any]
     kept: PublishedRows
@@ -51,7 +55,7 @@ def read_retried(run: Run) -> Retried | None:
 
 
 def refuse_other_columns(retried: Retried, ready: Prepared) -> None:
-    """Raise `CheckFailed` if the retried rows have columns or types that the published rows have not."""
+    """Raise `CheckFailed` if the columns or types of the retried rows differ from those of the published rows."""
     found = described(ready.schema)
     if found == retried.kept.schema:
         return
@@ -65,12 +69,12 @@ def refuse_other_columns(retried: Retried, ready: Prepared) -> None:
 
 
 def described(schema: pa.Schema) -> dict[str, str]:
-    """Return the name of each column and its type, in Arrow's words."""
+    """Return column -> name of its Arrow type."""
     return {field.name: str(field.type) for field in schema}
 
 
 def receipt_of_retry(run: Run, retried: Retried, totals: Totals, rows_out: int, finished_at: str) -> dict[str, Any]:
-    """Return the keys that a retry's receipt has in addition to those of other receipts, or instead of them.
+    """Return the keys of a receipt that a retry changes or adds.
 
     `rows_out` is the number of published rows of the whole partition.
     """
@@ -101,7 +105,7 @@ def receipt_of_retry(run: Run, retried: Retried, totals: Totals, rows_out: int, 
 
 
 def parts_of(receipt: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the parts of a receipt: the runs that its published rows come from."""
+    """Return the parts of a receipt: one dict per run from which its published rows come."""
     if "parts" in receipt:
         return list(receipt["parts"])
     names = ("generation", "attempt", "finished_at", "rows_written", "rows_out")
@@ -119,7 +123,7 @@ def _part(generation: str, attempt: str, finished_at: str, rows_written: int, ro
 
 
 def published_places(run: Run, retried: Retried | None) -> list[Location]:
-    """Return the published Parquet files that stay, for the job's own check."""
+    """Return the published Parquet files that a retry keeps, for the job's own check; empty for other runs."""
     return [run.sink / file for file in (retried.kept.files if retried else ()) if file.endswith(".parquet")]
 
 
