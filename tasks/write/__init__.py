@@ -1,1 +1,1 @@
-"""Staging, verification, checks and publishing."""
+"""Stage rows in parts, verify and check them, and publish them."""

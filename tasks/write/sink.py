@@ -1,8 +1,8 @@
-"""The interface of a sink, and the moments of a publish: prepare, then commit, and clean up.
+"""The interface of a sink: methods that prepare the files of a publish, commit them, and clean up.
 
 A sink makes a partition's staged rows available to readers. It does not use checks and receipts. `publish.py` does, and
-calls the sink's methods for a run that holds the partition's lease. A process may die between any two of them, and in
-the middle of one.
+calls the sink's methods for a run that holds the partition's lease. The process may die between two calls, and in the
+middle of a call.
 """
 
 import abc
@@ -28,9 +28,10 @@ ParquetCompression = Literal["zstd", "snappy", "gzip", "lz4", "none"]
 
 
 class Sink(Leaf):
-    """The settings that all sinks share; a leaf adds `kind`, its own settings and the methods.
+    """A place for published rows, with the settings that all sinks share.
 
-    `run.sink` is the place of the table, rather than `place`: a sample goes to another place.
+    A leaf adds `kind`, its own settings and the abstract methods. Its methods must use `run.sink` as the place of the
+    table, not `place`, because samples are published elsewhere.
     """
 
     partition_column: Annotated[
@@ -61,7 +62,7 @@ class Sink(Leaf):
 
     @property
     def part_size(self) -> PartSize:
-        """Return how large staged parts are."""
+        """Return the settings for the size of staged parts."""
         return PartSize(self.rows_per_part, self.seconds_per_part)
 
     @property
@@ -70,7 +71,7 @@ class Sink(Leaf):
         return "zstd"
 
     def of_samples(self) -> "Sink":
-        """Return the sink that publishes samples, below the state."""
+        """Return the sink for samples (`--limit-rows`), whose rows are published below the job's state."""
         return self
 
     def shown(self, run: Run) -> str:
@@ -78,15 +79,19 @@ class Sink(Leaf):
         return str(run.target)
 
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
-        """Raise `ContractError` for a column that the sink cannot publish with any values, before the first row.
+        """Raise `ContractError` for a column that the sink cannot publish, whatever its values.
 
-        `schema` has the rows' columns, in which arrays may still be tensors.
+        It is called before the first row is read, too. `schema` has the rows' columns, in which arrays may still be
+        tensors.
         """
         refuse_partition_column(schema, run)
         refuse_types_beyond_parquet(schema)
 
     def take(self, table: pa.Table) -> None:
-        """Raise an error if a row cannot be published; repeated calls then find the row, which is quarantined."""
+        """Raise an error if a row of the table cannot be published.
+
+        Calls with parts of the table then find this row, which is quarantined.
+        """
         refuse_broken_texts(table)
         refuse_overflowing_times(table)
 
@@ -95,14 +100,15 @@ class Sink(Leaf):
         return as_paths(run, [file.name for file in prepared.files])
 
     def lost(self, run: Run, files: list[str], rows: int) -> str:
-        """Return what the partition's place lost of `rows` in published `files`, in words; empty if it has them all."""
+        """Return in words what is missing of a publish of `files` with `rows` rows; empty if nothing is missing."""
         return ""
 
     @abc.abstractmethod
     def foreign(self, run: Run, known: set[str]) -> list[str]:
-        """Return the partition's files that are not among `known`, the files of its receipts, as paths below the sink.
+        """Return the files in the partition's place that this job did not publish, as paths below the sink.
 
-        Raise `CheckFailed` for a table with another layout, or with rows that this job did not write.
+        `known` has the files of the partition's receipts, also as paths below the sink. Raise `CheckFailed` for a table
+        with another layout, or with rows that this job did not write.
         """
 
     @abc.abstractmethod
@@ -115,26 +121,30 @@ class Sink(Leaf):
 
     @abc.abstractmethod
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        """Make the prepared files the partition, in the place of the `old` files, in one step.
+        """Replace the `old` files of the partition by the prepared files, in one step.
 
-        With `prepared.kept` they join the files of these rows instead. `old` are paths below the sink. Raise
-        `LeaseLost` if, before that step, a later run has taken over. Raise `CheckFailed` if the table does not accept
-        the files any more.
+        If `prepared.kept` is not None, add the prepared files to the files of these rows instead. `old` are paths below
+        the sink. Raise `LeaseLost` if a later run has taken over before that step. Raise `CheckFailed` if the table no
+        longer accepts the files.
         """
 
     @abc.abstractmethod
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         """Return True if the interrupted `run` committed. If it did not, prevent it from committing later.
 
-        `files` and `old`, paths below the sink, are the arguments of `commit`.
+        `files` are the files that it prepared, and `old` the files to replace, as paths below the sink.
         """
 
     @abc.abstractmethod
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
-        """Remove files that neither readers nor earlier versions need, after the commit. It may be called twice."""
+        """Remove the files that are no longer needed after the commit. It may be called twice.
+
+        `files` are the published files, and `old` the replaced ones, as paths below the sink. Replaced files stay if
+        earlier versions of the table need them.
+        """
 
     def version(self, run: Run) -> dict[str, Any]:
-        """Return the receipt's facts from the commit: the new version of the table, if it has versions."""
+        """Return keys for the receipt after the commit: `table_version`, if the table has versions."""
         return {}
 
     @abc.abstractmethod
@@ -161,10 +171,10 @@ def file_prefix(run: Run) -> str:
 
 
 def as_paths(run: Run, names: Iterable[str]) -> list[str]:
-    """Return names of files in the partition's place as paths below the sink."""
+    """Return the paths below the sink of files in the partition's directory, given their names."""
     return [f"{run.partition_directory}/{name}".lstrip("/") for name in names]
 
 
 def as_names(paths: Iterable[str]) -> set[str]:
-    """Return names of files from paths below the sink."""
+    """Return the file names of these paths."""
     return {path.rsplit("/", 1)[-1] for path in paths}

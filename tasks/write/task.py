@@ -1,4 +1,4 @@
-"""Write: stages the rows of the stream, which `infer` runs; then verifies the staged parts, and publishes them."""
+"""The door of this room: stage the rows of the stream that `infer` runs, then verify and publish the staged parts."""
 
 import contextlib
 import importlib
@@ -70,10 +70,11 @@ def stage(
     dataset: ray.data.Dataset,
     sampled: Sampled,
 ) -> Streamed:
-    """Run a dataset of rows after all models, stage them in parts and return the result.
+    """Run a dataset whose rows have passed all models, stage the rows in parts, and return the stream's result.
 
-    `infer` calls it, in its own process. `rules` are those of `write`. Raise the error that stopped the stream, with
-    its stage. The rows quarantined by then are kept beside `failure.json`.
+    The task `infer` calls it. `rules` are the rules of the `deduplicate` steps after the last model. `show_progress`
+    returns a context with a function that shows progress. `sampled` has facts from the sample. Raise the error that
+    stopped the stream, with its stage. The rows quarantined by then are kept beside `failure.json`.
     """
     with _quarantine_kept(run):
         if checks.python:
@@ -114,9 +115,10 @@ def write(
 ) -> State[dict[str, Any]]:
     """Verify staged parts against the manifest, run the checks, merge the parts, publish them, and return the receipt.
 
-    `rules` are those of the job's `deduplicate` steps behind its last model: duplicates are not published.
-    A later try completes an interrupted publish, or rolls it back. Raise `CheckFailed` if the audit or a check refuses.
-    The quarantined rows are then kept beside `failure.json`.
+    `rules` are the rules of the `deduplicate` steps after the last model, whose duplicates are not published.
+    `may_be_empty` is the source's `allow_empty`. `settings` are for the receipt. A later try first completes an
+    interrupted publish, or rolls it back. Raise `CheckFailed` if the audit or a check fails; the quarantined rows are
+    then kept beside `failure.json`.
     """
     with _quarantine_kept(run):
         lease.check(run.ledger, run.token)  # a running publish may be that of a run which took over
@@ -170,7 +172,7 @@ def write(
 
 
 def published_already(run: Run) -> dict[str, Any] | None:
-    """Return the receipt of the run's own generation, if that is published."""
+    """Return the receipt of the run's own generation if this is the published one, otherwise None."""
     receipt = read_json(run.ledger / "receipt.json")
     return receipt if receipt and receipt["generation"] == run.generation else None
 
@@ -234,6 +236,6 @@ def _tell(
 
 
 def begin_writer() -> None:
-    """Start the imports for writing in a Ray process while inputs are listed, without waiting."""
+    """Import what writing needs in a Ray process, while inputs are listed. Do not wait for the imports."""
     if fork_server.is_there():
         ray.remote(num_cpus=0, max_retries=0)(importlib.import_module).remote(StagingDatasink.__module__)

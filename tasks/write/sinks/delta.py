@@ -61,7 +61,7 @@ class DeltaSink(DirectorySink):
         return sorted(unknown - _compacted(run.sink, table.version(), unknown))
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        """Merge into the table's own directory. Readers of the table ignore files without a commit."""
+        """Merge the staged rows into files in the table's directory. Readers ignore files without a commit."""
         schema = delta_schema(published_schema(records))
         table = delta.open_table(run.sink)
         if table and run.partition_directory:

@@ -1,10 +1,11 @@
-"""One directory replaces another in one step, and files of others in it stay in place.
+"""Replace a directory by another one in one step, while files of others in it stay in place.
 
-`exchange(new, target)` swaps the two with Linux's renameat2. Names that begin with `_` or `.` belong to others, for
-example to Overnight's own state. Before the step, `new` gets a symbolic link to the later place of each of them. After
-the step, each is swapped with its link. So at every instant a path below `target` leads to them, and readers or writers
-there notice nothing. There is one exception: a single look-up of a path that begins before the exchange and ends after
-it. It may find nothing, or a link to itself (`ENOENT`, `ELOOP`); the next look-up succeeds.
+`exchange(new, target)` swaps the two with Linux's renameat2. Files in `target` whose names begin with `_` or `.` belong
+to others, for example to Overnight's own state. Before the swap, `new` gets a symbolic link for each of these files, to
+the file's place after the swap. Then each file is swapped with its link. So at every instant a path below `target`
+leads to the file, and readers or writers there notice nothing. There is one exception: a single look-up of a path that
+begins before the exchange and ends after it. It may find nothing, or a link to itself (`ENOENT`, `ELOOP`); the next
+look-up succeeds.
 
 A process may die between any two system calls; `restore` then completes the rest, and does no harm if nothing is left.
 """
@@ -22,10 +23,10 @@ PROBES = (".overnight-a", ".overnight-b")
 
 
 def exchange(new: str, target: str) -> None:
-    """Swap the directories; `new` then has the content of `target`. Raise `OSError`.
+    """Swap two directories in one step, so that `new` has the former content of `target`. Raise `OSError`.
 
-    If there is no `target` yet, or the system cannot swap, renames are used: there may be an instant without a
-    directory, never a mixture.
+    If there is no `target` yet, or the system cannot swap, the directories are renamed. Then `target` may be missing
+    for an instant, but it never has a mixture.
     """
     os.makedirs(os.path.dirname(target), exist_ok=True)
     if not os.path.isdir(target):
@@ -44,9 +45,10 @@ def exchange(new: str, target: str) -> None:
 
 
 def restore(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
-    """Return files of others to `target` that a finished or interrupted exchange left in `new`.
+    """Move files of others from `new` back to `target`, after an exchange that finished or was interrupted.
 
-    A name that exists there again meanwhile stays in `new`.
+    `is_ours` is True for the names of the publish's own files. A file whose name exists again in `target` stays in
+    `new`.
     """
     if os.path.isdir(new + FORMER):
         os.rename(new + FORMER, new if os.path.isdir(target) else target)
@@ -64,7 +66,7 @@ def restore(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
 
 
 def withdraw(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
-    """Run `restore` and make a paused exchange of `new` impossible."""
+    """Move files of others back to `target`, and prevent a paused process from exchanging `new` later."""
     restore(new, target, is_ours)
     if os.path.isdir(new):
         os.rename(new, new + CUT_OFF)
@@ -72,7 +74,7 @@ def withdraw(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
 
 
 def remove(new: str, is_ours: Callable[[str], bool]) -> None:
-    """Remove our own files and folders, and the directory unless other files remain in it."""
+    """Remove the publish's own files (`is_ours`) from `new`, and `new` itself unless other files remain in it."""
     for place in (new, new + CUT_OFF):
         for name in _names(place):
             if is_ours(name) and os.path.isdir(f"{place}/{name}"):

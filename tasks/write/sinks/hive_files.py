@@ -1,9 +1,9 @@
-"""Plain files in Hive layout, of any format: `<path>/date=D/part-*`; those of `all` are directly in `<path>`.
+"""Plain files in Hive layout, of any format: `<path>/date=D/part-*`. Files of `all` are directly in `<path>`.
 
-On local disks the directory is exchanged in one step. A reader that listed before may have to list again, and never
-mixes rows. That needs `renameat2`, and for the partition `all` a parent of `<path>` on the same mount in which a
-directory can be made. Without them files of `all` are renamed one by one, and a reader can see new files beside old
-ones.
+On local disks the partition's directory is exchanged in one step. A reader that listed the files before may have to
+list again, but it never mixes rows. The exchange needs `renameat2`. For the partition `all` it also needs a new
+directory beside `<path>`, on the same mount. Without these, files of `all` are renamed one by one, and a reader can see
+new files beside old ones.
 
 On object stores the new files get names that were never used before. The receipt switches to them, and the old ones are
 removed `grace_seconds` later. Readers that list meanwhile see both; readers that use the receipt's `files` see one
@@ -31,9 +31,10 @@ TABLES = frozenset({"_delta_log", "_versions"})  # in the directory of a Delta, 
 
 
 class HiveFiles(DirectorySink):
-    """The common part of file sinks on any filesystem; a leaf adds `prepare`, which writes into `make_place(run)`.
+    """The common part of sinks that publish files on any filesystem.
 
-    The files are there under their names and `PART` until the commit. A file in the receipt may be a folder.
+    A leaf adds `prepare`, which writes the files into `make_place(run)`. Until the commit, `PART` is added to the names
+    of these files. A file in the receipt may be a folder.
     """
 
     grace_seconds: Annotated[
@@ -48,7 +49,7 @@ class HiveFiles(DirectorySink):
         return f"the published file {run.target / missing[0]}" if missing else ""
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
-        """Return foreign files, and a whole table of another kind.
+        """Return the partition's files that are not `known`, and the directory that marks a Delta or Lance table.
 
         Earlier versions of such a table need files that this sink would remove.
         """

@@ -1,13 +1,13 @@
 """The image sink: a column of images as PNG or JPEG files, and the other columns in Parquet files beside them.
 
-<path>/date=D/part-*-00000.parquet              the rows; `image_path` in the place of `image`
+    <path>/date=D/part-*-00000.parquet              the rows; `image_path` in the place of `image`
     <path>/date=D/part-*-00000.images/cat/01.png    the images, each named by its row's `row_id`
 
 `image_path` is relative to the Parquet file's folder. `hive_files.py` publishes both; the receipt lists the Parquet
 files and the folders. Null stays null, and has no file.
 
-An image is an array of uint8, H x W, H x W x 1, 3 (RGB) or 4 (RGBA, PNG only), or the bytes of a file. Files of the
-same format are written unchanged, others are converted.
+An image is the bytes of a file, or an array of uint8 of H x W or H x W x C. C is 1, 3 (RGB) or 4 (RGBA, whose
+transparency JPEG drops). Files of the same format are written unchanged, others are converted.
 """
 
 import io
@@ -120,7 +120,7 @@ def _write_images(place: Location, column: str, kind: str, quality: int, rows: p
 
 
 def file_paths(row_ids: list[str], ending: str) -> list[str]:
-    """Return the row ids, with a missing ending added; all are different, and none leads out of the folder."""
+    """Return a path below the folder for each row id: the id with a missing `ending` added. All paths are different."""
     paths: dict[str, None] = {}
     for row_id in row_ids:
         path = "/".join(part if part.strip(".") else part.replace(".", "%2E") or "%" for part in row_id.split("/"))

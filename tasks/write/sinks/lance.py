@@ -2,8 +2,8 @@
 
 A publish is one commit that replaces the partition's rows by its new fragments; readers see the version before it or
 the one after. The partition `all` is the whole table, and has no such column. Other jobs may publish other partitions
-of the same table, if they agree on the types of the columns. A separate earlier version adds new columns, null. Rows in
-the run's own partition are refused if this job has published none there.
+of the same table, if they agree on the types of the columns. New columns are added before, by a version of their own;
+they are null in other rows. Rows in the run's own partition are refused if this job has published none there.
 
 The receipt has the version of the publish as `table_version`. Replaced fragments stay for time travel, until the
 table's owner calls `cleanup_old_versions`; compaction is fine as well.
@@ -54,7 +54,7 @@ class LanceSink(DirectorySink):
         return [] if known else lance.partition_files(table, run)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        """Merge into the table's own directory. Readers of the table ignore files without a version."""
+        """Write the staged rows as fragments into the table's directory. Readers ignore fragments without a version."""
         schema = lance.fitted_schema(lance.open_table(run.sink), run, published_schema(records))
         if self.index:
             refuse_no_vectors(schema, self.index)
@@ -78,7 +78,7 @@ class LanceSink(DirectorySink):
         return lance.fence(run)
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
-        """Keep replaced files, because earlier versions of the table need them."""
+        """Update the vector index, if any. Keep replaced files, because earlier versions of the table need them."""
         if self.index:
             bring_index_up_to_date(run.sink, self.index, self.metric)
 

@@ -20,7 +20,7 @@ Writer = Callable[[BinaryIO, pa.Schema], AbstractContextManager[Callable[[pa.Tab
 
 
 class TextFiles(HiveFiles):
-    """Hive-partitioned text files; a leaf adds `kind`, the ending of their names, and `writer`.
+    """Hive-partitioned text files. A leaf adds `writer`, and `kind`, which is also the ending of the file names.
 
     `target_file_size` is measured in staged Parquet; text takes several times as much.
     """
@@ -35,9 +35,9 @@ class TextFiles(HiveFiles):
     @staticmethod
     @abc.abstractmethod
     def writer(file: BinaryIO, schema: pa.Schema) -> AbstractContextManager[Callable[[pa.Table], None]]:
-        """Return a context with a function that writes the tables of a file one after another.
+        """Return a context with a function that writes a table to `file`; it is called with one table after another.
 
-        The caller closes `file`.
+        `schema` has the columns of all these tables. The caller closes `file`.
         """
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:

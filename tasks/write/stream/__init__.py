@@ -1,1 +1,1 @@
-"""The staging of the stream of blocks: parts, progress, performance."""
+"""Stage the stream of blocks in parts, show its progress, and measure its performance."""

@@ -1,12 +1,12 @@
-"""The limits of a run: the slowest stage, the load of CPUs and GPUs, the machine's limit, and advice.
+"""Find what limited a run: the slowest stage, the load of CPUs and GPUs, the machine's limit, and advice.
 
-It uses the measurements of every stage. A stage's *demand* is the share of its own capacity that its work took while
-the stream ran: worker seconds / (workers x seconds). Stages on shared CPUs demand them together. The `WRITES_AT_ONCE`
-writers mostly wait. The stage with the greatest demand is the bound. If no stage demands half, the bound was starting
-up, or waiting for storage. Or the work kept one worker busy, but was too little for many.
+It uses the measurements of every stage. A stage's *demand* is the fraction of its capacity that its work took while the
+stream ran: worker seconds / (workers x seconds). Stages on the same CPUs have one demand together. Writing has
+`WRITES_AT_ONCE` workers, which mostly wait. The stage with the greatest demand bounded the run. If no demand is above
+one half, start-up or waiting for storage bounded it, or the work was too little for many workers.
 
-The machine's *limit* is the rate at which the measured work would fill the plan's resources without gaps: all CPUs for
-work on CPUs, and all model workers' devices for the model. Rates are source rows per second.
+The machine's *limit* is the rate at which the measured work would fill the plan's resources without gaps. These are all
+CPUs for work on CPUs, and the devices of all model workers for the model. Rates are source rows per second.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ ENOUGH = 0.5  # of its capacity: a stage below it is not a bound
 
 @dataclass(frozen=True)
 class Capacity:
-    """The resources of a stream, as CPUs of the cluster and workers of models with a GPU.
+    """The resources of a stream: the number of the cluster's CPUs, and of the models' workers with a GPU.
 
     `gpu_workers` is 0 if the models run on CPUs.
     """
@@ -37,12 +37,11 @@ def bottleneck(
     first_seconds: float,
     first_rows: int = 0,
 ) -> dict[str, Any]:
-    """Return the receipt's `performance`.
+    """Return the receipt's `performance`: what bounded the run, busy fractions, rates, the limit and advice.
 
-    Its keys are bounded_by, cpus_busy, gpus_busy (None without GPUs), rates, limit and advice. `stages` has worker
-    seconds and rows by stage; for `write` those of staging. `stream_seconds` runs from the stream's start to its end.
-    `first_seconds` is the part until `first_rows` had passed the model, by one worker; the work on these rows is not
-    start-up. Fractions are of 1.
+    `stages` maps each stage to its worker seconds and rows; for `write`, these are of staging. `stream_seconds` is the
+    duration of the stream. In its first `first_seconds`, one worker took `first_rows` rows through the model; the work
+    on these rows does not count as start-up. Fractions are of 1. `gpus_busy` is None without GPUs.
     """
     rows = stages["ingest"]["rows"]
     seconds = {stage: found["seconds"] for stage, found in stages.items()}

@@ -1,6 +1,6 @@
-"""Live progress of the stream, stage by stage, and the end of a stalled stream.
+"""Show the progress of each stage while the stream runs, and end a stream that stalls.
 
-A thread passes progress on, because an update of the server takes far longer than a step of the stream.
+A thread shows the progress, because an update of the Prefect server takes far longer than a step of the stream.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, 
 
 
 def rows_by_stage(operators: Iterable[OperatorState]) -> dict[str, int]:
-    """Return rows finished by stage, including END rows.
+    """Return stage -> its number of finished rows, including END rows.
 
-    A fused operator counts for each stage in it; the last of several models counts.
+    An operator into which Ray Data fused several stages counts for each of them. Of several models, the last counts.
     """
     return {
         stage: operator.rows_in if stage == "write" else operator.rows_out
@@ -39,16 +39,16 @@ def rows_by_stage(operators: Iterable[OperatorState]) -> dict[str, int]:
 
 
 def without_ends(rows: dict[str, int], ends: int) -> dict[str, int]:
-    """Return rows finished by stage, without their share of END rows: `ends` of those were read so far."""
+    """Return stage -> finished rows, reduced by the fraction of END rows. `ends` END rows were read so far."""
     read = max([*rows.values(), ends, 1])
     return {stage: round(count * (1 - ends / read)) for stage, count in rows.items()}
 
 
 def without_padding(rows: dict[str, int], padded: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """Return rows finished by stage, without padding.
+    """Return stage -> finished rows, without padding.
 
-    `padded` has the rows and the padding of padded blocks, by the stage that takes them. The supervisor counts blocks
-    before Ray Data does.
+    `padded` maps a stage to the numbers of real rows and of padding in the padded blocks that it takes. These may be
+    ahead of `rows`, because the supervisor counts blocks before Ray Data does.
     """
     before_models = "infer" if "infer" in rows else "write"
     takers = {"ingest": before_models, "preprocess": before_models, "infer": "write", "write": "write"}
@@ -63,7 +63,7 @@ def without_padding(rows: dict[str, int], padded: Mapping[str, tuple[int, int]])
 def progress_of(rows: Mapping[str, int], total: int | None, finished: bool) -> Progress:
     """Return the percent and the text of each stage, from its finished `rows`.
 
-    `total` is the number of source rows to do, None if unknown.
+    `total` is the number of source rows to do, None if unknown. With `finished`, the stream has ended.
     """
     known = rows["ingest"] if finished else total
     return {
@@ -76,7 +76,7 @@ def progress_of(rows: Mapping[str, int], total: int | None, finished: bool) -> P
 
 
 def described(stage: str, done: int, total: int | None, finished: bool) -> str:
-    """Return the progress of a stage as text. `total`: rows to do, None if unknown."""
+    """Return the progress of a stage, such as `infer: 10 of 20 rows`. `total` is None if it is unknown."""
     if finished and total and 0 < done < total:  # with none the job has no such stage
         return f"{stage}: {done:,} rows; {total - done:,} ended before it"
     if total is None or (finished and not done):
@@ -85,7 +85,7 @@ def described(stage: str, done: int, total: int | None, finished: bool) -> str:
 
 
 def describe_wait(operators: Sequence[OperatorState]) -> tuple[str, str]:
-    """Return the stage that a stalled stream waits for and the reason: it is the last stage with work."""
+    """Return the stage for which a stalled stream waits, which is the last one with work, and the reason in words."""
     for operator in reversed(operators):
         if operator.is_complete or not (operator.tasks or operator.queued):
             continue
@@ -114,9 +114,11 @@ def _interval(elapsed: float) -> float:
 def follow(
     dataset: ray.data.Dataset, tell: Callable[[dict[str, int], bool], None], stall_timeout_seconds: float | None = None
 ) -> Iterator[Streamed]:
-    """Call `tell(rows finished by stage, whether all is done)` while the body runs `dataset`, more often at first.
+    """Report the progress of `dataset` while the body runs it, more often at first.
 
-    Raise `StageFailed`, of type Stalled, in the body when no row moved for `stall_timeout_seconds`; None: no limit.
+    Yield the stream's result, whose times are filled in meanwhile. `tell` gets stage -> finished rows, and True at the
+    end if the body succeeded. Raise `StageFailed`, of type Stalled, in the body when no row moved for
+    `stall_timeout_seconds`; None for no limit.
     """
     seen: dict[str, int] = {}
     stop = threading.Event()

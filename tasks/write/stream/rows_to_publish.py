@@ -1,4 +1,4 @@
-"""The rows of a block that a sink takes, and the details of its quarantined rows. This file does not use Ray."""
+"""The rows of a block that a sink accepts, and the details of quarantined rows. This file does not use Ray."""
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +12,9 @@ from overnight.tasks.write.stream.unwritable_rows import unfit_rows
 
 
 def rows_to_publish(block: pa.Table, run: Run, sink: Sink) -> tuple[pa.Table, np.ndarray, pa.Table]:
-    """Return the rows to publish, the place in the block of the source row of each, and the block.
+    """Return the rows of a block to publish, the place in the block of each one's source row, and the block.
 
-    The returned block has the rows that the sink refuses as quarantined. Raise `ContractError` for a refused column.
+    In the returned block, rows that the sink refuses are quarantined. Raise `ContractError` for a refused column.
     """
     live, places = live_rows(block)
     table = publishable(live)

@@ -1,8 +1,7 @@
-"""Staging as a Ray Datasink: it turns the stream's blocks into parts, the checkpoints of the rows that they settle.
+"""A datasink of Ray Data that writes the stream's blocks as parts, the checkpoints of the rows that they settle.
 
 One call writes one part, with all output rows of the source rows that it settles. Ray may call again for the same
-blocks after a worker died; the name is the same then, so the part is replaced by an equal one. Readers see none of it
-yet.
+blocks after a worker died. The part then has the same name, so that an equal one replaces it. Readers do not see parts.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Values and columns that a sink cannot write: a value costs its row, a column fails the run.
+"""Find values and columns that a sink cannot write. A value quarantines its row, and a column fails the run.
 
 Each sink chooses its checks among these. The checks test whole columns; `unfit_rows` finds the rows.
 """
@@ -16,7 +16,7 @@ from overnight.tasks.write.merge.json_values import plain
 
 
 def unfit_rows(table: pa.Table, take: Callable[[pa.Table], None]) -> dict[int, Exception]:
-    """Return each row for which `take` raises, with its error. `OvernightError` is not a row's fault and propagates."""
+    """Return the number of each row for which `take` raises -> its error. An `OvernightError` propagates."""
     if not len(table):
         return {}
     try:
@@ -105,7 +105,7 @@ def refuse_same_but_for_case(names: Iterable[str], what: str) -> None:
 
 
 def refuse_names(names: Iterable[str], unfit: str, what: str, most_bytes: int | None = None) -> None:
-    """Raise `ContractError` for a column without a name, or whose name is too long or matches `unfit`."""
+    """Raise `ContractError` for a name that is empty, too long, or has a match of the regular expression `unfit`."""
     for name in names:
         found = re.search(unfit, name)
         size = len(name.encode())

@@ -11,7 +11,7 @@ SECONDS_TO_WAIT = 60  # for a lock of another publish; a frozen publish loses it
 
 
 def engine(url: str) -> "Engine":
-    """Return an engine for a publish. Raise `JobError` for a URL that cannot work."""
+    """Return a SQLAlchemy engine for publishes to the database at `url`. Raise `JobError` for an impossible URL."""
     from overnight.tasks.write.merge.json_values import dump
 
     made = database.engine(url, "write", json_serializer=lambda value: dump(value).decode())

@@ -47,7 +47,7 @@ def open_table(sink: Location) -> "DeltaTable | None":
 
 
 def columns(table: "DeltaTable") -> pa.Schema:
-    """Return the table's columns without its partition columns."""
+    """Return the table's columns in Delta's types, without its partition columns."""
     partitioned_by = table.metadata().partition_columns
     schema = pa.schema(table.schema().to_arrow())
     return delta_schema(pa.schema([field for field in schema if field.name not in partitioned_by]))
@@ -71,16 +71,16 @@ def partition_rows(table: "DeltaTable", run: Run) -> int:
 
 
 def has_committed(table: "DeltaTable", run: Run) -> bool:
-    """Return True if the run's attempt was the last to commit its partition or be fenced off, and did commit."""
+    """Return True if the run's attempt committed, and no later commit or fence of its partition followed."""
     return table.transaction_version(_application(run)) == _version(run)
 
 
 def commit(run: Run, files: list[MergedFile], schema: pa.Schema, keep: bool = False) -> None:
     """Replace the run's partition by `files`, in one commit, and create the table if there is none.
 
-    With `keep` the files join the partition's own. `schema` has the columns of the files; new ones are added to the
-    table. Raise `LeaseLost` if a later run has taken over. Raise `CheckFailed` if the table's columns changed since the
-    files were made, and deltalake's errors.
+    With `keep`, add the files to the partition's own instead. `schema` has the columns of the files; new columns are
+    added to the table. Raise `LeaseLost` if a later run has taken over. Raise `CheckFailed` if the table's columns
+    changed since the files were made. Errors of deltalake propagate.
     """
     from deltalake.exceptions import CommitFailedError
     from deltalake.transaction import AddAction
@@ -119,7 +119,7 @@ def commit(run: Run, files: list[MergedFile], schema: pa.Schema, keep: bool = Fa
 
 
 def fence(run: Run) -> bool:
-    """Return True if the attempt has committed. Otherwise make its commit impossible."""
+    """Return True if the run's attempt has committed. Otherwise make its commit impossible, and return False."""
     from deltalake.exceptions import CommitFailedError
 
     def take_its_place(table: "DeltaTable") -> None:

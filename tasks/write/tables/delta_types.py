@@ -41,12 +41,12 @@ HELD |= {pa.string(), pa.binary()}
 
 
 def delta_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns in Delta's types. Raise `ContractError` for a column without any possible type."""
+    """Return the columns in Delta's types, without columns of nulls. Raise `ContractError` for an impossible type."""
     return pa.schema([(field.name, delta_type(field.name, field.type)) for field in schema if not _is_empty(field)])
 
 
 def fitted(schema: pa.Schema, table: pa.Schema) -> pa.Schema:
-    """Return the columns of `schema` with the types that `table` has for them already, both in Delta's types.
+    """Return the columns of `schema`, with the types of columns of the same name in `table`. Both have Delta's types.
 
     Raise `ContractError` for a column whose type in the table is not at least as wide.
     """
@@ -64,7 +64,7 @@ def fitted(schema: pa.Schema, table: pa.Schema) -> pa.Schema:
 
 
 def delta_type(name: str, kind: pa.DataType) -> pa.DataType:
-    """Return Delta's nearest type, for nested types too."""
+    """Return Delta's nearest type, for nested types too. Raise `ContractError`, with the column's name, without one."""
     if kind in HELD or types.is_decimal128(kind):
         return kind
     if kind in NEAREST:

@@ -73,25 +73,25 @@ def location(run: Run) -> str:
 
 
 def iceberg_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns in Iceberg's types. Raise `ContractError` for a column without any possible type."""
+    """Return the columns in Iceberg's types, without columns of nulls. Raise `ContractError` for an impossible type."""
     return pa.schema([(field.name, _widened(field.type)) for field in delta_schema(schema)])
 
 
 def columns(table: "Table", run: Run) -> pa.Schema:
-    """Return the table's columns without its partition column."""
+    """Return the table's columns in Iceberg's types, without its partition column."""
     schema = table.schema().as_arrow()
     return iceberg_schema(pa.schema([field for field in schema if field.name not in partition_columns(run)]))
 
 
 def refuse_other_layout(table: "Table", run: Run) -> None:
-    """Raise `CheckFailed` if the table has another partitioning."""
+    """Raise `CheckFailed` unless the table is partitioned by the run's partition column, or for `all` unpartitioned."""
     found = [f"{field.name} ({field.transform})" for field in table.spec().fields]
     expected = [f"{name} (identity)" for name in partition_columns(run)]
     optimistic_commit.refuse_other_partitioning(run, found, expected, "an Iceberg table", "sink.table")
 
 
 def partition_files(table: "Table", run: Run) -> list[str]:
-    """Return the files of the run's partition in this version, as paths below the table if they are below it."""
+    """Return the files of the run's partition in this version: paths below the table, or whole paths of other files."""
     return [file.file_path.removeprefix(f"{location(run)}/") for file in _data_files(table, run)]
 
 
@@ -101,7 +101,7 @@ def partition_rows(table: "Table", run: Run) -> int:
 
 
 def committed(table: "Table", run: Run) -> int | None:
-    """Return the snapshot that the run's attempt committed; None if there is none."""
+    """Return the id of the snapshot that the run's attempt committed; None if there is none."""
     for snapshot in table.metadata.snapshots:
         if snapshot.summary and snapshot.summary.additional_properties.get(COMMITTED) == run.attempt:
             return int(snapshot.snapshot_id)
@@ -111,9 +111,9 @@ def committed(table: "Table", run: Run) -> int | None:
 def commit(opened: Opened, run: Run, files: list[MergedFile], schema: pa.Schema, keep: bool = False) -> None:
     """Replace the run's partition by `files`, in one snapshot, and create the table if there is none.
 
-    With `keep` the files join the partition's own. `schema` has the columns of the files without the partition's; new
-    ones are added to the table. Raise `LeaseLost` if a later run has taken over. Raise `CheckFailed` if the table's
-    columns changed since the files were made.
+    With `keep`, add the files to the partition's own instead. `schema` has the columns of the files without the
+    partition column; new columns are added to the table. Raise `LeaseLost` if a later run has taken over. Raise
+    `CheckFailed` if the table's columns changed since the files were made.
     """
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.io.pyarrow import parquet_files_to_data_files
@@ -146,7 +146,7 @@ def commit(opened: Opened, run: Run, files: list[MergedFile], schema: pa.Schema,
 
 
 def fence(opened: Opened, run: Run) -> bool:
-    """Return True if the attempt has committed. Otherwise make its commit impossible."""
+    """Return True if the run's attempt has committed. Otherwise make its commit impossible, and return False."""
     from pyiceberg.exceptions import CommitFailedException
 
     def take_its_place(table: "Table") -> None:

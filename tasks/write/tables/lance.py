@@ -1,8 +1,8 @@
 """The Lance table of a sink: the fragments of a partition, and a commit that replaces exactly these.
 
-If a commit was made on an older version, Lance rebases it, unless another touched the same fragments. So partitions
-that are published concurrently do not wait for each other. `fence` commits a version without any change, but of the
-kind (Lance's "merge") that no commit can be rebased on: a paused commit then fails.
+If a commit was made on an older version, Lance rebases it, unless another commit changed the same fragments. So
+partitions that are published concurrently do not wait for each other. `fence` commits a version that changes nothing,
+but is of a kind (Lance's "merge") on which no commit can be rebased. A paused commit then fails.
 
 Each commit's transaction has its owner: job, partition, generation, attempt.
 """
@@ -74,7 +74,7 @@ def partition_rows(table: "LanceDataset", run: Run) -> int:
 
 
 def fitted_schema(table: "LanceDataset | None", run: Run, schema: pa.Schema) -> pa.Schema:
-    """Return the columns of the rows with the types of the table, without columns of unknown type.
+    """Return the columns of `schema` with their types in the table, without columns of type null.
 
     Raise `ContractError` for a column whose type in the table is not at least as wide.
     """
@@ -83,7 +83,7 @@ def fitted_schema(table: "LanceDataset | None", run: Run, schema: pa.Schema) -> 
 
 
 def complete(run: Run, schema: pa.Schema) -> None:
-    """Create the table, empty, or add its missing columns; another process may be faster."""
+    """Create an empty table, or add the columns of `schema` that it lacks; another process may do so meanwhile."""
     from lance import LanceOperation
     from lance.commit import CommitConflictError
 
@@ -109,9 +109,9 @@ def complete(run: Run, schema: pa.Schema) -> None:
 
 
 def write_fragments(sink: Location, files: list[MergedFile]) -> list[Fragment]:
-    """Write the rows of the files as fragments of the table, as Ray tasks if there are several files.
+    """Write the rows of the files as fragments of the table, and return these. Ray tasks write several files.
 
-    Return the fragments.
+    No version of the table contains the fragments yet.
     """
     if len(files) <= 1:
         return [fragment for file in files for fragment in _write(sink, file.place)]
@@ -122,7 +122,7 @@ def write_fragments(sink: Location, files: list[MergedFile]) -> list[Fragment]:
 
 
 def data_files(fragments: Iterable[Fragment]) -> list[str]:
-    """Return paths below the table."""
+    """Return the data files of the fragments, as paths below the table."""
     return [f"data/{file['path']}" for fragment in fragments for file in json.loads(fragment.text)["files"]]
 
 
@@ -133,7 +133,7 @@ def written_files(rows: Location) -> list[str]:
 
 
 def committed(table: "LanceDataset", run: Run) -> int | None:
-    """Return the version that the run's attempt committed, if it is among the newest; otherwise None."""
+    """Return the number of the version that the run's attempt committed; None if it is not among the newest."""
     for version in islice(range(table.version, 0, -1), VERSIONS_LOOKED_AT):
         try:
             transaction = table.read_transaction(version)
@@ -145,7 +145,7 @@ def committed(table: "LanceDataset", run: Run) -> int | None:
 
 
 def commit(run: Run, fragments: list[Fragment], keep: bool = False) -> None:
-    """Replace the partition's rows by the fragments, or with `keep` add these to them.
+    """Replace the partition's rows by the fragments, in one commit; with `keep`, add the fragments instead.
 
     Raise `LeaseLost` if a later run has taken over.
     """
@@ -178,7 +178,7 @@ def commit(run: Run, fragments: list[Fragment], keep: bool = False) -> None:
 
 
 def fence(run: Run) -> bool:
-    """Return True if the attempt has committed. Otherwise make its commit impossible."""
+    """Return True if the run's attempt has committed. Otherwise make its commit impossible, and return False."""
     from lance import LanceOperation
     from lance.commit import CommitConflictError
 

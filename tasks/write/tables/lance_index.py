@@ -12,7 +12,7 @@ INDEXED_ROWS = 5_000
 
 
 def refuse_no_vectors(schema: pa.Schema, column: str) -> None:
-    """Raise `ContractError` if an index over the column is impossible."""
+    """Raise `ContractError` if the column cannot have a vector index: it needs fixed-size lists of floats."""
     if not len(schema):
         return  # no rows
     kind = schema.field(column).type if column in schema.names else None
@@ -25,7 +25,7 @@ def refuse_no_vectors(schema: pa.Schema, column: str) -> None:
 
 
 def bring_index_up_to_date(sink: Location, column: str, metric: str) -> None:
-    """Update the vector index over the column: create it once there are many rows, later add the new rows."""
+    """Add new rows to the column's vector index; create the index once the table has `INDEXED_ROWS` vectors."""
     table = open_table(sink)
     rows = table.count_rows(f"{column} IS NOT NULL") if table and column in table.schema.names else 0
     if table is None or rows < INDEXED_ROWS:

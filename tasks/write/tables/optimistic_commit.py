@@ -1,10 +1,10 @@
-"""A commit to a table with concurrent commits: made on the version that was read, or made again.
+"""Commit to a table while others commit too: on the version that was read, or again on a newer one.
 
-Delta, Iceberg and Lance share this; each makes a version in its own way. A commit fails if another came in between. It
-is then tried again on the new version, with the lease checked once more.
+Delta, Iceberg and Lance share this; each makes a version in its own way. A commit fails if another commit came in
+between. It is then tried again on the new version, and the lease is checked once more.
 
-`commit` and `fence` of one partition exclude each other: `fence` makes a version too. So a paused commit of its attempt
-fails, reads the table again, and finds that a later run holds the lease.
+`commit` and `fence` of one partition exclude each other, because `fence` makes a version too. So a paused commit of the
+fenced attempt fails, reads the table again, and finds that a later run holds the lease.
 """
 
 import time
@@ -34,8 +34,8 @@ def commit(
 ) -> None:
     """Make one version of the table in which the run's partition is replaced.
 
-    Raises:
-        LeaseLost: a later run has taken over.
+    `open_table` reads the newest version. `has_committed` is True if the run's attempt committed already. `replace`
+    makes the new version; if it raises `conflict`, all is tried again. Raise `LeaseLost` if a later run has taken over.
     """
 
     def attempt() -> None:
@@ -54,7 +54,11 @@ def fence(
     has_committed: Callable[[Table], bool],
     take_its_place: Callable[[Table], None],
 ) -> bool:
-    """Return whether the attempt has committed. If not, it cannot any more: `take_its_place` made a version."""
+    """Return True if the attempt has committed. Otherwise make its commit impossible, and return False.
+
+    `take_its_place` makes a version of the table, on which a paused commit of the attempt fails. If it raises
+    `conflict`, all is tried again. Without a table, nothing is done.
+    """
 
     def attempt() -> bool:
         table = open_table()
@@ -69,7 +73,7 @@ def fence(
 
 
 def until_committed(attempt: Callable[[], Result], conflict: type[Exception]) -> Result:
-    """Return the result of `attempt`, which is called again after a conflict. Raise the last of too many conflicts."""
+    """Return the result of `attempt`, which is called again after `conflict`. Raise the last of too many conflicts."""
     for seconds in RETRIES.waits():
         try:
             return attempt()
@@ -79,7 +83,7 @@ def until_committed(attempt: Callable[[], Result], conflict: type[Exception]) ->
 
 
 def about(run: Run) -> dict[str, str]:
-    """Return the owner of a version, for the table's own history."""
+    """Return the run's job, partition, generation and attempt, which name the owner of a version in its history."""
     return {name: getattr(run, name) for name in ("job", "partition", "generation", "attempt")}
 
 
@@ -89,13 +93,16 @@ def partition_columns(run: Run) -> list[str]:
 
 
 def whole_schema(run: Run, schema: pa.Schema) -> pa.Schema:
-    """Return `schema` and the partition column; a table without any row has at least `row_id`."""
+    """Return `schema` with the partition column added; a `schema` without columns also gets `row_id`."""
     fields = list(schema) or [pa.field("row_id", pa.string())]
     return pa.schema([*fields, *(pa.field(name, pa.date32()) for name in partition_columns(run))])
 
 
 def refuse_other_partitioning(run: Run, found: list[str], expected: list[str], kind: str, setting: str) -> None:
-    """Raise `CheckFailed` if the table has another partitioning. `setting` is another setting that may be changed."""
+    """Raise `CheckFailed` if the table's partition columns `found` differ from those `expected`.
+
+    `kind` names the table in the message, and `setting` the setting to change.
+    """
     if found != expected:
         raise CheckFailed(
             f"{run.sink}: expected {kind} partitioned by {expected or 'nothing'}, found one by {found or 'nothing'}. "
@@ -109,12 +116,12 @@ def files_without_table(run: Run) -> list[str]:
 
 
 def rows_lost(found: int, expected: int) -> str:
-    """Return how many published rows of a partition a table no longer has, in words; empty if it has them."""
+    """Return in words how many of the `expected` rows are missing, if a table has `found`; empty if it has them all."""
     return f"{expected - found:,} of {expected:,} published rows" if found < expected else ""
 
 
 def remove_files(run: Run) -> None:
-    """Remove the files of the run's attempt that no version of the table contains."""
+    """Remove all files of the run's attempt. Use it only if the attempt did not commit: no version then has them."""
     for name in run.target.names():
         if name.startswith(file_prefix(run)):
             (run.target / name).remove()

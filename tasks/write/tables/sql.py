@@ -1,4 +1,4 @@
-"""The database table of a sink: rows loaded beside it, and a transaction that inserts them.
+"""The database table of a sink: load rows into a table beside it, and insert them in one transaction.
 
 `sql_schema.py` defines its tables. This file reads Parquet files and does not use receipts.
 """
@@ -55,7 +55,10 @@ def refuse_foreign_rows(target: Target) -> None:
 
 
 def load(target: Target, files: list[MergedFile], schema: pa.Schema) -> None:
-    """Load the rows beside the table, and test that the table accepts them."""
+    """Load the rows of the files into a table beside the target, and test that the target accepts their columns.
+
+    `schema` has these columns. Raise `JobError` if the database has no upsert.
+    """
     loaded = target.loaded(schema)
     names = [column.name for column in loaded.columns]
     drop_loaded(target)
@@ -89,9 +92,9 @@ def partition_rows(target: Target) -> int:
 
 
 def replace_partition(target: Target, schema: pa.Schema, rows: int, keep: bool = False) -> None:
-    """Replace the partition's rows by the loaded ones, or with `keep` add these to them.
+    """Replace the partition's rows by the loaded ones, in one transaction; with `keep`, add the loaded ones instead.
 
-    Then the partition has `rows` rows. Raise `LeaseLost` if a later run has taken over.
+    The partition then has `rows` rows, which is recorded. Raise `LeaseLost` if a later run has taken over.
     """
     import sqlalchemy as sa
 
@@ -113,9 +116,9 @@ def replace_partition(target: Target, schema: pa.Schema, rows: int, keep: bool =
 
 
 def has_committed(target: Target) -> bool:
-    """Return True if the run's attempt was the last to commit; wait for a commit that is still running.
+    """Return True if the run's attempt was the last to commit. Wait first for a commit that is still running.
 
-    Otherwise it cannot commit any more: it does not hold the lease.
+    If it is False, the attempt cannot commit any more, because it does not hold the lease.
     """
     with transaction(target) as connection:
         found = last_publish(connection, target)
@@ -176,7 +179,7 @@ def _own(table: "Table", target: Target) -> list[Any]:
 
 @contextlib.contextmanager
 def transaction(target: Target) -> Iterator["Connection"]:
-    """Yield a connection in a transaction that commits at the end. An idle one in PostgreSQL loses its locks."""
+    """Yield a connection in a transaction that commits at the end. PostgreSQL ends it if it is idle for a minute."""
     import sqlalchemy as sa
 
     with engine(target.url).begin() as connection:

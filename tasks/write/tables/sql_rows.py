@@ -1,4 +1,4 @@
-"""Read a partition back from the table of a database, for a user who looks at its rows."""
+"""Read the rows of a published partition from the table of a database, to show them to a user."""
 
 from collections.abc import Iterator
 from datetime import date
@@ -9,7 +9,7 @@ from overnight.tasks.storage.database import engine
 
 
 def rows_of(url: str, name: str, column: str, partition: str, rows_at_once: int) -> Iterator[pa.Table]:
-    """Yield the rows of a partition by `row_id`, without the partition's own column.
+    """Yield the rows of a partition, sorted by `row_id`, without the partition column.
 
     Args:
         name: The table, as `schema.table` or `table`.

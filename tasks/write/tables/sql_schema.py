@@ -1,6 +1,7 @@
-"""The definitions of a database's tables: the table published to, the rows that wait, and the record of publishes.
+"""Define the tables in a database: the published table, the table of loaded rows, and the record of publishes.
 
-A table is created if it is missing, and extended by the columns that it lacks. Nothing is ever dropped from it.
+The published table is created if it is missing, and extended by the columns that it lacks. Its columns are never
+dropped.
 """
 
 import hashlib
@@ -39,7 +40,7 @@ class Target:
         return bool(self.run.partition_directory)
 
     def table(self, schema: pa.Schema) -> "Table":
-        """Return the table with the key and the columns of the rows."""
+        """Return the definition of the published table, with the key and the columns of `schema`."""
         import sqlalchemy as sa
 
         keys: list[sa.Column[Any]] = [sa.Column(name, sa.Date(), primary_key=True) for name in self.day]
@@ -48,7 +49,7 @@ class Target:
         return sa.Table(self.name.rpartition(".")[2], sa.MetaData(), *keys, *columns, schema=self.schema)
 
     def loaded(self, schema: pa.Schema) -> "Table":
-        """Return the table of the loaded rows before their insertion."""
+        """Return the definition of the attempt's own table, into which its rows are loaded before the publish."""
         import sqlalchemy as sa
 
         about = f"{self.run.job}/{self.run.partition}/{self.run.attempt}"
@@ -58,7 +59,7 @@ class Target:
         return sa.Table(name, sa.MetaData(), key, *columns, schema=self.schema)
 
     def publishes(self) -> "Table":
-        """Which attempt published a partition of a table last, by table and partition."""
+        """Return the definition of the table that records, by table and partition, which attempt published last."""
         import sqlalchemy as sa
 
         names = ("job", "generation", "attempt")
@@ -93,7 +94,7 @@ def complete(connection: "Connection", target: Target, table: "Table") -> None:
 
 
 def columns_of(connection: "Connection", table: "Table") -> set[str]:
-    """Return the columns of a table; none if it does not exist."""
+    """Return the names of the columns that a table has in the database; empty if it does not exist."""
     import sqlalchemy as sa
 
     inspector = sa.inspect(connection)
@@ -103,7 +104,7 @@ def columns_of(connection: "Connection", table: "Table") -> set[str]:
 
 
 def lock_definitions(connection: "Connection", target: Target) -> None:
-    """Take a lock, because PostgreSQL lets two transactions create one table at the same time, and the second fails."""
+    """Lock the definitions of tables in PostgreSQL: if two transactions create one table, the second would fail."""
     import sqlalchemy as sa
 
     if connection.dialect.name == "postgresql":

@@ -1,6 +1,6 @@
-"""Arrow columns as columns of a database, and their values in the form for a driver.
+"""Convert Arrow columns to columns of a database, and their values to values for its driver.
 
-whole numbers                    BIGINT; uint64 NUMERIC(20)
+    whole numbers                    BIGINT; uint64 NUMERIC(20)
     floats                           DOUBLE PRECISION
     decimals                         NUMERIC; TEXT in SQLite, which would round them
     text, dates, times, truth values the same
@@ -10,7 +10,8 @@ whole numbers                    BIGINT; uint64 NUMERIC(20)
     lists of numbers, truth, text    an array in PostgreSQL (REAL[] for float32, DOUBLE PRECISION[], BIGINT[] ...); JSON
                                      in SQLite
     other lists, structs, maps       JSONB in PostgreSQL, JSON in SQLite
-    null (no value in any row)       left out, until a run gives the column a type
+
+A column of type null, without a value in any row, is left out until a run gives it a type.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
 
 
 def sql_columns(schema: pa.Schema) -> "dict[str, TypeEngine[Any]]":
-    """Return name and type of each column. Raise `ContractError` for one that no database can store."""
+    """Return name -> SQL type, without columns of nulls. Raise `ContractError` for a type that no database stores."""
     return {field.name: _type(field.name, _known(field.type)) for field in schema if not types.is_null(field.type)}
 
 
 def sql_rows(table: pa.Table, names: list[str]) -> list[dict[str, Any]]:
-    """Return rows of the columns with these names."""
+    """Return one dict per row, from the columns `names`, with values for a database's driver."""
     columns = [_values(table[name]) for name in names]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
