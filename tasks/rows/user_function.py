@@ -13,7 +13,7 @@ from overnight.tasks.rows.result import Outcome
 from overnight.tasks.rows.returned_columns import returned_columns
 from overnight.tasks.rows.tensors import Column, to_arrow
 
-COLUMNS_NAMED = 30  # in the message for a missing one
+COLUMNS_NAMED = 30  # in the message for a missing column
 
 
 def outcome_of(

@@ -1,1 +1,1 @@
-"""The state of a run on disk: run, lease, manifest, read plan, staged parts, garbage; and databases by URL."""
+"""The state of a run on disk: its files, lease, manifest, read plan and staged parts, and the files to clean up."""

@@ -113,7 +113,7 @@ class Sink(Leaf):
 
     @abc.abstractmethod
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        """Merge the staged rows into files that readers do not see yet, as Ray tasks.
+        """Merge the staged rows into files that readers do not see yet. Ray tasks may do the work.
 
         `merged` has the ranges of the `records` (`row_ranges.merge`). Raise `ContractError` for columns that the table
         cannot store.

@@ -94,7 +94,7 @@ class Expression:
                 made = self._bound(cursor, table, said, stage, of).to_arrow_table()
         except (duckdb.Error, pa.ArrowInvalid) as error:
             if isinstance(error, duckdb.InternalException | duckdb.FatalException):
-                database.cache_clear()  # DuckDB executes nothing more in this one
+                database.cache_clear()  # DuckDB executes nothing more on this connection
             raise RowError(f"{said}: {_told(error)}") from error
         return pa.concat_arrays(made["value"].chunks) if len(made) else pa.array([], made["value"].type)
 

@@ -16,7 +16,7 @@ from overnight.tasks.rows.expressions.engine import DEEPEST, database, functions
 BEFORE, AFTER = "SELECT (\n", "\n)"
 PARTS = {"BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION"}
 PARTS |= {"LAMBDA", "OPERATOR", "TYPE"}
-# SQL writes them like columns
+# functions that SQL writes like columns
 CLOCKS = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
 CLOCKS |= {"age/1", "current_localtime/0", "current_localtimestamp/0"}  # DuckDB lists these as consistent
 UNSTABLE = "is not the same at every call, and a resumed run repeats values"

@@ -74,7 +74,7 @@ class _StagedRows:
             if len(ranges):
                 units, rows, stays = self._identity(number)
                 table = self._read(number, rule.columns).filter(pa.array(stays))
-                for name in {*rule.columns} - {*table.column_names}:  # other parts have it
+                for name in {*rule.columns} - {*table.column_names}:  # only other parts have this column
                     table = table.append_column(name, pa.nulls(len(table)))
                 yield keyed(table, rule, units[stays], rows[stays], places_of(units, rows)[stays])
 

@@ -63,7 +63,7 @@ def _with_types(schema: pa.Schema, found: dict[str, pa.DataType]) -> pa.Schema:
         if field.name in found and not _is_known(field.type):
             try:
                 schema = schema.set(place, field.with_type(unified(field.name, found[field.name], field.type)))
-            except ContractError:  # a list, if the others have none
+            except ContractError:  # here the column is a list, and the found type is not
                 continue
     return schema
 

@@ -129,6 +129,6 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    if pa.types.is_nested(column.type) and pa.types.is_string(kind):  # those of another part are JSON text
+    if pa.types.is_nested(column.type) and pa.types.is_string(kind):  # another part has JSON text in this column
         return json_texts(column)
     return pc.cast(column, options=pc.CastOptions(kind, allow_time_truncate=True))

@@ -64,7 +64,7 @@ class HiveFiles(DirectorySink):
         if not is_local(filesystem):
             source = _inside(run).open_filesystem()[1]
             paths = [path[len(source) + 1 :] for path in filesystem.find(source)] if names else []
-            targets = [path.replace(PART, "", 1) for path in paths]  # of the file's name, or of its folder's
+            targets = [path.replace(PART, "", 1) for path in paths]  # `PART` is in the file's name, or in its folder's
             if paths:
                 filesystem.copy([f"{source}/{path}" for path in paths], [f"{target}/{path}" for path in targets])
             return

@@ -1,6 +1,6 @@
 """The Iceberg sink: an Iceberg table in a SQL catalogue, partitioned by `partition_column`.
 
-A publish is one snapshot that replaces exactly the run's partition; readers see the one before it or the one after. The
+A publish is one snapshot that replaces exactly the run's partition; readers see the table before it or after it. The
 partition `all` is an unpartitioned table, replaced whole. Other jobs may publish other partitions of the same table, if
 they agree on the types of the columns. Files in the run's own partition that are not from this job are refused.
 

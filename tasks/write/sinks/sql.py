@@ -1,17 +1,17 @@
 """The SQL sink: rows of a table in a database, one for each `row_id` of the partition, written by upsert.
 
-A publish is one transaction: new rows are inserted, rows with an existing `row_id` are updated, and rows that the
+A publish is one transaction. New rows are inserted, rows with an existing `row_id` are updated, and rows that the
 result no longer has are deleted. Your own columns in the table stay unchanged. Readers see the partition before it or
-after it. Before that the rows are loaded into a table of their own, `_overnight_<hash>`, which is dropped after the
-publish.
+after it. Before the transaction, the rows are loaded into a table of their own, `_overnight_<hash>`, which is dropped
+after the publish.
 
 The key is the partition column and `row_id`, or `row_id` alone for the partition `all`. The table is made if it does
 not exist, and new columns are added. In a table of your own the key needs a unique index. Rows in the partition that
 Overnight did not write are refused.
 
-The table `overnight_publishes` beside it has the last attempt that published each partition. A publish locks its row
-and checks the lease on the partition under that lock. So an attempt that was taken over cannot commit, and the next run
-knows whether a dead attempt committed.
+The table `overnight_publishes` beside it has the last attempt that published each partition. A publish locks the
+partition's row there, and checks the lease on the partition under that lock. So an attempt that was taken over cannot
+commit, and the next run knows whether a dead attempt committed.
 
 A sample is published as Parquet files below the state.
 """

@@ -35,7 +35,7 @@ from overnight.tasks.write.stream.rows_to_publish import quarantine_details, row
 class Staged:
     """The seconds that staging took, and how many source rows reached each stage of the stream.
 
-    `write` counts the written rows.
+    In `rows`, the count of `write` is that of the written rows.
     """
 
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""The Delta table of a sink: the content of a partition, and a commit that replaces exactly that.
+"""The Delta table of a sink: read the content of a partition, and replace exactly this content by one commit.
 
 Every commit is made on the exact version of the table that was read. Another commit in between makes it fail, and it is
 tried again on the new version. By default, deltalake 1.6 retries without a check: two processes that create a table at
@@ -6,7 +6,8 @@ the same time both succeed. The second one then resets the first one's commits. 
 can create a file only if it does not exist, as local disks and S3 can.
 
 Each commit has Delta's own application transaction: an identifier for the job and partition, and as its version a hash
-of the attempt. It shows whether an attempt was the last to commit. `fence` replaces it, so that a paused commit fails.
+of the attempt. It shows whether an attempt was the last to commit. `fence` commits another one, so that a paused commit
+fails.
 """
 
 import hashlib

@@ -1,10 +1,10 @@
-"""The Iceberg table of a sink: the content of a partition, and a snapshot that replaces exactly that.
+"""The Iceberg table of a sink: read the content of a partition, and replace exactly this content by one snapshot.
 
-Every snapshot is committed on the exact one that was read. Another commit in between makes it fail, and it is tried
-again on the new one. (pyiceberg's own retries do not check the lease; they are switched off.)
+Every snapshot is committed on exactly the snapshot that was read. Another commit in between makes it fail, and it is
+tried again on the new snapshot. pyiceberg's own retries are switched off, because they do not check the lease.
 
 The snapshot's summary has its owner: job, partition, generation, attempt. `fence` commits an empty snapshot in the name
-of an attempt that did not commit. So a paused commit of that attempt fails and finds the name.
+of an attempt that did not commit. So a paused commit of that attempt fails, and then finds that its lease is lost.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ COMMITTED, FENCED_OFF = "overnight.attempt", "overnight.fenced-off"
 
 @dataclass(frozen=True)
 class Opened:
-    """The table `name` in the catalogue `catalog_name` of a database."""
+    """The table `name` (`namespace.table`) in the catalogue `catalog_name` of the database at `url`."""
 
     url: str
     catalog_name: str

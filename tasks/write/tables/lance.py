@@ -1,4 +1,4 @@
-"""The Lance table of a sink: the fragments of a partition, and a commit that replaces exactly these.
+"""The Lance table of a sink: read the fragments of a partition, and replace exactly these by one commit.
 
 If a commit was made on an older version, Lance rebases it, unless another commit changed the same fragments. So
 partitions that are published concurrently do not wait for each other. `fence` commits a version that changes nothing,
@@ -127,7 +127,7 @@ def data_files(fragments: Iterable[Fragment]) -> list[str]:
 
 
 def written_files(rows: Location) -> list[str]:
-    """Return the data files of all fragments that were written from the files in `rows`, as paths below the table."""
+    """Return the data files of all fragments made of the Parquet files in `rows`, as paths below the table."""
     texts = [(rows / name).read_bytes() for name in rows.names() if name.endswith(WRITTEN)]
     return data_files(Fragment(line.decode()) for text in texts for line in text.splitlines())
 
