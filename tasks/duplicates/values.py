@@ -3,7 +3,7 @@
 The width of a type does not matter, because files of one table may differ in it. So the value 1 has the same bytes as
 int8, int64 and double, and a text has the same as string and large_string. The value -0.0 equals 0.0, and NaN equals
 NaN. Texts are compared byte by byte. Times are equal if they are the same instant. Arrays are equal if their shapes and
-values are equal.
+values are equal, and both have integers or both have floats.
 """
 
 import math

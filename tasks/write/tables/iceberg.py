@@ -1,7 +1,7 @@
 """The Iceberg table of a sink: read the content of a partition, and replace exactly this content by one snapshot.
 
 Every snapshot is committed on exactly the snapshot that was read. Another commit in between makes it fail, and it is
-tried again on the new snapshot. pyiceberg's own retries are switched off, because they do not check the lease.
+tried again on the new snapshot. The retries of pyiceberg are switched off, because they do not check the lease.
 
 The snapshot's summary has its owner: job, partition, generation, attempt. `fence` commits an empty snapshot in the name
 of an attempt that did not commit. So a paused commit of that attempt fails, and then finds that its lease is lost.
