@@ -140,10 +140,15 @@ def planned(
     is_resumed: bool = False,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[Job, Request, list[Step]]:
-    """Return the job with its overrides, the request of the backfill, and the steps to run.
+    """Return the job with its overrides, the request of the backfill, and the steps to run. Write no record.
 
-    If `backfill_id` has a record, the request comes from it, and only unfinished partitions run. If `is_resumed`, the
-    record must exist. Call `tell` as `make_plan` does. Raise `JobError` and `ServiceUnavailable`.
+    If `backfill_id` has a record, resume that backfill: the request and its settings come from the record, and only
+    unfinished partitions run. If it has no record, plan a new backfill, which needs `start` and `end`. If `is_resumed`,
+    the record must exist. A new backfill that selects `stale` or `all` lists inputs. It calls `tell` with the number of
+    partitions whose inputs are listed, and their total.
+
+    Raise `JobError` if the job has no dates, if the request is not valid, or if there is no record to resume. Raise
+    `ServiceUnavailable` if the storage cannot be reached, and `LedgerCorrupt` if a file of the ledger cannot be read.
     """
     job = file.job(settings)
     if not job.is_dated:

@@ -9,7 +9,10 @@ from prefect.client.schemas.responses import DeploymentResponse
 
 
 def freeze_job(client: SyncPrefectClient, deployment: DeploymentResponse) -> None:
-    """Make the deployment's own job file the only value of its parameter `job`, as Prefect's `freeze` does."""
+    """Change the deployment on the server, so that its parameter `job` accepts only the job file that it has now.
+
+    Do nothing if the deployment has no value for `job`, or the parameter is frozen already.
+    """
     schema = deployment.parameter_openapi_schema or {}
     own, found = deployment.parameters.get("job"), schema.get("properties", {}).get("job")
     if own is None or found is None or found.get("enum") == [own]:

@@ -193,9 +193,9 @@ class Job(Settings):
 
     @property
     def last_steps(self) -> list[Deduplicate]:
-        """Return the `deduplicate` steps at the end of `inference`, if it has models.
+        """Return the `deduplicate` steps at the end of `inference`; an empty list if the job has no models.
 
-        The publish decides which rows these steps drop.
+        The stream does not run these steps. The publish decides which rows they drop.
         """
         last = list(takewhile(lambda entry: isinstance(entry, Deduplicate), reversed(self.inference)))
         return last[::-1] if self.models else []

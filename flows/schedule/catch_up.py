@@ -101,7 +101,10 @@ def _clock(job: Job, moment: datetime) -> str:
 
 
 def picked_up_at(states: Sequence[State]) -> datetime | None:
-    """Return the time at which a worker first took the run, even if the run then had to wait for its turn."""
+    """Return the time at which a worker first took the run with these states, or None if no worker took it.
+
+    A run that a worker took and that then had to wait for a free slot counts as taken.
+    """
     return min((state.timestamp for state in states if state.name not in NOT_PICKED_UP), default=None)
 
 

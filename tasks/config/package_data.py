@@ -9,9 +9,10 @@ PREFIX = "package:"
 
 
 def folder_in_package(name: str, setting: str, stage: str) -> Path:
-    """Return the folder that `package:NAME/FOLDER` names, even if it does not exist.
+    """Return the path of FOLDER inside the installed Python package NAME, even if there is no such folder.
 
-    Raise `JobError` for `stage`, with the name of the `setting`, if no such package is installed.
+    `name` is the whole text `package:NAME/FOLDER`. Raise `JobError` if the package is not installed. `setting` begins
+    its message, and `stage` is its stage.
     """
     package, _, rest = name.removeprefix(PREFIX).partition("/")
     spec = importlib.util.find_spec(package) if package.isidentifier() else None

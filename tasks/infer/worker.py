@@ -45,14 +45,16 @@ class Worker:
     `link.earlier` shows that a model made them. Several threads may call a worker.
 
     Args:
-        pace: The model's seconds per row, as measured on a sample, for the watchdog; 0 if unknown.
-        is_trial: The worker runs a trial, whose rows come again in the stream.
-        columns: The columns that the model adds, without its prefix, as the trial showed them; None if it did not.
+        pace: The model's seconds per row, as measured on a sample, or 0 if unknown. It lengthens the time limit.
+        is_trial: The worker tries the model on a sample. It does not report failed rows, because the stream runs these
+            rows again.
+        columns: The columns that the model adds, without its prefix, as a trial showed them; None if no trial did.
         is_slow: The worker passes on each result immediately, and does not collect several.
-        share: What Ray Data passes on to the next operator together; None: results get no padding.
-        to: The stage of the next operator, `infer` or `write`.
-        is_restarted: Another worker died before this one. It makes one call at a time, so that a death identifies its
-            rows. None: as Ray reports it.
+        share: The amount that Ray Data passes on to the next operator together. Results get empty rows as padding, so
+            that Ray Data does not hold back large or slow rows. None: no padding.
+        to: The stage of the next operator, `infer` or `write`. It appears in the report of the padding.
+        is_restarted: A worker died, and this one replaces it. It then runs the rows of one call at a time, so that
+            another death shows which rows it ran. None: as Ray reports it. A trial ignores this.
     """
 
     def __init__(
@@ -117,7 +119,11 @@ class Worker:
         return done
 
     def behind(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
-        """Run the steps that follow the model on `block`, and yield the results without unread heavy columns."""
+        """Run the steps that follow the model on `block`, and yield the results without unread heavy columns.
+
+        A heavy column, such as an image, is unread if nothing after this link reads it. Columns that a model made stay.
+        `isolation` decides whether the steps run the rows together or apart.
+        """
         steps = self._link.steps
         with self._isolation.one_at_a_time:
             pieces = list(steps(block, run=self._run, isolation=isolation)) if steps else [block]

@@ -16,8 +16,9 @@ class NoInputs(FileNotFoundError):
 class Entry(NamedTuple):
     """A file of a listing. `name` is its full name in the filesystem, and `size` is in bytes.
 
-    `version` is the result of `version_of`, and `changed_at` that of the function `changed_at`. `no_file` names what
-    exists instead of a readable file, such as `FIFO`; it is empty for a file.
+    `version` is its ETag, its hash, or its time of change as text; empty if unknown. `changed_at` is the time at which
+    it arrived or changed, in seconds since 1970, or None. `no_file` names what exists instead of a readable file, such
+    as `FIFO`; it is empty for a file.
     """
 
     name: str

@@ -39,12 +39,13 @@ class Work:
 
 @dataclass(frozen=True)
 class Choice:
-    """The choices for the model of one link, and the trial that they follow from.
+    """What was chosen for the model of `link` before the stream starts, and the trial on a sample that led to it.
 
-    `link` has the model as in the job file. `used` is the model with the chosen batch size. `trial` is None if no row
-    passed. `at_once` is the work per Ray task: a number of rows, or of blocks of units if the workers read their own
-    rows. `rows_a_block` is the most rows of a block that a slow model gets, or None without a limit. `each` is the
-    number of the model's inputs per source row.
+    `link` has the model as in the job file, and `used` is the model with the chosen batch size. `pool` has the chosen
+    number of workers. `trial` is None if the model failed on every row of the sample, or there was no row. `at_once`
+    is the work per Ray task: a number of rows, or of blocks of units if the workers read their own rows. If the model
+    is slow, `rows_a_block` is the most rows that its blocks should have; otherwise it is None. `each` is the mean
+    number of rows that the model gets per source row, because a step may make several of one.
     """
 
     link: Link

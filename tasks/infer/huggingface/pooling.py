@@ -49,7 +49,10 @@ class SentenceSettings:
 
 
 def sentence_settings(checkpoint: Checkpoint) -> SentenceSettings:
-    """Return the settings in the files beside the model, or the defaults if there are no such files."""
+    """Return the settings that sentence-transformers saved beside the model, or the defaults if it saved none.
+
+    If the settings require more than `pool` and the other fields support, `beyond` of the result describes that.
+    """
     modules = checkpoint.settings_file("modules.json") or []
     steps = {module["type"].rpartition(".")[2]: module["path"] for module in modules}
     is_known = steps.keys() <= {"Transformer", "Pooling", "Normalize"} and len(steps) == len(modules)

@@ -47,9 +47,11 @@ def compare_pages(file: pq.ParquetFile, opened: Any, group: int) -> None:
 
 
 def values_of_lists(file: pq.ParquetFile, group: int, columns: Sequence[str] | None) -> int:
-    """Return the number of values of the first column to read if all columns contain lists; otherwise 0.
+    """Return how many values the row group `group` has in the first column to read, if every column contains lists.
 
-    In such a file, only these values show the number of rows.
+    Return 0 if a column of the file contains no lists. Such a column has one value per row, and `compare` checks the
+    footer's number of rows with it. Otherwise the reader subtracts the values that it gets. If any remain, the
+    footer's number of rows is too small. `columns` are the names to read; None: all.
     """
     leaves = [file.schema.column(place) for place in range(len(file.schema))]
     if not all(leaf.max_repetition_level for leaf in leaves):

@@ -18,8 +18,9 @@ PIECE_BYTES = 2**24  # a length is trusted only after this number of bytes was r
 def records(stream: Any, most: int) -> Iterator[bytes | RowError]:
     """Yield the records of `stream`, the bytes of a TFRecord file.
 
-    An error replaces a record that does not match its check sum, or has more than `most` bytes. Raise the reading error
-    when the beginning of the next record is unknown.
+    Yield a `RowError` in place of a record that does not match its check sum, or has more than `most` bytes. Raise
+    `RowError` if the next record cannot be found: the file ends inside a record, or a length does not match its check
+    sum.
     """
     checksum = _checksum()
     while head := _bytes(stream, 12):
