@@ -91,6 +91,7 @@ def examine_job_file(job: Job, job_path: Path, network: bool = True) -> list[Fin
     if network and not any(finding.what in ("environment", "models") for finding in findings if finding.is_wrong):
         looks = {"source": check_source, "columns": check_columns, "sink": check_owner}
         findings += run_checks([Check(what, partial(look, job)) for what, look in looks.items()])
+    findings = list({finding.found: finding for finding in reversed(findings)}.values())[::-1]  # code is a model's, too
     # Only a job that can run has a next run, and Prefect's scheduler takes seconds to import.
     return findings if failed(findings) else [*findings, *check_schedule(job)]
 

@@ -70,10 +70,8 @@ def check_schedule(job: Job) -> Iterator[Finding]:
 def check_owner(job: Job) -> Iterator[Finding]:
     """Check that the place of the partition that is due has results of this job only."""
     run = describe_run(job, resolve_partition(job, None, None, datetime.now(UTC)))
-    wrong = [
-        *_wrong("sink", lambda: refuse_other_job(run)),
-        *_wrong("sink", lambda: refuse_foreign_files(run, job.sink)),
-    ]
+    wrong = list(_wrong("sink", lambda: refuse_other_job(run)))
+    wrong = wrong or list(_wrong("sink", lambda: refuse_foreign_files(run, job.sink)))
     yield from wrong
     if not wrong:
         yield Finding("sink", "ok", f"{job.sink.shown(run)} has no results of others")
