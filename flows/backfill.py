@@ -53,11 +53,14 @@ SHOWN = {"is_shown": True}  # the command line shows these records of the log
 
 
 class BackfillFailed(OvernightError):
-    """Raised when partitions of a backfill failed."""
+    """Raised at the end of a backfill if a partition failed or was cancelled."""
 
 
 def backfill_id(flow_run_id: UUID | str) -> str:
-    """Return the id of the backfill that a flow run begins. A restart of that run has the same id."""
+    """Return the id of the backfill that a flow run begins: the last eight characters of the run's id.
+
+    A restart of that run has the same id, and so continues the same backfill.
+    """
     return str(flow_run_id)[-8:]
 
 

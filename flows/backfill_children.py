@@ -37,7 +37,11 @@ ENDED = [StateType.COMPLETED, StateType.FAILED, StateType.CANCELLED, StateType.C
 
 @dataclass(frozen=True)
 class ChildRunSpec:
-    """A child run to start: its parameters and its tags. `backfill` is the id of the backfill that starts it."""
+    """The run of one partition that a backfill starts. `backfill` is the id of that backfill.
+
+    `force` runs the partition although it is published. `reason` is for the receipt. `settings` are texts KEY=VALUE
+    that override the job file. `retry_quarantined` runs only the quarantined rows of the published partition.
+    """
 
     job: Job
     job_path: str
@@ -50,6 +54,7 @@ class ChildRunSpec:
 
     @property
     def parameters(self) -> dict[str, Any]:
+        """Return the run's parameters of the flow `batch_inference`."""
         return {
             "partition": self.partition,
             "force": self.force,
@@ -62,12 +67,13 @@ class ChildRunSpec:
 
     @property
     def tags(self) -> list[str]:
+        """Return the run's tags in Prefect: `job:<name>`, `partition:<partition>` and `backfill:<id>`."""
         return [f"job:{self.job.name}", f"partition:{self.partition}", f"backfill:{self.backfill}"]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a child run. `status` is `published`, `failed` or `cancelled`.
+    """The outcome of one partition's run in a backfill. `status` is `published`, `failed` or `cancelled`.
 
     `receipt` is set if the run published its partition. Otherwise `error` is set.
     """
@@ -87,10 +93,10 @@ class Outcome:
 
 
 def run_child(child: ChildRunSpec, is_deployed: bool) -> Outcome:
-    """Run one partition, and return the outcome.
+    """Run one partition of a backfill, wait for its end, and return the outcome. An error becomes an outcome, too.
 
-    If `is_deployed`, start a run of the job's deployment. Otherwise run the partition in this process, on the Ray that
-    is already there. Any error of the child run becomes an outcome, so that it stops no other child run.
+    If `is_deployed`, start a run of the job's deployment, which a worker executes. Otherwise run the partition in this
+    process, on the Ray that already runs here.
     """
     try:
         receipt = _run_deployed(child) if is_deployed else _run_here(child)

@@ -27,10 +27,10 @@ DEFAULT_SELECT: tuple[Select, ...] = ("missing", "failed")
 
 @dataclass(frozen=True)
 class Step:
-    """One partition of a plan. `entry` is the status of the partition when the plan was made.
+    """One partition of a backfill's plan. `entry` is the status of the partition when the plan was made.
 
     `force` runs the partition although it is published. `is_retry` runs only its quarantined rows. `rows` and `seconds`
-    are estimates from receipts, None if unknown.
+    estimate the rows to read and the duration, from earlier receipts. They are None without such receipts.
     """
 
     entry: PartitionStatus
@@ -63,7 +63,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Request:
-    """The request for a backfill. `settings` are texts KEY=VALUE that override the job file in each of its runs."""
+    """What a backfill must run: the partitions from `start` to `end`, both included, whose status is in `select`.
+
+    `order` names the day to begin with. `settings` are texts KEY=VALUE that override the job file in each run. `reason`
+    is recorded in the receipts.
+    """
 
     id: str
     start: date
@@ -75,7 +79,7 @@ class Request:
 
 
 def request_of(record: dict[str, Any]) -> Request:
-    """Return the request in a record that `write_record` wrote."""
+    """Return the request of a backfill from its record, as `read_record` returns it."""
     start, end = (date.fromisoformat(record[name]) for name in ("start", "end"))
     return Request(
         record["id"], start, end, tuple(record["select"]), record["order"], tuple(record["settings"]), record["reason"]
@@ -85,8 +89,11 @@ def request_of(record: dict[str, Any]) -> Request:
 def make_plan(job: Job, request: Request, tell: Callable[[int, int], None] = lambda done, total: None) -> list[Step]:
     """Return a step for each partition that the request selects, in its order. Skip partitions that another run holds.
 
-    If the request selects `stale` or `all`, list the inputs of published partitions. Call `tell` with the number of
-    partitions whose inputs are listed, and their total. Raise `JobError` for a wrong range, and `ServiceUnavailable`.
+    If the request selects `stale` or `all`, list the inputs of published partitions to see if they changed. Then `tell`
+    gets the number of partitions whose inputs are listed so far, and their total.
+
+    Raise `JobError` if the end is before the start. Raise `ServiceUnavailable` if the storage cannot be reached, and
+    `LedgerCorrupt` if a file of the ledger cannot be read.
     """
     if request.end < request.start:
         raise JobError(f"expected an end that is not before the start, found {request.start} to {request.end}.")
@@ -112,7 +119,7 @@ def remaining_partitions(job: Job, request: Request, record: dict[str, Any]) -> 
     """Return the steps that an earlier backfill left unfinished. `request` and `record` are those of that backfill.
 
     A step is finished if that backfill published the partition. It is also finished if the partition was not published
-    when that backfill began, and is published now.
+    when that backfill began, and is published now. Partitions that another run holds are left out.
     """
     planned = {step["partition"]: step for step in record["partitions"]}
     entries = read_ledger(job, request.start, request.end)
@@ -142,10 +149,12 @@ def planned(
 ) -> tuple[Job, Request, list[Step]]:
     """Return the job with its overrides, the request of the backfill, and the steps to run. Write no record.
 
-    If `backfill_id` has a record, resume that backfill: the request and its settings come from the record, and only
-    unfinished partitions run. If it has no record, plan a new backfill, which needs `start` and `end`. If `is_resumed`,
-    the record must exist. A new backfill that selects `stale` or `all` lists inputs. It calls `tell` with the number of
-    partitions whose inputs are listed, and their total.
+    A record is the file from which a backfill resumes. If `backfill_id` has one, resume that backfill: the request and
+    its settings come from the record, and only unfinished partitions run. Otherwise plan a new backfill, which needs
+    `start` and `end`. If `is_resumed`, the record must exist.
+
+    A new backfill that selects `stale` or `all` lists inputs. It calls `tell` with the number of partitions whose
+    inputs are listed so far, and their total.
 
     Raise `JobError` if the job has no dates, if the request is not valid, or if there is no record to resume. Raise
     `ServiceUnavailable` if the storage cannot be reached, and `LedgerCorrupt` if a file of the ledger cannot be read.
@@ -171,7 +180,10 @@ def planned(
 
 
 def summary(steps: Sequence[Step]) -> str:
-    """Return a line such as `7 partitions, about 1,400 rows and 3.5 hours one after the other`, from the estimates."""
+    """Return a line such as `7 partitions, about 1,400 rows and 3.5 hours one after the other`, from the estimates.
+
+    If no step has an estimate of its seconds, return only the number of partitions.
+    """
     rows = [step.rows for step in steps if step.rows is not None]
     seconds = sum(step.seconds for step in steps if step.seconds is not None)
     lasts = f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
@@ -182,7 +194,7 @@ def summary(steps: Sequence[Step]) -> str:
 def nothing_to_do(job: Job, request: Request) -> str:
     """Return a sentence that explains why a backfill has no steps, with the number of its partitions by status.
 
-    This lists the inputs, because only they show which partitions are stale.
+    This lists the inputs of published partitions, because only they show which partitions are stale.
     """
     statuses = Counter(entry.status for entry in read_ledger(job, request.start, request.end, True))
     found = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items())) or "none"
@@ -213,14 +225,17 @@ def entries_of(job: Job, request: Request, steps: Sequence[Step]) -> list[Partit
 
 
 def write_record(job: Job, request: Request, steps: Sequence[Step]) -> None:
-    """Write the request and its plan, from which `--resume` continues."""
+    """Write the record of a backfill: its request and its plan, from which `--resume` continues."""
     asked = {**vars(request), "start": request.start.isoformat(), "end": request.end.isoformat()}
     partitions = [{"partition": step.partition, "status": step.entry.status, "force": step.force} for step in steps]
     write_json(_record(job, request.id), {**asked, "job": job.name, "created_at": now(), "partitions": partitions})
 
 
 def read_record(job: Job, backfill: str) -> dict[str, Any] | None:
-    """Return the record of a backfill, or None if it never began. Raise `JobError` for text that is not an id."""
+    """Return the record of the backfill with this id, or None if there is no record.
+
+    Raise `JobError` for a text that is not an id: 1 to 64 letters, digits, `-` and `_`.
+    """
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", backfill):
         raise JobError(f"backfill: expected an id such as 0f3c9d21, found {backfill!r}.")
     return read_json(_record(job, backfill))

@@ -102,7 +102,10 @@ def batch_inference(
 
 
 def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
-    """Run the five tasks in order, each through Ray, and return the receipt. The first error ends the run."""
+    """Run the five tasks in order, each through Ray, and return the receipt. The first error ends the run.
+
+    `plan` has the number of workers of each model. If the run's rows are published already, return their receipt.
+    """
     if published := published_already(run):
         return published
     begin_steps()

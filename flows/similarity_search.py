@@ -38,7 +38,7 @@ class NothingToSearch(OvernightError):
 
 
 def run_name() -> str:
-    """Return the name of the flow run, which is that of the job file."""
+    """Return the name of the current flow run: the name of the job file without its ending."""
     return Path(str(prefect.runtime.flow_run.parameters["job"])).stem
 
 
@@ -91,7 +91,10 @@ def validate_query(
 ) -> tuple[Embedder, str]:
     """Return the model that embeds the query, and the column of its embeddings.
 
-    Raise `JobError` if the job cannot embed the query.
+    `model` is the name of the model, needed if the job has several. `sheet` is the path of a picture of the matches.
+
+    Raise `JobError` if there is not exactly one of `image` and `text`, or if the job cannot embed the query. Also raise
+    it for a `sheet` of a model of texts.
     """
     if (image is None) == (text is None):
         raise JobError(f"expected an image or a text to search with, found {'neither' if image is None else 'both'}.")
@@ -105,7 +108,8 @@ def validate_query(
 def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Rows], list[dict[str, str]], Embedder]:
     """Return the rows of the partitions that can be searched, the skipped partitions with their reasons, and the model.
 
-    The model for the query is `model` at the commit of the newest partition. Partitions of another commit are skipped.
+    The returned model is `model` at the commit of the newest partition. Partitions of another commit are skipped.
+    Without `partition`, look at all published ones.
 
     Raise `NothingToSearch` if no partition can be searched, and `JobError` for a partition that the job cannot have.
     """

@@ -51,7 +51,10 @@ STREAM_STAGES = ("ingest", "preprocess", "infer", "write")  # the stages that ro
 
 
 class OvernightError(Exception):
-    """A failure with a message for the user. `stage` is one of `STAGES`, or "plan" before the first."""
+    """A failure with a message for the user. `stage` is one of `STAGES`, or "plan" before the first.
+
+    `status` is the end of the run: `failed`, or `cancelled` by a user.
+    """
 
     stage = "plan"
     status = "failed"
@@ -92,13 +95,13 @@ class InputError(OvernightError):
 
 
 class ContractError(OvernightError):
-    """User code or a model broke its contract, so none of its rows can be trusted."""
+    """User code, a model or a table breaks a rule for its columns or values, so none of its rows can be trusted."""
 
     stage = "infer"
 
 
 class CheckFailed(OvernightError):
-    """A verification or a check of the job refused the publish."""
+    """A check of the job, or one that Overnight always makes, refused the publish."""
 
     stage = "write"
 
@@ -120,6 +123,7 @@ class StageFailed(OvernightError):
 
     @property
     def error_type(self) -> str:
+        """Return the name of the type of the error that caused the failure."""
         return self._error_type
 
     def __reduce__(self) -> tuple:
@@ -154,7 +158,7 @@ class LedgerCorrupt(OvernightError):
 
 
 class RowError(Exception):
-    """One row failed. The reason is recorded unchanged."""
+    """One row failed, and is quarantined. The message is recorded unchanged as the reason."""
 
 
 class InvalidValues(RowError):

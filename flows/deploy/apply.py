@@ -45,8 +45,8 @@ def deploy(
 ) -> list[Change]:
     """Apply a prefect.yaml and a folder of automations to the configured server. Return the change of each object.
 
-    With `job_paths`, deploy these jobs with the prefect.yaml of the package. Sizes of the pool, its queues and the
-    limits that the server has stay as they are, because no file of yours sets them.
+    With `job_paths`, deploy these jobs with the prefect.yaml of the package instead of `prefect_file`. Pools, queues
+    and limits that the server already has then keep their sizes.
 
     Raise `JobError` for a wrong file before the server changes, and `OvernightError` if the server refuses a change.
     """
@@ -130,7 +130,7 @@ def _is_among(wanted: DeploymentSchedule, found: Sequence[DeploymentSchedule]) -
 def serve(job_paths: Sequence[Path]) -> None:
     """Run the jobs on their schedules, and when a user starts a run in the UI, until this process is interrupted.
 
-    Raise `JobError` for a wrong job file.
+    Raise `JobError` for a job file that is wrong or has relative paths.
     """
     jobs = {path: deployable(path) for path in job_paths}
     for name, done in apply_automations().items():

@@ -17,9 +17,10 @@ FOLDER = Path(__file__).parent / "shipped/automations"  # in a checkout a link t
 
 
 def apply_automations(folder: Path = FOLDER) -> dict[str, str]:
-    """Apply the folder's automations to the server. Return `created`, `changed` or `unchanged` for each name.
+    """Create or change automations on the Prefect server, so that they are as the YAML files of a folder describe them.
 
-    Raise `JobError` for a missing folder or an invalid file.
+    Return `created`, `changed` or `unchanged` for each automation, by its name. An automation that a user paused stays
+    paused. Raise `JobError` for a missing folder or an invalid file.
     """
     done = {}
     with get_client(sync_client=True) as client:
@@ -39,7 +40,10 @@ def apply_automations(folder: Path = FOLDER) -> dict[str, str]:
 
 
 def read_automations(folder: Path = FOLDER) -> list[AutomationCore]:
-    """Return the automations of a folder. Raise `JobError` for a missing folder or an invalid file."""
+    """Return the automations that the YAML files of a folder describe.
+
+    Raise `JobError` for a missing folder or an invalid file.
+    """
     if not folder.is_dir():
         raise JobError(f"expected automation files in {folder}, found no such folder. Install Overnight again.")
     return [_read(path) for path in sorted(folder.glob("*.yaml"))]

@@ -17,7 +17,7 @@ When = Callable[[Job], CronSchedule | None]
 
 
 class UndeployedJob(Exception):
-    """Raised with the reason when a job has no deployment of a flow."""
+    """Raised when a flow does not fit a job, so that the job gets no deployment of it. The message is the reason."""
 
 
 def at_cron(job: Job) -> CronSchedule | None:
@@ -32,7 +32,7 @@ def on_request(job: Job) -> None:
 
 
 def at_deadline(job: Job) -> CronSchedule:
-    """Return a daily schedule at the job's deadline. Raise `UndeployedJob` if the job has no deadline."""
+    """Return a schedule that fires each day at the job's deadline. Raise `UndeployedJob` if the job has no deadline."""
     if not (job.schedule and job.schedule.deadline):
         raise UndeployedJob("its job file has no schedule.deadline")
     return CronSchedule(cron=deadline_cron(job.schedule), timezone=job.schedule.timezone)

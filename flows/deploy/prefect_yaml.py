@@ -25,7 +25,10 @@ class _Strict(BaseModel):
 
 
 class WorkQueue(_Strict):
-    """A queue of waiting runs. A worker takes from the queue with priority 1 first."""
+    """A queue of waiting runs. A worker takes runs from the queue with priority 1 first.
+
+    `concurrency_limit` is the number of its runs at a time; None means no limit.
+    """
 
     name: str
     priority: Annotated[int, Field(ge=1)]
@@ -33,7 +36,10 @@ class WorkQueue(_Strict):
 
 
 class WorkPool(_Strict):
-    """A pool from which workers take runs."""
+    """A pool from which workers take runs. `type` is Prefect's type of the workers, such as `process` or `kubernetes`.
+
+    `concurrency_limit` is the number of its runs at a time; None means no limit.
+    """
 
     name: str
     type: str
@@ -56,7 +62,10 @@ class _Definitions(BaseModel):
 
 
 class PrefectFile:
-    """The content of a prefect.yaml. `deployments` maps the name `FLOW/DEPLOYMENT` to the entry as it is written."""
+    """The content of a prefect.yaml. `deployments` maps the name `FLOW/DEPLOYMENT` to the entry as it is written.
+
+    `is_default` is True for the file of the package with jobs added. `described` is the whole content as YAML values.
+    """
 
     def __init__(self, path: Path = PREFECT_FILE, job_paths: Sequence[Path] = ()) -> None:
         """Read a prefect.yaml. With `job_paths`, use the definitions of the package, and add these jobs.
@@ -87,6 +96,7 @@ class PrefectFile:
 
     @property
     def flow_names(self) -> set[str]:
+        """Return the names of the flows that the file deploys."""
         return {name.partition("/")[0] for name in self.deployments}
 
     def _check(self, entry: Mapping[str, Any]) -> None:
@@ -139,7 +149,10 @@ def _entries(job_path: Path, definitions: Mapping[str, Any]) -> Iterator[dict[st
 
 
 def deployable(job_path: Path) -> Job:
-    """Load a job that means the same on every machine. Raise `JobError` for relative paths."""
+    """Load a job for a deployment, in which it must mean the same on every machine.
+
+    Raise `JobError` if the job is wrong, or has a relative path.
+    """
     relative = relative_paths(read_job(job_path))
     if relative:
         raise JobError(

@@ -25,7 +25,11 @@ _UNTOLD = frozenset({"form", "job_variables", "trigger", "actions"})
 
 @dataclass(frozen=True)
 class Change:
-    """The change of one server object. `fields` holds a tuple (field, old value, new value) for each changed field."""
+    """The change of one server object. `fields` holds a tuple (field, old value, new value) for each changed field.
+
+    `kind` is such as `work pool`. `done` is `left alone` for an object that no applied file names and that did not
+    change.
+    """
 
     kind: str
     name: str
@@ -39,6 +43,7 @@ class Change:
         return f"{self.kind} {self.name}: {self.done}" + (f" ({'; '.join(told)})" if told else "")
 
     def as_json(self) -> dict[str, Any]:
+        """Return the change as JSON values, without values that are long or may hold secrets."""
         fields = {
             field: {} if field in _UNTOLD else {"old": _plain(old), "new": _plain(new)}
             for field, old, new in self.fields
@@ -47,9 +52,10 @@ class Change:
 
 
 def read_things(client: SyncPrefectClient, file: PrefectFile) -> ServerState:
-    """Return the pools, queues, limits, deployments and automations on the server, as values by their kind and name.
+    """Return the settings of pools, queues, limits, deployments and automations on the server, by their kind and name.
 
-    These are the objects that `file` names, and others of Overnight that it does not name.
+    These are the objects that `file` names. Other queues of its pools, deployments of its flows, and objects whose
+    names begin with `overnight` are included too.
     """
     things: ServerState = {}
     for pool in file.work_pools:
@@ -90,7 +96,10 @@ def read_deployments(client: SyncPrefectClient, flow_names: Collection[str]) -> 
 
 
 def changes(before: ServerState, after: ServerState, named: Collection[ServerObject]) -> list[Change]:
-    """Return the change of each object in `after`: first of the objects in `named`, then of the others."""
+    """Compare two states of the server, and return the change of each object in `after`.
+
+    The objects in `named`, which the applied file defines, come first. Another object without a change is `left alone`.
+    """
     found = []
     for kind, name in sorted(after, key=lambda thing: thing not in named):
         old, new = before.get((kind, name)), after[kind, name]

@@ -47,6 +47,6 @@ def _apply_queue(client: SyncPrefectClient, pool: str, queue: WorkQueue, keep: b
 
 
 def apply_limits(client: SyncPrefectClient, limits: Sequence[ConcurrencyLimit]) -> None:
-    """Create or update the global concurrency limits."""
+    """Create or update these global concurrency limits on the Prefect server."""
     for limit in limits:
         client.upsert_global_concurrency_limit_by_name(limit.name, limit.limit)

@@ -29,7 +29,10 @@ VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
 def check_versions() -> Iterator[Finding]:
-    """Compare the installed packages with the versions that Overnight is tested with."""
+    """Compare the installed packages with the versions that Overnight is tested with.
+
+    A missing package is `wrong`, and another version is a warning.
+    """
     # Files beside it have the versions of extras and of PyTorch.
     locks = "".join(file.read_text() for file in sorted(CONSTRAINTS.parent.glob("constraints*.txt")))
     pins = dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;#]+)", locks, re.MULTILINE))

@@ -97,7 +97,10 @@ def examine_job_file(job: Job, job_path: Path, network: bool = True) -> list[Fin
 
 
 def run_checks(checks: Iterable[Check]) -> list[Finding]:
-    """Run checks in parallel, each with its time limit, and return their findings in order."""
+    """Run checks in parallel, and return their findings in order.
+
+    A check that raises an error, or exceeds its time limit, gets a finding at the level `wrong`.
+    """
     started = time.monotonic()
     running: list[tuple[Check, threading.Thread, list[Finding]]] = []
     for check in checks:
@@ -130,6 +133,6 @@ def failed(findings: Iterable[Finding]) -> bool:
 
 
 def counts(findings: Iterable[Finding]) -> Mapping[str, Any]:
-    """Return the number of findings of each level."""
+    """Return the number of findings of each level, also if it is 0."""
     levels = [finding.level for finding in findings]
     return {level: levels.count(level) for level in ("ok", "warning", "wrong")}

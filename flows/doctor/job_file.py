@@ -29,7 +29,7 @@ def check_code(job: Job, imports: bool = True) -> Iterator[Finding]:
 
 
 def check_models(job: Job) -> Iterator[Finding]:
-    """Check that the weights and the code of models and steps exist."""
+    """Check that the weights of the job's models, and the code of its models and steps, exist."""
     wrong = list(_wrong("models", job.ingredients))
     yield from wrong
     if job.models and not wrong:
@@ -55,7 +55,10 @@ def check_columns(job: Job) -> Iterator[Finding]:
 
 
 def check_schedule(job: Job) -> Iterator[Finding]:
-    """Check that the schedule fires again. The finding has the time and the partition of the next run."""
+    """Check that the schedule fires again. The finding has the time and the partition of the next run.
+
+    Without a schedule there is no finding.
+    """
     if not job.schedule:
         return
     fire = next_cron_time(job.schedule, datetime.now(UTC))
@@ -68,7 +71,7 @@ def check_schedule(job: Job) -> Iterator[Finding]:
 
 
 def check_owner(job: Job) -> Iterator[Finding]:
-    """Check that the place of the partition that is due has results of this job only."""
+    """Check that the sink has no results of other jobs, and no foreign files, for the partition that is due."""
     run = describe_run(job, resolve_partition(job, None, None, datetime.now(UTC)))
     wrong = list(_wrong("sink", lambda: refuse_other_job(run)))
     wrong = wrong or list(_wrong("sink", lambda: refuse_foreign_files(run, job.sink)))

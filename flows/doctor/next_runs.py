@@ -52,7 +52,7 @@ def check_next_runs(client: SyncPrefectClient, job: Job | None) -> Iterator[Find
 
 
 def described(name: str, schedule: Schedule) -> str:
-    """Return the next run in words: `the next run of sentences (2026-11-27 02:00 Europe/Berlin)`."""
+    """Return a job's next run in words, such as `the next run of sentences (2026-11-27 02:00 Europe/Berlin)`."""
     fire = next_cron_time(schedule, datetime.now(UTC))
     if fire is None:
         return f"the next run of {name} ({schedule.cron}, which never comes)"
@@ -103,7 +103,10 @@ def _obstacle_of_pool(client: SyncPrefectClient, name: str, queue: str) -> Obsta
 
 
 def check_late_runs(client: SyncPrefectClient) -> Finding:
-    """Find the runs that should have started. They are late, or a worker took them and did not start them."""
+    """Return one finding about the runs that should have started by now.
+
+    These are late runs, and runs that a worker took more than five minutes ago and has not started.
+    """
     flows = sorted({flow_at(entrypoint).name for entrypoint in DEPLOYED})
     waiting = client.read_flow_runs(
         flow_filter=FlowFilter(name=FlowFilterName(any_=flows)),

@@ -26,7 +26,10 @@ def _deploy(file: PrefectFile) -> str:
 
 
 def check_prefect(job: Job | None, job_path: Path | None = None) -> Iterator[Finding]:
-    """Check the server that `overnight deploy` uses, the objects that `deploy` makes there, and the next runs."""
+    """Check the server that `overnight deploy` uses, the objects that `deploy` makes there, and the next runs.
+
+    Without a job, check the objects of deployments/prefect.yaml, if it exists, and the next run of each deployed job.
+    """
     if url := get_current_settings().api.url:
         yield from _check(url, "", job, job_path)
     elif url := running_server():

@@ -40,7 +40,10 @@ def check_ray() -> Iterator[Finding]:
 
 
 def judge(found: dict[str, Any], where: str) -> Iterator[Finding]:
-    """Yield findings about a Ray cluster. `found` is the result of `look`; `where` names the cluster in messages."""
+    """Yield findings about a Ray cluster: its size, silent nodes, differences of versions, and GPUs.
+
+    `found` is the description of the cluster that `look` returns. `where` names the cluster in messages.
+    """
     total = found["total"]
     size = f"{total.get('CPU', 0):g} CPUs, {total.get('GPU', 0):g} GPUs, "
     size += f"{total.get('object_store_memory', 0) / 2**30:.1f} GiB of object store on {len(found['nodes'])} nodes"
@@ -73,7 +76,11 @@ def judge(found: dict[str, Any], where: str) -> Iterator[Finding]:
 
 
 def look() -> dict[str, Any]:
-    """Return the resources of the Ray cluster, facts about each node, and the package versions of this machine."""
+    """Connect to Ray. Return its resources as `total`, its `nodes`, and the package `versions` of this machine.
+
+    A node has `host`, `versions`, its number of `gpus`, and `seen`, the number of GPUs that PyTorch finds there.
+    `versions` is None if the node does not answer in 20 s. `seen` is None without a GPU, and if all GPUs are in use.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -112,7 +119,7 @@ def _gpus(node: dict[str, Any]) -> float:
 
 
 def versions(packages: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of the installed packages, without the suffix of the build."""
+    """Return the version of each of these packages that is installed, without a suffix of the build such as `+cpu`."""
     found = {}
     for name in packages:
         try:

@@ -12,8 +12,8 @@ from overnight.tasks.errors import JobError
 def write_absolute_paths(path: Path) -> list[str]:
     """Replace each relative path in a job file by the full path, and return the new ones, as `source.path: /data/raw`.
 
-    A relative path is below the working directory, as in a run. Raise `JobError` if the file holds no
-    mapping, or its paths are aliases of other values.
+    A relative path is below the working directory, as in a run. Raise `JobError` if the file holds no mapping, or if it
+    writes a path as a YAML anchor or alias, which cannot be replaced alone.
     """
     places = {keys: absolute(found) for keys, found in relative_places(read_job(path))}
     quoted = {keys: yaml_line([full])[1:-1] for keys, full in places.items()}  # as in a list: the braces of {partition}

@@ -38,7 +38,7 @@ class JobFile:
     def job(self, overrides: Sequence[str] = ()) -> Job:
         """Return the job with these `KEY=VALUE` overrides. Equal overrides return the same object.
 
-        Raise `JobError` as `load_job` does.
+        Raise `JobError` if the job or an override is wrong. Its message has a line for each problem.
         """
         key = tuple(overrides)
         if key not in self._jobs:
@@ -58,10 +58,12 @@ def load_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
 
 
 def validated(path: Path | str, data: dict[str, Any], readers: tuple[Path, ...] = ()) -> Job:
-    """Return the job of a mapping, and make the relative paths in that mapping absolute.
+    """Return the job that a mapping describes. Relative paths become absolute, also in the mapping itself.
 
-    `path` begins the message of the `JobError` for a wrong mapping. `readers` are the files of the jobs that read this
-    one, directly or through others.
+    `path` is the job file. `readers` are the files of the jobs that read the rows of this one, directly or through
+    others.
+
+    Raise `JobError` if the mapping is wrong, or if a job reads itself through others. The message begins with `path`.
     """
     for keys, found in relative_places(data):
         section: Any = data
@@ -140,7 +142,7 @@ def relative_paths(data: Mapping[str, Any]) -> list[str]:
 
 
 def is_relative(path: str) -> bool:
-    """Return True if a path of a job file depends on the working directory."""
+    """Return True if a path of a job file depends on the working directory. URIs, `~` and `${VARIABLE}` do not."""
     return not re.match(r"/|~|\$\{|[A-Za-z][A-Za-z0-9+.-]*:", path)
 
 
@@ -178,7 +180,8 @@ def relative_places(data: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...]
 def override(data: dict[str, Any], line: str) -> None:
     """Change one setting in a job's mapping. `line` is KEY=VALUE.
 
-    Raise `JobError` for a key that the mapping cannot have, and for a secret.
+    KEY has dots, as in `inference.0.batch_size`, and VALUE is YAML. Raise `JobError` for a key that the mapping cannot
+    have, for a value that is not YAML, and for a secret in plain text.
     """
     key, equals, text = line.partition("=")
     if not equals or not key:

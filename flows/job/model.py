@@ -163,7 +163,7 @@ class Job(Settings):
     def preparation(self) -> list[Step]:
         """Return the steps of `preprocess`. If images come from files and no step decodes them, add `decode_image`.
 
-        `resize_image` on the column `image` decodes images itself if it is first. `decode_image` comes first, but after
+        `resize_image` on the column `image` decodes images itself if it is first. The added step comes first, but after
         each `deduplicate` at the beginning, because that compares the bytes of files.
         """
         compares = list(takewhile(lambda step: isinstance(step, Deduplicate), self.preprocess))
@@ -202,19 +202,21 @@ class Job(Settings):
 
     @property
     def offset(self) -> timedelta:
+        """Return the days from the scheduled day to the partition: `schedule.offset_days`, or -1 without a schedule."""
         return timedelta(days=self.schedule.offset_days if self.schedule else -1)
 
     @property
     def timezone(self) -> ZoneInfo:
+        """Return the time zone of the schedule, or UTC without a schedule."""
         return ZoneInfo(self.schedule.timezone if self.schedule else "UTC")
 
     @property
     def state_location(self) -> Location:
-        """Return `<state>`, the directory of the job's ledgers."""
+        """Return the directory of the job's ledgers: `state`, or by default `_overnight` in `sink.path`."""
         return Location(self.state or f"{(self.sink.place or '').rstrip('/')}/_overnight")
 
     def ledger(self, partition: str) -> Location:
-        """Return `<state>/date=D` or `<state>/all`: the directory of a partition's records."""
+        """Return the directory of a partition's records: `date=D` or `all` in the job's state."""
         return self.state_location / (partition_directory(self.sink.partition_column, partition) or "all")
 
     def output_location(self, is_sample: bool) -> Location:
@@ -236,8 +238,8 @@ class Job(Settings):
     def ingredients(self) -> dict[str, Any]:
         """Return all that decides results except the inputs, as JSON values.
 
-        These are the settings that change results, hashes of the files of models and predictors, and the format
-        version. Raise `JobError` if a model or predictor is missing.
+        These are the settings that change results, hashes of the files of models and of user code, and the format
+        version. Raise `JobError` if a model or the user's code is missing.
         """
         return {
             "settings": self.result_settings(),
@@ -263,7 +265,7 @@ class Job(Settings):
         return self.model_copy(update={"inference": chain})
 
     def settings(self) -> dict[str, Any]:
-        """Return all settings as they were written, as JSON values for readers, with the secrets of URLs masked."""
+        """Return all settings as JSON values for display. `${VARIABLE}` stays as it is; secrets of URLs are masked."""
         settings: dict[str, Any] = masked_in(self.model_dump(mode="json", exclude_none=True))
         return settings
 

@@ -17,5 +17,5 @@ class Retries(Settings):
     backoff: Annotated[float, Field(ge=1, description="The factor from one wait to the next.")] = 2.0
 
     def delays(self) -> list[float]:
-        """Return the delay in seconds before each try after the first. Prefect adds the jitter."""
+        """Return the delay in seconds before each try after the first, without the jitter that Prefect adds."""
         return list(RetryPolicy(self.attempts, self.delay_seconds, math.inf, (1, 1), self.backoff).waits())

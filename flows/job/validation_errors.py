@@ -15,7 +15,10 @@ Schema = Mapping[str, Any]
 
 
 def explain(error: ValidationError, data: Any, schema: Schema) -> list[str]:
-    """Return a line for each problem that pydantic found in `data`; `schema` is `job_schema()`."""
+    """Return a line for each problem that pydantic found: the key, the expected value, and the value that was found.
+
+    `data` is the job's mapping, and `schema` is its JSON schema, as `job_schema` returns it.
+    """
     lines = []
     for problem in error.errors(include_url=False):
         place = _Place(schema, data)

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 
 def written(section: BaseModel) -> dict[str, Any]:
-    """Return the settings of a section that differ from their defaults, as YAML values in the model's order.
+    """Return the settings of a settings model that differ from their defaults, as YAML values in the model's order.
 
     `kind` is always there, and first, because it chooses the class.
     """
@@ -24,7 +24,7 @@ def written(section: BaseModel) -> dict[str, Any]:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value in which sections, paths and dates are replaced by YAML values."""
+    """Return a value in which settings models, paths and dates are replaced by YAML values."""
     if isinstance(value, BaseModel):
         return written(value)
     if isinstance(value, Mapping):

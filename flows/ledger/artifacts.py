@@ -52,10 +52,10 @@ def _show(file: JobFile, backfill: str) -> None:
 def show_partitions(
     job: Job, start: date | None = None, end: date | None = None, flow_run_id: UUID | None = None
 ) -> None:
-    """Write the table and the calendar of the newest partitions from `start` to `end`, or of all dates.
+    """Write the table and the calendar of the newest partitions from `start` to `end`, or of all dates, as artifacts.
 
     The page of the flow run `flow_run_id` shows both. Without an id no page shows them, so that a run's page begins
-    with its own summary.
+    with its own summary. An error becomes a warning in the log.
     """
     entries = read_ledger(job, start, end, newest=IN_CALENDAR)
     rows = [_row(entry) for entry in reversed(entries[-LISTED:])]

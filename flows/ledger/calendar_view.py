@@ -64,7 +64,7 @@ def count(entries: Sequence[PartitionStatus]) -> dict[Status, int]:
 
 
 def unpublished(entries: Sequence[PartitionStatus]) -> list[PartitionRange]:
-    """Return the ranges of unpublished partitions, newest first."""
+    """Return the ranges of partitions whose status is not `published`, newest first."""
     grouped = groupby(reversed(entries), lambda entry: (entry.status, entry.why, entry.since))
     return [PartitionRange(tuple(group)[::-1]) for (status, *_), group in grouped if status != "published"]
 

@@ -51,10 +51,10 @@ def choose(tables: Iterable[pa.Table], count: int, where: str = "") -> Chosen:
 
 
 def with_inputs(rows: pa.Table, job: Job) -> pa.Table:
-    """Return rows of a job of images with a column `image` added.
+    """Return rows of a job of images with a column `image` added: the bytes of the file that `uri` names.
 
-    It has the bytes of the file that `uri` names, null if the file is gone. Rows that have such a column already, and
-    rows of other jobs, stay as they are.
+    The bytes are null if the file is gone. Rows that have such a column already, and rows of other jobs, stay as they
+    are.
     """
     if not job.source.holds_images or "uri" not in rows.column_names or "image" in rows.column_names:
         return rows

@@ -71,7 +71,8 @@ class Differences:
 def compare(a: Result, b: Result) -> Differences:
     """Return the differences of two results.
 
-    Raise `FileNotFoundError` if a publish replaces a result while it is read.
+    Raise `FileNotFoundError` if a publish replaces a result while it is read. Raise `OvernightError` if a file of a
+    result lacks a column that its other files have.
     """
     schemas = [_schema(one) for one in (a, b)]
     ignored = {a.job.sink.partition_column}

@@ -33,11 +33,14 @@ def collect_garbage(
 ) -> dict[str, Any]:
     """Remove the files of a job that no run and no reader needs. Return a report as JSON values.
 
-    Raise `JobError` if the job's settings cannot be read, because they decide which work a run can resume.
+    The report has the items as `removable` or `removed`, their total `files` and `bytes`, and the `skipped` partitions.
+
+    Raise `JobError` if a variable or a model that the job names is missing, because they decide which work can resume.
 
     Args:
         keep_receipts: The number of the newest receipts of each partition that stay.
         older_than: Also remove staged work that a run could resume, if its last attempt began this number of days ago.
+            None: keep such work.
         dry_run: Only report; remove no file.
     """
     idle_since = f"{datetime.now(UTC) - timedelta(older_than):%Y%m%dT%H%M%S}" if older_than is not None else ""
@@ -45,7 +48,7 @@ def collect_garbage(
     sink_names = job_run.sink.names()
 
     def find(run: Run, files: Sizes) -> tuple[list[GarbageItem], str]:
-        """Return the items that cleaning may remove, or the reason to keep all of them."""
+        """Return the items of a partition that cleaning may remove, or the reason to keep all of them."""
         receipt = read_json(run.ledger / "receipt.json") if "receipt.json" in files else None
         if why := reason_to_keep(run, receipt, files):
             return [], why

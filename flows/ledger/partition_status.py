@@ -32,8 +32,9 @@ STATUSES: tuple[Status, ...] = ("published", "missing", "failed", "stale", "runn
 class PartitionStatus:
     """The status of a partition, with the reasons, its newest receipt, and the failure of its latest attempt.
 
-    `begun` is True if a generation newer than the published one exists and is not a retry. `since` is the time at which
-    the current run began, or at which the latest attempt failed or last renewed its lease. It is in UTC, as ISO 8601.
+    `begun` is True if the newest generation is not published, and runs more than the quarantined rows. `since` is the
+    time at which the current run began, or at which the latest attempt failed or last renewed its lease. It is in UTC,
+    as ISO 8601.
     """
 
     partition: str
@@ -45,7 +46,7 @@ class PartitionStatus:
     since: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry as `--json` prints it. Values that come from the receipt are null without a receipt."""
+        """Return the status as `--json` prints it. Values of the receipt or the failure are null if there is none."""
         receipt, failure = self.receipt or {}, self.failure or {}
         counts = ("rows_in", "rows_out", "rows_filtered", "rows_quarantined", "seconds", "generation")
         return {
@@ -73,11 +74,13 @@ def read_ledger(
     By default, `start` is the first partition that ever ran, and `end` is the last that is due. Without `end`, later
     partitions that ran are included too. Days that the job's schedule skips are included only if they ran.
 
-    Raise `JobError` if the job's settings cannot be read or the range is not valid. Raise `LedgerCorrupt` and
-    `ServiceUnavailable` too.
+    With `inputs`, `tell` gets the number of partitions whose inputs are listed so far, and their total.
+
+    Raise `JobError` if the range is not valid, or if a variable or a model that the job names is missing. Raise
+    `ServiceUnavailable` if the storage cannot be reached, and `LedgerCorrupt` if a file of the ledger cannot be read.
 
     Args:
-        inputs: Also list the inputs of published partitions, and call `tell` with the number done and the total.
+        inputs: Also list the inputs of published partitions, which are stale if their inputs changed.
         now: The time that decides which partitions are due; by default the current time.
         newest: Return only this number of partitions, the newest.
     """

@@ -24,7 +24,7 @@ Receipt = Mapping[str, Any]
 
 
 def records_of(job: Job, partition: str, is_sample: bool) -> Location:
-    """Return the directory of a partition's records. With `is_sample`, return that of the records of its samples."""
+    """Return the directory of a partition's receipts and quarantine. With `is_sample`, return that of its samples."""
     ledger = job.ledger(partition)
     return job.state_location / "samples" / ledger.name if is_sample else ledger
 
@@ -52,7 +52,14 @@ def batches(job: Job, receipt: Receipt, columns: list[str] | None = None) -> Ite
 
 
 def table_of(job: Job, receipt: Receipt, columns: list[str] | None = None) -> pa.Table:
-    """Return all published rows that a receipt describes, as one table. Arguments and errors are those of `batches`."""
+    """Return all published rows that a receipt describes, as one table.
+
+    Args:
+        columns: The columns to read; all by default.
+
+    Raises:
+        FileNotFoundError: A later publish has replaced the files.
+    """
     found = list(batches(job, receipt, columns))
     return pa.concat_tables(found, promote_options="default") if found else pa.table({})
 

@@ -32,7 +32,8 @@ class PartitionLedger:
 def read_files(state: Location, directories: Collection[str]) -> dict[str, PartitionLedger]:
     """Return the ledgers in these directories below `state`, by directory. Skip a directory without files.
 
-    A file that disappears during the read counts as missing. Raise `LedgerCorrupt` and `ServiceUnavailable`.
+    A file that disappears during the read counts as missing. Raise `LedgerCorrupt` if a file is not valid JSON, and
+    `ServiceUnavailable` if the storage cannot be reached.
     """
     ledgers = _listed(state, directories)
     wanted = [f"{name}/{file}" for name, files in ledgers.items() for file in {*READ, _unpublished(files)} & files]
@@ -40,7 +41,7 @@ def read_files(state: Location, directories: Collection[str]) -> dict[str, Parti
     leases = {name: _newest_lease(files) for name, files in ledgers.items()}
 
     def is_clear(name: str) -> bool:
-        """Return True if the newest lease is that of the publish: its run is done, even if it released no lease."""
+        """Return True if the run with a ledger's newest lease has published, even if it did not release the lease."""
         token = records.get(f"{name}/receipt.json", {}).get("token")
         return token == _token(leases[name]) and f"{name}/publishing.json" not in records
 

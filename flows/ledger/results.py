@@ -25,12 +25,12 @@ FAILED = "failure-quarantine.parquet"
 
 
 class NoResult(OvernightError):
-    """The result does not exist. The message has the command that makes it."""
+    """The published partition or the sample that a user names does not exist. The message shows how to get one."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A published partition, or a sample of one.
+    """A published partition, or a sample of one. Its `name` is such as `2026-11-19` or `2026-11-19/sample-2`.
 
     `kept` is the file with the rows of a sample that a later sample replaced, otherwise None.
     """
@@ -98,7 +98,7 @@ class Results:
         return Result(self.job, receipt, partition)
 
     def sample(self, partition: str, number: int | None = None) -> Result:
-        """Return the sample with this number, by default the newest, of a partition.
+        """Return the sample with this number, by default the newest, of a partition. Number 1 is the oldest sample.
 
         Raise `NoResult` if the sample does not exist, or if its rows are gone.
         """
@@ -121,9 +121,11 @@ class Results:
         return Result(self.job, receipt, f"{partition}/sample-{number}", kept)
 
     def named(self, name: str, partition: str | None = None) -> Result:
-        """Return the result with this name. If the name has no partition, `partition` gives it.
+        """Return the result with a name such as `2026-11-19`, `2026-11-19/sample-2`, `sample` or `published`.
 
-        Raise `NoResult` and `JobError`.
+        If the name has no day, `partition` gives it. Without both, take the newest day with such a result.
+
+        Raise `NoResult` if the result does not exist, and `JobError` if the name or the day is not valid.
         """
         day, _, which = name.rpartition("/")
         found = SAMPLE.fullmatch(which)
@@ -137,11 +139,17 @@ class Results:
         return self.published(self.partition(which))
 
     def failure(self, partition: str, is_sample: bool = False) -> dict[str, Any] | None:
-        """Return the record of the latest run if it failed, otherwise None."""
+        """Return the content of `failure.json` if the latest run of the partition failed, otherwise None.
+
+        With `is_sample`, look at the runs with `--limit-rows` instead.
+        """
         return read_json(records_of(self.job, partition, is_sample) / "failure.json")
 
     def failed_rows(self, partition: str, is_sample: bool = False) -> pa.Table | None:
-        """Return the quarantine of the latest run if it failed and kept one, otherwise None."""
+        """Return the quarantine of the partition's latest run if it failed and kept one, otherwise None.
+
+        With `is_sample`, look at the runs with `--limit-rows` instead.
+        """
         failure = self.failure(partition, is_sample)
         if not failure or not failure.get("quarantine"):
             return None

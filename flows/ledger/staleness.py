@@ -23,9 +23,9 @@ RENAMED = {f"sink.{recorded}": f"sink.{name}" for name, recorded in RECORDED_AS.
 
 
 def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
-    """Return a sentence for each change since a receipt of settings, model files, code, format version or hub commits.
+    """Return a sentence for each difference between a receipt and a run that makes the partition stale, except inputs.
 
-    Changes of inputs are not included.
+    It may concern settings, model files, code, the format version, or commits on the Hugging Face Hub.
     """
     then, now = receipt.get("commits") or {}, run.commits
     commits = [
@@ -36,7 +36,7 @@ def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
 
 
 def unknown_commits(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
-    """Return a sentence for each hub model whose recorded commit cannot be compared, because it is unknown now."""
+    """Return a sentence for each hub model whose recorded commit cannot be compared, because the hub is away."""
     then = receipt.get("commits") or {}
     return tuple(
         f"{name}: unknown if it changed, because the hub cannot be reached"
@@ -62,9 +62,9 @@ def _changed_ingredients(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...
 
 
 def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any]) -> tuple[str, ...]:
-    """List a partition's inputs, and return a sentence about their changes since the receipt; empty without changes.
+    """List a partition's inputs. If they changed since the receipt, return one sentence about this, otherwise nothing.
 
-    Raise `ServiceUnavailable`.
+    If the inputs cannot be listed, the sentence has the reason. Raise `ServiceUnavailable` if their storage is away.
     """
     try:
         if digest(stream_inputs(job.source, partition)) == receipt["inputs"]:

@@ -34,8 +34,8 @@ JUDGED = ("CheckFailed", "TooManyQuarantined", "InputError")  # failures that th
 def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
     """Return the receipt if the partition is published and its inputs, settings, models and code have not changed.
 
-    Return None for a sample, while a publish is under way, and if a forced run began a newer generation. The publish or
-    the forced run may have been interrupted, and then the next run completes it.
+    Otherwise return None. Also return None for a sample, while a publish is under way, and if a forced run began a
+    newer generation. The publish or the forced run may have been interrupted, and then the next run completes it.
     """
     receipt = read_json(run.ledger / "receipt.json")
     if (
@@ -55,8 +55,10 @@ def published_or_retry(
 ) -> tuple[dict[str, Any] | None, Retry | None]:
     """Return a pair: the receipt if the partition stays as it is, and the retry if only quarantined rows run.
 
-    Both are None if the whole partition runs. Raise `RetryRefused` if the quarantined rows cannot run alone, and
-    `JobError` for parameters that exclude each other.
+    Both are None if the whole partition runs. `force` runs it even if it is published and not stale.
+
+    Raise `RetryRefused` if the quarantined rows cannot run alone. Raise `JobError` if `retry_quarantined` comes with
+    `force` or a limit of rows.
     """
     if not retry_quarantined:
         return None if force else fresh_receipt(job, run), None
@@ -65,13 +67,16 @@ def published_or_retry(
 
 
 def is_publisher_dead(run: Run, receipt: dict[str, Any]) -> bool:
-    """Return True if the process that published the partition died before it released its lease."""
+    """Return True if the process that published the receipt died before it released its lease."""
     left = lease.left_by(run.ledger)
     return left is not None and left.token == receipt.get("token") and not left.is_alive
 
 
 def bury_publisher(run: Run) -> None:
-    """End the flow run whose process died after its publish, and release its lease."""
+    """Set the flow run whose process died after its publish to Completed, and release its lease.
+
+    Do nothing if another run holds the partition.
+    """
     with contextlib.suppress(lease.PartitionBusy), lease.held(run.ledger, run.attempt, "", end_published_run):
         pass
 
@@ -80,10 +85,10 @@ def bury_publisher(run: Run) -> None:
 def opened(job: Job, run: Run, force: bool, retry: Retry | None = None) -> Iterator[Run]:
     """Hold the partition while the body runs, and yield the run with the generation to which it belongs.
 
-    First, complete or roll back a publish that an earlier run left unfinished. If that completes a publish of the same
-    settings, or of the same `retry`, the run gets its generation, and its rows are published already. Otherwise the run
-    resumes the unfinished generation of its settings. It begins a new one if there is none, with `force`, and for a
-    sample.
+    First, complete or roll back a publish that an earlier run left unfinished. If that completes the publish that this
+    run would make, the run gets its generation, and its rows are published already. Otherwise the run resumes the
+    unfinished generation of its settings. It begins a new one if there is none, with `force`, and for a sample. `retry`
+    is set if only quarantined rows run.
 
     An error of the body is recorded in `failure.json`. Raise `PartitionBusy` if another run holds the partition, and
     `CheckFailed` if the target holds results of another job or files that Overnight did not write.
@@ -193,7 +198,7 @@ def _new_generation(run: Run, retry: Retry | None) -> str:
 
 
 def describe_failure(job: str, partition: str, error: OvernightError) -> dict[str, Any]:
-    """Return a failure or a cancellation as JSON values, for `--json` and for `failure.json`."""
+    """Return the error that ended a run as JSON values, for `--json` and for `failure.json`."""
     return {
         "job": job,
         "partition": partition,

@@ -96,10 +96,12 @@ def _stage() -> str:
 
 @contextlib.contextmanager
 def interruptible(flow_run_id: UUID) -> Iterator[None]:
-    """Raise KeyboardInterrupt in the body on Ctrl-C, SIGTERM or Cancel in the UI. The body runs in the main thread.
+    """Raise KeyboardInterrupt in the body on Ctrl-C, on SIGTERM, or if a user cancels the flow run in the UI.
 
-    A second Ctrl-C ends the process. If the flow could not end the run itself, set the run to Cancelled on the server,
-    and raise `RunCancelled`. In another thread signals stay as they are, and Cancel sets the event of `stoppable`.
+    This is for the main thread, in which a second Ctrl-C ends the process. In another thread signals stay as they are,
+    and a cancelled flow run sets the event of `stoppable`.
+
+    If the flow does not handle the interruption, set the run to Cancelled on the server, and raise `RunCancelled`.
     """
     stop = threading.Event()
     stopping = STOPPING.get()

@@ -22,11 +22,11 @@ TOLD_TWICE_SECONDS = 10
 
 
 class TooManyCrashes(OvernightError):
-    """Raised when the flow's process died at each start of the run."""
+    """Raised when the process of a flow run died `retries.attempts` times in a row."""
 
 
 def after_crashes(attempts: int) -> State | None:
-    """End the task runs that died with the process, if this start of the run follows a crash.
+    """Set the task runs that died with the process to Crashed, if this start of the flow run follows a crash.
 
     Return the state Cancelled if a user had cancelled the run, otherwise None. A cancelled process that is killed
     before its end counts as crashed, and the automation restarts it. Raise `TooManyCrashes` if the run has crashed
@@ -61,7 +61,10 @@ def end_dead_run(flow_run: str) -> None:
 
 
 def end_published_run(flow_run: str) -> None:
-    """Set a flow run without a deployment to Completed, if its process died and a later run completed its publish."""
+    """Set a flow run without a deployment to Completed, if its process died and a later run completed its publish.
+
+    `flow_run` is the id of the run. Errors are ignored, because this is only bookkeeping.
+    """
     _end_run(flow_run, Completed(message="The process of this run died while it published. A later run completed it."))
 
 

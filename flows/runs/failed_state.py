@@ -12,9 +12,9 @@ from overnight.tasks.errors import OvernightError
 
 
 def in_one_sentence(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a flow's function, so that an `OvernightError` ends the run as Failed, with the stage and the reason.
+    """Wrap a flow's function, so that an `OvernightError` ends the run as Failed, with one sentence as its message.
 
-    Other errors are faults of the code: Prefect logs their tracebacks.
+    The sentence has the stage and the reason. Other errors are faults of the code: Prefect logs their tracebacks.
     """
 
     @functools.wraps(run)

@@ -41,5 +41,5 @@ def named_if_invalid(name: str) -> Iterator[None]:
 
 
 def invalid(job_path: str) -> str:
-    """Return the name for a flow run whose job or partition is invalid."""
+    """Return the name for a flow run whose job or partition is invalid: `<name of the job file>/invalid`."""
     return f"{Path(job_path).stem}/invalid"

@@ -21,10 +21,10 @@ SECONDS_BETWEEN_WARNINGS = 60.0
 
 @contextlib.contextmanager
 def gpus_held(gpus: int) -> Iterator[None]:
-    """Wait for slots for this number of GPUs, and hold them while the body runs. Log a warning while waiting.
+    """Wait for this number of slots of Prefect's limit `overnight-gpu`, and hold them while the body runs.
 
-    A plan with more GPUs than the limit has slots takes all slots. If the Prefect server is away, the run continues
-    without slots.
+    Log a warning while waiting. A plan with more GPUs than the limit has slots takes all slots. If the server has no
+    such limit, or is away, the run continues without slots.
     """
     with contextlib.ExitStack() as held:
         try:

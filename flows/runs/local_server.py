@@ -31,7 +31,8 @@ BUSY_SECONDS = 60.0
 def prefect_server(show: bool = True) -> Iterator[str]:
     """Yield the URL of the Prefect API, which is in the settings and the environment while the body runs.
 
-    If `show`, print a line before a server is started. Raise `OvernightError` if no server can be started.
+    This is the configured server, otherwise the local one, which is started if it does not run. If `show`, print a line
+    before the start. Raise `OvernightError` if no server can be started.
     """
     home, url = Path(get_current_settings().home), get_current_settings().api.url
     ours: dict[Any, str] = {}

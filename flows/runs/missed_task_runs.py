@@ -12,7 +12,7 @@ from prefect.futures import PrefectFuture
 
 
 class Submitted(NamedTuple):
-    """A task that a flow has submitted, with the id of the flow run and the future of the task run."""
+    """A task that a flow has submitted, with the future of its task run, and the id of the flow run if there is one."""
 
     task: Task[..., Any]
     flow_run_id: str | None
@@ -20,7 +20,7 @@ class Submitted(NamedTuple):
 
 
 def report_missed(submitted: Iterable[Submitted]) -> None:
-    """End the task runs on the server that have ended here. Create the task runs that the server does not know.
+    """Report to the Prefect server the task runs that have ended here: create the missing ones, and end the others.
 
     Prefect tries for about ten seconds to send the events of a process, and a server may take longer to come back.
 

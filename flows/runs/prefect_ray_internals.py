@@ -45,6 +45,9 @@ class OpenRayTaskRunner(RayTaskRunner[R]):
 
 
 def run_prefect_task(*arguments: Any, **named: Any) -> State[Any]:
-    """Run the Prefect task in a Ray worker, as the runner does, and return the task's final state."""
+    """Run a Prefect task in the Ray worker that calls this, and return the task's final state.
+
+    prefect-ray's runner passes the arguments to its worker.
+    """
     state: State[Any] = RayTaskRunner._run_prefect_task(*arguments, **named)
     return state

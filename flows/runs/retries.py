@@ -19,8 +19,9 @@ JITTER = 0.5  # of a delay, so that the runs of a cluster do not all come back a
 
 
 def run_task(task: Task[..., Any], retries: Retries, run: Run, *arguments: Any) -> PrefectFuture[Any]:
-    """Run a task, and try it again if that may help. Return the future of the try that succeeded.
+    """Run a task, and return the future of the try that succeeded. `arguments` follow `run` in the task's parameters.
 
+    The task is tried again, as `retries` sets it, if its process died, a node was lost, or a service did not answer.
     Raise the error of the last try as an `OvernightError`, which names the stage.
     """
     delays = retries.delays()

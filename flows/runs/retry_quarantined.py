@@ -47,8 +47,8 @@ def plan_retry(job: Job, run: Run, force: bool = False) -> Retry | None:
 
     This reads only the ledger, and lists the inputs. Hub models keep the commits of the published rows.
 
-    Raise `RetryRefused` if the published rows would get other results now, or cannot stay. Raise `JobError` for
-    parameters that exclude each other.
+    Raise `RetryRefused` if the published rows would get other results now, or cannot stay. Raise `JobError` if the run
+    is forced or has a limit of rows.
     """
     if force or run.limit_rows:
         other = "force" if force else "limit_rows"
@@ -78,8 +78,8 @@ def plan_retry(job: Job, run: Run, force: bool = False) -> Retry | None:
 def begin_retry(retry: Retry, run: Run) -> dict[str, Any]:
     """Record all rows as settled in the run's new generation, except the quarantined ones.
 
-    Return the keys that describe the retry in the generation's record. Raise `RetryRefused` if another run published
-    the partition meanwhile.
+    Return the keys that `generation.json` gets for a retry. Raise `RetryRefused` if another run published the partition
+    after the retry was planned.
     """
     receipt = read_json(run.ledger / "receipt.json") or {}
     if receipt.get("generation") != retry.receipt["generation"]:

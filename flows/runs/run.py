@@ -21,13 +21,13 @@ def describe_run(
 ) -> Run:
     """Return a new attempt at a partition, which belongs to no generation yet.
 
-    Raise `JobError` for settings that cannot work.
+    Raise `JobError` if `limit_rows` is negative, or if a variable or a model that the job names is missing.
 
     Args:
         reason: The user's reason for the run, for the receipt.
         limit_rows: The number of rows of a sample, or 0 for all rows.
         backfill: The id of the backfill that this run belongs to, or an empty string.
-        scheduled_for: The scheduled time as receipts write it, or None.
+        scheduled_for: The scheduled time in UTC, as ISO 8601, or None if the schedule did not make the run.
     """
     if limit_rows < 0:
         raise JobError(f"limit_rows: expected a number of rows, or 0 for all, found {limit_rows}.")

@@ -55,7 +55,10 @@ def show_published(run: Run, receipt: Mapping[str, Any], table: str) -> Reasons:
 
 @contextlib.contextmanager
 def failure_shown(run: Run) -> Iterator[None]:
-    """Show the run in the Prefect UI if the body fails, with the quarantined rows that it kept."""
+    """Show the run in the Prefect UI if the body fails, with the quarantined rows that it kept.
+
+    Do not show it if the storage is away or another run has taken the partition over.
+    """
     try:
         yield
     except Exception as error:
@@ -115,7 +118,7 @@ def _show_quarantine(client: SyncPrefectClient, run: Run, flow_run: UUID, rows: 
 
 
 def quarantine_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows for a table that shows the reason first and the long address last."""
+    """Return quarantined rows with their columns in the order of the UI's table: the reason first, the URI last."""
     return [
         {
             "reason": row["error_message"],

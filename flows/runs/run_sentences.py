@@ -29,14 +29,17 @@ def published(receipt: Mapping[str, Any], why: Sequence[tuple[str, int]]) -> str
 
 
 def unchanged(receipt: Mapping[str, Any], is_retry: bool) -> str:
-    """Return why a run has nothing to do: its partition is published and not stale, or has no quarantined rows."""
+    """Return why a run has nothing to do: its partition is published and not stale.
+
+    If `is_retry`, the run was for the quarantined rows only, and the reason is that there are no such rows.
+    """
     why = "without quarantined rows" if is_retry else "and not stale"
     counts = ", ".join([_rows(receipt["rows_out"]), *_counts(receipt, [])])
     return f"nothing to run: {receipt['partition']} is published {why}, since {receipt['finished_at']} ({counts})"
 
 
 def failed(error: OvernightError) -> str:
-    """Return the failed stage and the first sentence of the error, for a run that failed."""
+    """Return the failed stage and the first sentence of the error, for a run that failed, in at most 300 characters."""
     lines = error.message.splitlines() or [error.error_type]
     first = f"{lines[0]} {lines[1].strip()}" if lines[0].endswith(":") and lines[1:] else lines[0]
     sentence = f"{error.status} in {error.stage}: {first}"

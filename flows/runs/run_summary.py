@@ -52,7 +52,11 @@ def of_published(
 def of_failed(
     run: Run, error: OvernightError, why: Reasons, places: Mapping[str, str], links: Mapping[str, str]
 ) -> str:
-    """Return the summary of a run that failed, as Markdown, with the whole message of its error."""
+    """Return the summary of a run that failed, as Markdown, with the whole message of its error.
+
+    `why` has each reason of quarantined rows with its number of rows. `places` has the name and the path of each file,
+    and `links` the name and the address of other artifacts.
+    """
     message = "\n".join(f"> {cell(line)}  " for line in error.message.splitlines())
     partition = "" if run.partition == "all" else f" --partition {run.partition}"
     count = sum(number for _, number in why)

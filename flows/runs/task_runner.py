@@ -54,9 +54,9 @@ NOT_SHIPPED = [".git", ".venv", ".demo", "__pycache__", "*.parquet", "*.safetens
 
 
 class OvernightFuture(EndableFuture[R]):
-    """A future that waits in Python, so that signals reach it. If one interrupts it, it stops its task.
+    """The future of a Prefect task on Ray. It waits in Python, so that signals reach the flow.
 
-    A lost worker is an error of the task.
+    If a signal interrupts the wait, the task is stopped. If the task's worker dies, its task run ends as Crashed.
     """
 
     def wait(self, timeout: float | None = None) -> None:
@@ -66,7 +66,10 @@ class OvernightFuture(EndableFuture[R]):
             super().wait(0)
 
     def result(self, timeout: float | None = None, raise_on_failure: bool = True) -> R:
-        """Return the task's result. Set its task run to Crashed if its process died, and raise Ray's error."""
+        """Wait at most `timeout` seconds, and return the task's result, or without `raise_on_failure` its error.
+
+        If the task's process died, set its task run to Crashed, and raise Ray's error.
+        """
         if not self.has_ended:
             with contextlib.suppress(FutureTimeoutError):
                 self._wait_in_python(timeout)
@@ -132,7 +135,10 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
     task_run_id: UUID | None = None
 
     def submit(self, *args: Any, **kwargs: Any) -> OvernightFuture[R]:
-        """Submit a task to Ray without settings in its arguments, and return its future."""
+        """Submit a task to Ray, and return its future. The arguments are those of Prefect's `submit`.
+
+        They are sent without the Prefect settings of this process, because a worker has its own.
+        """
         current, options = SettingsContext.get(), RemoteOptionsContext.get().current_remote_options
         with (
             RemoteOptionsContext(current_remote_options={**options, **REMOTE_OPTIONS}),

@@ -22,7 +22,7 @@ LINES_AT_ONCE = 100  # the Prefect run's log takes this number of lines in `SECO
 
 @contextlib.contextmanager
 def printed_shown(run: Run) -> Iterator[None]:
-    """Copy the output of user code to the run's log and file while the body runs.
+    """Copy the output of user code to the run's log in Prefect and to its log file while the body runs.
 
     Copy the rest after the body has ended, also after an error.
     """

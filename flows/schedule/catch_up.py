@@ -41,9 +41,10 @@ PAGE = 200
 
 
 def skipped(job: Job, partition: str) -> Any:
-    """Schedule the missed runs. Return the final state of the current run if it is skipped, otherwise None.
+    """Schedule the runs that a downtime missed, as `schedule.catch_up` sets it.
 
-    `partition` is the run's parameter. A run that names a partition is never skipped.
+    Return the final state of the current run if another one replaces it or it is too late, otherwise None. `partition`
+    is the run's parameter. A run that names a partition is never skipped.
     """
     runtime = prefect.runtime
     if job.schedule is None or partition.strip() or not runtime.deployment.id or runtime.flow_run.run_count > 1:

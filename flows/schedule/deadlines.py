@@ -21,7 +21,7 @@ class Deadline:
 def deadline_cron(schedule: Schedule) -> str:
     """Return the cron expression of the daily check at the deadline, in the schedule's time zone.
 
-    Raise `JobError` without a deadline.
+    Raise `JobError` if the schedule has no deadline.
     """
     if not schedule.deadline:
         raise JobError('schedule.deadline: expected a time of day such as "06:00", found none; freshness needs it.')
@@ -32,7 +32,7 @@ def deadline_cron(schedule: Schedule) -> str:
 def latest_deadline(job: Job, moment: datetime) -> Deadline:
     """Return the newest deadline that has passed at `moment`, with its partition.
 
-    Raise `JobError` for a job without a deadline.
+    Raise `JobError` if the job has no deadline, or none has passed yet.
     """
     schedule = scheduled(job)
     fire = last_cron_time(schedule, moment)
@@ -47,7 +47,7 @@ def latest_deadline(job: Job, moment: datetime) -> Deadline:
 
 
 def deadline_of(job: Job, partition: str) -> Deadline:
-    """Return the deadline of a partition.
+    """Return the deadline of a partition. Raise `JobError` if the job has no deadline.
 
     It is the first deadline after the last time at which the schedule fires for the partition.
     """
@@ -69,9 +69,9 @@ def scheduled(job: Job) -> Schedule:
 
 
 def deadline_after(schedule: Schedule, fire: datetime) -> datetime:
-    """Return the first deadline after a time at which the schedule fires.
+    """Return the first deadline after `fire`, a time at which the schedule fires.
 
-    Prefect's scheduler runs the check's deployment, so its code computes the deadline. No clock change skips a day.
+    The code of Prefect's scheduler computes it, because that scheduler also starts the check at the deadline.
     """
     daily = Schedule(cron=deadline_cron(schedule), timezone=schedule.timezone)
     return cron_times(daily, fire, fire + timedelta(days=2))[0]

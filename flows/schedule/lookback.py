@@ -25,8 +25,9 @@ TAG = "lookback"
 def look_back(job: Job, run: Run, parameter: str) -> None:
     """Request runs of the days before the run's own whose inputs changed since they were published.
 
-    `parameter` is the run's parameter `partition`. Do nothing if it names a partition, or if the schedule did not make
-    the current run. An error here becomes a warning and does not fail the run, because the next night checks again.
+    `schedule.lookback_days` is the number of these days. `parameter` is the run's parameter `partition`. Do nothing if
+    it names a partition, or if the schedule did not make the current run. An error here becomes a warning and does not
+    fail the run, because the next night checks again.
     """
     days = job.schedule.lookback_days if job.schedule else 0
     if not days or not job.is_dated or parameter.strip() or run.limit_rows or not prefect.runtime.deployment.id:
@@ -55,7 +56,7 @@ def look_back(job: Job, run: Run, parameter: str) -> None:
 def changed_days(job: Job, run: Run, days: int) -> list[str]:
     """Return the published days whose inputs have changed, newest first, among the `days` before the run's own.
 
-    A day whose inputs were removed stays as it is, also with `allow_empty`. Raise `ServiceUnavailable`.
+    A day whose inputs were removed or cannot be listed is left out. Raise `ServiceUnavailable` if the storage is away.
     """
     found = []
     for number in range(1, days + 1):

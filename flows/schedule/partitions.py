@@ -10,10 +10,10 @@ from overnight.tasks.errors import JobError
 
 
 def resolve_partition(job: Job, partition: str | None, scheduled: datetime | None, now: datetime) -> str:
-    """Return the named partition, or the day of the scheduled time (or of now) moved by `offset_days`.
+    """Return the partition that the user named, or the day of the scheduled time (or of now) moved by `offset_days`.
 
-    The day is that of the schedule's time zone. Naive times are UTC. Raise `JobError` for a partition that the job
-    cannot have.
+    For a job without dates, return `all`. The day is that of the schedule's time zone. Naive times are UTC. Raise
+    `JobError` for a partition that the job cannot have.
     """
     partition = (partition or "").strip()
     if not job.is_dated:

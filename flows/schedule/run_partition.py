@@ -21,7 +21,7 @@ LABEL = "overnight.partition"
 
 @dataclass(frozen=True)
 class ResolvedPartition:
-    """A partition, and the scheduled time that determines it, in the form of receipts.
+    """A partition, and the scheduled time that determines it, in UTC, as ISO 8601.
 
     `scheduled_for` is None if a user named the partition.
     """
@@ -33,7 +33,8 @@ class ResolvedPartition:
 def own_partition(job: Job, partition: str) -> ResolvedPartition:
     """Return the partition of the current flow run. Name and tag the flow run with its job and partition.
 
-    `partition` is the run's parameter. Raise `JobError` for a partition that the job cannot have.
+    `partition` is the run's parameter; if it is empty, the scheduled time determines the partition. Raise `JobError`
+    for a partition that the job cannot have.
     """
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(UUID(prefect.runtime.flow_run.id))

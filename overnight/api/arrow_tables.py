@@ -18,7 +18,8 @@ EXPECTED = (
 def as_tables(data: Any) -> Iterator[pa.Table]:
     """Yield the rows of `data` as one or more Arrow tables, with types that Parquet can store.
 
-    Raise `JobError` for data of another kind, and for values that Arrow cannot represent.
+    `data` is a DataFrame, an Arrow table or batch, a list of dicts, or an object with `__arrow_c_stream__`. Raise
+    `JobError` for other data, and for values that Arrow cannot represent.
     """
     if _is_of(data, "pandas", "DataFrame"):
         yield _of_pandas(data)
@@ -90,7 +91,7 @@ def _as_png(value: Any) -> Any:
 def plain(table: pa.Table) -> pa.Table:
     """Return the table with column types that Parquet can store, and without metadata.
 
-    Arrays of extension types become Overnight's own type of arrays, and other extension types become their storage
+    Tensors of any extension type become Overnight's own type of tensors. Other extension types become their storage
     types. Metadata is left out, because that of pandas differs between versions.
     """
     for place, field in enumerate(table.schema):

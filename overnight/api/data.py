@@ -25,7 +25,8 @@ GROUP_BYTES, GROUP_ROWS = 16 * 2**20, 10_000  # the largest row group, which is 
 def place_data(data: Any, folder: Location) -> str:
     """Write data as Parquet files to a new folder below `folder`. Return the digest that names the new folder.
 
-    Raise `JobError` for data of another kind, and for columns that Parquet cannot store.
+    `data` is a Ray Dataset, or what `as_tables` takes. The digest follows from the content. Raise `JobError` for other
+    data, and for columns that Parquet cannot store.
     """
     draft = folder / f"_{uuid.uuid4().hex}"
     try:

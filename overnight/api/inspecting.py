@@ -40,7 +40,7 @@ def status(
     """Return the status of each partition of a job, as `overnight status` shows it.
 
     Args:
-        job: The job, as for `run`.
+        job: The path of a job file, an `overnight.Job`, or a dictionary with the keys of a job file.
         start: The first day, as `YYYY-MM-DD` or a date; by default the first partition that ever ran.
         end: The last day; by default the last partition that is due.
         inputs: Also check if the inputs changed; this lists all of them.
@@ -75,7 +75,8 @@ def search(
     """Return the published rows that are most similar to a text or an image, as `overnight search` finds them.
 
     Args:
-        job: The job, as for `run`. It needs an embedding model and published partitions.
+        job: The path of a job file, an `overnight.Job`, or a dictionary with the keys of a job file. The job needs an
+            embedding model and published partitions.
         text: The text to search with.
         image: The path or URI of the image to search with, instead of a text.
         n: The number of rows to find.
@@ -115,11 +116,11 @@ def preview(
     Nothing is published.
 
     Args:
-        job: The job, as for `run`.
+        job: The path of a job file, an `overnight.Job`, or a dictionary with the keys of a job file.
         rows: The number of source rows.
-        partition: The day, as for `run`.
-        data: Rows that replace the job's source, as for `run`.
-        settings: Settings to override, as for `run`.
+        partition: The day, as `YYYY-MM-DD` or a date; by default the one that `run` takes.
+        data: Rows that replace the job's source: a DataFrame, Arrow data, a Ray Dataset or a list of dicts.
+        settings: Settings to override: dotted key -> value, such as `{"inference.0.batch_size": 8}`.
 
     Returns:
         The preview, which notebooks show as a table.

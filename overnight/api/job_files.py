@@ -30,7 +30,7 @@ Overrides = Mapping[str, Any] | Sequence[str]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A job with its file, the overrides of its settings as KEY=VALUE, and the partition that the call selects."""
+    """A job with its file, the overrides of its settings as KEY=VALUE, and the partition to run."""
 
     path: Path
     job: Job
@@ -55,8 +55,8 @@ def prepared(
         job: A path, a `Job` or a dictionary.
         settings: Settings to override: dotted key -> value, or texts KEY=VALUE.
         partition: The day, `all`, or None for the day that is due.
-        data: The rows that replace the job's source.
-        data_folder: The folder for the data, if it is not the job's state.
+        data: The rows that replace the job's source, as `place_data` takes them. None: keep the source.
+        data_folder: The folder for the data; by default `data` in the job's state.
     """
     overrides = as_overrides(settings)
     name = Path(job) if isinstance(job, str | os.PathLike) else Path("the job")

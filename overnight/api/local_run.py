@@ -46,7 +46,10 @@ def run_locally(
     retry_quarantined: bool = False,
     show: bool = True,
 ) -> dict[str, Any]:
-    """Run one partition now, and return its receipt. Raise `OvernightError`, also if the run is cancelled.
+    """Run one partition now, and return its receipt. Raise `OvernightError` if the run fails or is cancelled.
+
+    `force` runs a partition that is published and not stale. `reason` is for the receipt. A `limit_rows` of 0 means all
+    rows. `settings` are texts KEY=VALUE that override the job file. `retry_quarantined` runs only the quarantined rows.
 
     If `show`, print the address of the UI and the progress of the run. If `verbose`, print the run's log, too.
     """
@@ -87,7 +90,7 @@ def backfill_locally(job_path: Path, job: Job, verbose: bool = False, show: bool
 def search_locally(job_path: Path, show: bool = True, **question: Any) -> dict[str, Any]:
     """Search without Ray, and return the result. `question` holds parameters of the flow `similarity_search`.
 
-    If `show`, print the address of the UI. Raise `OvernightError`.
+    If `show`, print the address of the UI. Raise `OvernightError` if the search fails or is cancelled.
     """
     try:
         with _server(show):

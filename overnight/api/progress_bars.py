@@ -41,7 +41,7 @@ Show = Callable[[str, float, str], None]  # takes a stage, its percentage and it
 def progress(
     job_name: str, flow_run_id: UUID, stages: Sequence[str] = STREAM_STAGES, verbose: bool = False
 ) -> Iterator[None]:
-    """Show the progress of a flow run on stderr while the body runs.
+    """Show the progress of a flow run on stderr while the body runs. `stages` are the stages to show.
 
     A line appears when a task begins. On a terminal and in a notebook, each stage has a bar. Elsewhere a line every ten
     seconds has the percentage of each stage, after the seconds since the start. Warnings of the run are shown. If

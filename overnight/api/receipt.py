@@ -74,8 +74,8 @@ class Receipt(Mapping[str, Any]):
     def dataset(self) -> Any:
         """Return the published rows as a `ray.data.Dataset`.
 
-        Ray reads Parquet files when and where the dataset is consumed. Other rows are read here first, as `table` reads
-        them. Raise the errors of `table`.
+        Ray reads Parquet files when and where the dataset is consumed. Other rows are read here first, with the types
+        that `table` gives them. Raise `FileNotFoundError` if a later publish has replaced the files.
         """
         import ray.data
 

@@ -95,19 +95,20 @@ def backfill(
     """Run the partitions of a range of dates, as `overnight backfill` does. Each publishes separately.
 
     Args:
-        job: The job, as for `run`.
+        job: The path of a job file, an `overnight.Job`, or a dictionary with the keys of a job file.
         start: The first day, as `YYYY-MM-DD` or a date.
         end: The last day; it runs too.
         select: The statuses of the partitions to run: `missing`, `failed`, `stale`, `quarantined` or `all`.
+            `quarantined` runs only the quarantined rows of published partitions.
         order: The day to begin with: `oldest` or `newest`.
         max_concurrent: The number of partitions that run at the same time.
         stop_on_failure: Start no more partitions after one has failed.
         dry_run: Only return the partitions that would run, with their statuses before the run.
         resume: The id of an earlier backfill, whose unfinished partitions run.
-        settings: Settings to override in every run, as for `run`.
+        settings: Settings to override in every run: dotted key -> value, such as `{"inference.0.batch_size": 8}`.
         reason: The reason, for the receipts.
         verbose: Show the log of the runs.
-        progress: Show the progress, as `run` does.
+        progress: Show the progress: bars on a terminal and in a notebook, otherwise lines on stderr.
 
     Returns:
         The status of each partition after the backfill, by date.

@@ -80,7 +80,10 @@ def read_errors() -> Iterator[None]:
 
 
 def start_fork_server() -> None:
-    """Start the process that imports the workers' libraries in parallel; it ends with the command."""
+    """Start the process that imports the workers' libraries while the command prepares the run.
+
+    It ends with the command.
+    """
     click.get_current_context().with_resource(fork_server.for_local_ray())
 
 

@@ -70,7 +70,7 @@ def show_differences(found: "Differences") -> None:
 
 
 def as_document(found: "Differences") -> dict[str, Any]:
-    """Return the differences as JSON values."""
+    """Return the differences as JSON values, as `--json` prints them."""
     return {
         "job": found.a.job.name,
         "a": found.a.name,

@@ -60,7 +60,11 @@ def init(folder: Path, **given: str | None) -> None:
 
 
 def prompt_for_answers(folder: Path, given: Mapping[str, str | None]) -> "Answers":
-    """Return all answers: from options, otherwise from prompts. Raise `JobError` for an answer that is not valid."""
+    """Return all answers: from options, otherwise from prompts. `given` has the value of each option, or None.
+
+    Without a terminal, take the default of an answer that no option gives. Raise `JobError` if it has no default, and
+    for an answer that is not valid.
+    """
     from overnight.cli.init_choices import Answers, default_name, offers, source_kinds, task_choices
     from overnight.cli.init_look import look
 

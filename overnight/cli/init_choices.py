@@ -37,8 +37,12 @@ RESIZE = "{kind: resize_image, size: 224}"
 class Answers:
     """The answers to the prompts of init, and what init found in the inputs.
 
-    `folder` is where init writes its files. `path` is the place of the inputs, as in a job file. `text_column` is for
-    tables. If `cron` is empty, a path with {partition} gets the usual schedule, and any other path gets none.
+    `folder` is where init writes its files. `path` is the place of the inputs, as in a job file. `source` is their
+    kind. `work` is the kind of a model, the name of a chain of models, `python` or `none`. `model` names its model, or
+    those of a chain with commas.
+
+    `text_column` is for tables. If `cron` is empty, a path with {partition} gets the usual schedule, and any other path
+    gets none.
     """
 
     folder: Path
@@ -68,13 +72,13 @@ def _sources() -> dict[str, Any]:
 
 
 def offered_models() -> dict[str, Offer]:
-    """Return the offer of each kind of model that has one, by kind."""
+    """Return what `overnight init` shows about each kind of model that it offers, by kind."""
     leaves = get_args(get_args(AnyPredictor)[0])
     return {leaf.model_fields["kind"].default: leaf.offer for leaf in leaves if getattr(leaf, "offer", None)}
 
 
 def offers() -> dict[str, Offer]:
-    """Return the offers of all work with models: of kinds of models by kind, and of chains by name."""
+    """Return what `overnight init` shows about all work with models: by the kind of a model, or the name of a chain."""
     return {**offered_models(), **{name: chain.offer for name, chain in CHAINS.items()}}
 
 
@@ -84,7 +88,10 @@ def default_name(folder: Path) -> str:
 
 
 def task_choices(source: str, found: Found | None = None) -> dict[str, str]:
-    """Return the kinds of work on a source's rows, each with its explanation."""
+    """Return the kinds of work that fit the rows of a source, each with its explanation. `source` is the source's kind.
+
+    For a table, the kinds depend on `found`: only a table with images gets the work on images.
+    """
     images = ["image"] if found and has_images(found) else []
     columns = ["text", *images] if _sources()[source].holds_texts else [*_file_columns(source)]
     models = {kind: offer.words for kind, offer in offers().items() if offer.column in columns}
@@ -123,7 +130,10 @@ def reads_images_of_a_table(answers: Answers) -> bool:
 
 
 def column_read(answers: Answers) -> str:
-    """Return the column that the work reads: a fixed one for files, otherwise the one that the user named."""
+    """Return the column that the work reads. For files it is fixed, and so is `image` for a table with images.
+
+    For another table it is the column that the user named, by default the one with the longest texts.
+    """
     if reads_images_of_a_table(answers):
         return "image"
     columns = _file_columns(answers.source)
@@ -134,7 +144,7 @@ def column_read(answers: Answers) -> str:
 
 
 def steps(answers: Answers) -> list[str]:
-    """Return the steps, as YAML, that make the column that the work reads."""
+    """Return the steps that make the column that the work reads, each as one line of YAML."""
     column = column_read(answers)
     offer = offers().get(answers.work)
     resize = [RESIZE] if column == "image" and not (offer and offer.whole_images) else []
@@ -155,5 +165,5 @@ def _file_columns(source: str) -> dict[str, list[str]]:
 
 
 def is_table(source: str) -> bool:
-    """Return True if the rows of a source have columns of their own."""
+    """Return True if the rows of a source have columns of their own, and False if each row is a file."""
     return not _file_columns(source)

@@ -138,7 +138,7 @@ def _inference(answers: Answers) -> list[dict[str, Any]]:
 
 
 def skeleton(answers: Answers) -> str:
-    """Return a predictor's source text that runs as it is; the user replaces it line by line."""
+    """Return the source text of the user's own model. It runs as it is, and the user replaces its example."""
     column = column_read(answers)
     variable, about, result, value = (
         EXAMPLES.get(column, EXAMPLE) if not is_table(answers.source) or column == "image" else EXAMPLE
@@ -161,7 +161,7 @@ class Model:
 
 
 def next_commands(answers: Answers, files: Sequence[Path]) -> list[str]:
-    """Return the commands that the user can type next."""
+    """Return the commands that the user can type next. `files` are those of `create`, the job file first."""
     here = answers.folder.resolve() == Path.cwd()
     job = files[0].name
     deploy = [f"overnight deploy {job}"] if answers.cron else []

@@ -10,7 +10,7 @@ from overnight.flows.preview import Preview
 
 
 def show_preview(preview: Preview) -> None:
-    """Print a preview on stdout."""
+    """Print a preview on stdout: the rows with their pictures, the failed rows, the counts and the seconds."""
     console = VisibleConsole(highlight=False)
     if len(preview):
         show_rows(console, preview.table)
@@ -19,7 +19,7 @@ def show_preview(preview: Preview) -> None:
 
 
 def show_rest(preview: Preview, console: Console) -> None:
-    """Print everything except the rows."""
+    """Print everything of a preview except its rows: the failed rows, the counts, the warnings and the seconds."""
     for row in preview.quarantine.to_pylist():
         reason = f"{row['error_type']}: {row['error_message']}"
         console.print(Text(f"{row['row_id']}  quarantined in {row['stage']}: {reason}", "red", overflow="fold"))

@@ -44,7 +44,10 @@ def show_rows(console: Console, rows: pa.Table) -> None:
 
 
 def show_reasons(console: Console, rows: pa.Table) -> None:
-    """Print quarantined rows, all texts whole: first the reason, then each other column on a line of its own."""
+    """Print rows of a quarantine, all texts whole. The first column, the reason, comes first in red.
+
+    Each other column has a line of its own.
+    """
     names, columns = _texts(rows)
     for row in zip(*columns, strict=True):
         console.print(Text(row[0], "red", overflow="fold"))
@@ -58,7 +61,7 @@ def draws_pictures(console: Console) -> bool:
 
 
 def show_pictures(console: Console, tables: Iterable[pa.Table]) -> None:
-    """Draw the images of the rows, if the console is a terminal that draws images."""
+    """Draw the images in all columns of these tables, if the console is a terminal that draws images."""
     if console.is_terminal and (protocol := protocol_of()):
         for title, png in _pictures(tables):
             console.print(Text(title, "dim"))

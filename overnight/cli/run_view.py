@@ -15,7 +15,7 @@ ROWS_SHOWN, REASONS_SHOWN, FILES_SHOWN = 2, 3, 3
 
 
 def show_receipt(receipt: dict[str, Any], job: "Job", file: str) -> None:
-    """Print a receipt on stdout. `file` is the job file as the user wrote it."""
+    """Print a receipt on stdout, with its first rows. `file` is the job file as the user wrote it."""
     console = VisibleConsole(highlight=False, soft_wrap=True)
     _show_head(console, receipt, job)
     _show_counts(console, receipt)
@@ -31,7 +31,8 @@ def show_receipt(receipt: dict[str, Any], job: "Job", file: str) -> None:
 def next_steps(job: "Job", day: str, file: str, limit_rows: int | None, options: list[str]) -> list[str]:
     """Return the commands to type after a failed run: to show the rows that failed, if it kept them, and to run again.
 
-    `options` are options of the failed run that the second command repeats.
+    `file` is the job file as the user wrote it. A run of a sample has `limit_rows`. `options` are options of the failed
+    run that the second command repeats.
     """
     from overnight.flows.ledger.results import Results
 

@@ -81,7 +81,11 @@ def show(
 def find_rows(
     results: "Results", day: str, count: int, where: str, is_sample: bool, number: int | None
 ) -> "tuple[str, Chosen, Result | None]":
-    """Return a title, the first rows that meet the condition, and the result to which they belong."""
+    """Return a title, the first `count` rows that meet the condition `where`, and the result to which they belong.
+
+    An empty `where` takes all rows. With `is_sample`, the rows come from the sample with this `number`, by default the
+    newest.
+    """
     from overnight.flows.ledger.chosen_rows import choose
 
     result = results.sample(day, number) if is_sample else results.published(day)
@@ -97,10 +101,10 @@ def find_rows(
 def find_quarantine(
     results: "Results", day: str, count: int, where: str, is_sample: bool, number: int | None
 ) -> "tuple[str, Chosen, Result | None]":
-    """Return a title with the most frequent reasons, the quarantined rows that meet the condition, and None.
+    """Return a title with the most frequent reasons, the first `count` quarantined rows that meet `where`, and None.
 
-    If the latest run failed and kept its quarantine, the rows come from that run. Otherwise they come from the
-    published result or the sample.
+    An empty `where` takes all rows. If the latest run failed and kept its quarantine, the rows come from that run.
+    Otherwise they come from the published result, or with `is_sample` from the sample with this `number`.
     """
     from overnight.flows.ledger.chosen_rows import QUARANTINE, choose
     from overnight.tasks.write.in_process import reasons
@@ -144,13 +148,13 @@ def print_rows(title: str, rows: "pa.Table", are_reasons: bool, with_inputs: "Ca
 
 
 def note_unclear(found: "Chosen") -> None:
-    """Print on stderr for how many rows the condition of `--where` could not be computed."""
+    """Print on stderr for how many rows the condition of `--where` could not be computed, if there are any."""
     if found.unclear:
         click.echo(f"{len(found.unclear):,} rows left out, the first: {found.unclear[0]}", err=True)
 
 
 def write_page(file: str, title: str, rows: "pa.Table") -> None:
-    """Write a page of HTML with the rows and small pictures."""
+    """Write a page of HTML with a title, the rows, and small pictures. `file` is a path or a URI."""
     from overnight.flows.preview_html import as_page
     from overnight.tasks.storage.location import Location
 

@@ -29,7 +29,7 @@ SECONDS_BETWEEN = 5.0
 
 
 def show_status(job_name: str, entries: Sequence[PartitionStatus]) -> None:
-    """Print the partitions of a job on stdout."""
+    """Print the partitions of a job on stdout: a calendar, the unpublished ones, and the newest published ones."""
     console = VisibleConsole(highlight=False)
     counts = calendar_view.count(entries)
     if not entries:
@@ -113,7 +113,10 @@ def _show_published(console: Console, entries: Sequence[PartitionStatus]) -> Non
 
 @contextmanager
 def input_progress() -> Iterator[Callable[[int, int], None]]:
-    """Yield the progress callback of `read_ledger`: it draws a bar on stderr, or prints a line every 5 s."""
+    """Yield a function that shows how many partitions have been checked. It takes this number and the total.
+
+    It draws a bar on stderr, or without a terminal prints a line every 5 s.
+    """
     console = VisibleConsole(stderr=True, highlight=False)
     if console.is_terminal:
         with Progress(console=console, transient=True) as progress:
