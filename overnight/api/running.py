@@ -36,14 +36,14 @@ def run(
     Args:
         job: The path of a job file, an `overnight.Job`, or a dictionary with the keys of a job file. Relative paths
             are relative to the working directory.
-        partition: The day, as `YYYY-MM-DD` or a date. By default it is yesterday in the job's time zone, or `all` for
-            a job without dates.
+        partition: The day, as `YYYY-MM-DD` or a date. By default it is yesterday in the job's time zone, or the
+            day that `schedule.offset_days` sets. A job without dates has only `all`.
         data: The rows that replace the job's source: a DataFrame of pandas or Polars, an Arrow table or reader, a Ray
             Dataset, a list of dicts, or an object with `__arrow_c_stream__`. The job needs no `source` then.
         settings: Settings to override for this run: dotted key -> value, such as `{"inference.0.batch_size": 8}`.
         force: Run the partition again even if it is published and not stale.
         retry_quarantined: Run only the quarantined rows of the published partition again; they join its rows.
-        limit_rows: Run only the first rows, and publish them to a scratch folder as a sample.
+        limit_rows: Run only this number of rows, the first ones, and publish them to a scratch folder as a sample.
         reason: The reason for this run, for the receipt.
         verbose: Show the log of the run: the output of models and steps.
         progress: Show the progress: bars on a terminal and in a notebook, otherwise lines on stderr.
