@@ -206,9 +206,9 @@ def nothing_to_do(job: Job, request: Request) -> str:
 
 
 def left_out(job: Job, request: Request, steps: Sequence[Step]) -> str:
-    """Return how many partitions of the range do not run, by status and with advice. Return an empty text if all run.
+    """Return how many partitions of the range are not among the steps, by status and with advice.
 
-    This lists no inputs, so it counts a partition as stale only if the job changed.
+    Return an empty text if all are. This lists no inputs, so it counts a partition as stale only if the job changed.
     """
     mine = {step.partition for step in steps}
     entries = read_ledger(job, request.start, request.end)

@@ -134,7 +134,7 @@ def _notify_once(job: Job, due: Deadline, entry: PartitionStatus, record: Locati
 def notify(block: str, subject: str, text: str) -> None:
     """Send a message through the Prefect block `type/name`, without logging the block's address.
 
-    Raise `JobError` if the block does not exist, and `NotificationFailed` if it cannot send.
+    Raise `JobError` if the server has no such notification block, and `NotificationFailed` if the block cannot send.
     """
     import prefect.blocks.notifications  # noqa: F401 - registers the block types
 

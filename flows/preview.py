@@ -98,7 +98,7 @@ def preview(job: Job, rows: int = 8, partition: str | None = None) -> Preview:
     Raises:
         JobError: A setting is wrong, or a model or step cannot be loaded.
         InputError: The inputs have not arrived, cannot be listed, or there are none.
-        ContractError: A step, a model or its columns break their contract.
+        ContractError: A step or a model returns columns or values that it must not return.
         OvernightError: Another failure of a stage, as a run reports it.
     """
     if rows < 1:

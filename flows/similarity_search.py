@@ -64,6 +64,9 @@ def similarity_search(
         partition: Search one partition. Empty: all published partitions.
         sheet: A path or URI for a picture of the query and the matches, as PNG.
         exact: Compare with every row instead of using the table's index.
+
+    Returns:
+        The document that `overnight search --json` prints. Its `matches` are the rows, best first.
     """
     started = time.monotonic()
     loaded = load_job(Path(job))

@@ -85,7 +85,7 @@ class JobError(OvernightError):
 
 
 class PlanError(OvernightError):
-    """The cluster cannot hold what the job requires."""
+    """The cluster has too few resources for what the job requires."""
 
 
 class InputError(OvernightError):
@@ -193,7 +193,8 @@ def find_cause(error: BaseException) -> OvernightError | None:
 def explain(error: BaseException, stage: str) -> OvernightError:
     """Return `error` as an `OvernightError`.
 
-    If `error` is or contains one, return that one. Otherwise return its innermost cause as a `StageFailed` of `stage`.
+    If `error` is or contains one, return that one. Otherwise return its innermost cause as a `StageFailed` of `stage`,
+    or as `WorkerLost` if a process or a node died.
     """
     if known := find_cause(error):
         known.stage = known.stage or stage

@@ -21,7 +21,7 @@ Level = Literal["ok", "warning", "wrong"]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check. `what` names the checked thing, and `found` describes it.
+    """The result of a check. `what` names the checked thing, and `found` describes its state.
 
     `advice` is the remedy if the level is not `ok`.
     """

@@ -37,7 +37,10 @@ def check_models(job: Job) -> Iterator[Finding]:
 
 
 def check_columns(job: Job) -> Iterator[Finding]:
-    """Check that the first inputs of the partition that is due have the columns that the job names."""
+    """Check that the first inputs of the partition that is due have the columns that the job names.
+
+    There is no finding if the job file alone shows the columns, because the load of the job has checked them then.
+    """
     if job.source.column_names_made() is not None:
         return  # the job file alone shows the columns, and `load_job` has checked them
     day = resolve_partition(job, None, None, datetime.now(UTC))

@@ -12,7 +12,7 @@ Reads = tuple[str, ...] | None  # the columns that later entries read; None: all
 
 
 def links(job: Job) -> list[Link]:
-    """Return a link for each model of the job, in order. It holds the model and the steps before the next model.
+    """Return a link for each model of the job, in order: the model with the steps that follow it, up to the next model.
 
     The steps before the first model belong to no link.
     """

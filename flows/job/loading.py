@@ -116,7 +116,7 @@ def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
 def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Return the mapping in a job file, with `KEY=VALUE` overrides, before validation.
 
-    Raise `JobError` if the file cannot be read or holds no mapping.
+    Raise `JobError` if the file cannot be read or holds no mapping, or if an override is wrong.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")

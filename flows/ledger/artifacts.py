@@ -28,10 +28,12 @@ SYMBOLS: dict[Status, str] = {"published": "✅", "missing": "⬜", "failed": "�
 def partitions_shown(file: JobFile, backfill: str = "") -> Iterator[None]:
     """Show the job's partitions in the Prefect UI after the body, also if the body fails.
 
-    `backfill` is the id of the backfill to which the run belongs. If it has one, skip this, because the backfill shows
-    the partitions itself, once. Also skip this if storage is away, or if the body was cancelled, because a cancelled
-    run must not wait. The settings are those of the job file, because with one run's `--set` all other partitions would
-    be stale.
+    `backfill` is the id of the backfill to which the run belongs, or an empty string. Skip this for a run of a
+    backfill, because the backfill shows the partitions itself, once. Also skip this if storage is away, or if the body
+    was cancelled, because a cancelled run must not wait.
+
+    The statuses follow from the settings of the job file, because with one run's `--set` all other partitions would be
+    stale.
     """
     try:
         yield

@@ -58,7 +58,7 @@ def collect_garbage(
         return [*items, *removable_prepared(run, sink_names)], ""
 
     def handle(found: tuple[Run, Sizes]) -> tuple[str, list[GarbageItem], str]:
-        """Return the partition, the items to remove (removed, without `dry_run`), and the reason to skip it."""
+        """Return the partition, its items that are removed (with `dry_run`, would be), and the reason to skip it."""
         run, files = found
         items, why = find(run, files)
         if items and dry_run and (holder := lease.holder(run.ledger)):

@@ -19,7 +19,12 @@ READ = ("receipt.json", "failure.json", "publishing.json")
 
 @dataclass(frozen=True)
 class PartitionLedger:
-    """A partition's ledger: the content of its small files, and facts about the other files."""
+    """A partition's ledger: the content of its small files, and facts about the other files.
+
+    `holder` is the run that has the lease, or died with it, unless it has published. `is_publishing` is True if a
+    publish has begun to commit, and is under way or was interrupted. `newest_generation` is empty if no generation ever
+    began. `unpublished` is the record of the newest generation, or None if that generation is published or none began.
+    """
 
     receipt: dict[str, Any] | None
     failure: dict[str, Any] | None

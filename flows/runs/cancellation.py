@@ -60,7 +60,7 @@ def cancellable(run: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[threading.Event]:
-    """Yield an event. Once it is set, it interrupts every run that a thread of the body begins.
+    """Yield an event. Once a caller sets it, it interrupts every run that a thread of the body begins.
 
     A signal reaches only the main thread. Each thread runs in a copy of the body's context, and finds the event there.
     Inside the body of another `stoppable`, the event is the outer one.

@@ -27,7 +27,7 @@ from overnight.tasks.write.task import is_under_way
 
 @dataclass(frozen=True)
 class Retry:
-    """A retry that may begin.
+    """A planned retry of the quarantined rows of a published partition.
 
     `run` has the retry's own fingerprint, and `current` is the job's fingerprint. `receipt` is that of the published
     generation, and `settled` records how its rows were settled. `inputs` are the inputs that the retry lists. `code`

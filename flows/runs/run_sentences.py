@@ -13,7 +13,7 @@ LONGEST = 300
 def published(receipt: Mapping[str, Any], why: Sequence[tuple[str, int]]) -> str:
     """Return the counts, the reasons of quarantined rows and the seconds of a run that published, as one sentence.
 
-    `why` has each reason with its number of rows, as `reasons.count_reasons` returns them.
+    `why` has each reason with its number of rows, the most frequent first.
     """
     rows = _rows(receipt["rows_out"])
     first = f"sample of {rows}, nothing published" if receipt["limit_rows"] else f"{rows} published"

@@ -66,7 +66,7 @@ def skipped(job: Job, partition: str) -> Any:
 
 
 def missed_cron_times(schedule: Schedule, due: Sequence[datetime], taken: Collection[datetime]) -> list[datetime]:
-    """Return the times among `due` that need a run now. The times in `taken` have one already."""
+    """Return the times in `due` that need a run now, as `catch_up` sets it. The times in `taken` have one already."""
     wanted = {"all": due, "latest": due[-1:], "none": []}[schedule.catch_up]
     return [fire for fire in wanted if fire not in taken]
 

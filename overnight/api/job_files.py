@@ -79,7 +79,10 @@ def prepared(
 
 
 def as_overrides(settings: Overrides) -> tuple[str, ...]:
-    """Return settings as texts KEY=VALUE, which `--set` takes."""
+    """Return settings as texts KEY=VALUE, which `--set` takes.
+
+    `settings` maps dotted keys to values, or has such texts already.
+    """
     if isinstance(settings, Mapping):
         return tuple(f"{key}={yaml_line(plain_value(value))}" for key, value in settings.items())
     return tuple(settings)

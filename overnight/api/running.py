@@ -38,8 +38,9 @@ def run(
             are relative to the working directory.
         partition: The day, as `YYYY-MM-DD` or a date. By default it is yesterday in the job's time zone, or the
             day that `schedule.offset_days` sets. A job without dates has only `all`.
-        data: The rows that replace the job's source: a DataFrame of pandas or Polars, an Arrow table or reader, a Ray
-            Dataset, a list of dicts, or an object with `__arrow_c_stream__`. The job needs no `source` then.
+        data: The rows that replace the job's source, which the job does not need then. They are a DataFrame of pandas
+            or Polars, an Arrow table or reader, a Ray Dataset, a list of dicts, or an object with
+            `__arrow_c_stream__`.
         settings: Settings to override for this run: dotted key -> value, such as `{"inference.0.batch_size": 8}`.
         force: Run the partition again even if it is published and not stale.
         retry_quarantined: Run only the quarantined rows of the published partition again; they join its rows.

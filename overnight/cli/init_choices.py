@@ -83,7 +83,7 @@ def offers() -> dict[str, Offer]:
 
 
 def default_name(folder: Path) -> str:
-    """Return the folder's name with only the characters that a job's name can have."""
+    """Return the folder's name with only the characters that a job's name can have, or `job` if none is left."""
     return re.sub(r"[^a-z0-9_-]+", "-", folder.resolve().name.lower()).strip("-_") or "job"
 
 
@@ -112,7 +112,7 @@ def image_uris(found: Found) -> str:
 
 
 def needs_column_name(source: str, work: str) -> bool:
-    """Return True if the user must name the column that the model reads."""
+    """Return True if the user must name the column that the model reads: for a model of texts on a table."""
     return _sources()[source].holds_texts and _column_of(work) == "text"
 
 

@@ -25,8 +25,8 @@ class Found:
     """The inputs as init finds them.
 
     `source` is the kind of most files, or None. `rows` is the number of rows that each partition has, as these files
-    show, or 0 if it is unknown. `has_folders` is True if a partition has its files in folders. `notes` are sentences
-    for the user.
+    show, or 0 if it is unknown. `has_folders` is True if a partition has its files in folders. `columns` are those of
+    the first file, if it is a table. `notes` are sentences for the user.
     """
 
     source: str | None = None
