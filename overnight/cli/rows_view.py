@@ -21,7 +21,7 @@ PICTURE_LINES, PICTURE_PIXELS = 8, 320
 
 
 def show_rows(console: Console, rows: pa.Table) -> None:
-    """Print rows without their `uri`, as a table or with a line per column."""
+    """Print rows without their `uri`: as a table if the console is wide enough, otherwise with a line per value."""
     shown = rows.drop_columns(["uri"]) if "uri" in rows.column_names else rows
     names, columns = _texts(shown)
     if console.width >= (LEAST_WIDTH + 3) * len(names):
