@@ -45,7 +45,7 @@ from overnight.flows.runs.crash_recovery import after_crashes
 from overnight.flows.runs.flow_run_name import named_if_invalid, rename_flow_run
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.tasks.artifacts import artifact_key, dispensable
-from overnight.tasks.errors import OvernightError
+from overnight.tasks.errors import OvernightError, first_line
 
 SMALL_SECONDS = 60.0  # a deployment's backfill runs longer partitions in processes of their own
 SECONDS_BETWEEN = 1.0
@@ -132,7 +132,7 @@ def backfill(
         _show_outcomes(loaded, request, steps, outcomes, why_none)
         show_partitions(file.job(), request.start, request.end, UUID(prefect.runtime.flow_run.id))
     if failed := [outcome for outcome in outcomes if outcome.status != "published"]:
-        reason = str(failed[0].error).rstrip(".")
+        reason = first_line(str(failed[0].error)).rstrip(".")
         raise BackfillFailed(
             f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {reason}. {rest}"
         )
@@ -173,7 +173,8 @@ def _run_all(
                         ray.enter_context(OvernightTaskRunner())  # one Ray for all partitions
                         is_warm = True
                     context = contextvars.copy_context()  # a thread has no context of its own
-                    get_run_logger().info("%s started: %s", step.partition, ", ".join(step.why), extra=SHOWN)
+                    why = ", ".join(map(first_line, step.why))
+                    get_run_logger().info("%s started: %s", step.partition, why, extra=SHOWN)
                     under_way.add(pool.submit(context.run, run_child, child, not is_ours))
                 done, under_way = wait(under_way, SECONDS_BETWEEN, FIRST_COMPLETED)
                 if stopping.is_set():  # by `stoppable` around the backfill

@@ -26,7 +26,7 @@ from overnight.flows.ledger.partition_status import read_ledger
 from overnight.flows.runs.cancellation import INTERRUPTIONS, RunCancelled, is_stopping
 from overnight.flows.runs.prefect_internals import run_flow
 from overnight.flows.schedule.partitions import parse_day
-from overnight.tasks.errors import OvernightError, StageFailed, explain
+from overnight.tasks.errors import OvernightError, StageFailed, explain, first_line
 
 QUEUE = "backfill"
 SECONDS_BETWEEN = 2.0
@@ -86,7 +86,7 @@ class Outcome:
     def __str__(self) -> str:
         if self.error:
             stage = f" in {self.error.stage}" if self.error.stage and self.status == "failed" else ""
-            return f"{self.partition} {self.status}{stage}: {' '.join(str(self.error).split())}"
+            return f"{self.partition} {self.status}{stage}: {first_line(str(self.error))}"
         found = self.receipt or {}
         counts = f"{found['rows_out']:,} rows, {found['rows_quarantined']:,} quarantined, {found['seconds']:,.1f} s"
         return f"{self.partition} {self.status}: {counts}"

@@ -50,6 +50,15 @@ STAGES = ("ingest", "shuffle", "preprocess", "infer", "write")
 STREAM_STAGES = ("ingest", "preprocess", "infer", "write")  # the stages that rows stream through
 
 
+def first_line(message: str) -> str:
+    """Return the first line of a message, for a place that has one line; with the second, if the first ends in a colon.
+
+    The other lines list quarantined rows, see `checks/failure_quarantine.py`.
+    """
+    first, *others = message.splitlines() or [""]
+    return f"{first} {others[0].strip()}" if first.endswith(":") and others else first
+
+
 class OvernightError(Exception):
     """A failure with a message for the user. `stage` is one of `STAGES`, or "plan" before the first.
 

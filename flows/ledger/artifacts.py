@@ -18,7 +18,7 @@ from overnight.flows.job.model import Job
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
 from overnight.tasks.artifacts import artifact_key, cell, dispensable
-from overnight.tasks.errors import ServiceUnavailable
+from overnight.tasks.errors import ServiceUnavailable, first_line
 
 LISTED, IN_CALENDAR, NAMED = 62, 366, 5  # the newest partitions that each list shows
 SYMBOLS: dict[Status, str] = {"published": "✅", "missing": "⬜", "failed": "❌", "stale": "🟡", "running": "🔵"}
@@ -97,7 +97,7 @@ def calendar_markdown(entries: Sequence[PartitionStatus]) -> str:
 def _line(stretch: calendar_view.PartitionRange) -> str:
     entry = stretch.entries[-1]
     since = f" since {calendar_view.minute(entry.since)} UTC" if entry.since else ""
-    why = f": {cell('; '.join(entry.why))}" if entry.why else ""
+    why = f": {cell('; '.join(map(first_line, entry.why)))}" if entry.why else ""
     return f"- {SYMBOLS[entry.status]} **{stretch.name}** {entry.status}{since}{why}"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overnight.tasks.config.masking import masked
-from overnight.tasks.errors import OvernightError
+from overnight.tasks.errors import OvernightError, first_line
 from overnight.tasks.rows import reasons
 
 LONGEST = 300
@@ -40,9 +40,7 @@ def unchanged(receipt: Mapping[str, Any], is_retry: bool) -> str:
 
 def failed(error: OvernightError) -> str:
     """Return the failed stage and the first sentence of the error, for a run that failed, in at most 300 characters."""
-    lines = error.message.splitlines() or [error.error_type]
-    first = f"{lines[0]} {lines[1].strip()}" if lines[0].endswith(":") and lines[1:] else lines[0]
-    sentence = f"{error.status} in {error.stage}: {first}"
+    sentence = f"{error.status} in {error.stage}: {first_line(error.message) or error.error_type}"
     return masked(sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - 1]}…")
 
 

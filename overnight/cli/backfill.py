@@ -19,6 +19,7 @@ from overnight.cli.command import (
     start_fork_server,
 )
 from overnight.tasks.config.masking import masked
+from overnight.tasks.errors import first_line
 from overnight.tasks.workers import fork_server
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def show_steps(job: "Job", steps: "Sequence[Step]") -> None:
     table = Table(*never_cut(), *rows_and_seconds, Column("why", overflow="fold"), box=None, pad_edge=False)
     for step in steps:
         rows, seconds = (f"{value:,.0f}" if value is not None else "?" for value in (step.rows, step.seconds))
-        table.add_row(step.partition, step.entry.status, rows, seconds, escape(", ".join(step.why)))
+        table.add_row(step.partition, step.entry.status, rows, seconds, escape(", ".join(map(first_line, step.why))))
     if steps:
         console.print(table)
     console.print(f"{job.name}: would run {summary(steps)}", markup=False)
@@ -133,7 +134,7 @@ def show_outcomes(job: "Job", entries: "Sequence[PartitionStatus]") -> None:
     for entry in entries:
         receipt = (entry.receipt or {}) if entry.status in ("published", "stale") else {}  # it may be an older publish
         counts = (f"{receipt[name]:,.0f}" if name in receipt else "" for name in counted)
-        table.add_row(entry.partition, entry.status, *counts, escape(", ".join(entry.why)))
+        table.add_row(entry.partition, entry.status, *counts, escape(", ".join(map(first_line, entry.why))))
     if entries:
         console.print(table)
     done = sum(entry.status == "published" for entry in entries)

@@ -16,7 +16,9 @@ from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json
     "--rows", metavar="N", type=click.IntRange(min=1), default=8, show_default=True, help="The number of source rows."
 )
 @click.option(
-    "--partition", metavar="D", help="The day to read, as YYYY-MM-DD; default: yesterday in the job's time zone."
+    "--partition",
+    metavar="D",
+    help="The day to read, as YYYY-MM-DD; default: today, moved by schedule.offset_days (-1).",
 )
 @settings_option
 @json_rows_option

@@ -22,7 +22,9 @@ from overnight.tasks.workers import fork_server
 
 @click.command(epilog=EXIT_STATUS)
 @click.option(
-    "--partition", metavar="D", help="The day to run, as YYYY-MM-DD; default: yesterday in the job's time zone."
+    "--partition",
+    metavar="D",
+    help="The day to run, as YYYY-MM-DD; default: today, moved by schedule.offset_days (-1).",
 )
 @click.option("--force", is_flag=True, help="Run the partition again even if it is published and not stale.")
 @click.option(

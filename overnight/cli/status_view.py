@@ -15,6 +15,7 @@ from rich.text import Text
 from overnight.api.console import VisibleConsole
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.partition_status import PartitionStatus, Status
+from overnight.tasks.errors import first_line
 
 MARKS: dict[Status, tuple[str, str]] = {
     "published": ("■", "green"),
@@ -88,7 +89,7 @@ def _show_unpublished(console: Console, stretches: Sequence[calendar_view.Partit
     for stretch in shown:
         entry = stretch.entries[-1]
         since = f" since {calendar_view.minute(entry.since)}" if entry.since else ""
-        reasons = " ".join("; ".join(entry.why).split())
+        reasons = "; ".join(map(first_line, entry.why))
         line = Text.assemble(f"{stretch.name:{width}}  ", (entry.status, MARKS[entry.status][1]), since)
         console.print(line + (f": {reasons}" if reasons else ""), soft_wrap=True)  # one line, which is never cut
     if left := sum(len(stretch.entries) for stretch in stretches[calendar_view.UNPUBLISHED :]):

@@ -90,9 +90,9 @@ def test_what_is_not_published_is_told_newest_first_and_alike_neighbours_togethe
 
 
 def test_the_reason_of_a_failure_is_in_the_line_of_its_partition_however_long_it_is(shown: Any) -> None:
-    why = f"ingest: expected {'a file, ' * 30}found\nnone"
+    why = f"ingest: expected {'a file, ' * 30}found none. The first:\n  a.jpg\n2 quarantined rows"
     [line] = [line for line in shown([entry("2026-01-05", "failed", why)], 40) if "failed: " in line]
-    assert line == f"2026-01-05  failed: {' '.join(why.split())}"
+    assert line == f"2026-01-05  failed: ingest: expected {'a file, ' * 30}found none. The first: a.jpg"
 
 
 @pytest.mark.parametrize("width", [40, 80])
