@@ -17,9 +17,10 @@ ACCELERATORS = frozenset({"GPU", "NPU", "HPU", "TPU", "RBLN", "FURIOSA", "MBLT",
 
 
 def reserved(num_gpus: float, resources: Mapping[str, float]) -> dict[str, float]:
-    """Return the accelerators that a worker reserves: Ray's resource name -> amount, empty if there are none.
+    """Return the accelerators that a worker reserves, as Ray's resource name -> amount; empty if there are none.
 
-    A worker without an accelerator computes on its CPUs. `resources` has the custom resources that it reserves.
+    `resources` has the worker's custom resources, such as `{"NPU": 1}`. Resources that are not accelerators are left
+    out. A worker without an accelerator computes on its CPUs.
     """
     asked = {"GPU": num_gpus, **resources}
     return {name: amount for name, amount in asked.items() if name in ACCELERATORS and amount}
@@ -31,9 +32,10 @@ def setting(accelerator: str) -> str:
 
 
 def not_found(asked: Mapping[str, float], library: str) -> JobError:
-    """Return the error for a library that finds none of the reserved accelerators on this node.
+    """Return the error for a library that finds no accelerator on this node, although the worker reserves one.
 
-    `asked` is what `reserved` returned, and `library` is the library's name and version.
+    `asked` has the reserved accelerators, as Ray's resource name -> amount. The message names the first of them, and
+    `library`, a name with a version such as `torch 2.9.0`.
     """
     name, amount = next(iter(asked.items()))
     return JobError(
@@ -44,9 +46,10 @@ def not_found(asked: Mapping[str, float], library: str) -> JobError:
 
 
 def torch_device(asked: Mapping[str, float]) -> "torch.device":
-    """Return the device of PyTorch for the reserved accelerators `asked`, or the CPU if there are none.
+    """Return PyTorch's device for a worker that reserves the accelerators `asked`; the CPU if `asked` is empty.
 
-    Raise `JobError` if PyTorch finds no accelerator on this node.
+    `asked` is Ray's resource name -> amount. Raise `JobError` if PyTorch finds no accelerator on this node, although
+    `asked` has one.
     """
     import torch
 

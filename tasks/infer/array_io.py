@@ -27,11 +27,12 @@ Call = Callable[[list[np.ndarray]], Mapping[str, np.ndarray]]
 
 
 def in_calls(batch: Batch, columns: Sequence[str], call: Call) -> dict[str, Any]:
-    """Run the model function `call` on the columns of `batch`, and return output name -> one value per row, in order.
+    """Run the model function `call` on the rows of `batch`, and return output name -> one value per row, in row order.
 
-    `call` gets one stacked array (N x shape) per name in `columns`. Rows whose arrays differ in shape or type go to
-    separate calls. Raise `RowError` for a value that is not a number or an array of numbers. Raise `ContractError` for
-    an output without one value per row.
+    `batch` maps each column's name to an array with one value per row. `call` gets one stacked array (N x shape) per
+    name in `columns`, and returns output name -> array. Rows whose arrays differ in shape or type go to separate calls.
+    Raise `RowError` for a value that is not a number or an array of numbers. Raise `ContractError` if an output does
+    not have one value per row.
     """
     places, made = [], []
     for rows, arrays in _alike([_numbers(batch[name], name) for name in columns]):
@@ -64,7 +65,8 @@ def by_name(returned: Any, names: Sequence[str] | None) -> dict[str, Any]:
     """Return name -> output for the result of a model: a mapping, a tuple or list of outputs, or a single output.
 
     `names` selects from a mapping, and names other outputs in their order. Without `names`, a mapping keeps its own
-    names, and a single output is `output`. Raise `ContractError` if the names do not fit the result.
+    names, and a single output is `output`. Raise `ContractError` if a mapping lacks one of `names`. Raise it too if
+    other outputs differ in number from `names`, or are several without `names`.
     """
     if isinstance(returned, Mapping):
         missing = [name for name in names or () if name not in returned]

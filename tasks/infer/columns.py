@@ -14,10 +14,11 @@ from overnight.tasks.rows import blocks
 def columns_made(
     sample: pa.Table, trials: Sequence[Trial | None], keep: Sequence[str], bytes_stay: bool = False
 ) -> pa.Schema | None:
-    """Return the visible columns of rows after all models, or None if the sample does not show them.
+    """Return the names and types of rows' visible columns after all models, or None if the sample does not show them.
 
-    `sample` has rows before the models. `trials` has one result per model, None if no row passed. Without models, heavy
-    columns are left out, except the columns in `keep`; `bytes_stay` is as in `heavy_columns`.
+    `sample` is a block of rows before the models. `trials` has one result per model, None if no row passed. Without
+    models, columns of bytes and arrays of two or more dimensions are left out, except those in `keep`. If `bytes_stay`
+    is True, columns of bytes stay, too.
     """
     if not len(sample) or None in trials:
         return None
@@ -30,7 +31,7 @@ def columns_made(
 
 
 def require_inputs(link: Link, sample: pa.Table) -> None:
-    """Raise `ContractError` if `sample` lacks a column that the link's model reads.
+    """Raise `ContractError` if the block `sample` lacks a column that the link's model reads.
 
     The message suggests a column of a similar name.
     """

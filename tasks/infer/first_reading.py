@@ -24,10 +24,10 @@ from overnight.tasks.state.stream import FirstReading, Stream
 
 
 def decide_duplicates(run: Run, stream: Stream, plan: Plan) -> Iterator[str]:
-    """Decide for each `deduplicate` before the models which rows are duplicates, unless that is decided.
+    """Decide for each `deduplicate` step before the models which rows are duplicates, unless an earlier attempt did.
 
-    An earlier attempt may have decided. Yield a sentence for the log about each new decision. Raise `LeaseLost` if
-    another run has taken the partition over.
+    For each decision, the Ray tasks of `plan` read the partition once more, and a file gets the rows to drop. Yield a
+    sentence for the log about each new decision. Raise `LeaseLost` if another run has taken the partition over.
     """
     for reading in stream.first_readings:
         place = run.duplicates / str(reading.number)

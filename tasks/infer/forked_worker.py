@@ -12,7 +12,10 @@ from overnight.tasks.workers.forked_process import Forked, ending_together
 
 
 class ForkedWorker:
-    """Passes each block to a `Worker` in a forked process, and ends with that process."""
+    """Passes each block to a `Worker` in a forked process, and ends with that process.
+
+    `settings` are the arguments of `Worker`.
+    """
 
     kind: type[Worker] = Worker
 

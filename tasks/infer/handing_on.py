@@ -10,10 +10,11 @@ from overnight.tasks.workers import supervisor
 
 
 def handed_on(blocks: Iterable[pa.Table], share: Share, to: str, run: Run) -> Iterator[pa.Table]:
-    """Yield `blocks` as `share.padded` makes them, and report their rows of padding to the supervisor.
+    """Yield the rows of `blocks` in blocks of bounded bytes, with the padding that makes Ray Data pass them on in time.
 
-    Progress does not count padding, which only makes Ray Data pass on a block in time. `to` is the stage of the next
-    operator, `infer` or `write`.
+    Padding is empty rows, because Ray Data counts rows, however large or slow they are. `share` determines their
+    number. The supervisor of `run` gets this number, because progress does not count padding. `to` is the stage of the
+    next operator, `infer` or `write`.
     """
     for block in share.padded(blocks):
         if count := padding_of(block):

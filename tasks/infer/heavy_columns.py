@@ -10,8 +10,8 @@ from overnight.tasks.rows import blocks, nested_rows, tensors
 def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bool = False) -> set[str]:
     """Return the names of columns too heavy to publish by default: bytes, or arrays of two or more dimensions.
 
-    Columns whose names begin with a prefix in `earlier` are not heavy: earlier models made them. `bytes_stay` is True
-    if the source is a table, whose bytes are data like its other columns.
+    Columns whose names begin with a prefix in `earlier` are not heavy, because earlier models made them. If
+    `bytes_stay`, columns of bytes are not heavy: the source is a table, whose bytes are data like its other columns.
     """
     heavy = set()
     table = blocks.live_rows(block)[0] if nested_rows.COLUMN in block.column_names else blocks.visible(block)
@@ -27,9 +27,10 @@ def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bo
 def drop_heavy(
     block: pa.Table, keep: Iterable[str], bytes_stay: bool = False, earlier: tuple[str, ...] = ()
 ) -> pa.Table:
-    """Return the block without its heavy columns, except the columns in `keep`.
+    """Return the block without its heavy columns: bytes, and arrays of two or more dimensions.
 
-    `bytes_stay` and `earlier` are as in `heavy_columns`.
+    Columns in `keep` stay, and so do columns whose names begin with a prefix in `earlier`: earlier models made them. If
+    `bytes_stay`, columns of bytes stay: the source is a table, whose bytes are data like its other columns.
     """
     heavy = heavy_columns(block, earlier, bytes_stay)
     return blocks.leaving_out(block, sorted(heavy - set(keep)))

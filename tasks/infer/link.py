@@ -19,8 +19,9 @@ class Link:
 
     `prefix` begins the names of the columns that the model adds, and `earlier` has the prefixes of the models before
     it. `steps` is None if no step follows. `read` names the columns that later steps and models read, or the sink
-    publishes: they stay, even if they are heavy. If `read` is None, all columns stay. `bytes_stay` is True if the
-    source is a table, whose bytes are data like its other columns.
+    publishes. Other heavy columns (bytes, and arrays of two or more dimensions) are dropped. If `read` is None, all
+    columns stay. If `bytes_stay`, bytes are not heavy: the source is a table, whose bytes are data like its other
+    columns.
     """
 
     model: Predictor
@@ -32,9 +33,10 @@ class Link:
 
 
 def without_unread(block: pa.Table, link: Link, made: Iterable[str]) -> pa.Table:
-    """Return the block without heavy columns that nothing after the link reads.
+    """Return the block without the heavy columns that no later step, model or sink reads.
 
-    `made` names the model's columns, which stay.
+    Columns of bytes, and of arrays of two or more dimensions, are heavy. `link.read` names the columns that are read.
+    `made` names the columns that the model of `link` added, which stay.
     """
     if link.read is None:
         return block

@@ -30,11 +30,13 @@ def model_file(written: str, pins: Mapping[str, str] | None = None, beside: str 
     ${VARIABLES} are filled in. A file in a store is first fetched, once per node.
 
     Args:
-        pins: The versions of the run, from `file_versions`; without them, a file in a store has its newest version.
+        pins: The versions that the run recorded, as file name -> version; without them, the newest version is fetched.
         beside: The ending of further files of the model, whose names begin with the file's name; empty: no such files.
 
     Raises:
         JobError: The file does not exist, or changed in the store after the run began.
+        AccessDenied: The store or the disk refuses.
+        ServiceUnavailable: The store does not answer.
     """
     if not is_stored(written):
         return _existing(written)
@@ -46,9 +48,11 @@ def model_file(written: str, pins: Mapping[str, str] | None = None, beside: str 
 
 
 def file_versions(written: str, beside: str = "") -> dict[str, str]:
-    """Return the fingerprint of a model's file and of its further files, which `beside` selects as in `model_file`.
+    """Return the fingerprint of the model's file `written`, and of further files beside it.
 
-    It is name -> sha256 for local files, and name -> size and version for files in a store.
+    It is name -> sha256 for local files, and name -> size and version for files in a store. Further files have names
+    that begin with the file's name and end with `beside`; an empty `beside` adds no file. Raise `JobError` if there is
+    no such file.
     """
     if is_stored(written):
         return listed_file(written, beside)

@@ -30,7 +30,8 @@ MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four 
 def is_read_by_workers(run: Run, plan: Plan) -> bool:
     """Return True if the first model's workers read and preprocess their own rows.
 
-    They do not if files have several rows: a file may be too large for one worker, and its rows are cheap to pass on.
+    They do if `plan` lets them preprocess, and each of the first files has only one row. A file of several rows may be
+    too large for one worker, and its rows are cheap to pass on.
     """
     if not (plan.is_beside and read_summaries(run.order)):
         return False
@@ -39,7 +40,7 @@ def is_read_by_workers(run: Run, plan: Plan) -> bool:
 
 
 def context(largest_block_bytes: float = LARGEST_BLOCK_BYTES) -> Any:
-    """Return the settings of Ray Data with which a stream is built and run.
+    """Return a copy of Ray Data's settings, changed for building and running a stream.
 
     Ray Data passes on a block when it has `largest_block_bytes`.
     """
@@ -80,8 +81,9 @@ def prepare_rows(
 ) -> ray.data.Dataset:
     """Return the dataset after `steps`, which run in Ray tasks. Without steps, the tasks only pass rows on.
 
-    `pass_on` turns the blocks of a task into the blocks that it returns. If the plan was that workers run the steps, a
-    task reserves one of the CPUs that the workers leave.
+    `pass_on` takes the blocks of a task, and yields the blocks that the task returns, for example with padding. A task
+    reserves `plan.task_cpus`. If `plan` intended the model's workers to run the steps (`is_beside`), it reserves one
+    CPU instead, because these workers then leave whole CPUs free.
     """
     if not steps:
         return _by_tasks(dataset, partial(_passed, pass_on=pass_on), plan)
@@ -96,9 +98,10 @@ def prepare_rows(
 
 
 def run_steps_in_task(block: pa.Table, run: Run, steps: Steps, pass_on: PassOn) -> Iterator[pa.Table]:
-    """Run all steps on `block`, and return the results as `pass_on` makes them.
+    """Run all steps on `block`, and yield the results after `pass_on`.
 
-    Progress recognizes the operator by the name of this function.
+    `pass_on` takes the results, and yields the blocks for the next operator, for example with padding. Progress
+    recognizes the operator by the name of this function.
     """
     return pass_on(steps(block, run=run))
 
@@ -110,7 +113,8 @@ def _passed(block: pa.Table, pass_on: PassOn) -> Iterator[pa.Table]:
 def worker_preparation(run: Run, stream: Stream, reads: bool) -> Prepare | None:
     """Return the function that a worker runs on its input before the model, or None if nothing is to do.
 
-    If `reads` is True, the input is a block number from `read_numbers`, and the function also reads the rows.
+    The input is a block of rows, which the function preprocesses. If `reads` is True, the input is a block number from
+    `read_numbers`, and the function also reads the rows.
     """
     steps = stream.steps and partial(stream.steps, run=run)
     return partial(_read_and_prepare, run=run, read=partial(stream.read, run=run), steps=steps) if reads else steps
@@ -125,16 +129,22 @@ def _read_and_prepare(
 
 
 def to_model(pieces: Iterable[pa.Table], run: Run, share: Share) -> Iterator[pa.Table]:
-    """Return the blocks `pieces` in the form for the first model's workers, with the padding that `share` needs."""
+    """Yield the rows of the blocks `pieces` for the first model's workers, in blocks of bounded bytes.
+
+    The blocks have padding: empty rows, so that Ray Data does not hold back large or slow rows. `share` determines
+    their number.
+    """
     return handed_on(pieces, share, "infer", run)
 
 
 def to_writer(
     pieces: Iterable[pa.Table], run: Run, share: Share, keep: Sequence[str], bytes_stay: bool
 ) -> Iterator[pa.Table]:
-    """Return the blocks `pieces` of a job without models in the form for a writer, with the padding that `share` needs.
+    """Yield the rows of the blocks `pieces` of a job without models for a writer, in blocks of bounded bytes.
 
-    Heavy columns are dropped, except the columns in `keep`; `bytes_stay` is as in `heavy_columns`.
+    The blocks have padding: empty rows, so that Ray Data does not hold back large or slow rows. `share` determines
+    their number. Columns of bytes and arrays of two or more dimensions are dropped, except those in `keep`. If
+    `bytes_stay` is True, columns of bytes stay, too.
     """
     return handed_on((drop_heavy(piece, keep, bytes_stay) for piece in pieces), share, "write", run)
 
@@ -154,9 +164,9 @@ def infer_rows(
     The steps run in the model's workers, so that no row crosses from one process to another. If the model runs on a
     device, they run in Ray tasks, so that the device does not wait for them.
 
-    If `is_slow`, workers pass on each result immediately. `share` is what Ray Data passes on to the next operator
-    together, and `to` is that operator's stage, `infer` or `write`. `prepare` is what the workers do before the model,
-    or None.
+    If `is_slow`, workers pass on each result immediately, otherwise several together. `share` is the amount that Ray
+    Data passes on to the next operator together, and determines the padding. `to` is that operator's stage, `infer` or
+    `write`. `prepare` is what the workers do before the model, or None.
     """
     trial, pool, link = choice.trial, choice.pool, choice.used_link
     apart = link.steps if choice.used.accelerators() else None
@@ -193,9 +203,10 @@ def steps_behind_model(
 ) -> Iterator[pa.Table]:
     """Run the steps of `link` on `block`. Return the rows without heavy columns that nothing after the link reads.
 
-    `made` names the model's columns as the trial showed them. They stay, and so do columns that begin with the link's
-    prefix. If the trial showed none and there is no prefix, the model's heavy columns are not recognized and are
-    dropped. `share` and `to` are as in `infer_rows`.
+    Columns of bytes, and of arrays of two or more dimensions, are heavy. `made` names the model's columns as the trial
+    showed them. They stay, and so do columns that begin with the link's prefix. If the trial showed none and there is
+    no prefix, the model's heavy columns are not recognized and are dropped. `share` is the amount that Ray Data passes
+    on to the next operator together, and determines the padding. `to` is that operator's stage, `infer` or `write`.
     """
     earlier = (*link.earlier, *([link.prefix] if link.prefix else []))
     pieces = steps(block, run=run)
@@ -223,7 +234,7 @@ def _worker(is_forked: bool, prepares: bool) -> type:
 
 
 def strategy(pool: Pool, calls_at_once: int) -> ray.data.ActorPoolStrategy:
-    """Return Ray Data's strategy for the workers of `pool`.
+    """Return the strategy by which Ray Data starts and scales the workers of `pool`.
 
     A worker runs up to `calls_at_once` calls concurrently, each in a thread of its own.
     """

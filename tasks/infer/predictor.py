@@ -33,11 +33,11 @@ Predict = Callable[[Batch], dict[str, Any] | Outcome]
 
 @dataclass(frozen=True)
 class Offer:
-    """The use for which `overnight init` offers a kind of model.
+    """The entry of a kind of model in `overnight init`, which offers kinds by their use.
 
-    `words` describes the task in a few words. `column` is the column that it needs: `image`, `audio` or `text`. `model`
-    is a usual model. `settings` takes the name of the column and returns further settings for the job file.
-    `whole_images` is True if cropped images would spoil the result.
+    `words` describes the task in a few words. `column` is the column that the model needs: `image`, `audio` or `text`.
+    `model` is the hub name of a usual model. `settings` takes the name of the column and returns further settings for
+    the job file. `whole_images` is True if cropped images would spoil the result.
     """
 
     words: str
@@ -177,7 +177,10 @@ class Predictor(Leaf):
         return accelerators.reserved(self.num_gpus, self.resources)
 
     def torch_device(self) -> "torch.device":
-        """Return the device of a torch model. Raise `JobError` if torch does not find the reserved accelerator."""
+        """Return the device on which a torch model runs: the accelerator that the worker reserves, otherwise the CPU.
+
+        Raise `JobError` if torch does not find the reserved accelerator.
+        """
         return accelerators.torch_device(self.accelerators())
 
     def calls_at_once(self) -> int:
@@ -185,7 +188,10 @@ class Predictor(Leaf):
         return 1
 
     def tunes_batch_size(self) -> bool:
-        """Return True if the trial finds the best batch size. Then `batch_size` is auto, and a call gets one batch."""
+        """Return True if a trial on a few rows chooses the batch size.
+
+        Then `batch_size` is auto, and a call of the model gets one batch.
+        """
         return self.batch_size == "auto" and self.rows_per_call() == self.forward_batch_size()
 
     def imports(self) -> tuple[str, ...] | None:
@@ -205,7 +211,10 @@ class Predictor(Leaf):
         return {}
 
     def hub_name(self) -> str | None:
-        """Return the name of a model on the Hugging Face Hub, with its revision if that is set; None for others."""
+        """Return the name of a model on the Hugging Face Hub; None for other models.
+
+        If a revision is set, the name is `name@revision`.
+        """
         return None
 
     def hub_commit(self) -> str | None:
@@ -234,13 +243,14 @@ class Predictor(Leaf):
     def load(self) -> Predict:
         """Load the model onto the worker's device, and return the function that is called with each batch.
 
+        The function takes column name -> NumPy array, and returns the columns that the model adds, one value per row.
         Raise `overnight.tasks.errors.JobError` (stage "infer") if the model cannot be loaded with these settings.
         """
 
     def load_with(self, log_place: Location | None) -> Predict:
-        """Load the model as `load` does, and keep paid answers, if it has any, in the directory `log_place`.
+        """Load the model as `load` does, for a run. A model with paid answers keeps them in the directory `log_place`.
 
-        They are kept until the run publishes, so that a resumed run does not pay for them again.
+        They are kept until the run publishes, so that a resumed run does not pay for them again. None keeps no answers.
         """
         return self.load()
 

@@ -44,7 +44,7 @@ def placeholders(template: str, setting: str = "prompt") -> list[str]:
 def filled(template: str, batch: Batch, setting: str = "prompt") -> list[str]:
     """Return for each row of `batch` the template with the row's values filled in.
 
-    Raise `RowError` for a row without a value in one of the columns.
+    Raise `RowError` for a row without a value in one of the columns. `setting` names the template in messages.
     """
     columns = placeholders(template, setting)
     if not columns:

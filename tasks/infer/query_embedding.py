@@ -18,7 +18,7 @@ Embedder = ImageEmbedding | TextEmbedding
 
 
 def embedder(models: Sequence[Predictor], name: str | None) -> tuple[Embedder, str]:
-    """Return the model that embeds a query, and the name of the column that has its embeddings of rows.
+    """Return the model that embeds a query, and the name of the published column that has its embeddings.
 
     `name` chooses one of the job's `models`. If it is None, the only model that embeds is chosen. Raise `JobError` if
     no model embeds, none has this name, or several embed and no name is given.

@@ -22,9 +22,10 @@ class Thought:
 
 
 def split_reasoning(text: str, is_begun: bool = False) -> Thought:
-    """Return the reasoning and the answer of `text`, without the whitespace between them.
+    """Return the reasoning in `text`, between `<think>` and `</think>`, and the answer after it.
 
-    `is_begun` is True if the prompt ends with the tag that begins the reasoning.
+    Without these tags, all of the text is the answer. Whitespace between both parts is left out. `is_begun` is True if
+    the prompt ends with `<think>`, so that the text begins inside the reasoning.
     """
     inside = text.lstrip()
     has_tag = inside.startswith(BEGIN)
@@ -35,5 +36,5 @@ def split_reasoning(text: str, is_begun: bool = False) -> Thought:
 
 
 def begins_reasoning(prompt: str) -> bool:
-    """Return True if the prompt ends with the tag that begins the reasoning."""
+    """Return True if the prompt ends with `<think>`, the tag that begins the reasoning."""
     return prompt.rstrip().endswith(BEGIN)

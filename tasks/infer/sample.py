@@ -18,9 +18,10 @@ def read_sample(place: Location) -> pa.Table:
 
 
 def bytes_a_row(sample: pa.Table, keep: Sequence[str], bytes_stay: bool) -> float:
-    """Return the mean bytes of a source row in the sample, without the columns that the models will add.
+    """Return the mean bytes of a source row in the block `sample`, without the columns that the models will add.
 
-    Heavy columns do not count, except the columns in `keep`; `bytes_stay` is as in `heavy_columns`.
+    Columns of bytes and arrays of two or more dimensions do not count, except those in `keep`. If `bytes_stay` is True,
+    columns of bytes count, too. The result is 0 for an empty sample.
     """
     light = blocks.without(sample, sorted(heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)))
     return blocks.live_rows(light)[0].nbytes / len(sample) if len(sample) else 0.0

@@ -31,10 +31,12 @@ def local_path(written: str) -> Path:
 
 
 def listed_folder(written: str, setting: str, expected: str) -> dict[str, str]:
-    """Return file name -> size and version of each file in the folder of a model in a store.
+    """Return file name -> size and version of each file in the folder `written`, the URI of a model in a store.
 
-    Raise `JobError` if there is no such folder. Raise `AccessDenied` and `ServiceUnavailable`. Messages begin with
-    `setting`, and `expected` describes the right folder in them.
+    Messages begin with `setting`, and `expected` describes the right folder in them.
+
+    Raise `JobError` if there is no such folder, or it cannot be listed. Raise `AccessDenied` if the store refuses, and
+    `ServiceUnavailable` if it does not answer.
     """
     try:
         with _explained(written, setting):
@@ -45,10 +47,11 @@ def listed_folder(written: str, setting: str, expected: str) -> dict[str, str]:
 
 
 def listed_file(written: str, beside: str) -> dict[str, str]:
-    """Return file name -> size and version of the file of a model in a store, and of its further files.
+    """Return file name -> size and version of the file `written`, the URI of a model in a store, and of further files.
 
-    The further files are those of `list_file`: their names begin with the file's name and end with `beside`. Raise
-    `JobError` if there is no such file. Raise `AccessDenied` and `ServiceUnavailable`.
+    The names of further files begin with the file's name and end with `beside`; an empty `beside` adds no file. Raise
+    `JobError` if there is no such file, or it cannot be listed. Raise `AccessDenied` if the store refuses, and
+    `ServiceUnavailable` if it does not answer.
     """
     try:
         with _explained(written, written):
@@ -63,8 +66,10 @@ def listed_file(written: str, beside: str) -> dict[str, str]:
 def fetched(written: str, versions: Versions, setting: str, is_file: bool = False) -> Path:
     """Return the folder in this node's cache that has these versions of a model's files. Fetch them if it is not there.
 
-    `versions` is from `listed_folder`, or from `listed_file` if `is_file`. Messages begin with `setting`. Raise
-    `JobError` if a file changed after the listing. Raise `AccessDenied` and `ServiceUnavailable`.
+    `written` is the model's URI. `versions`, file name -> size and version, is from `listed_folder`, or from
+    `listed_file` if `is_file`. Messages begin with `setting`. Raise `JobError` if a file changed after the listing, or
+    the cache is too small. Raise `AccessDenied` if the store or the disk refuses, and `ServiceUnavailable` if the store
+    does not answer.
     """
     place = Location(written)
     content = json.dumps([place.uri, sorted(versions.items())])

@@ -63,8 +63,9 @@ SAMPLE_ROWS = 8  # a document's chunks or a video's frames are many more than a 
 class Inference:
     """The models that `infer` runs, with their steps and the plan for them.
 
-    `keep` names heavy inputs that are published. `part_size` is the job's setting for staged parts; if it sets a number
-    of rows, a Ray task has no more rows. `trials` has the early process of each model from `begin_trials`, or None.
+    `keep` names columns of the source that are published although they are heavy: bytes, and arrays of two or more
+    dimensions. `part_size` is the job's setting for staged parts; if it sets a number of rows, a Ray task has no more
+    rows. `trials` has one element per link: the process that already loads its model, from `begin_trials`, or None.
     """
 
     links: list[Link]
@@ -91,8 +92,8 @@ def infer(
     Return a completed state with the result of `stage`, which runs the dataset and writes its rows as parts. Each try
     processes only the rows that no staged part settles.
 
-    Raise `JobError` for a model that cannot be loaded, and `ContractError` for one that breaks its contract. Raise the
-    error that stopped the stream, with its stage.
+    Raise `JobError` for a model that cannot be loaded. Raise `ContractError` for a model that lacks an input column, or
+    whose result is not valid. Raise any other error that stopped the stream, with its stage.
     """
     try:
         if (prefect.runtime.task_run.run_count or 1) > 1:

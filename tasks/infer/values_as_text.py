@@ -18,7 +18,10 @@ from overnight.tasks.rows.tensors import TENSOR, to_numpy
 
 
 def as_texts(column: pa.ChunkedArray) -> np.ndarray:
-    """Return the values of a column as an object array of texts, with None for rows without a value."""
+    """Return the values of a column as an object array of texts, with None for null and NaN.
+
+    Lists and structs become JSON, and bytes become Base64.
+    """
     texts = np.empty(len(column), object)
     texts[:] = [None if _is_none(value) else _text(value) for value in _values(column)]
     return texts

@@ -45,7 +45,8 @@ class Worker:
     `link.earlier` shows that a model made them. Several threads may call a worker.
 
     Args:
-        pace: The model's seconds per row, as measured on a sample, or 0 if unknown. It lengthens the time limit.
+        pace: The model's seconds per row, as measured on a sample, or 0 if unknown. It lengthens the time limit of a
+            call.
         is_trial: The worker tries the model on a sample. It does not report failed rows, because the stream runs these
             rows again.
         columns: The columns that the model adds, without its prefix, as a trial showed them; None if no trial did.
@@ -105,13 +106,19 @@ class Worker:
                 yield from self.behind(self.run(batch, isolation), isolation)
 
     def pieces(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
-        """Yield the rows of `block` that go to the model, without padding."""
+        """Yield the rows of `block` that go to the model, without padding. A subclass may preprocess them here.
+
+        `isolation` decides whether the preprocessing runs rows together, or apart because one may have killed a worker.
+        """
         rows = without_padding(block)
         if len(rows) or not len(block):
             yield rows
 
     def run(self, block: pa.Table, isolation: RowIsolation) -> pa.Table:
-        """Run the model on `block`, and return it with the model's columns. Rows that fail are quarantined in it."""
+        """Run the model on `block`, and return it with the model's columns. Rows that fail are quarantined in it.
+
+        `isolation` decides whether the model runs the rows together, or apart because one may have killed a worker.
+        """
         with self._isolation.one_at_a_time, self._clock.call(), self.collected():
             done = self.guard.run(block, self._apply, isolation)
         if not self._is_trial:  # the rows of a trial come again
@@ -119,10 +126,10 @@ class Worker:
         return done
 
     def behind(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
-        """Run the steps that follow the model on `block`, and yield the results without unread heavy columns.
+        """Run the steps that follow the model on `block`, and yield the resulting blocks.
 
-        A heavy column, such as an image, is unread if nothing after this link reads it. Columns that a model made stay.
-        `isolation` decides whether the steps run the rows together or apart.
+        A heavy column, such as an image, is dropped if nothing after this link reads it and no model made it.
+        `isolation` decides whether the steps run the rows together, or apart because one may have killed a worker.
         """
         steps = self._link.steps
         with self._isolation.one_at_a_time:
@@ -204,7 +211,11 @@ class Worker:
 
 
 class PreparingWorker(Worker):
-    """A worker that also preprocesses its rows, with `prepare`, so that no pixel crosses between processes."""
+    """A worker that also preprocesses its rows, with `prepare`, so that no pixel crosses between processes.
+
+    `prepare` takes the worker's input and its `isolation`, and yields blocks of preprocessed rows. `settings` are the
+    arguments of `Worker`.
+    """
 
     def __init__(self, prepare: Prepare, **settings: Any):
         super().__init__(**settings)

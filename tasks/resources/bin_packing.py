@@ -9,14 +9,20 @@ TINY = 1e-6
 
 
 class Room:
-    """The resources of each node that are still free. Workers go to the first node that has room."""
+    """The resources of each node that are still free. Workers go to the first node that has room.
+
+    `nodes` has the resources of each node, as Ray's resource name -> amount.
+    """
 
     def __init__(self, nodes: Sequence[Mapping[str, float]]) -> None:
         self._free = [dict(node) for node in nodes]
         self._gpus = [[1.0] * int(node.get("GPU", 0)) for node in nodes]
 
     def take(self, needs: Mapping[str, float]) -> bool:
-        """Reserve `needs` for one worker on a node. Return False, and reserve nothing, if no node has room."""
+        """Reserve `needs` for one worker on a node. Return False, and reserve nothing, if no node has room.
+
+        `needs` is Ray's resource name -> amount.
+        """
         for free, gpus in zip(self._free, self._gpus, strict=True):
             fits = all(free.get(name, 0) + TINY >= amount for name, amount in needs.items())
             devices = _devices(gpus, needs.get("GPU", 0))
@@ -29,7 +35,10 @@ class Room:
         return False
 
     def take_all(self, workers: Sequence[Mapping[str, float]]) -> bool:
-        """Reserve resources for `workers`, the most demanding first. Return False at the first that finds no room."""
+        """Reserve resources for `workers`, the most demanding first. Return False at the first that finds no room.
+
+        Each worker is Ray's resource name -> amount. If the result is False, the reservations so far stay.
+        """
         ordered = sorted(
             workers, key=lambda needs: (needs.get("GPU", 0), len(needs), needs.get("CPU", 0)), reverse=True
         )

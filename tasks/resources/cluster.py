@@ -7,7 +7,10 @@ from overnight.tasks.resources.ray_internals import autoscaling_limits
 
 
 def read_cluster() -> tuple[list[dict[str, float]], dict[str, float]]:
-    """Return the resources of each node alive, and the autoscaler's limits, both as Ray's resource name -> amount."""
+    """Return the resources of each node alive, and the autoscaler's limits, both as Ray's resource name -> amount.
+
+    The limits are empty if the cluster does not scale.
+    """
     nodes = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
     return nodes, autoscaling_limits()
 

@@ -18,9 +18,11 @@ WORKER_CPUS = 1 - READ_CPUS
 
 
 def is_colocated(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]]) -> bool:
-    """Return True if a model has `placement: colocated`, or if `auto` allows this plan and it is possible.
+    """Return True if the plan is one worker per CPU, which preprocesses its own rows.
 
-    It is possible for a single model that sets no workers and reserves nothing, if a node has a whole CPU.
+    That is so if a model has `placement: colocated`. With `auto`, it is so for the only model of a job, if a node has a
+    whole CPU. The model must set no workers and reserve nothing. `nodes` has the resources of each node, as Ray's
+    resource name -> amount.
     """
     if any(model.placement == "colocated" for model in models):
         return True
@@ -32,9 +34,10 @@ def is_colocated(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]]) 
 def make_colocated_plan(
     models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]
 ) -> Plan:
-    """Return the plan of one model whose workers prepare their own rows.
+    """Return the plan of one model whose workers preprocess their own rows, one worker per CPU.
 
-    `limits` are those of the autoscaler. Raise `PlanError` for several models, or if no node has a whole CPU.
+    `nodes` has the resources of each node, and `limits` those to which autoscaling may extend the cluster. Both are
+    Ray's resource name -> amount. Raise `PlanError` for several models, or if no node has a whole CPU.
     """
     if len(models) > 1:
         raise PlanError(f"placement: colocated is for the only model of a job, found {len(models)} models.")

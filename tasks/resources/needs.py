@@ -6,7 +6,12 @@ from overnight.tasks.resources.plan import ANY_ACCELERATOR
 
 
 class Needs(Protocol):
-    """The attributes of a predictor that a plan reads; see `tasks/infer/predictor.py`."""
+    """The settings of a model that a plan reads: the number of its workers, and the reservation of each.
+
+    `workers` is a number, or (minimum, maximum); None is as many as fit. If `num_cpus` is None, the planner decides.
+    `memory` is in bytes. `resources` has Ray's custom resources, as name -> amount. `placement`, the place of
+    preprocessing, is `auto`, `separate` or `colocated`. `name` and `kind` identify the model in messages.
+    """
 
     @property
     def name(self) -> str | None: ...

@@ -49,10 +49,11 @@ class Pool:
 
 @dataclass(frozen=True)
 class Plan:
-    """The pools of a run's models, and the reservations of the Ray tasks that read and prepare.
+    """The pools of a run's models, and the reservations of the Ray tasks that read and preprocess.
 
     Such a task reserves `task_cpus`. `task_concurrency` limits their number; None means that CPUs are the limit.
-    `notes` are sentences for the user.
+    `notes` are sentences for the user. `cpus` is the number of CPUs of the cluster. `is_beside` is True if the model's
+    workers preprocess their own rows.
     """
 
     task_cpus: float
@@ -64,15 +65,16 @@ class Plan:
 
     @property
     def gpu_workers(self) -> int:
+        """Return the number of workers that reserve GPUs, at the start."""
         return sum(pool.initial for pool in self.pools if pool.num_gpus)
 
     @property
     def tasks_at_once(self) -> int:
-        """Return how many Ray tasks read and prepare at the same time."""
+        """Return the most Ray tasks that read and preprocess at the same time."""
         return self.task_concurrency or max(int(self.cpus / max(self.task_cpus, CENT)), 1)
 
     def needs(self) -> dict[str, float]:
-        """Return the resources that the stream needs to move: every pool at its minimum, and one Ray task.
+        """Return the resources without which the stream cannot go on: every pool at its minimum, and one Ray task.
 
         The result is Ray's resource name -> amount.
         """
@@ -89,6 +91,7 @@ class Plan:
 
 
 def amount_of(name: str, amount: float) -> str:
+    """Return an amount of Ray's resource `name` as text for messages, such as `2 CPU` or `1.5 GiB of memory`."""
     if name == "memory":
         return f"{amount / 2**30:.1f} GiB of memory"
     if name.startswith("accelerator_type:"):

@@ -21,10 +21,11 @@ MEMORY_SHARE = 0.9  # of a node's memory that measured workers may fill
 
 
 def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]) -> Plan:
-    """Fit `models` into a cluster and return the plan.
+    """Fit the workers of `models` and the Ray tasks into a cluster, and return the plan.
 
-    `nodes` has Ray's resources of each node alive. `limits` are those of the autoscaler, empty if the cluster has none.
-    Raise `PlanError` with the stage, its need and the found resources.
+    `nodes` has the resources of each node alive. `limits` are those to which autoscaling may extend the cluster, empty
+    if it does not scale. Both are Ray's resource name -> amount. Raise `PlanError` if they do not fit; the message has
+    the model, its need and the found resources.
     """
     if is_colocated(models, nodes):
         return make_colocated_plan(models, nodes, limits)
@@ -131,9 +132,10 @@ def _pool(model: Needs, minimum: int, maximum: int, claim: float) -> Pool:
 
 
 def workers_in_memory(memory: int, nodes: Sequence[Mapping[str, float]]) -> int:
-    """Return how many workers of `memory` bytes fit into the memory that Ray reports for the nodes; at least one.
+    """Return how many workers of `memory` bytes fit into 90 % of the memory that Ray reports for each node.
 
-    If `memory` is 0, which means unknown, the number is so large that it is not a limit.
+    The result is at least 1. If `memory` is 0, which means unknown, the result is so large that it does not limit
+    anything.
     """
     return max(sum(int(MEMORY_SHARE * node.get("memory", 0) // memory) for node in nodes), 1) if memory else EVERY
 

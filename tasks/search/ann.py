@@ -17,7 +17,10 @@ LEAST_GROUPS, SHARE_OF_GROUPS = 20, 0.1  # of groups that are compared
 
 
 def index_groups(rows: LanceRows, column: str) -> int:
-    """Return the number of groups in the table's index of `column` by cosine; 0 without such an index."""
+    """Return the number of groups of vectors in the table's index of `column` by cosine; 0 without such an index.
+
+    `rows` is any partition of the table.
+    """
     table = rows.table()
     for index in table.describe_indices():
         if column in index.field_names:
@@ -32,8 +35,11 @@ def nearest_indexed(
 ) -> tuple[list[dict[str, Any]], int]:
     """Return about the `count` rows most similar to `query` (D numbers), and the number of rows in `partitions`.
 
-    All `partitions` are of one table. Each match is a dict with `partition`, `row_id`, `score` and its other plain
-    columns, best first. `groups` is from `index_groups`. Raise `ContractError` like `nearest`.
+    The index is searched only in part, so a few of the most similar rows may be missing. All `partitions` are of one
+    table, and `column` has its embeddings. Each match is a dict with `partition`, `row_id`, `score` and its other plain
+    columns (texts, numbers, truth values, times), best first. `groups` is the result of `index_groups`.
+
+    Raise `ContractError` if the column is missing or has no embeddings of D numbers, or if the query is all zeros.
     """
     rows, query = partitions[0], direction(query)
     table, day = rows.table(), rows.partition_column

@@ -28,7 +28,10 @@ class Tile:
 
 
 def draw_sheet(query: Tile, matches: list[Tile]) -> bytes:
-    """Return the bytes of a PNG: the query in the first column, and the matches beside it, best first, line by line."""
+    """Return the bytes of a PNG: the query in the first column, and the matches beside it, best first, line by line.
+
+    `matches` has at least one tile.
+    """
     from PIL import Image, ImageDraw
 
     columns = min(len(matches), COLUMNS)

@@ -56,7 +56,8 @@ class Found:
 def nearest(published: Iterable[Rows], column: str, query: np.ndarray, count: int) -> Found:
     """Return the `count` published rows that are most similar to `query` (D numbers), and the counts of the search.
 
-    Raise `ContractError` for a missing column, for embeddings of another length, and for a query of length zero.
+    `column` has the embeddings of rows. Raise `ContractError` if the column is missing or has no embeddings of D
+    numbers, or if the query is all zeros.
     """
     query, looked_at, without = direction(query), 0, 0
     best: list[Match] = []
@@ -121,7 +122,10 @@ def cosines(embeddings: pa.Array, query: np.ndarray, rows: Rows, column: str) ->
 
 
 def described(matches: tuple[Match, ...]) -> list[dict[str, Any]]:
-    """Return each match as a dict: `partition`, `row_id`, `score` and its other plain columns, in the given order."""
+    """Return each match as a dict: `partition`, `row_id`, `score` and its other plain columns, in the given order.
+
+    Plain columns have texts, numbers, truth values or times.
+    """
     columns: dict[Match, dict[str, Any]] = {}
     by_place = sorted(matches, key=lambda match: (match.rows.place.template, match.rows.partition, match.row))
     for rows, group in groupby(by_place, key=lambda match: match.rows):

@@ -24,7 +24,7 @@ SHOWN_ROWS = 1024  # rows per read for the columns that are shown
 
 
 class Rows(Protocol):
-    """Published rows of one partition."""
+    """The published rows of one partition, or of one file of it, at `place`."""
 
     @property
     def partition(self) -> str: ...
@@ -37,18 +37,24 @@ class Rows(Protocol):
         """
 
     def plain(self, wanted: Sequence[int]) -> Iterator[dict[str, Any]]:
-        """Yield the plain columns of the rows at the 0-based places `wanted`, which ascend, as a dict per row."""
+        """Yield a dict per row with its plain columns: texts, numbers, truth values and times.
+
+        `wanted` has the 0-based places of the rows, ascending.
+        """
 
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """A published Parquet file and its partition."""
+    """The rows of a published Parquet file at `place`, and the partition that it belongs to."""
 
     partition: str
     place: Location
 
     def batches(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield batches of one row group after another, so that the memory of earlier row groups is freed."""
+        """Yield `columns` of all rows, in batches of at most `batch_rows` rows, one row group after another.
+
+        So the memory of earlier row groups is freed. Raise `ContractError` for a missing column.
+        """
         with self.place.open() as opened:
             table = pq.ParquetFile(opened, buffer_size=READ_BYTES)
             require(table.schema_arrow, columns, self.place)
@@ -70,7 +76,7 @@ class ParquetRows:
 
 @dataclass(frozen=True)
 class LanceRows:
-    """A partition in one version of a Lance table, or the whole table if `partition_column` is None."""
+    """The rows of a partition in one version of a Lance table, or the whole table if `partition_column` is None."""
 
     partition: str
     place: Location
@@ -95,6 +101,7 @@ class LanceRows:
                 return
 
     def plain_columns(self) -> list[str]:
+        """Return the names of the columns of texts, numbers, truth values and times, without the partition's column."""
         return [name for name in _plain(self.table().schema) if name != self.partition_column]
 
     def own(self) -> str | None:

@@ -24,7 +24,7 @@ def scan(published: Sequence[Rows], column: str, query: np.ndarray, count: int, 
     rows), `rows_without_embedding` (None: not counted) and `exact`. The value of `exact` is True if every row was
     compared, and not only the near ones of an index.
 
-    With the argument `exact`, every row is compared although there is an index.
+    `column` has the embeddings of rows. With the argument `exact`, every row is compared although there is an index.
 
     Raise `ContractError` if embeddings cannot be compared with the query, `OvernightError` if no row has one.
     """

@@ -13,10 +13,11 @@ from overnight.tasks.rows import blocks
 def explanation(
     plan: Plan, choices: Sequence[Choice], sample: pa.Table, is_beside: bool, is_unread: bool
 ) -> dict[str, Any]:
-    """Return the entries of the artifact: label -> a measurement, or a choice with its reason.
+    """Return how a run reads rows and runs its models, and why, as label -> value, for a Prefect artifact.
 
-    `sample` has the rows whose read and preparation were timed. `is_beside` is True if the model's workers prepare
-    their own rows. `is_unread` is True if they also read them.
+    A value is a measurement, or a choice with its reason. `choices` has one element per model. `sample` is a block
+    whose rows carry the seconds of their reading and preprocessing. `is_beside` is True if the first model's workers
+    preprocess their own rows. `is_unread` is True if they also read them.
     """
     costs = [
         f"{_milliseconds(blocks.seconds_a_row(sample, 'ingest'))} to read",

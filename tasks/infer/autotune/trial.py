@@ -30,8 +30,8 @@ class Trial:
 
     `seconds_a_row` is the time per row that the model got, after its warm-up. `memory` is the number of bytes that
     belong to the model's process alone. `batch_size` is the number of rows with the best throughput, or None if no
-    search was made. `columns` are the columns that the model added, without its prefix. `behind` is a block: the rows
-    after the model and the steps that follow it.
+    search was made. `columns` has the names and types of the columns that the model added, without its prefix. `behind`
+    is a block: the sample after the model and the steps that follow it.
     """
 
     seconds_a_row: float
@@ -45,8 +45,8 @@ class Trial:
 class Failed:
     """The result of a trial in which every row failed; `block` has these rows, quarantined.
 
-    `is_the_models` is True if the model is to blame. Then the sample had several rows, and each raised an error of the
-    model instead of a `RowError` about its own values.
+    `is_the_models` is True if the model is to blame: the sample had several rows, and each raised an error of the
+    model. It is False if a row raised a `RowError` about its own values, or ended the process.
     """
 
     block: pa.Table
@@ -60,7 +60,10 @@ class Failed:
 
 
 class ModelTrial:
-    """Loads a model and tries it on a sample, in a Ray actor or a forked process, which may restart at any time."""
+    """Loads the model of `link`, and measures it on a sample of rows, in a Ray actor or a forked process.
+
+    That process may end at any time. A new one loads the model again.
+    """
 
     def __init__(self, link: Link, run: Run) -> None:
         self._link, self._run = link, run
@@ -87,11 +90,13 @@ class ModelTrial:
     def on(self, sample: pa.Table, rows_to_do: float = math.inf) -> Trial | Failed | None:
         """Run `sample` through the model and the steps after it, as a worker would, and find the best batch size.
 
-        `rows_to_do` is the number of rows that the model gets in the whole run. If they are few, the search is short.
+        `sample` is a block. `rows_to_do` is the number of rows that the model gets in the whole run, infinite if
+        unknown. If they are few, the search is short.
 
         Return a `Trial` with the measurements, even if some rows fail. Return `Failed` if every row failed, and None if
-        `sample` is empty. Raise the errors of `load`, and `ContractError` for a model that breaks its contract. If a
-        row ends the process, the caller calls again in a new one, which isolates that row.
+        `sample` is empty. Raise `JobError` if the model cannot be loaded. Raise `ContractError` if a column that it
+        reads is missing, or its result is not valid. If a row ends the process, the caller calls again in a new one,
+        which isolates that row.
         """
         worker = self.load()
         if not len(sample):
@@ -118,7 +123,7 @@ class ModelTrial:
 def loaded(link: Link, run: Run) -> ModelTrial:
     """Load the model of `link`, and return its `ModelTrial`. A forked process runs this function.
 
-    Raise the errors of `ModelTrial.load`.
+    Raise `JobError` if the model cannot be loaded.
     """
     trying = ModelTrial(link, run)
     trying.load()
@@ -126,10 +131,11 @@ def loaded(link: Link, run: Run) -> ModelTrial:
 
 
 def on_forked(begun: Begun, sample: pa.Table, rows_to_do: float) -> Trial | Failed | None:
-    """Call `ModelTrial.on` in the forked process `begun`, which has run `loaded`, and return the result.
+    """Call `ModelTrial.on` in `begun`, a forked process that has run `loaded`, and return the result.
 
-    The memory of a `Trial` then includes that of the Ray process which such a worker also needs. Raise the errors of
-    `ModelTrial.on`, and `ProcessDied`.
+    `sample` is a block, and `rows_to_do` is the number of rows that the model gets in the whole run. The memory of a
+    `Trial` includes that of the Ray actor beside each forked worker. Raise the errors of `ModelTrial.on`, and
+    `ProcessDied` if the process ends before it replies.
     """
     [trial] = Forked(begun, supervisor.ask).call("on", sample, rows_to_do)
     found: Trial | Failed | None = trial

@@ -27,10 +27,10 @@ _passed: dict[tuple[str | pa.Schema, ...], Trial] = {}  # passed trials of this 
 def begin_trials(run: Run, links: Sequence[Link], plan: Plan) -> list[Any]:
     """Start for each model a process that loads it while inputs are listed and preprocessing is tried.
 
-    Return for each model a `Begun` or a Ray actor, or None if no process was started. A process ends when nothing
-    refers to it any longer. A model that reserves more than CPUs starts later, because another run may use its device
-    until then. A model that an earlier call in this process started is not started again, as in the next partition of a
-    backfill.
+    Return one element per link: a `Begun` (a forked process), a Ray actor, or None if no process was started. A process
+    ends when nothing refers to it any longer. A model that reserves more than CPUs starts later, because another run
+    may use its device until then. A model that an earlier call in this process started is not started again, as in the
+    next partition of a backfill.
     """
     fork_server.preload(imports([link.model for link in links]))
     begun = []
@@ -56,7 +56,8 @@ def _identity(model: Predictor) -> tuple[str, str]:
 def is_forked(model: Predictor, pool: Pool) -> bool:
     """Return True if the workers of `model` are forked from the fork server, and False if they run in Ray's processes.
 
-    A model that reserves a device always runs in Ray's processes.
+    They are forked if the model allows it (`Predictor.imports`), a fork server runs, and `pool` reserves no device and
+    no custom resource.
     """
     has_device = pool.num_gpus or pool.accelerator_type or pool.resources
     return model.imports() is not None and not has_device and fork_server.is_there()
@@ -77,12 +78,17 @@ def _begin(link: Link, run: Run, pool: Pool, is_early: bool) -> Any:
 
 
 def tried(run: Run, link: Link, pool: Pool, sample: pa.Table, rows_to_do: float, begun: Any) -> Trial | Failed | None:
-    """Return the result of `ModelTrial.on` for `sample`, from a process that then ends and frees its device.
+    """Try the model of `link` on the block `sample`, and return the result: a `Trial`, a `Failed`, or None for no rows.
 
-    `begun` is the model's process from `begin_trials`. If it is None, a process starts here with the reservation of a
-    worker. A model that passed a trial in this process is not tried again with rows of the same columns. The earlier
-    result is then returned, as in the next partition of a backfill. Raise `StageFailed` if the process ends in every
-    try, and otherwise the error of the model.
+    `rows_to_do` is the number of rows that the model gets in the whole run. `begun` is the model's process from
+    `begin_trials`. If it is None, a process starts here with the reservation in `pool`. The process ends after the
+    trial, and frees its device.
+
+    A model that passed a trial in this process is not tried again with rows of the same columns. The earlier result is
+    then returned, as in the next partition of a backfill.
+
+    Raise `StageFailed` if the process ends in each of `MAX_TRIES` tries. Raise `JobError` if the model cannot be
+    loaded, and `ContractError` if it breaks its contract. Raise Ray's own error for a problem of the cluster.
     """
     key = (run.fingerprint, *_identity(link.model), sample.schema)
     if key in _passed:

@@ -27,8 +27,8 @@ class Work:
     """The work of a run, as far as the manifest and the sample show it.
 
     `rows` is the number of rows to read, infinite if unknown. `prepare_seconds` is the time to preprocess one row.
-    `blocks` is the number of blocks of units to read, if workers read their own rows, otherwise None. `rows_per_part`
-    is the job's setting, or None.
+    `blocks` is the number of groups of units to read, if workers read their own rows, otherwise None. `rows_per_part`
+    is the number of rows that the job sets for a staged part, or None if it sets no number.
     """
 
     rows: float
@@ -42,10 +42,10 @@ class Choice:
     """What was chosen for the model of `link` before the stream starts, and the trial on a sample that led to it.
 
     `link` has the model as in the job file, and `used` is the model with the chosen batch size. `pool` has the chosen
-    number of workers. `trial` is None if the model failed on every row of the sample, or there was no row. `at_once`
-    is the work per Ray task: a number of rows, or of blocks of units if the workers read their own rows. If the model
-    is slow, `rows_a_block` is the most rows that its blocks should have; otherwise it is None. `each` is the mean
-    number of rows that the model gets per source row, because a step may make several of one.
+    number of workers. `trial` is None if the model failed on every row of the sample, or there was no row. `at_once` is
+    the work per Ray task: a number of rows, or of groups of units if the workers read their own rows. If the model is
+    slow, `rows_a_block` is the most rows that its blocks should have; otherwise it is None. `each` is the mean number
+    of rows that the model gets per source row, because a step may make several of one.
     """
 
     link: Link
@@ -63,10 +63,11 @@ class Choice:
 
 
 def choose(link: Link, planned: Pool, trial: Trial | None, plan: Plan, work: Work, each: float) -> Choice:
-    """Return the `Choice` for the model of `link`.
+    """Choose the batch size, the number of workers and the work per Ray task for the model of `link`.
 
-    `planned` is the model's pool in `plan`, and `each` is the number of the model's inputs per source row. If the
-    workers prepare their own rows, the pool has no more workers than fit into the memory.
+    `planned` is the model's pool in `plan`. `trial` is None if no row passed the model. `each` is the mean number of
+    rows that the model gets per source row. If the workers preprocess their own rows, no more of them may run than fit
+    into the memory. Then one worker starts for each `SECONDS_A_WORKER` seconds of `work`, up to that limit.
     """
     found = {"batch_size": trial.batch_size} if trial and trial.batch_size else {}
     used = link.model.model_copy(update=found)
@@ -89,11 +90,11 @@ def choose(link: Link, planned: Pool, trial: Trial | None, plan: Plan, work: Wor
 
 
 def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worker: float, most: int) -> int:
-    """Return the rows of one Ray task: whole calls of the model, for one to two seconds of work.
+    """Return the number of rows of one Ray task: whole calls of the model, for one to two seconds of work.
 
-    So Ray's overhead per task is small. `rows_per_call` are the rows of one call. Without `seconds_a_row`, a task is
-    one call. `seconds_a_worker` is the work of one worker in the whole run. A task has at most `most` rows, but at
-    least one call.
+    So Ray's overhead per task is small. `rows_per_call` is the number of rows of one call. `seconds_a_row` is the time
+    for one row; if it is None, a task is one call. `seconds_a_worker` is the work of one worker in the whole run, in
+    seconds: if it is little, tasks are shorter. A task has at most `most` rows, but at least one call.
     """
     seconds = np.clip(seconds_a_worker / TASKS_A_WORKER, SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS)
     count = seconds / seconds_a_row if seconds_a_row else rows_per_call
@@ -104,7 +105,8 @@ def rows_a_block(rows_per_call: int, seconds_a_row: float | None) -> int | None:
     """Return the most rows of a block that a slow model gets, or None if the model is fast.
 
     Ray passes on a block only when it is full, and a worker takes whole blocks. So a block for a slow model has whole
-    calls for about two seconds. A model is slow if it needs more than 20 s for 4,096 rows.
+    calls of `rows_per_call` rows, for about two seconds. A model is slow if it needs more than 20 s for 4,096 rows. It
+    counts as fast if `seconds_a_row` is None, which means unknown.
     """
     if not seconds_a_row or seconds_a_row * ROWS_A_BLOCK <= LONGEST_BLOCK_SECONDS:
         return None
@@ -114,8 +116,8 @@ def rows_a_block(rows_per_call: int, seconds_a_row: float | None) -> int | None:
 def stream_seconds_a_row(choices: Sequence[Choice], work: Work, is_prepared_beside: bool) -> float | None:
     """Return the seconds that all models together take per source row, or None if no model was measured.
 
-    The time of each model is divided by the number of its workers at the start. If `is_prepared_beside`, the first
-    model's workers also prepare the rows, and that time counts, too.
+    `choices` has one element per model. The time of each model is divided by the number of its workers at the start. If
+    `is_prepared_beside`, the first model's workers also preprocess the rows, and `work.prepare_seconds` counts, too.
     """
     models = [choice.trial.seconds_a_row * choice.each / choice.pool.initial for choice in choices if choice.trial]
     preparing = work.prepare_seconds / choices[0].pool.initial if is_prepared_beside else 0.0

@@ -15,7 +15,8 @@ from overnight.tasks.infer.chat.settings import Answer
 class ConcurrentRequests:
     """Sends the requests of several threads to one endpoint, by an event loop in a thread of its own.
 
-    `make_endpoint` makes the endpoint in that loop. `log` keeps the answers.
+    `make_endpoint` makes the endpoint in that loop. `log` keeps the answers for a resumed run; a plain `NoLog` keeps
+    nothing.
     """
 
     def __init__(self, make_endpoint: Callable[[], Endpoint], log: NoLog) -> None:
@@ -26,8 +27,8 @@ class ConcurrentRequests:
     def answers(self, row_ids: Sequence[str], bodies: Sequence[dict[str, Any]]) -> list[Answer | Exception]:
         """Send the request of each row, and return for each row its answer, or its own `RowError`.
 
-        `bodies` has the request bodies. An answer that is in the log is not requested again. Raise errors that are not
-        a row's fault.
+        `bodies` has one request body per row. An answer that is in the log is not requested again. Raise
+        `AccessDenied`, `JobError` or `ServiceUnavailable` for a failure that is not a row's fault.
         """
         try:
             found: list[Answer | Exception] = self._in_loop(self._all(row_ids, bodies))

@@ -14,6 +14,7 @@ import sys
 
 
 def main(command: list[str]) -> int:
+    """Run `command` and return its exit code. Kill this whole process group if standard input closes before that."""
     if not (waiting := os.fork()):
         os.read(sys.stdin.fileno(), 1)
         os.killpg(0, signal.SIGKILL)

@@ -55,10 +55,10 @@ class LocalChat(SavedModel, ChatSettings):
         return found
 
     def refuse_template(self, checkpoint: Checkpoint, template: Any, example: Sequence[Message]) -> None:
-        """Raise `JobError` if no row could get an answer, because of the model's chat template.
+        """Raise `JobError` if the chat template of `template` is missing, or refuses the messages `example`.
 
-        `template` is a tokenizer or processor. Its chat template may be missing, or refuse messages like those of
-        `example`.
+        `template` is the model's tokenizer or processor. Every row's messages have the roles of `example`, so no row
+        could get an answer. The error names the model `checkpoint`.
         """
         if not template.chat_template:
             raise checkpoint.unusable(
@@ -74,10 +74,10 @@ class LocalChat(SavedModel, ChatSettings):
     def answered(
         self, generation: Generation, inputs: dict[str, Any], batch: Batch, prompts: list[str], device: "torch.device"
     ) -> Outcome:
-        """Generate the answers of the rows of `batch`, and return their columns.
+        """Generate the answers for the rows of `batch` by `generation`, and return their columns.
 
-        `inputs` are the model's inputs: `input_ids` and `attention_mask` (N x T), and others, for example of images.
-        `prompts` are the texts of the `input_ids`.
+        `prompts` has one text per row. `inputs` are the same prompts as the model's inputs: `input_ids` and
+        `attention_mask` (N x T), and others, for example of images. `device` is the device of these inputs.
         """
         noises = [
             noise_of(batch, prompts, device, self.temperature, self.seed, self.top_p, self.top_k, number)

@@ -48,7 +48,11 @@ _log = logging.getLogger("overnight.endpoint")
 
 @dataclass(frozen=True)
 class RetryLimits:
-    """The limits of a request: seconds for one response, seconds for all tries, and tries before its row is blamed."""
+    """The limits of a request to a chat endpoint.
+
+    `timeout_seconds` is the time for one response, and `retry_timeout_seconds` the time for all tries. After
+    `max_tries` tries, the request itself counts as the cause of its failure, if other requests succeed.
+    """
 
     timeout_seconds: float
     retry_timeout_seconds: float
@@ -66,8 +70,10 @@ class _TransientError(Exception):
 class Endpoint:
     """A client of one endpoint, for one event loop, with at most `at_once` requests at a time.
 
-    `requests` limits the requests per minute, and `tokens` their tokens. An answer must have `texts` texts. Error
-    messages show `url` without the values of its query, and never `key`.
+    `url` is the endpoint's URL without `/chat/completions`. `key` is the API key; None sends no key. Error messages
+    show `url` without the values of its query, and never `key`. `limits` bounds the time and the tries of each request.
+    `requests` limits the requests per minute, and `tokens` their tokens. An answer must have `texts` texts. Raises
+    `JobError` if `url` is not an HTTP URL with a host.
     """
 
     def __init__(
@@ -101,9 +107,10 @@ class Endpoint:
         self._not_before = self._last_success = 0.0
 
     async def ask(self, body: dict[str, Any]) -> Answer:
-        """Send a request, with further tries, and return the answer.
+        """Send a request with the JSON object `body`, try again if that may help, and return the answer.
 
-        Raise `RowError` if the row is the cause of a failure, otherwise an `OvernightError`.
+        Raise `RowError` if this request is the cause of a failure. Raise `AccessDenied` or `JobError` if the key or the
+        settings are the cause, and `ServiceUnavailable` if no request succeeds.
         """
         async with self._slots:
             return await self._post_with_retries(body)

@@ -5,7 +5,10 @@ import time
 
 
 class RateLimiter:
-    """Delays amounts, such as a request's tokens: any minute has at most `per_minute`, plus the last amount."""
+    """Delays callers, so that amounts such as a request's tokens pass evenly, at most `per_minute` in any minute.
+
+    A minute may exceed that by its last amount, because an amount passes as a whole. None sets no limit.
+    """
 
     def __init__(self, per_minute: float | None) -> None:
         """Set the limit; None means no limit."""
@@ -13,12 +16,12 @@ class RateLimiter:
         self._next = 0.0  # when the next amount may pass
 
     async def wait(self, amount: float = 1) -> None:
-        """Wait until `amount` may pass. Amounts pass in the order of the calls."""
+        """Wait until `amount`, such as the tokens of a request, may pass. Amounts pass in the order of the calls."""
         at = max(self._next, time.monotonic())
         self._next = at + amount * self._seconds_each
         if (seconds := at - time.monotonic()) > 0:
             await asyncio.sleep(seconds)
 
     def correct(self, difference: float) -> None:
-        """Correct an amount that has passed: it was larger than announced by `difference`, which may be negative."""
+        """Correct the amount of an earlier call: it was larger by `difference`, or smaller if this is negative."""
         self._next += difference * self._seconds_each

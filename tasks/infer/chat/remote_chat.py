@@ -79,12 +79,12 @@ class RemoteChat(ChatSettings):
 
     @abc.abstractmethod
     def body(self, messages: Any) -> dict[str, Any]:
-        """Return the request body for one row's messages."""
+        """Return the JSON object that is sent to the endpoint for one row's chat messages."""
 
     def plain_body(self, model: str, messages: Any) -> dict[str, Any]:
-        """Return the request body with the fields of OpenAI's protocol alone, changed by `extra_body`.
+        """Return the request body for one row's chat `messages`, with the fields of OpenAI's protocol alone.
 
-        `model` is the model's name at the endpoint, and `messages` are one row's.
+        `model` is the model's name at the endpoint. The setting `extra_body` then adds, changes or removes fields.
         """
         body = {
             "model": model,
@@ -107,10 +107,10 @@ class RemoteChat(ChatSettings):
         requests: float | None = None,
         tokens: float | None = None,
     ) -> Predict:
-        """Return the function that answers a batch by requests to the endpoint at `url`, with `key` unless it is None.
+        """Return a function that takes a batch, gets answers from the endpoint at `url`, and returns their columns.
 
-        It sends at most `requests` requests and `tokens` tokens per minute. The directory `log_place` keeps the
-        answers; None keeps no answer.
+        `key` is the API key; None sends no key. The function sends at most `requests` requests and `tokens` tokens per
+        minute; None sets no limit. The directory `log_place` keeps the answers for a resumed run; None keeps no answer.
         """
         limits = RetryLimits(self.timeout_seconds, self.retry_timeout_seconds, self.max_tries)
         paces = RateLimiter(requests), RateLimiter(tokens)

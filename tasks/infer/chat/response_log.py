@@ -30,21 +30,30 @@ INDEX = np.dtype([("key", np.uint64), ("file", np.int32), ("start", np.int64), (
 
 
 class NoLog:
-    """A log for a model without a directory for answers: it keeps nothing and finds nothing."""
+    """The interface of a log of a model's answers by key. This class keeps nothing and finds nothing.
+
+    Keys are from `key_of`.
+    """
 
     def find(self, key: str) -> Any:
-        """Return the answer that an earlier process got for `key`, or None."""
+        """Return the answer that an earlier process kept under `key`, or None if the log has no such answer."""
         return None
 
     def add(self, key: str, answer: Any) -> None:
         """Keep `answer`, a value that JSON can represent, under `key`."""
 
     def flush(self, now: bool = False) -> None:
-        """Write the answers that wait, if the last write is `SECONDS_A_FILE` seconds ago, or immediately if `now`."""
+        """Write the answers that are only in memory, if `SECONDS_A_FILE` seconds have passed since the last write.
+
+        If `now`, write them in any case.
+        """
 
 
 class ResponseLog(NoLog):
-    """The log of one model's answers in the directory `place`, to which each process writes files of its own."""
+    """The log of one model's answers in the directory `place`, to which each process writes files of its own.
+
+    It finds only the answers of earlier processes.
+    """
 
     def __init__(self, place: Location) -> None:
         self._place, self._lock = place, threading.Lock()

@@ -16,7 +16,10 @@ SECONDS_BETWEEN_LOOKS = 0.3
 
 
 class ChildServer:
-    """A server process that runs `command`, with a free port in place of `{port}`. Its output goes to a file."""
+    """A server process that runs `command`, with a free port in place of `{port}`. Its output goes to a file.
+
+    `environment` has all of its environment variables. The server ends when this process ends.
+    """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.port = _free_port()
@@ -34,7 +37,7 @@ class ChildServer:
         )
 
     def wait(self, path: str, seconds: float) -> str:
-        """Wait until the server answers a request for `path` with status 200, for at most `seconds`.
+        """Wait until the server answers a request for `path`, such as `/health`, with status 200; at most `seconds`.
 
         Return an empty text on success, otherwise the problem, with the end of the server's output.
         """

@@ -44,12 +44,13 @@ ANSWER_COLUMNS = ("generated_text", "prompt_tokens", "completion_tokens", "finis
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer for a row: its first text, and the number of its tokens.
+    """The answer of a model or an endpoint for a row: its first text, further texts, and the numbers of tokens.
 
-    `text` is None if the source returns only reasoning. The numbers of tokens are those of all texts, and None if the
-    source does not report them. `reasoning` is what the source returns apart from the text. `is_begun` is True if the
-    text begins inside the reasoning, because the prompt has the tag. `others` has the text and the finish reason of
-    each further text, and its reasoning if the source returns that apart.
+    `text` is None if there is only reasoning. `prompt_tokens` and `completion_tokens` count all texts, and are None if
+    they are not reported. `finish_reason` is the reason why the text ends, such as `stop` or `length`; None if it is
+    not reported. `reasoning` is what an endpoint returns apart from the text, or None. `is_begun` is True if the text
+    begins inside the reasoning, because the prompt ends with `<think>`. `others` has one sequence per further text: the
+    text, its finish reason, and its reasoning if that is apart.
     """
 
     text: str | None
@@ -70,7 +71,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Choice:
-    """One text of an answer, with the fields of `Answer` for a text."""
+    """One text of an answer.
+
+    `text` is None if there is only reasoning. `finish_reason` is the reason why the text ends, such as `stop` or
+    `length`; None if it is not reported. `reasoning` is what an endpoint returns apart from the text, or None.
+    `is_begun` is True if the text begins inside the reasoning, because the prompt ends with `<think>`.
+    """
 
     text: str | None
     finish_reason: str | None
@@ -78,7 +84,7 @@ class Choice:
     is_begun: bool = False
 
     def parts(self) -> Thought:
-        """Return the two parts of the text, reasoning and answer. The answer is None if the reasoning was cut off."""
+        """Return the text as its two parts, reasoning and answer. The answer is None if the reasoning was cut off."""
         was_cut = self.reasoning is not None and self.finish_reason == "length"
         if self.text is None or (was_cut and not self.text.strip()):
             return Thought(self.reasoning, None)
@@ -133,7 +139,7 @@ class ChatSettings(Predictor):
         return self
 
     def draws(self) -> bool:
-        """Return True if the tokens of an answer are drawn at random."""
+        """Return True if the tokens of an answer are drawn at random, and False if the likeliest tokens are taken."""
         return self.temperature > 0
 
     def inputs(self) -> list[str]:
@@ -149,7 +155,11 @@ class ChatSettings(Predictor):
         return as_texts(column) if name in templates else super().given(name, column)
 
     def messages(self, batch: Batch) -> list[list[Message]]:
-        """Return each row's chat messages, the system's first. Raise `RowError` for a row that lacks a value."""
+        """Return for each row its chat messages, as dicts with `role` and `content`.
+
+        The system's message is the first, if the setting `system` is not None. Raise `RowError` for a row without a
+        value in a column that `system` or `user` names.
+        """
         asked: list[list[Message]] = [[{"role": "user", "content": text}] for text in filled(self.user, batch, "user")]
         if self.system is None:
             return asked
@@ -157,7 +167,11 @@ class ChatSettings(Predictor):
         return [[first, *rest] for first, rest in zip(told, asked, strict=True)]
 
     def outcome(self, answers: Sequence[Answer | Exception]) -> Outcome:
-        """Return the columns of `answers`, which has one element per row. An exception is the row's own failure."""
+        """Return the columns of `answers`, which has one element per row, with the rows that failed.
+
+        An exception is the row's own failure. A row also fails if an answer does not fit `output_schema`. Without the
+        setting `reasoning`, it fails too if an answer has only reasoning.
+        """
         failed = {row: answer for row, answer in enumerate(answers) if isinstance(answer, Exception)}
         given = [answer if isinstance(answer, Answer) else None for answer in answers]
         choices = [one.choices if one else None for one in given]

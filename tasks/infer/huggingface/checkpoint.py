@@ -31,8 +31,8 @@ Dtype = Annotated[
 class Checkpoint:
     """A saved model at `location`, a folder or a hub name, with its JSON files in `folder`.
 
-    Messages show the name `written`. `revision` is the commit of a hub model. With `local_files_only`, loading sends no
-    request to the hub. With `runs_code`, code in the model may run.
+    Messages show `written`, the name in the job file. `revision` is the commit of a hub model, None for a folder. With
+    `local_files_only`, loading sends no request to the hub. With `runs_code`, code in the model may run.
     """
 
     written: str
@@ -43,7 +43,10 @@ class Checkpoint:
     runs_code: bool = False
 
     def load(self, auto_class: Any, **settings: Any) -> Any:
-        """Return the result of `auto_class.from_pretrained` for the model. Raise `JobError` if it cannot be loaded."""
+        """Return the result of `auto_class.from_pretrained` for the model. Raise `JobError` if it cannot be loaded.
+
+        `settings` are further arguments of `from_pretrained`.
+        """
         import transformers
 
         transformers.logging.set_verbosity_error()
@@ -58,10 +61,11 @@ class Checkpoint:
             raise self.unusable(f"{auto_class.__name__} cannot load it: {error}") from error
 
     def weights(self, auto_class: Any, dtype: Dtype, optional: str | None = None, **settings: Any) -> tuple[Any, bool]:
-        """Return the model in evaluation mode, and True if the checkpoint has all its weights.
+        """Load the model in evaluation mode. Return it, and True if the checkpoint has all its weights.
 
-        Raise `JobError` if weights are missing. Only weights of a part named `optional`, such as pooler, may be
-        missing.
+        `auto_class` is the class of transformers that loads the model, and `settings` are further arguments of its
+        `from_pretrained`. Raise `JobError` if the model cannot be loaded, or weights are missing. Only weights of a
+        part named `optional`, such as `pooler`, may be missing; then the second result is False.
         """
         import torch
 
@@ -76,7 +80,10 @@ class Checkpoint:
         return model.eval(), not missing
 
     def settings_file(self, name: str) -> Any:
-        """Return the content of the JSON file `name` beside the model, or None if there is no such file."""
+        """Return the content of the JSON file `name` beside the model, or None if there is no such file.
+
+        Raise `JobError` if the file is not valid JSON.
+        """
         path = self.folder / name
         try:
             return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
@@ -84,5 +91,5 @@ class Checkpoint:
             raise self.unusable(f"{name} cannot be read as JSON: {error}") from error
 
     def unusable(self, reason: str) -> JobError:
-        """Return a `JobError` whose message has this model's name and the reason."""
+        """Return a `JobError` whose message has this model's name and `reason`, which ends without a full stop."""
         return JobError(f"model {self.written}: {reason.replace(self.location, self.written)}.", "infer")

@@ -19,15 +19,15 @@ TopK = Annotated[
 
 
 def columns_of(top_k: int) -> list[str]:
-    """Return the names of the columns that `labelled` returns."""
+    """Return the names of a classifier's columns: label and confidence, and with `top_k` above 1 also lists of both."""
     return ["predicted_label", "confidence", *(["top_labels", "top_confidences"] if top_k > 1 else [])]
 
 
 def labelled(probabilities: "torch.Tensor", labels: Mapping[int, str], top_k: int) -> dict[str, Any]:
-    """Return the columns of the likeliest classes and their confidences, from float32 N x C `probabilities`.
+    """Return the columns with each row's likeliest class and its confidence, from float32 N x C `probabilities`.
 
-    `labels` has the name of each class by its number. Equally likely classes keep their order. With `top_k` above 1, a
-    row also has a list of its likeliest classes and a list of their confidences.
+    `labels` has the name of each class by its number. Equally likely classes keep their order. With `top_k` above 1,
+    two more columns have lists of the `top_k` likeliest classes and of their confidences.
     """
     confidence, index = probabilities.sort(dim=-1, descending=True, stable=True)
     columns: dict[str, Any] = {

@@ -35,7 +35,12 @@ _folders: list[tempfile.TemporaryDirectory] = []
 
 
 class DeviceMapSettings(Protocol):
-    """The settings of a model that determine its devices."""
+    """The settings of a model that determine its devices and its number type.
+
+    `dtype` is the number type of the weights. `device_map` spreads the model over several devices, as in transformers;
+    None puts it on `torch_device()` alone. `max_memory` limits what `device_map` puts on each device; None sets no
+    limit.
+    """
 
     @property
     def dtype(self) -> Dtype: ...
@@ -50,7 +55,8 @@ class DeviceMapSettings(Protocol):
 def refuse_unreserved(device_map: Any, accelerators: Mapping[str, float]) -> None:
     """Raise `ValueError` if `device_map` would use accelerators, but the worker reserves less than one.
 
-    `accelerators` has the reserved ones: Ray's resource name -> amount.
+    That is so if it names a strategy, such as `auto`. A dict that names a device for each part is not checked, and None
+    uses no `device_map`. `accelerators` has the reserved ones: Ray's resource name -> amount.
     """
     if isinstance(device_map, str) and (count := sum(accelerators.values())) < 1:
         raise ValueError(
@@ -62,7 +68,8 @@ def refuse_unreserved(device_map: Any, accelerators: Mapping[str, float]) -> Non
 def load_on_devices(checkpoint: Checkpoint, auto_class: Any, settings: DeviceMapSettings) -> tuple[Any, "torch.device"]:
     """Load a model onto its devices. Return it in evaluation mode, and the device for its inputs.
 
-    `auto_class` is the class of transformers that loads the model.
+    `auto_class` is the class of transformers that loads the model. `settings` determines the devices. Raise `JobError`
+    if the model cannot be loaded, an accelerator is not found, or the library accelerate is missing for a `device_map`.
     """
     device = settings.torch_device()
     if settings.device_map is None:

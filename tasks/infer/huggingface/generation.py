@@ -26,11 +26,15 @@ class Generated:
 
     @property
     def finish_reason(self) -> str:
+        """Return `stop` if the model made an end token, and `length` if the limit of new tokens ended the text."""
         return "stop" if self.ended else "length"
 
 
 class Generation:
-    """Generates at most `max_new_tokens` new tokens per text, with a model that is ready on its device."""
+    """Generates at most `max_new_tokens` new tokens per text, with a model that is ready on its device.
+
+    `tokenizer` is the model's, and errors name the model as `checkpoint`.
+    """
 
     def __init__(self, checkpoint: Checkpoint, tokenizer: Any, model: Any, max_new_tokens: int) -> None:
         """Check the limits, and give `tokenizer` a pad token. Raise `JobError` if the context leaves no room."""
@@ -49,9 +53,10 @@ class Generation:
         """Generate texts for each row, and return for each row a list with the new tokens of each text.
 
         `inputs` has `input_ids` and `attention_mask`, N x T on the model's device, and further inputs of its forward
-        pass. The model runs once for each of `noises`, so that a batch needs the memory of one text per row. Each run
-        gives a row one text, or the `best` texts of a beam search with `num_beams`. A noise of None takes the likeliest
-        tokens. Raise `RowError` for a prompt that is empty or too long.
+        pass. The model runs once for each of `noises`, so that a batch needs the memory of one text per row. A noise
+        draws the tokens at random; None takes the likeliest tokens. Each run gives a row one text, or the `best` texts
+        of a beam search that keeps `num_beams` texts. Raise `RowError` for a prompt that is empty, or too long for the
+        model's context.
         """
         self._check(inputs["attention_mask"].sum(1).tolist())
         passes = [self._pass(inputs, noise, num_beams, best) for noise in noises]
@@ -97,7 +102,8 @@ class Generation:
 def padded(checkpoint: Checkpoint, tokenizer: Any) -> Any:
     """Return `tokenizer`. If it has no pad token, another special token is set as its pad token.
 
-    Pad tokens are masked, so any token is fine. Raise `JobError` if there is no token to set.
+    Pad tokens are masked, so any token is fine. Raise `JobError`, which names `checkpoint`, if the tokenizer has no
+    token for that.
     """
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.bos_token

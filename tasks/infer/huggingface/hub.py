@@ -16,9 +16,10 @@ MAIN = "main"
 
 
 def commit_now(name: str, revision: str | None) -> str | None:
-    """Return the commit that `revision` of a hub model has now, or None if it cannot be found out.
+    """Return the commit that `revision` of the hub model `name` has now, or None if it cannot be found out.
 
-    A full commit is returned unchanged. If the hub does not answer, the commit in the local cache is returned.
+    `revision` is a branch, a tag or a commit; None is the main branch. A full commit is returned unchanged. If the hub
+    does not answer, the commit in the local cache is returned.
     """
     if revision and FULL_COMMIT.fullmatch(revision):
         return revision
@@ -29,10 +30,11 @@ def commit_now(name: str, revision: str | None) -> str | None:
 
 
 def find_on_hub(written: str, name: str, revision: str | None) -> tuple[Path, bool]:
-    """Return the local folder with the JSON files of a hub model, and True if the hub cannot be reached.
+    """Return the local folder with the JSON files of the hub model `name`, and True if the hub cannot be reached.
 
-    The folder's name is the commit. Messages show the model's name as `written`. Raise `JobError` for a name or a
-    revision that the hub does not have. Raise it too if neither the hub nor the local cache has the files.
+    The files are fetched if the local cache lacks them. The folder's name is the commit. `revision` is a commit, a tag
+    or a branch; None is the main branch. Messages show `written`, the name in the job file. Raise `JobError` for a name
+    or a revision that the hub does not have. Raise it too if neither the hub nor the local cache has the files.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, RevisionNotFoundError

@@ -48,9 +48,11 @@ def placed(model: Any, device: "torch.device") -> Any:
 def build_image_encoder(
     checkpoint: Checkpoint, device: "torch.device", forward: Forward
 ) -> Callable[[np.ndarray], Any]:
-    """Return a function from images to the results of `forward` for them, float32 N x D on the CPU.
+    """Return a function that takes images, and returns the results of `forward` for them, float32 N x D on the CPU.
 
-    `forward` takes the pixel values of images of one size, float32 N x 3 x H x W on the device. It returns N x D.
+    Images are uint8 RGB: N x H x W x 3, or an object array of H x W x 3 arrays. The function raises `RowError` for
+    other values. `forward` takes the pixel values of images of one size, float32 N x 3 x H x W on `device`, and returns
+    N x D. Raise `JobError` if the files of `checkpoint` have no image processor.
     """
     import torch
 
@@ -72,9 +74,9 @@ def build_image_encoder(
 class PixelValues:
     """A function that takes images and yields their pixel values on the device, in groups of images of one size.
 
-    Each group has its row numbers, and its pixel values as float32 N x 3 x H x W. The processor resizes and crops on
-    the CPU. Rescaling and normalising run on the device, if the result is the same. `upload` copies an array to the
-    device.
+    Images are uint8 RGB: N x H x W x 3, or an object array of H x W x 3 arrays. Each group has its row numbers, and its
+    pixel values as float32 N x 3 x H x W. The model's image processor resizes and crops on the CPU. Rescaling and
+    normalising run on the device, if the result is the same as the processor's. `upload` copies an array to the device.
     """
 
     def __init__(
@@ -185,7 +187,10 @@ class DeviceTransfer:
         return cast(contextlib.AbstractContextManager[Any], self._own.stream)
 
     def copy(self, array: np.ndarray) -> "torch.Tensor":
-        """Return `array` as a tensor on the device. Call it in `stream`, after the last copy's results are fetched."""
+        """Return `array` as a tensor on the device.
+
+        Call this in the context of `stream`, after the results of this thread's last copy are on the CPU.
+        """
         import torch
 
         found = torch.from_numpy(np.require(array, requirements=("C", "W")))

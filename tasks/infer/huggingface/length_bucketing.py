@@ -19,8 +19,8 @@ BATCHES_PER_WINDOW = 32
 def token_batches(lengths: Sequence[int], tokens: int | None, rows: int) -> Iterator[np.ndarray]:
     """Yield for each batch the places of its sequences in `lengths` (int64). The longest sequences come first.
 
-    Each place is in one batch. `tokens` limits the tokens of a batch, with its padding. If it is None, each batch has
-    `rows` sequences.
+    `lengths` has the tokens of each sequence. Each place is in one batch. `tokens` limits the tokens of a batch, with
+    its padding; a longer sequence is a batch of its own. If `tokens` is None, a batch has at most `rows` sequences.
     """
     order = np.argsort([-length for length in lengths], kind="stable")
     start = 0
@@ -36,7 +36,8 @@ def batches_by_length(
 ) -> np.ndarray:
     """Call `run` with batches of texts of similar length, and return all results, one row per text in their order.
 
-    `encoded` has the tokens of each text. `tokens` and `rows` limit a batch as in `token_batches`.
+    `encoded` has the tokens of each text. `run` takes a list of these, and returns an array with one row per text.
+    `tokens` limits the tokens of a batch, with its padding. If it is None, a batch has at most `rows` texts.
     """
     lengths = [len(one["input_ids"]) for one in encoded]
     batches = list(token_batches(lengths, tokens, rows))

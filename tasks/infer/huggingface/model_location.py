@@ -40,12 +40,16 @@ def find(
     """Find the model that `model` names, and return it as a `Checkpoint`. A folder in a store is fetched once per node.
 
     Args:
+        model: A hub name, a path, the URI of a folder in a store, or `package:NAME/FOLDER`.
         revision: A commit, tag or branch of a hub model; default: its main branch.
         runs_code: Code in the model may run.
-        pins: The versions that the run recorded, as `Predictor.pins`; without them, the newest versions are used.
+        pins: The versions that the run recorded: file name -> version, or `COMMIT` -> commit of a hub model. Without
+            them, the present versions are used.
 
     Raises:
-        JobError: A path has no model folder, the hub does not have the name, or the settings do not fit each other.
+        JobError: There is no such model, `revision` is set for a folder, or `runs_code` would run code that can change.
+        AccessDenied: The store or the disk refuses.
+        ServiceUnavailable: The store does not answer.
     """
     if hub_name(model):
         refuse_unpinned_code(runs_code, revision)
@@ -65,7 +69,8 @@ def fingerprint(model: str, revision: str | None = None, runs_code: bool = False
     """Return file name -> sha256 for every file of a local folder, or `{"hub": name}` for a hub model.
 
     For a folder in a store, return file name -> size and version. Names that begin with a dot are skipped. Raise
-    `JobError` if there is no model, or if the settings do not fit each other.
+    `JobError` if there is no model, or `revision` is set for a folder. Raise it too if `runs_code` is True for a hub
+    model whose `revision` is not a full commit.
     """
     if hub_name(model):
         refuse_unpinned_code(runs_code, revision)
@@ -92,7 +97,10 @@ def hub_name(model: str) -> bool:
 
 
 def hub_commit(model: str, revision: str | None) -> str | None:
-    """Return the commit that `revision` of a hub model has now, or None if it cannot be found out."""
+    """Return the commit that `revision` of a hub model has now, or None if it cannot be found out.
+
+    `revision` is a branch, a tag or a commit; None is the main branch.
+    """
     return commit_now(_expanded(model), revision)
 
 

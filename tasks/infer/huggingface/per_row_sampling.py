@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 class GumbelNoise:
     """A logits processor for one call of `generate`, by which greedy search draws each row's tokens at random.
 
-    `names` has one name per row. A row's random numbers depend only on its name and `seed`.
+    `names` has one name per row. A row's random numbers depend only on its name and `seed`. Scores are divided by
+    `temperature`. Then only the `top_k` likeliest tokens stay; None keeps all. Of these the likeliest stay that
+    together have the probability `top_p`; 1 keeps all.
     """
 
     def __init__(
@@ -64,8 +66,9 @@ def noise_of(
 ) -> GumbelNoise | None:
     """Return the `GumbelNoise` of a batch, or None if `temperature` is 0. Each row has random numbers of its own.
 
-    These depend only on `seed`, `row_id`, the prompt and `number`. `number` counts the texts of a row from 0, so that
-    each text has other random numbers.
+    These depend only on `seed`, `row_id`, the prompt and `number`. `prompts` has one text per row. `number` counts the
+    texts of a row from 0, so that each text has other random numbers. Only the `top_k` likeliest tokens are drawn; None
+    keeps all. Of these the likeliest stay that together have the probability `top_p`; 1 keeps all.
     """
     if not temperature:
         return None
@@ -75,5 +78,5 @@ def noise_of(
 
 
 def number_of(name: str) -> int:
-    """Return a seed (int) that depends only on `name`."""
+    """Return a seed for a random generator, a whole number of 56 bits that depends only on `name`."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")

@@ -22,10 +22,11 @@ Input = Any  # the pipeline's input for a row
 
 
 def inputs_of(batch: Batch, columns: str | Mapping[str, str], modality: str) -> list[Input]:
-    """Return the pipeline's input for each row. Raise `RowError` for a row without a value, or with another kind.
+    """Return the pipeline's input for each row of `batch`: the value of a column, or a dict of values.
 
-    `columns` is the name of the only column, or maps each name in the input to its column. `modality` is the kind of
-    the task's input, as transformers names it: text, image, audio or multimodal.
+    `columns` is the name of the only column, or maps each name in the dict to its column. `modality` is the kind of the
+    task's input, as transformers names it: text, image, audio or multimodal. Raise `RowError` for a row without a
+    value, or with a value of another kind, such as a path in place of an image.
     """
     if isinstance(columns, str):
         read = value if modality == "text" else media
@@ -62,9 +63,10 @@ def _texts(found: Any, column: str) -> Any:
 
 
 def media(found: Any, column: str) -> Any:
-    """Return pixels as an image of Pillow, and samples (float) as an array of one dimension.
+    """Return an image array as an image of Pillow, and an array of sound samples with one dimension.
 
-    Raise `RowError` for any other value, and for sound of several channels.
+    `found` is uint8 H x W x 3, or float samples of one channel. Raise `RowError`, which names `column`, for any other
+    value.
     """
     from PIL import Image
 
@@ -84,7 +86,8 @@ def media(found: Any, column: str) -> Any:
 def alike(rows: Sequence[Input], arguments: Sequence[Mapping[str, Any]]) -> Iterator[list[int]]:
     """Yield groups of rows, as their places in `rows`, that may share a forward pass.
 
-    The rows of a group have the same arguments, and images or sound of one size. `arguments` has each row's own.
+    `arguments` has for each row its own arguments of the pipeline's call. The rows of a group have the same arguments,
+    and images or sound of one size.
     """
     groups: dict[str, list[int]] = {}
     for place, (row, own) in enumerate(zip(rows, arguments, strict=True)):

@@ -31,7 +31,7 @@ NOT_OF_COLUMNS = {  # tasks whose inputs are addresses of files, and what to use
 
 
 def supported(task: str) -> dict[str, Any]:
-    """Return what transformers records about a task, as a dict, with the task's main name under the key `task`.
+    """Return what transformers records about a task, such as its classes, as a dict. The key `task` has its main name.
 
     Raise `JobError` for an unknown task, with similar names, and for a task that opens files.
     """
@@ -59,8 +59,8 @@ def load_pipeline(
 ) -> Any:
     """Return the pipeline of a task on `device`. Raise `JobError` if it cannot be loaded.
 
-    `info` is from `supported`. If `reads_pooler` is False, the weights of a pooler may be missing in a task that
-    extracts features.
+    `info` is what `supported` returned for the task. `dtype` is the number type of the weights. If `reads_pooler` is
+    False, the weights of a pooler may be missing in a task that extracts features.
     """
     import transformers
     from transformers import pipeline
@@ -93,7 +93,7 @@ def load_pipeline(
 
 
 def library_missing(task: str, error: ImportError) -> JobError:
-    """Return the error for a task whose library is not installed."""
+    """Return the error for a task whose library is not installed. `error` names the library."""
     return JobError(
         f"task: {task}: expected the libraries that this task needs where the job runs, found one missing: "
         f"{' '.join(str(error).split())} Install it on every machine that runs the job.",

@@ -52,16 +52,21 @@ GROUPED = _of(("entity_group", pa.string()), ("score", pa.float32()), *_PLACE)
 
 
 def declared(task: str, arguments: Mapping[str, Any]) -> dict[str, pa.DataType]:
-    """Return column name -> type for a task that is called with `arguments`; empty if only the results show types."""
+    """Return column name -> Arrow type of a pipeline task's results; empty if only the results show the types.
+
+    `arguments` are those of the pipeline's call.
+    """
     if task == "token-classification" and str(arguments.get("aggregation_strategy", "none")).lower() != "none":
         return GROUPED
     return TYPES.get(task, {})
 
 
 def columns_of(results: Sequence[Any], types: Mapping[str, pa.DataType]) -> dict[str, Column]:
-    """Return column name -> values for `results`, one per row. `types` is from `declared`.
+    """Return column name -> values for the results of a pipeline, one result per row.
 
-    Raise `InvalidValues` for a value without a type, or for values that no single type holds.
+    If all results are dicts, their keys are the columns; otherwise the only column is `output`. `types` has the Arrow
+    types that are known before, by column name; other types follow from the values. Raise `InvalidValues` for a value
+    that no column can have, or for values that no single type holds.
     """
     if not all(isinstance(result, Mapping) for result in results):
         return {OUTPUT: _column(OUTPUT, results, types.get(OUTPUT))}

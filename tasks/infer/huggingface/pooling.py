@@ -34,9 +34,11 @@ LAST_HIDDEN_STATE = ("last_hidden_state", "forward")
 class SentenceSettings:
     """The settings in the files that sentence-transformers saves beside a model.
 
-    `subfolder` has the transformer itself. The results of several `modes` of pooling are concatenated. `prompt` is put
-    before every text. `beyond` describes requirements that this file does not support. If it is not empty, the other
-    settings are incomplete.
+    `subfolder` is the folder of the transformer itself, below the model's; empty if both are the same. The results of
+    several `modes` of pooling, values of `MODES`, are concatenated. With `normalize`, vectors get the length 1. Texts
+    are cut at `max_length` tokens; None is the model's own limit. With `lower_case`, texts are put in lower case.
+    `prompt` is put before every text. `beyond` describes requirements that only sentence-transformers supports. If it
+    is not empty, the other settings are incomplete.
     """
 
     subfolder: str = ""
@@ -51,7 +53,7 @@ class SentenceSettings:
 def sentence_settings(checkpoint: Checkpoint) -> SentenceSettings:
     """Return the settings that sentence-transformers saved beside the model, or the defaults if it saved none.
 
-    If the settings require more than `pool` and the other fields support, `beyond` of the result describes that.
+    If only sentence-transformers supports all of them, `beyond` of the result describes why.
     """
     modules = checkpoint.settings_file("modules.json") or []
     steps = {module["type"].rpartition(".")[2]: module["path"] for module in modules}
@@ -84,7 +86,7 @@ def pool(tokens: "torch.Tensor", mask: "torch.Tensor", modes: tuple[str, ...]) -
     """Return one vector per text, N x (D * number of modes).
 
     `tokens` are token embeddings, N x T x D. `mask` is their attention mask, N x T, padded on the right. `modes` are
-    short names of `MODES`.
+    kinds of pooling, such as `mean` and `cls`, in the short form of `MODES`. Their vectors are concatenated.
     """
     import torch
 

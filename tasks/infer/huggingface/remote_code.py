@@ -28,7 +28,10 @@ def refuse_unpinned_code(runs_code: bool, revision: str | None) -> None:
 
 
 def refuse_code_elsewhere(checkpoint: Checkpoint) -> None:
-    """Raise JobError if the JSON files of a model name code in another repository, whose commit is not fixed."""
+    """Raise `JobError` if the JSON files of a model name code in another repository, whose commit is not fixed.
+
+    Raise it too for an adapter, because its whole model is in another repository.
+    """
     if (checkpoint.folder / ADAPTER).is_file():
         raise checkpoint.unusable(
             f"trust_remote_code: expected a whole model, found an adapter ({ADAPTER}), whose model is in another "

@@ -6,7 +6,7 @@ from overnight.tasks.errors import ContractError
 
 
 def require_rate(rates: Iterable[int], expected: int, label: str) -> None:
-    """Raise `ContractError` for a rate other than `expected`, in samples per second. `label` begins its message."""
+    """Raise `ContractError` if a rate differs from `expected`, in samples per second. `label` begins its message."""
     for rate in rates:
         if rate != expected:
             raise ContractError(

@@ -22,8 +22,9 @@ def encode_function(
     """Return a function that takes texts and a batch size, and returns the texts' embeddings, float32 N x D.
 
     Args:
-        needs: The reason why the model needs the library, from its files.
-        find_device: Finds the device of the model; called if the library is installed.
+        needs: The reason why the model needs the library sentence-transformers, for messages.
+        dtype: The number type of the weights.
+        find_device: Finds the device of the model; called only if the library is installed.
 
     Raises:
         JobError: The library is not installed, or cannot load the model.

@@ -14,8 +14,9 @@ def tokenize_function(
 ) -> Tokenize:
     """Return a function that takes texts and returns the tokens of each, cut at `max_length` tokens.
 
-    If that is None, the limit is the tokenizer's own or the model's, whichever is less. `prompt` is put before every
-    text. The function raises `RowError` for a text without tokens.
+    The tokens of a text map the names of the model's inputs to lists. If `max_length` is None, the limit is the
+    tokenizer's own or that in the model's `config`, whichever is less. With `lower_case`, texts are put in lower case.
+    `prompt` is put before every text. The function raises `RowError` for a text without tokens.
     """
     known = (tokenizer.model_max_length, getattr(config, "max_position_embeddings", None))
     longest = max_length or min(length for length in known if length)

@@ -140,7 +140,10 @@ class VLLM(SavedModel, RemoteChat):
         return environment
 
     def command(self, interpreter: str, checkpoint: Checkpoint) -> list[str]:
-        """Return the command that starts vLLM's server; the port must be filled in for `{port}`."""
+        """Return the command that starts vLLM's server for the model; the port must be filled in for `{port}`.
+
+        `interpreter` is the path of the Python in vLLM's environment.
+        """
         settings = {
             "host": "127.0.0.1",
             "port": "{port}",
