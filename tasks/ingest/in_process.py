@@ -19,9 +19,9 @@ from overnight.tasks.state.run import Run
 
 @dataclass(frozen=True)
 class FirstRows:
-    """The first rows as one `block`, and the columns and types with which they were read, as `schema`.
+    """The first rows of a source as one `block`, and the columns and types with which they were read, as `schema`.
 
-    `schema` is None if each file determines its own. `warnings` are about the schema.
+    `schema` is None if each file determines its own. `warnings` are sentences about the schema.
     """
 
     block: pa.Table
@@ -30,10 +30,10 @@ class FirstRows:
 
 
 def read_first(run: Run, source: Source, rows: int) -> FirstRows:
-    """Return the first `rows` rows of the run's partition, in the order of the listing.
+    """Return the first `rows` rows of the run's partition, in the order of the listing; all rows if there are fewer.
 
-    Raise `InputError` if the inputs have not arrived, cannot be listed, or there are none, and `ServiceUnavailable` if
-    the error may pass.
+    Raise `InputError` if the inputs have not arrived, cannot be listed, or there are none. Raise `ServiceUnavailable`
+    if a later attempt may succeed.
     """
     if isinstance(source, FileSource) and source.wait_for:
         require_arrival(source, source.wait_for, run.partition)
@@ -47,7 +47,8 @@ def read_first(run: Run, source: Source, rows: int) -> FirstRows:
 def first_columns(source: Source, partition: str) -> list[str] | None:
     """Return the names of the columns of the first inputs, as a run reads them; None if only the rows show them.
 
-    Raise the errors of `read_first`.
+    Raise `InputError` if the inputs cannot be listed, or there are none. Raise `ServiceUnavailable` if a later attempt
+    may succeed.
     """
     _, _, schema = first_units(source, partition, 1)
     return None if schema is None else list(schema.names)

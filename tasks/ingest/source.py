@@ -30,7 +30,10 @@ MaxRowBytes = Annotated[PositiveInt, Field(description="Rows of more stored byte
 
 
 class Source(Leaf):
-    """The settings that all sources share; a leaf adds `kind`, its own settings, `files`, `units` and `read`."""
+    """The base class of all sources, with the settings that they share.
+
+    A leaf adds `kind`, its own settings, and the methods `place`, `files`, `units` and `read`.
+    """
 
     allow_empty: Annotated[bool, Field(description="Publish an empty partition instead of failing.")] = False
     on_changed: Annotated[
@@ -75,15 +78,15 @@ class Source(Leaf):
         """Return the place of the inputs as a text for messages, without secrets."""
 
     def is_local(self, partition: str) -> bool:
-        """Return True if a second thread cannot read ahead, or would gain nothing.
-
-        It gains nothing if reading uses only this machine's own disks.
-        """
+        """Return True if a second thread must not read ahead, or gains nothing, as with this machine's own disks."""
         return False
 
     @abc.abstractmethod
     def files(self, partition: str) -> Iterator[File]:
-        """Yield the files to read, in the order of reading. Raise `InputError`, or the storage's errors."""
+        """Yield the files to read, in the order of reading.
+
+        Raise `InputError` if the settings find no inputs, or the storage's own error if the listing fails.
+        """
 
     def snapshot(self, partition: str) -> str:
         """Return the current version of the source's table if it keeps versions; otherwise an empty string.
@@ -93,7 +96,10 @@ class Source(Leaf):
         return ""
 
     def at(self, snapshot: str) -> Self:
-        """Return a source that reads the version `snapshot`, a result of the method `snapshot`."""
+        """Return a source that reads the version `snapshot`, a result of the method `snapshot`.
+
+        A source without versions returns itself.
+        """
         return self
 
     @abc.abstractmethod
@@ -108,10 +114,10 @@ class Source(Leaf):
         return None
 
     def full_schema(self, first: pa.Schema | None, seen: Iterable[pa.Schema]) -> pa.Schema | None:
-        """Return the columns and types with which all units are read, or None as in `common_schema`.
+        """Return the columns and types with which all units are read; None if each file determines its own.
 
-        `first` is the result of `common_schema`. `seen` are the schemas of files that the listing opened (`with_seen`);
-        a source may add their columns.
+        `first` is the result of `common_schema` for the first units. `seen` are the schemas of all files that the
+        listing opened; a source may add their columns to `first`.
         """
         return first
 
@@ -119,16 +125,19 @@ class Source(Leaf):
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         """Yield blocks of the rows of `units`, one unit after another. Quarantine rows that cannot be read.
 
-        `schema` is the result of `full_schema`.
+        `schema` has the columns and types of the rows, from `full_schema`; None if each file determines its own.
         """
 
     def lost(self, unit: dict[str, Any], error: Exception) -> Iterator[pa.Table]:
-        """Yield blocks of the rows of a unit that ends each process that reads it. Quarantine them with `error`."""
+        """Yield blocks of the rows of a unit that kills each process that reads it. Quarantine them with `error`."""
         yield from lost_unit(unit, error)
 
 
 def with_seen(units: pa.Table, schemas: Iterable[pa.Schema]) -> pa.Table:
-    """Return `units` with the schemas of their files, which the listing opened, in the metadata of the table."""
+    """Return `units` with `schemas`, those of the files that the listing opened, in the metadata of the table.
+
+    `seen_in` reads them from there.
+    """
     seen = {f"{SEEN} {number}": schema.serialize().to_pybytes() for number, schema in enumerate(schemas)}
     return units.replace_schema_metadata(seen)
 
@@ -238,7 +247,7 @@ class FileSource(Source):
         return input_files(self.paths, partition, self.anonymous, self.extensions, self.allow_empty)
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
-        """Return the file of a unit, to be read in the listed version.
+        """Return the file of a unit, which is then read only in the listed version. `unit` is a row of the manifest.
 
         `size` is the file's size in bytes, if the unit is the whole file; otherwise None.
         """

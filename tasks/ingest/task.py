@@ -30,11 +30,11 @@ __all__ = ["RetriedInputs", "ingest", "list_inputs", "look_again", "stream_input
 
 @task(name="ingest", task_run_name="ingest: list the inputs", cache_policy=NO_CACHE, persist_result=False)
 def ingest(run: Run, source: Source) -> State[Stream]:
-    """Take the manifest of the run's partition, or reuse the manifest that its generation has already.
+    """Take the manifest of the run's partition after its inputs have arrived, or reuse the one that its generation has.
 
     Return the stream of its rows: blocks of columns as `tasks/ingest/sources/<kind>.py` describes them. Raise
-    `InputError` if the inputs do not arrive, cannot be listed, or there are none, and `ServiceUnavailable` if the error
-    may pass.
+    `InputError` if the inputs do not arrive, cannot be listed, or there are none. Raise `ServiceUnavailable` if a later
+    attempt may succeed.
     """
     if not run.manifest.exists():
         if not run.limit_rows:  # a sample uses the inputs that exist
@@ -64,7 +64,7 @@ def _wait(source: Source, partition: str) -> None:
 
 
 def plan_read(run: Run) -> None:
-    """Write the order file of the run's attempt: the units with rows that no staged part settles."""
+    """Write the order file of the run's attempt: the list of units with rows that no staged part settles."""
     counts, _ = read_manifest(run.manifest, COUNTS)
     write_pending(run.order, run.manifest, counts, _settled(run))
 

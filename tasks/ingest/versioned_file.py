@@ -24,19 +24,20 @@ FOLDER = "expected a file, found a folder"
 
 
 class SourceChanged(RowError):
-    """The file is not the version in the manifest."""
+    """The file has another version or size than the manifest lists."""
 
 
 class SourceVanished(RowError):
-    """The file no longer exists."""
+    """A file of the manifest no longer exists."""
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of the manifest. If they are unknown, `version` is empty and `size` (in bytes) is None.
+    """A file of the manifest, which is read only in the listed version.
 
-    A web server has `timeout_seconds` to send the whole file. None means the limit of the HTTP library. With the
-    setting `on_changed: fail`, a changed or vanished file raises `InputError`, and does not fail only its rows.
+    If the manifest lacks them, `version` is empty and `size` (in bytes) is None. A web server has `timeout_seconds` to
+    send the whole file; None means the limit of the HTTP library. A changed or vanished file fails only its rows, or
+    with `on_changed` "fail" the run.
     """
 
     uri: str
@@ -53,13 +54,14 @@ class SourceFile:
 
     @cached_property
     def place(self) -> tuple[fsspec.AbstractFileSystem, str]:
+        """Return the file's filesystem, and its path there."""
         return open_filesystem(self.uri, self.anonymous, self.timeout_seconds)
 
     def open(self) -> "VersionedFile":
-        """Return the file, open for reading. Raise `SourceChanged` or `SourceVanished`.
+        """Return the file, open for reading.
 
-        With the setting `on_changed: fail`, raise `InputError` in their place. Raise `RowError` for anything but a
-        regular file.
+        Raise `SourceChanged` if it has another version or size than listed, and `SourceVanished` if it is gone. With
+        `on_changed` "fail", raise `InputError` in their place. Raise `RowError` for anything but a regular file.
         """
         filesystem, path = self.place
         try:
@@ -83,9 +85,10 @@ class SourceFile:
         return filesystem.open(path, "rb")
 
     def look(self, info: dict[str, Any] | None = None) -> None:
-        """Raise an error of `open` if the file is no longer the one that was listed.
+        """Raise `SourceChanged` if the file has another version or size than listed, `SourceVanished` if it is gone.
 
-        `info` is the file's current entry in the storage. Without it, request the entry.
+        With `on_changed` "fail", raise `InputError` in their place. Raise `RowError` for anything but a regular file.
+        `info` is the file's current entry in the storage; None requests it.
         """
         filesystem, path = self.place
         try:
@@ -102,10 +105,12 @@ class SourceFile:
             raise self.changed(f"{info['size']:,} bytes")
 
     def changed(self, found: str) -> Exception:
+        """Return `SourceChanged`, or `InputError` with `on_changed` "fail". `found` describes what is there now."""
         size = "" if self.size is None else f" of {self.size:,} bytes"
         return self._error(SourceChanged, f"expected {self._expected}{size}, as listed, found {found}")
 
     def vanished(self) -> Exception:
+        """Return `SourceVanished`, or `InputError` with `on_changed` "fail"."""
         return self._error(SourceVanished, f"expected {self._expected}, as listed, found no file any more")
 
     @property
@@ -131,7 +136,11 @@ class VersionedFile(io.RawIOBase):
             file.look()
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return `size` bytes, or all that are left. Raise `SourceChanged` if the storage returns fewer or more."""
+        """Return `size` bytes, or all that are left if it is None or negative. They are of the listed version.
+
+        Raise `SourceChanged` if the file has another version or size now, and `SourceVanished` if it is gone. With
+        `on_changed` "fail", raise `InputError` in place of both errors.
+        """
         place = self.tell()
         try:
             data = bytes(self._opened.read(-1 if size is None else size))
@@ -169,7 +178,7 @@ class VersionedFile(io.RawIOBase):
 def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
     """Return the contents of files, in their order. An error takes the place of a content that cannot be read.
 
-    Files of one filesystem are fetched together.
+    So does `SourceChanged` for a file that is not in its listed version. Files of one filesystem are fetched together.
     """
     stores = [store_of(file.uri) for file in files]
     if len(set(stores)) > 1:

@@ -22,14 +22,17 @@ FAILED_BEFORE = (
 
 @dataclass(frozen=True)
 class Decided:
-    """The step that takes the place of a `deduplicate` in the stream. `number` identifies its decision."""
+    """The step that takes the place of a `deduplicate` in the stream. A first reading of all rows found the duplicates.
+
+    `number` counts the job's `deduplicate` steps from 0, and names the folder with the decision.
+    """
 
     number: int
     kind: Literal["deduplicate"] = "deduplicate"
     rows_at_once: int = PreprocessStep.rows_at_once
 
     def work_on(self, block: pa.Table, run: Run) -> Work:
-        """Return the work that filters the duplicates among the live rows of `block`, all in one call.
+        """Return the work that filters the duplicates. It must be called once, with all live rows of `block`.
 
         A row that failed in the first reading fails again, because no decision covers it.
         """
@@ -40,9 +43,9 @@ class Decided:
 
 
 def identity(block: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return three arrays: unit, row and place of each row of `blocks.live_rows(block)`.
+    """Return three arrays that together identify each row of `blocks.live_rows(block)` in the partition.
 
-    Together they identify a row in the partition.
+    They are the unit, the source row's number in its file, and the row's number among the rows made of this source row.
     """
     _, sources = blocks.live_rows(block)
     units, rows = (block[name].to_numpy()[sources] for name in ("__unit", "__row"))

@@ -24,10 +24,11 @@ def load_av(step: str) -> Any:
 def opened(
     av: Any, content: bytes, kind: str, expected: str, decoding: Mapping[str, str] = {}
 ) -> Iterator[tuple[Any, Any]]:
-    """Open the bytes of a file with PyAV, and yield its container and its first stream of `kind` (audio or video).
+    """Open the bytes of a file with PyAV, and yield its container and its first stream of `kind`, `audio` or `video`.
 
-    `decoding` has options for FFmpeg's decoder. Raise `RowError` if the file is cut off, or if FFmpeg cannot read it,
-    also in the body. The message begins with `expected`.
+    `av` is the result of `load_av`, and `decoding` has options for FFmpeg's decoder. Raise `RowError` if the file is
+    cut off, or if FFmpeg cannot read it, also in the body. The message begins with `expected`, such as "expected a
+    video".
     """
     if content.startswith(b"RIFX"):  # FFmpeg 8.1 decodes it to noise
         raise RowError(f"{expected}, found a WAV file with the highest byte first (RIFX); convert it to RIFF")
@@ -54,9 +55,10 @@ def opened(
 
 
 def require_complete_file(stream: Any, container: Any, content: bytes, seconds: float, expected: str) -> None:
-    """Raise `RowError` if much less than the declared length of a file was decoded.
+    """Raise `RowError` if less than 90 % of the declared length of a file was decoded.
 
-    `seconds` is the decoded length, and `expected` begins the message.
+    `opened` yields `stream` and `container`, and `content` has the bytes of the file. `seconds` is the decoded length,
+    and `expected` begins the message. A file that declares no length passes.
     """
     declared = _declared_seconds(stream, container, content)
     if seconds < WHOLE * declared:

@@ -15,7 +15,7 @@ from overnight.tasks.rows.tensors import Column
 
 @dataclass(frozen=True)
 class FileRows:
-    """The rows that a step made from one file: a value for each row in `suffixes`, and in each of `columns`.
+    """The rows that a step made from one file. `suffixes`, and each of `columns`, have one value per row.
 
     A suffix ends the `row_id` of its row, such as 3 in `report.pdf#3`.
     """
@@ -27,11 +27,16 @@ class FileRows:
 def expand_files(
     table: pa.Table, column: str, what: str, kinds: pa.Schema, make: Callable[[bytes, int], FileRows]
 ) -> result.Outcome:
-    """Call `make` for each file in `column`, and return the rows that it makes.
+    """Call `make` for each file in `column`, and return all rows that it makes.
 
-    `make` takes the bytes of a file and the number of its row in the table. It raises `RowError` to quarantine the
-    file. `kinds` has the types of the columns that it makes, null for arrays. `what` begins error messages, with the
-    step and the expected content of the column. Raise `ContractError` for a column without files.
+    Args:
+        what: The step and the expected content of the column, as the beginning of error messages.
+        kinds: The names and types of the columns that `make` makes. The type null means arrays.
+        make: Makes the rows of the bytes of a file and the number of its row in the table. Raises `RowError` to
+            quarantine the file.
+
+    Raises:
+        ContractError: The column does not exist or does not contain files.
     """
     if column not in table.column_names:
         raise ContractError(

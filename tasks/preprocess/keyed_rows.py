@@ -18,9 +18,10 @@ from overnight.tasks.state.run import Run
 def keyed_rows(
     block: pa.Table, run: Run, steps: tuple[Step | Decided, ...], rule: Rule, pace: float
 ) -> Iterator[pa.Table]:
-    """Run `steps` on a block, and yield tables (schema `KEYS`) with the keys by which `rule` compares its rows.
+    """Run `steps` on a block, and yield tables (schema `KEYS`) with the key by which `rule` compares each row.
 
-    Rows that failed have `FAILED` as their place, and no key. `pace` is the seconds per row, or 0 if unknown.
+    A row that failed has a null key, and `FAILED` as its place. `pace` is the seconds that the steps take per row, or 0
+    if unknown.
     """
     for piece in run_steps(block, run, steps, pace) if steps else (block,):
         failed = piece.filter(pa.array(piece["__state"].to_numpy() == blocks.QUARANTINED))

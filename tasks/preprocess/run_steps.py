@@ -40,9 +40,14 @@ def run_steps(
 ) -> Iterator[pa.Table]:
     """Run all steps on `block`, and yield the results in pieces that take a few seconds each.
 
-    If the block contains files, the pieces are small. Each worker process builds a step once. `pace` is the seconds per
-    row, measured on a sample, or 0 if unknown. If `isolation` is None, as in a Ray task, the supervisor decides whether
-    the rows run one by one. The work counts for `stage`. `label` distinguishes these steps from others of the job.
+    Each worker process builds a step once.
+
+    Args:
+        pace: The seconds that the steps take per row, as measured on a sample, or 0 if unknown.
+        isolation: Whether the rows run one by one, as after the death of a process. None, as in a Ray task: the run's
+            supervisor decides this.
+        stage: The stage for which the errors and the time of the steps count.
+        label: Distinguishes these steps from others of the job, in the supervisor's records.
     """
     guard = Watchdog(run, stage, label, pace)
     block = without_padding(block)
@@ -99,7 +104,8 @@ def build(step: Step) -> result.Work:
 def try_first_rows(read: Read, steps: tuple[Step, ...], run: Run, count: int) -> pa.Table:
     """Return the first `count` rows in reading order, after every step.
 
-    A fast read runs twice, and so do fast steps, because the first time includes imports and connections.
+    `read` makes blocks of rows from units. A read of less than three seconds, and steps of less than one, run twice.
+    The first time includes imports and connections, and would count as the time per row.
     """
     started = time.perf_counter()
     block = _first_rows(read, run, count)
@@ -119,7 +125,10 @@ def _first_rows(read: Read, run: Run, count: int) -> pa.Table:
 
 
 def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
-    """Run every step on `block` before the stream starts, and return the result. Fast steps run twice to warm up."""
+    """Run every step on `block` before the stream starts, and return the result.
+
+    Steps of less than a second run twice, so that the measured time does not include imports.
+    """
     guard = Watchdog(run, "preprocess", "preprocess sample", 0)
 
     def tried(isolation: RowIsolation) -> pa.Table:

@@ -19,14 +19,20 @@ class PreprocessStep(Leaf):
 
     @abc.abstractmethod
     def build(self) -> Work:
-        """Return the work, a function of a table of live rows. See `tasks/rows/result.py` for results and errors."""
+        """Return the work: a function of a table of live rows, which are neither filtered nor quarantined.
+
+        See `tasks/rows/result.py` for its results and errors.
+        """
 
     def inputs(self) -> list[str] | None:
         """Return the names of the columns that the step reads, so that they are kept for it. None means all columns."""
         return None
 
     def column_effect(self) -> ColumnEffect:
-        """Return the effect of the step on columns, as its settings show it. By default, only a run shows it."""
+        """Return which columns the step reads, makes and drops, as its settings show.
+
+        By default, only a run shows it.
+        """
         return UNKNOWN
 
     def fingerprint(self) -> dict[str, str]:

@@ -39,7 +39,8 @@ SAMPLE_ROWS = 8
 def preprocess(run: Run, steps: list[Step], plan: Plan, stream: Stream) -> State[Stream]:
     """Try the steps on a few rows, so that a wrong setting fails now, and return the stream with the steps.
 
-    Raise `ContractError` if a setting does not fit the columns.
+    Raise `ContractError` if a setting does not fit the columns, and `StageFailed` if the rows kill each process that
+    tries them.
     """
     try:
         sample = _try(run, steps, plan, partial(stream.read, run=run))
@@ -75,7 +76,7 @@ def _with_decisions(steps: list[Step], pace: float) -> tuple[tuple[Step | Decide
 
 
 def begin_steps() -> None:
-    """Start to import the libraries for the first rows in a Ray process while inputs are listed, without waiting.
+    """Start to import the modules that the first rows need, in a Ray process, while inputs are listed. Do not wait.
 
     If a fork server exists, do nothing, because its processes have these imports already.
     """

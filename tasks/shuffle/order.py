@@ -23,11 +23,12 @@ class NoShuffle(Leaf):
     kind: Literal["none"] = "none"
 
     def order(self, pending: pa.Table) -> np.ndarray:
+        """Return the position (int64) in `pending` of each unit, in the order of reading: 0, 1, 2 and so on."""
         return np.arange(len(pending))
 
 
 class Seeded(Leaf):
-    """The base class of the seeded orders."""
+    """The base class of the shuffles whose order depends on a seed."""
 
     seed: Annotated[int, Field(ge=0, description="The same seed gives the same order.")] = 0
 
@@ -38,6 +39,11 @@ class ShuffleFiles(Seeded):
     kind: Literal["files"] = "files"
 
     def order(self, pending: pa.Table) -> np.ndarray:
+        """Return the position (int64) in `pending` of each unit, in the order of reading.
+
+        The units of a file stay together. `pending` has a unit per row, in the order of the listing, and its column
+        `path`.
+        """
         path = pending["path"]  # a file's units are consecutive
         is_next = pc.not_equal(path[1:], path[:-1]).to_numpy()
         return _permute_groups(np.concatenate([np.zeros(min(len(path), 1), np.int64), np.cumsum(is_next)]), self.seed)
@@ -49,6 +55,11 @@ class ShuffleBlocks(Seeded):
     kind: Literal["blocks"] = "blocks"
 
     def order(self, pending: pa.Table) -> np.ndarray:
+        """Return the position (int64) in `pending` of each unit, in the order of reading.
+
+        Blocks are runs of units with about the same number of bytes, and stay together. `pending` has a unit per row,
+        in the order of the listing, and its column `size` in bytes.
+        """
         return _permute_groups(pack(pending["size"].to_numpy()), self.seed)
 
 

@@ -17,7 +17,10 @@ UNITS_AT_ONCE = 2**20
 
 
 def reorder(place: Location, shuffle: NoShuffle | ShuffleFiles | ShuffleBlocks) -> bool:
-    """Rewrite the order file at `place` in the order of `shuffle`. Return True if each unit is known to be one row."""
+    """Rewrite the order file at `place`, the list of units to read, in the order of `shuffle`.
+
+    Return True if the manifest shows that each unit is one row.
+    """
     order = shuffle.order(read_plan.read_order(place, ["path", "size"]))
     pending = read_plan.read_order(place, ["rows", "settled"])
     rows_left, one_row_each = None, False

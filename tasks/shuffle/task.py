@@ -18,7 +18,11 @@ from overnight.tasks.state.stream import Stream
 
 @task(name="shuffle", task_run_name="shuffle: {shuffle.kind}", cache_policy=NO_CACHE, persist_result=False)
 def shuffle(run: Run, shuffle: Shuffle, stream: Stream) -> State[Stream]:
-    """Write the reading order of this attempt. Return the stream, with which later attempts write the same order."""
+    """Write the order file of this attempt, the list of units to read, in the order of `shuffle`.
+
+    Return the stream, with which later attempts write the same order. If `shuffle` mixes rows, the stream also has the
+    seed for that, unless each unit is one row.
+    """
     if not isinstance(shuffle, NoShuffle):
         stream = replace(stream, plan_read=partial(_plan_read, plan_read=stream.plan_read, shuffle=shuffle))
     one_row_each = stream.plan_read(run)

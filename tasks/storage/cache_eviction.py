@@ -25,11 +25,11 @@ _log = logging.getLogger("overnight.storage")
 def make_room(cache: Path, part: Path, size: int, what: str) -> None:
     """Remove unused folders from `cache` until `part`, the folder to fill, can grow to `size` bytes.
 
-    Both the limit of the cache and the free space of the disk count. If all other folders are in use, the cache exceeds
-    its limit, and a log line reports it. `what` is the content, for messages.
+    Both the limit of the cache (`OVERNIGHT_MODEL_CACHE_GB`) and the free space of the disk count. If all other folders
+    are in use, the cache exceeds its limit, and a log line reports it. `what` names the content in messages.
 
-    Raise `JobError` if `size` alone exceeds the limit, or if the limit is not a number. Raise `AccessDenied` if the
-    disk lacks space.
+    Raise `JobError` if `size` alone exceeds the limit, or if the limit is not a number above 0. Raise `AccessDenied` if
+    the disk lacks space.
     """
     limit, needed = _limit_bytes(), max(0, size - _size(part))
     if size > limit:

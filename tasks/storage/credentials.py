@@ -24,7 +24,7 @@ _found: set[str] = set()  # protocols
 def require_credentials(protocol: str) -> None:
     """Raise `AccessDenied` if `protocol` needs Google's or Azure's credentials, and none are found.
 
-    Other protocols are not checked.
+    These protocols are `gs`, `gcs`, `abfs`, `abfss` and `az`. Other protocols are not checked.
     """
     if protocol in _found:
         return

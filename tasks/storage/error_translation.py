@@ -22,10 +22,11 @@ CLIENTS = frozenset({"botocore", "aiobotocore", "aiohttp"})  # their errors are 
 
 @contextlib.contextmanager
 def translate_storage_errors(verb: str, place: object, local_path: str = "") -> Iterator[None]:
-    """Raise `AccessDenied` if a user must solve the body's error, `ServiceUnavailable` if a later attempt may succeed.
+    """Raise `AccessDenied` for missing permission or space, and `ServiceUnavailable` if a later attempt may succeed.
 
-    Other errors are raised unchanged. `verb` and `place` are for the message, such as "cannot read s3://bucket/name".
-    `local_path` is the path of the file if it is on a disk: the message then has the free bytes of the disk.
+    Other errors of the body are raised unchanged. `verb` and `place` are for the message, such as "cannot read
+    s3://bucket/name". `local_path` is the path of the file if it is on a disk: the message then has the free bytes of
+    the disk.
     """
     try:
         yield
@@ -62,7 +63,10 @@ def _free(path: str) -> str:
 
 @contextlib.contextmanager
 def translate_listing_errors(place: str) -> Iterator[None]:
-    """Raise `InputError` if inputs cannot be listed, and `ServiceUnavailable` if a later attempt may list them."""
+    """Raise `InputError` if the storage cannot list inputs, and `ServiceUnavailable` if a later attempt may list them.
+
+    `place` names the inputs in the message. Errors of the body that are not about the storage are raised unchanged.
+    """
     try:
         yield
     except OvernightError:
@@ -89,9 +93,9 @@ def translate_listing_errors(place: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translate_query_errors(database: str, setting: str, shows_cause: bool = True) -> Iterator[None]:
-    """Raise `ServiceUnavailable` if the database does not answer, and `InputError` if it refuses the request.
+    """Raise `ServiceUnavailable` if the database does not answer the body, and `InputError` if it refuses the request.
 
-    `database` and `setting`, a key such as `source.query`, are for the message. Without `shows_cause`, a traceback
+    `database` and `setting`, a key such as `source.query`, are for the message. If `shows_cause` is False, a traceback
     leaves out the driver's own error, which may contain a password.
     """
     import sqlalchemy as sa
@@ -114,7 +118,10 @@ def translate_query_errors(database: str, setting: str, shows_cause: bool = True
 
 @contextlib.contextmanager
 def translate_publish_errors(database: str) -> Iterator[None]:
-    """Raise `ServiceUnavailable` if the database does not answer, and `ContractError` if it refuses the rows."""
+    """Raise `ServiceUnavailable` if the database does not answer the body, and `ContractError` if it refuses the rows.
+
+    `database` names the database in the message.
+    """
     import sqlalchemy as sa
 
     try:

@@ -57,10 +57,13 @@ def list_folder(place: Location) -> dict[str, str]:
 
 
 def list_file(place: Location, beside: str = "") -> dict[str, str]:
-    """Return a mapping from the name of the file at `place` to its size and version, as in `list_folder`.
+    """Return a mapping from the name of the file at `place` to a text with its size in bytes and its version.
 
-    If `beside` is not empty, add the files in the same folder whose names begin with this name and end with `beside`.
-    Raise `FileNotFoundError`, and `IsADirectoryError` if `place` is a folder. Raise the other errors of `list_folder`.
+    For example, `{"model.onnx": "350 9a0364b9e99bb480dd25e1f0284c8555"}`. If `beside` is not empty, add the files in
+    the same folder whose names begin with this name and end with `beside`.
+
+    Raise `FileNotFoundError` if there is no file, and `IsADirectoryError` if `place` is a folder. Raise `JobError` if
+    the store lists no versions. Raise `AccessDenied` and `ServiceUnavailable` for the store's errors.
     """
     with translate_storage_errors("list", place):
         filesystem, root = _opened(place)
@@ -78,7 +81,7 @@ def list_file(place: Location, beside: str = "") -> dict[str, str]:
 
 
 def size_of(versions: Versions) -> int:
-    """Return the total bytes of the listed files."""
+    """Return the total bytes of the files in `versions`, a result of `list_folder` or `list_file`."""
     return sum(int(version.split(" ", 1)[0]) for version in versions.values())
 
 

@@ -25,10 +25,11 @@ CONNECT_SECONDS = 30.0  # as aiohttp's default
 def open_filesystem(
     uri: str, anonymous: bool = False, timeout_seconds: float | None = None
 ) -> tuple[fsspec.AbstractFileSystem, str]:
-    """Return the filesystem of an expanded URI, and the URI's path in this filesystem.
+    """Return the filesystem of a URI without variables, and the URI's path in this filesystem.
 
-    Listings are not cached, because directories change during a run. `timeout_seconds` limits each request to a web
-    server, from its start to the last byte; other filesystems have limits of their own.
+    Listings are not cached, because directories change during a run. If `anonymous`, requests have no credentials.
+    `timeout_seconds` limits each request to a web server, from its start to the last byte. None means aiohttp's limit.
+    Other filesystems have limits of their own.
 
     Raise `JobError` if the protocol's driver is not installed, `ValueError` if fsspec does not know the protocol,
     `AccessDenied` if there are no credentials.
@@ -90,7 +91,7 @@ def one_request(filesystem: fsspec.AbstractFileSystem) -> dict[str, int]:
 def entries(filesystem: fsspec.AbstractFileSystem, root: str, pattern: Pattern | None = None) -> Iterator[Entry]:
     """Yield an `Entry` for each file below `root`, in the order of full names, or for `root` itself if it is a file.
 
-    With `pattern`, entries in folders in which no path can match may be left out.
+    `root` is a path in `filesystem`. With `pattern`, folders in which no path can match may be left out.
     """
     if isinstance(filesystem, LocalFileSystem):
         return local_entries(root or "/", pattern)

@@ -34,7 +34,7 @@ def split(path: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Pattern:
-    """The part of a path from its first name with a glob character on.
+    """The part of a path from its first name with a glob character on. Paths are relative to the folder before it.
 
     A pattern that matches a folder also matches all files below it.
     """
@@ -56,13 +56,13 @@ class Pattern:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Return the pattern of each name in the path, up to the first `**`, which matches several names."""
+        """Return the pattern of each name in the path, up to the first `**`: `("a*", "b")` for `a*/b/**/c`."""
         names = self.text.rstrip("/").split("/")
         return tuple(names[: names.index(ANY_DEPTH)] if ANY_DEPTH in names else names)
 
     @cached_property
     def beginning(self) -> str:
-        """Return the characters with which every matching path begins."""
+        """Return the characters with which every matching path begins: `2026/img_` for `2026/img_*.jpg`."""
         found = re.match(r"[^*?[]*", self.text)
         return found.group() if found else ""
 

@@ -14,9 +14,10 @@ def is_hub(filesystem: fsspec.AbstractFileSystem) -> bool:
 
 
 def at_commit(filesystem: Any, path: str) -> str:
-    """Return the path with the current commit of its branch. Paths below `buckets/` have no commit and stay unchanged.
+    """Return a path on the Hugging Face Hub with the current commit of its branch, so that it names one version.
 
-    Raise `FileNotFoundError` if the repository or branch does not exist or this user may not read it.
+    Paths below `buckets/` have no commit and stay unchanged. Raise `FileNotFoundError` if the repository or branch does
+    not exist or this user may not read it.
     """
     from huggingface_hub import HfApi
 

@@ -37,8 +37,8 @@ class InputPath:
     def listed(self, extensions: tuple[str, ...], folder: str, may_be_empty: bool) -> Iterator[tuple[File, str]]:
         """Yield each file, and the reason to skip it, which is empty for an input. `File.path` begins with `folder`.
 
-        Raise `NoInputs` if a local path does not exist. Raise it at the end if there was no input, unless
-        `may_be_empty`.
+        The name of an input ends in one of `extensions`, or in anything if there are none. Raise `NoInputs` if a local
+        path does not exist. Raise it at the end if there was no input, unless `may_be_empty`.
         """
         filesystem, root = self.place.open_filesystem()
         found, passed = 0, PassedOver()
@@ -79,10 +79,14 @@ def input_path(path: str, partition: str, anonymous: bool = False) -> InputPath:
 def input_files(
     paths: Sequence[str], partition: str, anonymous: bool, extensions: tuple[str, ...], may_be_empty: bool
 ) -> Iterator[File]:
-    """Yield the files of all paths, sorted by URI, each file once. Count skipped files as `Location.files` does.
+    """Yield the files of all paths, sorted by URI, each file once.
 
-    Raise `NoInputs` if a pattern, or one of several paths, finds no input, unless `may_be_empty`. Raise it also if one
-    of several paths is local and does not exist. Raise the errors of `Location.files`.
+    `skipped_files.counting` counts skipped files. The names of the files end in one of `extensions`, or in anything if
+    there are none.
+
+    Raise `NoInputs` if a pattern, or one of several paths, finds no file, unless `may_be_empty`. Raise it also if one
+    of several paths is local and does not exist. Raise `FileNotFoundError` for a single directory or a bucket that does
+    not exist, and `PermissionError` for one that may not be read.
     """
     found = [input_path(path, partition, anonymous) for path in paths]
     if len(found) == 1 and not found[0].pattern:
@@ -116,8 +120,8 @@ def input_folders(paths: Sequence[str], partition: str, anonymous: bool = False)
 def nearest(place: Location, pattern: Pattern | None = None) -> str:
     """Return a sentence that names what exists near `place`, for the message about a path that finds nothing.
 
-    It lists names in the deepest folder that exists on the way to `place`, or further on to `pattern`. It is empty if
-    that folder is unknown or empty.
+    It lists some names in the deepest folder that exists on the way to `place`. With `pattern`, it goes on below
+    `place` to the deepest folder that the pattern matches. It is empty if that folder is unknown or empty.
     """
     try:
         while not (names := place.names()) and _has_parent(place):

@@ -30,8 +30,9 @@ def list_below(
 ) -> Iterator[Listed]:
     """Yield the files below `root`, sorted by path, or `root` itself if it is a file; nothing if it does not exist.
 
-    Inputs end in one of `extensions`, or in anything if it is empty. With `pattern`, leave out files that do not match.
-    Raise `FileNotFoundError` for a bucket that does not exist, `PermissionError` for one that may not be read.
+    A file with a name that ends in none of `extensions` has a reason to skip it, unless there are no extensions. With
+    `pattern`, files that do not match are left out. Raise `FileNotFoundError` for a bucket that does not exist,
+    `PermissionError` for one that may not be read.
     """
     if is_hub(filesystem):
         root = at_commit(filesystem, root)

@@ -28,14 +28,14 @@ FEW, DEEPEST = 8, 3  # if there are at most FEW folders, their subfolders are li
 
 
 def s3_entries(filesystem: Any, root: str, beginning: str = "") -> Iterator[Entry]:
-    """Yield the entries below `root`, which is a bucket or `bucket/prefix`.
+    """Yield the entries below `root`, which is a bucket or `bucket/prefix`, in the order of keys.
 
     If nothing is below `root`, and it is an object itself, yield this object.
 
     With `beginning`, yield only entries whose path below `root` begins with this text.
 
-    Raise the errors of s3fs's own listing, `ServiceUnavailable`, and `InputError` if a store does not list in the order
-    of keys.
+    Raise `InputError` if the store does not list in the order of keys. Raise `ServiceUnavailable` if it does not
+    recover within the time for retries, and otherwise the error of s3fs.
     """
     bucket, key, _ = filesystem.split_path(root)
     last, prefix = "", f"{key}/" if key else ""

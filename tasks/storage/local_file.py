@@ -21,17 +21,18 @@ _KINDS = {
 
 
 def local_info(path: str) -> dict[str, Any]:
-    """Return `type`, `size` and times of a file under fsspec's names. For a link, describe its target.
+    """Return `type`, `size` (bytes), `mtime` and `created` (seconds since 1970) of a file, as fsspec names them.
 
-    Raise `OSError` if the file does not exist or may not be read.
+    For a link, describe its target. Raise `OSError` if the file does not exist or may not be read.
     """
     return info_of(os.stat(path))
 
 
 def info_of(found: os.stat_result) -> dict[str, Any]:
-    """Return `type`, `size` and times of a stat result under fsspec's names.
+    """Return `type`, `size` (bytes), `mtime` and `created` (seconds since 1970) of a stat result, as fsspec names them.
 
-    The type is `file` for a regular file, or the name of another kind, such as `FIFO`.
+    The type is `file` for a regular file, or the name of another kind, such as `FIFO`. `created` is the time of the
+    last change of the inode.
     """
     return {
         "type": _kind(found),
@@ -56,7 +57,7 @@ def open_regular(path: str) -> BinaryIO:
 
 
 def refuse_others(kind: str) -> None:
-    """Raise `RowError` unless `kind`, a `type` of `local_info`, is `file`."""
+    """Raise `RowError` unless `kind` is `file`. It is a `type` of `local_info`, and may be `folder` or `FIFO`, too."""
     if kind != "file":
         raise RowError(f"expected a file, found a {kind}")
 

@@ -35,8 +35,8 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 class File:
     """A file of a listing. `path` is relative to the listed directory, and `size` is in bytes.
 
-    `version` is its ETag, its hash or its time of change. `changed_at` is the time at which it arrived or changed, in
-    seconds since 1970; None if the listing has no time.
+    `version` is its ETag, its hash or its time of change; empty if unknown. `changed_at` is the time at which it
+    arrived or changed, in seconds since 1970; None if the listing has no time.
     """
 
     path: str
@@ -69,7 +69,10 @@ def expand(template: str, partition: str = "all", escape: Callable[[str], str] =
 
 @dataclass(frozen=True)
 class Location:
-    """A directory or file. `template` is its path or URI as the job file writes it, and is expanded on use."""
+    """A directory or file. `template` is its path or URI as the job file writes it, and is expanded on use.
+
+    `{partition}` and `${ENV_VAR}` expand. If `anonymous`, requests have no credentials.
+    """
 
     template: str
     partition: str = "all"
@@ -107,8 +110,8 @@ class Location:
     def files(self, extensions: tuple[str, ...] = ()) -> Iterator[File]:
         """Yield the files below, sorted by path, or the location itself if it is a file. Follow links.
 
-        Skip names that begin with `_` or `.` or are not UTF-8, other extensions, and everything but regular files.
-        `skipped_files.counting` counts them.
+        Skip names that begin with `_` or `.` or are not UTF-8, and everything but regular files. Skip names that end in
+        none of `extensions`, if there are any. `skipped_files.counting` counts the skipped files.
 
         Raise `FileNotFoundError` for a local directory or a bucket that does not exist, `PermissionError` for one that
         may not be read. On disks and S3, files are yielded while the listing goes on; other stores list all of them

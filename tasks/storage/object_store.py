@@ -7,12 +7,13 @@ from overnight.tasks.storage.location import Location
 
 
 def object_store_uri(place: Location) -> str:
+    """Return the URI of a place for libraries on Rust's object_store, or the plain path of a local place."""
     filesystem, path = place.open_filesystem()
     return path if is_local(filesystem) else place.uri
 
 
 def storage_options(anonymous: bool = False) -> dict[str, str]:
-    """Return options of object_store that it does not read from the environment itself.
+    """Return the options for libraries on Rust's object_store that these do not read from the environment.
 
     They are the address of an S3 server and, if `anonymous`, requests without a signature.
     """

@@ -13,7 +13,10 @@ from overnight.tasks.storage.s3_retries import ONE_ATTEMPT, retrying_session
 
 
 class PatientS3(S3FileSystem):
-    """s3fs with Overnight's settings. It overrides only the constructor."""
+    """s3fs with Overnight's retries: a request is tried again until a time limit (`s3_retries.py`).
+
+    It overrides only the constructor.
+    """
 
     def __init__(self, **options: Any) -> None:
         settings = {**(options.get("config_kwargs") or {}), "retries": ONE_ATTEMPT}
@@ -26,9 +29,9 @@ class PatientS3(S3FileSystem):
         return self._buckets.setdefault(name, Bucket(self, name))
 
     def ask_for_credentials(self) -> dict[str, str | None]:
-        """Return the current access key, secret and token by obstore's names.
+        """Return the current credentials under obstore's names: `access_key_id`, `secret_access_key` and `token`.
 
-        They come from the filesystem's settings. Without these, botocore looks for them.
+        They are those of this filesystem's options. If it has none, botocore looks for them.
         """
 
         async def ask() -> Any:

@@ -26,17 +26,18 @@ REST_SECONDS = 30.0  # s3fs takes over for this time if obstore fails and s3fs d
 
 
 class Bucket:
-    """The bucket `name` of `filesystem`, which is a `PatientS3`."""
+    """The bucket `name` of S3. Requests use obstore, or `filesystem`, a `PatientS3`, where obstore fails."""
 
     def __init__(self, filesystem: Any, name: str) -> None:
         self._filesystem, self._name = filesystem, name
         self._has_answered, self._rests_until = False, 0.0
 
     def get(self, key: str, etag: str = "", first: int = 0, stop: int | None = None) -> bytes:
-        """Return the bytes of an object from byte `first` to before byte `stop`, or to the end.
+        """Return the bytes of an object from byte `first` to before byte `stop`, or to the end if `stop` is None.
 
-        With `etag`, read only this version. Raise `ObjectChanged`, `FileNotFoundError`, `PermissionError`,
-        `ServiceUnavailable`, or the errors of s3fs.
+        With `etag`, read only this version, and raise `ObjectChanged` if the object has another one. Raise
+        `FileNotFoundError`, `PermissionError`, `ServiceUnavailable` after the time for retries, or another error of
+        s3fs.
         """
         failure, started = None, time.monotonic()
         if self._may_ask():
@@ -52,9 +53,10 @@ class Bucket:
         return found
 
     def pages(self, prefix: str, after: str = "") -> Iterator[list[Entry]]:
-        """Yield lists of the entries below `prefix`, in the order of keys, from the first key after `after` on.
+        """Yield lists of the entries below `prefix` whose keys sort after `after`, in the order of keys.
 
-        `prefix` is empty or ends with a slash. Raise `ServiceUnavailable`, or the errors of s3fs.
+        `prefix` is empty or ends with a slash. Raise `ServiceUnavailable` after the time for retries, or an error of
+        s3fs.
         """
         can_list = self._can_list(prefix)
         while True:
@@ -78,9 +80,9 @@ class Bucket:
                 return
 
     def answers(self, prefix: str, after: str = "", **arguments: Any) -> Iterator[dict[str, Any]]:
-        """Yield the responses to the requests `ListObjectsV2` of a listing by s3fs, one per page.
+        """Yield S3's responses to `ListObjectsV2` for the keys below `prefix` that sort after `after`, one per page.
 
-        `arguments` are further parameters of the requests.
+        s3fs makes the requests. `arguments` are further parameters of the requests, such as `Delimiter`.
         """
         about = {"Bucket": self._name, "Prefix": prefix, "MaxKeys": KEYS_A_PAGE, **self._filesystem.req_kw, **arguments}
         start = {"StartAfter": after} if after else {}

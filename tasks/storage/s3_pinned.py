@@ -15,7 +15,10 @@ READ_AHEAD_BYTES = 8 * 2**20
 
 
 class PinnedObject(io.RawIOBase):
-    """An object of S3 that is open for reading at one version: binary and seekable."""
+    """An object of S3 that is open for reading at one version: binary and seekable.
+
+    `info` is the object's description by s3fs, which names the version.
+    """
 
     def __init__(self, bucket: Bucket, key: str, info: dict[str, Any]) -> None:
         super().__init__()
@@ -24,7 +27,10 @@ class PinnedObject(io.RawIOBase):
         self._ahead = b""
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return `size` bytes, or all remaining bytes. Raise the errors of `Bucket.get`."""
+        """Return `size` bytes, or all remaining bytes if it is None or negative.
+
+        Raise `ObjectChanged` if the object has another version now, or another error of `Bucket.get`.
+        """
         left = max(self._size - self._place, 0)
         count = left if size is None or size < 0 else min(size, left)
         begin = self._place - self._first
@@ -54,7 +60,7 @@ class PinnedObject(io.RawIOBase):
 
 
 def open_pinned(filesystem: Any, path: str, info: dict[str, Any]) -> PinnedObject:
-    """Open an object at the version that `info`, its description by s3fs, names."""
+    """Open an object for reading at the version in `info`, which is the object's description by s3fs."""
     bucket, key, _ = filesystem.split_path(path)
     return PinnedObject(filesystem.bucket(bucket), key, info)
 

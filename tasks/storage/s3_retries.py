@@ -39,9 +39,10 @@ _logged: deque[float] = deque(maxlen=1)
 
 
 def retry_timeout_seconds() -> float:
-    """Return for how many seconds a request is retried.
+    """Return for how many seconds after its first failure a request is retried.
 
-    Raise `JobError` if the setting in the environment is not a number of 0 or more, or has its former name.
+    It is `OVERNIGHT_STORAGE_RETRY_SECONDS` from the environment, or 120. Raise `JobError` if this setting is not a
+    number of 0 or more, or has its former name.
     """
     if FORMERLY in os.environ:
         raise JobError(f"{FORMERLY} is called {RETRY_SECONDS} now: rename it in the environment.")
@@ -56,7 +57,11 @@ def retry_timeout_seconds() -> float:
 
 
 def retrying_session(profile: str | None = None) -> AioSession:
-    """Return a session whose clients retry requests to S3. Raise `JobError` for another aiobotocore than 3.10."""
+    """Return a session whose clients retry requests to S3.
+
+    `profile` is the name of a profile in AWS's configuration; None means the default one. Raise `JobError` if another
+    aiobotocore than 3.10 is installed.
+    """
     if not aiobotocore.__version__.startswith(WRITTEN_FOR):
         raise JobError(
             f"s3://: expected aiobotocore {WRITTEN_FOR}*, found {aiobotocore.__version__}, which may not retry "
@@ -77,7 +82,8 @@ def retry_delay(
 ) -> float | None:
     """Return the seconds until botocore's next try of a request, or None if the result is final.
 
-    botocore calls this function after each try. Raise `ServiceUnavailable` when the time for retries is over.
+    botocore calls this function after each try, with the arguments of its event `needs-retry`. Raise
+    `ServiceUnavailable` if the first failure was `retry_timeout_seconds` ago.
     """
     problem = _passing_problem(response, caught_exception)
     if problem is None:
@@ -93,9 +99,9 @@ def retry_delay(
 
 
 def not_recovered(what: str) -> ServiceUnavailable:
-    """Return the error of a request that failed until the time limit.
+    """Return the error of a request that failed until the time for retries was over.
 
-    `what` describes the request and its last failure.
+    `what` is a clause on the request and its last failure, for the message.
     """
     return ServiceUnavailable(
         f"the storage did not recover: {what}. Nothing was published; run again to resume where the staged parts end."

@@ -38,7 +38,10 @@ _used_in: list[int] = []  # the process in which obstore started: a fork lacks i
 
 
 def open_store(filesystem: Any, bucket: str, retry_seconds: float) -> S3Store:
-    """Return obstore's client of a bucket. It retries a request for `retry_seconds`, or sends it once if that is 0."""
+    """Return obstore's client of a bucket, with the address and the credentials of `filesystem`, a `PatientS3`.
+
+    It retries a request for `retry_seconds`, or sends it once if that is 0.
+    """
     client = filesystem.connect()
     address = client.meta.endpoint_url
     certificates = filesystem.session.get_config_variable("ca_bundle")
@@ -63,17 +66,17 @@ def open_store(filesystem: Any, bucket: str, retry_seconds: float) -> S3Store:
 
 
 def is_usable() -> bool:
-    """Return True unless this process is a fork of a process that used obstore. In such a fork, requests hang."""
+    """Return True if this process may use obstore. A fork of a process that used it may not: requests would hang."""
     if not _used_in:
         _used_in.append(os.getpid())
     return _used_in[0] == os.getpid()
 
 
 def raise_known(error: Exception, what: str, started: float, has_answered: bool) -> None:
-    """Raise the error of Python or Overnight that an error of obstore means. Return if s3fs must try the request.
+    """Raise the error of Python or Overnight that an error of obstore means. Return None if s3fs must try the request.
 
-    `what` names the request for the message, and `started` is its start by `time.monotonic`. `has_answered` is True if
-    obstore reached the bucket before, so that s3fs could do no better.
+    `what` names the request for the message. `started` is its start in seconds by `time.monotonic`. `has_answered` is
+    True if obstore reached the bucket before, so that s3fs could do no better.
     """
     if isinstance(error, ObjectChanged):
         raise error

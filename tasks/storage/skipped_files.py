@@ -20,11 +20,15 @@ _counting: ContextVar["PassedOver | None"] = ContextVar("passed_over", default=N
 
 @dataclass
 class PassedOver:
-    """The skipped files. `found` has for each reason the number of `files` and the first `names`, as in the receipt."""
+    """The skipped files by reason: the number of `files`, and the first `names`, as in the receipt.
+
+    For example, `found` is `{"FIFO": {"files": 1, "names": ["pipe.csv"]}}`.
+    """
 
     found: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, reason: str, path: str) -> None:
+        """Count one file that is skipped for `reason`, and keep its path if it is among the first of this reason."""
         of_reason = self.found.setdefault(reason, {"files": 0, "names": []})
         of_reason["files"] += 1
         if len(of_reason["names"]) < NAMES_TOLD:
@@ -43,13 +47,19 @@ def counting() -> Iterator[PassedOver]:
 
 
 def pass_over(reason: str, path: str) -> None:
-    """Count a file that a listing skips for `reason`. `path` is relative to the listed place."""
+    """Count a file that a listing skips for `reason`. `path` is relative to the listed place.
+
+    Outside of `counting`, do nothing.
+    """
     if passed := _counting.get():
         passed.add(reason, path)
 
 
 def told_so_far() -> str:
-    """Return the counts of the current `counting` so far as one line; an empty string outside of `counting`."""
+    """Return number and some names of skipped files as one line, in the current `counting`: `7 files; FIFO: pipe.csv`.
+
+    It is an empty string if no file was skipped, and outside of `counting`.
+    """
     return told(passed.found) if (passed := _counting.get()) else ""
 
 
@@ -59,9 +69,10 @@ def shown(path: str) -> str:
 
 
 def told(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the counts as one line, or an empty string if no file was skipped. `found` is from `PassedOver`.
+    """Return the number of skipped files and some names as one line, or an empty string if no file was skipped.
 
-    For example `7 files; FIFO: pipe.csv; unknown extension: 0.txt, 1.txt and 4 more`.
+    For example `7 files; FIFO: pipe.csv; unknown extension: 0.txt, 1.txt and 4 more`. `found` is the field of
+    `PassedOver`.
     """
     if not found:
         return ""
@@ -76,7 +87,8 @@ def told(found: Mapping[str, Mapping[str, Any]]) -> str:
 def reason_to_skip(path: str, entry: Entry, extensions: tuple[str, ...], pattern: Pattern | None = None) -> str:
     """Return the reason to skip a file of a listing, or an empty string for an input.
 
-    Inputs end in one of `extensions`, or in anything if it is empty. With `pattern`, a hidden file may be an input.
+    The name of an input ends in one of `extensions`, or in anything if there are none. No name in its path begins with
+    `_` or `.`, unless such a name in `pattern` matches it.
     """
     if pattern.is_hidden(path) if pattern else path[0] in HIDDEN or "/_" in path or "/." in path:
         return "name that begins with _ or ."

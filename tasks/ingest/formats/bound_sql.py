@@ -13,7 +13,10 @@ from sqlalchemy.types import NullType
 
 
 class BoundSql(Executable, ClauseElement):
-    """The statement `query`, in which each `{name}` of `values` becomes a bound parameter, any number of times."""
+    """A statement of SQLAlchemy with the text `query`, in which a key of `values` in braces is a bound parameter.
+
+    For example, `{partition}` becomes a parameter with the value `values["partition"]`, wherever it occurs.
+    """
 
     inherit_cache = False
 

@@ -21,9 +21,9 @@ def named(header: list[str]) -> list[str]:
 
 
 def headers(data: pa.Table) -> np.ndarray:
-    """Return the positions (int64) of the rows that repeat the header line.
+    """Return the positions (int64) of the rows of `data` that repeat the header line.
 
-    They are unknown in a table of one column, where the column's name may be a value. The result is then empty.
+    The result is empty for a table of one column, because there the column's name may be a value.
     """
     places = np.arange(len(data) if data.num_columns > 1 else 0)
     for name, column in zip(data.column_names, data.columns, strict=True):
@@ -36,7 +36,8 @@ def headers(data: pa.Table) -> np.ndarray:
 def refusal(found: list[str], known: list[str]) -> RowError | None:
     """Return the error of a file whose columns `found` do not fit the columns `known` of the other files, or None.
 
-    They do not fit if a name occurs twice in `found`, or if no name is in both. Without `known` columns, all names fit.
+    They do not fit if a name occurs twice in `found`, or if no name is in both. If `known` is empty, only a repeated
+    name is an error.
     """
     if double := sorted({name for name in found if found.count(name) > 1}):
         return RowError(f"expected each column once in the header line, found several named {', '.join(double)}")
@@ -51,10 +52,11 @@ def refusal(found: list[str], known: list[str]) -> RowError | None:
 
 
 def alike(files: list[tuple[str, pa.Table]]) -> list[tuple[str, pa.Table]]:
-    """Return the largest group of files that share columns, in their order. A file is its path and its first rows.
+    """Return the largest group of files that have column names in common, in the order of `files`.
 
-    So a file of another table is left out, even if it comes first. Of groups of equal size, the one with the earliest
-    file is returned.
+    `files` are pairs of a path and the file's first rows. A file belongs to a group if it shares a name with any file
+    there. So a file of another table is left out, even if it comes first, and so is a file with a repeated name. Of
+    groups of equal size, return the one with the earliest file.
     """
     columns = [text.column_names for _, text in files]
     groups: list[list[int]] = []  # of positions in `files`
@@ -68,7 +70,11 @@ def alike(files: list[tuple[str, pa.Table]]) -> list[tuple[str, pa.Table]]:
 
 
 def other_delimiter(found: list[str]) -> str:
-    """Return a sentence that suggests another delimiter if the only column's name has one; otherwise an empty text."""
+    """Return a sentence that suggests another delimiter, or an empty text if there is no sign of one.
+
+    `found` are the names of a file's columns. The sign is a single column whose name contains a delimiter, such as
+    `a;b`.
+    """
     name = found[0] if len(found) == 1 else ""
     words = max(DELIMITERS, key=lambda words: name.count(DELIMITERS[words]))
     if (mark := DELIMITERS[words]) not in name:
@@ -77,9 +83,10 @@ def other_delimiter(found: list[str]) -> str:
 
 
 def doubts(path: str, text: pa.Table, column_names: list[str] | None) -> Iterator[str]:
-    """Yield warnings if the header line of the file that determines the columns looks wrong.
+    """Yield warnings if the header line of the file at `path` looks like a row, or was split at a wrong delimiter.
 
-    `text` has the file's first rows. With `column_names`, the files have no header line, and nothing is yielded.
+    `text` has the first rows of this file, whose columns become those of all files. If `column_names` is set, the files
+    have no header line, and there are no warnings.
     """
     if column_names:
         return

@@ -27,8 +27,8 @@ Rows = tuple[np.ndarray, pa.Table, dict[int, Exception]]
 class CsvFile:
     """A CSV file and how its text is split. `column_names` is None if the file has a header line.
 
-    After `rows` has ended, `damage` is the error that ended the file early, or None. `is_marked` is True if some of the
-    text was not UTF-8.
+    Reading by `rows` sets two fields. `damage` is the error that ended the file early, or None if the file was read to
+    its end. `is_marked` is True if some of the text was not UTF-8.
     """
 
     file: SourceFile
@@ -38,9 +38,10 @@ class CsvFile:
     is_marked: bool = False
 
     def first_rows(self, names: list[str]) -> pa.Table:
-        """Return the good rows of the first block as columns of text. `names` is as in `rows`.
+        """Return the first good rows of the file, up to some MiB of them, as columns of text.
 
-        Raise the error of a file that cannot be read.
+        `names` are the columns that the file probably has. A file with other columns is opened twice. Raise the error
+        of a file that cannot be read.
         """
         for _, data, _ in self.rows(names):
             if len(data) or not self.damage:
@@ -50,7 +51,8 @@ class CsvFile:
     def rows(self, names: list[str]) -> Iterator[Rows]:
         """Yield the rows of the file, some at a time: numbers of good rows, their text columns, and errors of bad rows.
 
-        Numbers (int64) count from 0, bad rows too. Errors have the numbers of their rows as keys.
+        Numbers (int64) are positions in the file from 0, and bad rows count. Errors have the numbers of their rows as
+        keys.
 
         Args:
             names: The columns that the file probably has. A file with other columns is opened twice.

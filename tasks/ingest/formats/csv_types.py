@@ -39,9 +39,9 @@ def known_types(types: dict[str, str]) -> dict[str, str]:
 
 
 def inferred_type(text: pa.ChunkedArray) -> pa.DataType:
-    """Return the type of a column of texts: the first one of `_KINDS` that writes all the texts back unchanged.
+    """Return the type for a column of texts: integer, boolean, date, time or float, if it represents all texts exactly.
 
-    It is text if there is no such type, or if all texts are nulls.
+    It is text if no such type does, or if all texts are empty or spell a null.
     """
     present = _with_nulls(text.combine_chunks()).drop_null()
     for kind in _KINDS if len(present) else ():
@@ -56,9 +56,9 @@ def inferred_type(text: pa.ChunkedArray) -> pa.DataType:
 
 
 def changes(text: pa.ChunkedArray, kind: pa.DataType) -> bool:
-    """Return True if `kind` would represent at least one of the texts as another value.
+    """Return True if a cast to `kind` would change at least one of the texts, as a cast to int64 makes 7 of `007`.
 
-    Texts that `kind` cannot represent at all do not count.
+    Texts that cannot be cast at all do not count.
     """
     present = _with_nulls(text.combine_chunks()).drop_null()
     if pa.types.is_string(kind) or not len(present):
@@ -70,14 +70,15 @@ def changes(text: pa.ChunkedArray, kind: pa.DataType) -> bool:
 def convert(
     data: pa.Table, schema: pa.Schema, is_marked: bool, declared: Mapping[str, str]
 ) -> tuple[pa.Table, dict[int, Exception]]:
-    """Return the text columns `data` in the types of `schema`, and the errors of rows with misfits, by position.
+    """Return the text columns `data` in the types of `schema`, and the errors of rows that do not fit, by position.
 
-    A value that does not fit is null. A column that `data` lacks is null. A column that `schema` lacks gets its type
-    from `declared`, otherwise it stays text.
+    A value that does not fit is null, and so is every value of a column that `data` lacks. A column that `schema` lacks
+    gets its type from `declared`, otherwise it stays text.
 
     Args:
-        is_marked: Some of the text is not UTF-8. Rows with such text are among the errors.
-        declared: The types that the job sets, by column. They accept every notation that they can read.
+        is_marked: True if some of the text is not UTF-8. Rows with such text are among the errors.
+        declared: The types that the job sets, by column. Such a column takes every notation that its type can read.
+            Other columns take a text only if their type would write it in the same way.
     """
     late = [name for name in data.column_names if name not in schema.names]
     fields = [*schema, *(pa.field(name, declared.get(name) or pa.string()) for name in late)]
@@ -128,7 +129,7 @@ def _loose(text: pa.Array) -> pa.Array:
 
 
 def fitting(text: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Return the texts as values of type `kind`, with nulls for misfits, and the positions of these misfits."""
+    """Return the texts as values of type `kind`, null where a cast fails, and the positions of the texts that fail."""
     try:
         return _cast(text, kind), []
     except pa.ArrowInvalid:

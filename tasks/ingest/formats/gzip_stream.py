@@ -23,12 +23,16 @@ def unpacked(opened: Any) -> Any:
 
 
 class Packed:
-    """A gzip file as a stream. Its reads return all bytes before damaged ones, and then raise `RowError`."""
+    """A stream of the decompressed bytes of the gzip file `opened`.
+
+    Reads return all bytes before damaged ones, and then raise `RowError`.
+    """
 
     def __init__(self, opened: Any) -> None:
         self._packed = gzip.GzipFile(fileobj=opened)
 
     def read(self, size: int = -1) -> bytes:
+        """Return at most `size` bytes, and no bytes only at the end. Raise `RowError` if the next bytes are damaged."""
         try:
             return self._packed.read1(size)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:

@@ -12,7 +12,10 @@ from typing import Any
 
 
 class BoundedFiles:
-    """A read-only `FileIO` for pyiceberg's plan of a scan. It checks each file of `files`, the table's own `FileIO`."""
+    """A read-only `FileIO` with which pyiceberg plans a scan. `files` is the table's own `FileIO`.
+
+    Each file is checked when it is opened, because pyiceberg's decoder ends the process on a damaged one.
+    """
 
     def __init__(self, files: Any) -> None:
         self._files = files
@@ -25,7 +28,8 @@ class BoundedFiles:
 class BoundedFile:
     """An Avro file as an `InputFile` of pyiceberg, which is read and checked when it is opened.
 
-    Opening a damaged file may raise any `Exception`, such as zlib's or a `KeyError`.
+    `file` is the unchecked `InputFile`. Opening a damaged file may raise any `Exception`, such as zlib's or a
+    `KeyError`.
     """
 
     def __init__(self, file: Any) -> None:
@@ -36,6 +40,7 @@ class BoundedFile:
         return len(self._file)
 
     def open(self, seekable: bool = True) -> io.BytesIO:
+        """Return the whole file in memory. Raise the decoder's error if it is damaged."""
         with self._file.open(seekable) as opened:
             content = opened.read()
         _read_once(content)

@@ -30,10 +30,10 @@ _DIGITS = "[0-9]{16}"  # in all that `_LONG` matches
 def values(pieces: Iterator[bytes | RowError], name: str, most: int) -> Iterator[bytes | RowError]:
     """Yield the lines of a file that are not blank, or if the file is one JSON document, the document's values.
 
-    A document is an array, or objects over several lines. An error replaces a line that is too long.
+    A document is an array, or objects over several lines. A `RowError` replaces a line that is too long.
 
     Args:
-        pieces: The file in pieces of whole lines. An error takes the place of a line that is too long.
+        pieces: The file in pieces of whole lines. A `RowError` takes the place of a line that is too long.
         name: The file's name. In a `.json` file, an array on one line is a document too.
         most: The maximum of bytes of a line, and of a document, which is in memory whole.
 

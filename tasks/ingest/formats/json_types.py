@@ -19,10 +19,10 @@ MISFIT = (pa.ArrowException, OverflowError, orjson.JSONEncodeError)
 
 
 def inferred_type(values: list[Any]) -> pa.DataType | None:
-    """Return the type of the most frequent kind of values, such as numbers; None if all values are null.
+    """Return the Arrow type of the most frequent kind of the JSON values, such as numbers; None if all are null.
 
-    Values of other kinds may not fit. Return text if the values mix strings, lists or objects, if one is a `Decimal`,
-    or if no type holds the most frequent kind.
+    Values of other kinds may not fit it. Return text if the values mix strings, lists or objects, or if one is a
+    `Decimal`. Return text also if no Arrow type holds all values of that kind.
     """
     present = [value for value in values if value is not None]
     if not present:
@@ -42,9 +42,10 @@ def inferred_type(values: list[Any]) -> pa.DataType | None:
 
 
 def column_of(values: dict[int, Any], kind: pa.DataType | None) -> tuple[pa.Array, dict[int, str]]:
-    """Return the values as a column of type `kind`, or text if it is None, and the reasons why some do not fit.
+    """Return the values as a column of type `kind`, and the reasons why some do not fit, as sentences.
 
-    Reasons have the keys of `values`. A value that does not fit is null in the column.
+    The keys of `values`, such as the numbers of rows, are the keys of the reasons too. A value that does not fit is
+    null in the column. If `kind` is None, the column has text, and values other than strings as JSON.
     """
     try:
         return _strict(list(values.values()), kind), {}
@@ -60,9 +61,10 @@ def column_of(values: dict[int, Any], kind: pa.DataType | None) -> tuple[pa.Arra
 
 
 def column_as(values: dict[int, Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
-    """Return column and reasons as `column_of` does, for a type that the job sets.
+    """Return the values as a column of type `kind`, which the job sets, and the reasons why some do not fit.
 
-    If a value does not fit, its text may: the string "7" becomes a number.
+    A value fits if it or its text does: the string "7" becomes a number. A value that does not fit is null. The keys of
+    `values`, such as the numbers of rows, are the keys of the reasons too.
     """
     column, misfits = column_of(values, kind)
     if not misfits:

@@ -24,7 +24,8 @@ MOST_ROW_BYTES = 2**48  # far below the largest integers of NumPy and Arrow
 class Header:
     """The header of an array with `rows` entries along its first axis. Each entry is an array of shape `row_shape`.
 
-    The data begins at byte `start` of the file. `is_fortran` means that the rows are not stored one after another.
+    The data begins at byte `start` of the file. If `is_fortran`, the values are in column-major order, so that a row is
+    scattered over the file.
     """
 
     dtype: np.dtype
@@ -39,9 +40,10 @@ class Header:
 
 
 def read_header(opened: Any) -> Header:
-    """Return the header of a file. `opened` must be at the beginning, and is then at the data.
+    """Return the header of a .npy file. `opened` must be at the beginning of the file, and is then at its data.
 
-    Raise `RowError` if the file is not an array with rows of plain values.
+    Raise `RowError` if the header is damaged, or if the array has no axis, Python objects, or rows of no or too many
+    bytes.
     """
     try:
         version = npy.read_magic(opened)
@@ -68,8 +70,8 @@ def read_header(opened: Any) -> Header:
 def read_rows(opened: Any, header: Header, count: int, rows_at_once: int) -> Iterator[np.ndarray]:
     """Yield the next `count` rows as arrays of at most `rows_at_once` rows. `opened` must be at the beginning of a row.
 
-    If the file ends early, raise `RowError` after the last whole row. An array in Fortran order is read whole, from its
-    beginning.
+    If the file ends early, raise `RowError` after the last whole row. An array in column-major order is read whole, so
+    `opened` must then be at its first row.
     """
     if header.is_fortran:  # the values of a row are scattered over the whole file
         data = _bytes(opened, header.row_bytes * header.rows)

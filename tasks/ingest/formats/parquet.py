@@ -53,9 +53,10 @@ class _NoBytes(io.RawIOBase):
 
 
 def open_parquet(opened: Any) -> pq.ParquetFile:
-    """Return the Parquet file, which reads INT96 times in microseconds, because nanoseconds end in the year 2262.
+    """Return the Parquet file in `opened`. Times of type INT96 are read in microseconds.
 
-    Raise `RowError` if it is not a Parquet file, or if a column name occurs twice.
+    Nanoseconds would end in the year 2262. Raise `RowError` if it is not a Parquet file, or if a column name occurs
+    twice.
     """
     with translate_corruption("a whole Parquet file"):
         file = _file(opened, "us")
@@ -68,8 +69,8 @@ def open_parquet(opened: Any) -> pq.ParquetFile:
 def row_groups(file: pq.ParquetFile, opened: Any) -> list[RowRange]:
     """Return a `RowRange` for each row group. Its `number` is the group's index.
 
-    Raise `RowError` if the numbers of rows in the footer do not match the file, or if reading a group would end the
-    process.
+    `opened` is the file that `file` reads. Raise `RowError` if the numbers of rows in the footer contradict each other
+    or the file. Raise it also if reading a group would end the process.
     """
     metadata, size = file.metadata, opened.seek(0, os.SEEK_END)
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
@@ -86,10 +87,18 @@ def row_groups(file: pq.ParquetFile, opened: Any) -> list[RowRange]:
 
 
 def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str] | None) -> Iterator[Judged]:
-    """Yield the rows of a row group, some at a time, with the types of `plain`, and the errors of bad rows.
+    """Yield the rows of a row group, some at a time, and the errors of bad rows by their positions in these rows.
 
-    `group` is the index of the group, and `columns` are the names to read; None: all. Raise `RowError` for damage. If
-    `group` is `BROKEN`, the file was broken when it was listed: yield nothing, and raise its error if it still has one.
+    Dictionary columns become columns of their values, and inner fields become nullable.
+
+    Args:
+        opened: The file that `file` reads.
+        group: The index of the group. If it is `BROKEN`, the file was broken when it was listed: yield nothing, and
+            raise the file's error if it still has one.
+        columns: The names of the columns to read; None: all.
+
+    Raises:
+        RowError: The group is damaged, or has another number of rows than the footer.
     """
     if group == BROKEN:
         row_groups(file, opened)

@@ -15,9 +15,10 @@ COLUMNS_COMPARED = 8
 
 
 def compare(file: pq.ParquetFile, group: int, count: int) -> None:
-    """Raise `RowError` if the footer's number of values of a column does not fit `count`, the rows of the group.
+    """Raise `RowError` if the footer lists too few or too many values of a column for `count` rows in group `group`.
 
-    A column of lists may have more values. At most `COLUMNS_COMPARED` columns are compared, lists last.
+    A column has one value per row. Only a column of lists may have more. At most `COLUMNS_COMPARED` columns are
+    compared, lists last.
     """
     about = file.metadata.row_group(group)
     places = sorted(range(about.num_columns), key=lambda place: file.schema.column(place).max_repetition_level)
@@ -31,7 +32,11 @@ def compare(file: pq.ParquetFile, group: int, count: int) -> None:
 
 
 def compare_pages(file: pq.ParquetFile, opened: Any, group: int) -> None:
-    """Raise `RowError` if the pages of the group's smallest column have another number of values than the footer."""
+    """Raise `RowError` if the pages of a row group's smallest column have more or fewer values than the footer lists.
+
+    `opened` is the file that `file` reads, and `group` is the group's index. Pages without readable headers raise
+    nothing.
+    """
     about = file.metadata.row_group(group)
     columns = [about.column(place) for place in range(about.num_columns)]
     if not columns:
@@ -47,11 +52,14 @@ def compare_pages(file: pq.ParquetFile, opened: Any, group: int) -> None:
 
 
 def values_of_lists(file: pq.ParquetFile, group: int, columns: Sequence[str] | None) -> int:
-    """Return how many values the row group `group` has in the first column to read, if every column contains lists.
+    """Return how many values the footer lists for the first column to read, if every column of the file contains lists.
 
-    Return 0 if a column of the file contains no lists. Such a column has one value per row, and `compare` checks the
-    footer's number of rows with it. Otherwise the reader subtracts the values that it gets. If any remain, the
-    footer's number of rows is too small. `columns` are the names to read; None: all.
+    The caller subtracts the values that it reads. If any remain at the end, the footer's number of rows is too small.
+    Return 0 if a column contains no lists: it has one value per row, by which `compare` checks the number of rows.
+
+    Args:
+        group: The index of the row group.
+        columns: The names of the columns to read; None: all.
     """
     leaves = [file.schema.column(place) for place in range(len(file.schema))]
     if not all(leaf.max_repetition_level for leaf in leaves):
@@ -79,7 +87,7 @@ def slots(array: pa.Array) -> int:
 
 
 def count_rows(file: pq.ParquetFile, group: int, count: int) -> None:
-    """Read the smallest column of the group, and raise `RowError` if it has another number of rows than `count`."""
+    """Read the smallest column of row group `group`. Raise `RowError` if it has another number of rows than `count`."""
     about = file.metadata.row_group(group)
     sizes = {about.column(i).path_in_schema: about.column(i).total_compressed_size for i in range(about.num_columns)}
     found = 0

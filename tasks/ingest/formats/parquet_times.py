@@ -16,10 +16,10 @@ NANOSECONDS_UNTIL = 9_223_372_036  # seconds from 1970 that 64 bits can represen
 def times_that_do_not_fit(
     file: pq.ParquetFile, reading: Callable[[str], pq.ParquetFile], group: int, columns: Sequence[str] | None
 ) -> dict[int, Exception]:
-    """Return the errors of the group's rows with INT96 times that microseconds cannot represent, by position.
+    """Return the errors of the row group's rows with INT96 times that microseconds cannot represent, by position.
 
-    `reading` opens the same file with its INT96 times in the given unit: `s`, `us` or `ns`. `columns` are the names to
-    check; None: all.
+    `group` is the index of the row group in `file`. `reading` opens the same file with its INT96 times in the given
+    unit: `s`, `us` or `ns`. `columns` are the names to check; None: all.
     """
     names = [name for name in columns or file.schema_arrow.names if name in _int96_columns(file)]
     if not names:

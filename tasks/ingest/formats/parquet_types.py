@@ -25,7 +25,7 @@ def plain(data: pa.Table) -> pa.Table:
 
 
 def plain_kind(kind: pa.DataType) -> pa.DataType:
-    """Return the type that a column of type `kind` has after `plain`."""
+    """Return the type of the values if `kind` is a dictionary, otherwise `kind` with all inner fields nullable."""
     if pa.types.is_dictionary(kind):
         return kind.value_type
     if pa.types.is_struct(kind):
@@ -34,18 +34,19 @@ def plain_kind(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the names and types that columns of `schema` have after `plain`."""
+    """Return `schema` with the value types of dictionaries, and with all inner fields nullable."""
     return pa.schema([(field.name, plain_kind(field.type)) for field in schema])
 
 
 def joined(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
     """Return the columns of all files, each of a type that holds the values of all files if there is one.
 
-    If there is no such type, the type of the first files wins.
+    If there is no such type, the type of the first files wins. Each field's metadata has the path of a file with the
+    field.
 
     Args:
-        schemas: Pairs of a file's path and its columns after `plain`. Columns may also be a result of this function, in
-            which each field has the path of its file.
+        schemas: Pairs of a file's path and its columns, as `plain_schema` returns them. Columns may also be a result of
+            this function; their paths then stay.
     """
     fields: dict[str, pa.Field] = {}
     for path, schema in schemas:
@@ -61,7 +62,8 @@ def joined(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
 def conform(found: Judged, schema: pa.Schema, path: str) -> Judged:
     """Return the rows with the types of `schema`, and the errors of all rows with values that do not fit.
 
-    Columns that `schema` lacks stay as they are. `path` is the file's path, for messages.
+    The errors of `found` stay among them. Columns that `schema` lacks stay as they are. `path` is the file's path, for
+    messages.
 
     Raises:
         RowError: The type of a column cannot be converted to the type in `schema`.

@@ -14,7 +14,7 @@ _MISFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
 def inferred(values: Sequence[Any]) -> pa.DataType:
-    """Return the type that holds all the values; text if there is no such type, or if all values are None."""
+    """Return the Arrow type that holds all the values; text if there is no such type, or if all values are None."""
     plain = [_plain(value) for value in values if value is not None]
     if not plain:
         return pa.string()
@@ -28,9 +28,9 @@ def inferred(values: Sequence[Any]) -> pa.DataType:
 
 
 def column_of(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, Exception]]:
-    """Return the values as a column of type `kind`, with nulls for misfits, and the errors of misfits by position.
+    """Return the values as a column of type `kind`, and the errors of values that do not fit, by position.
 
-    `name` is the column's name, for messages.
+    A value that does not fit is null in the column. `name` is the column's name, for messages.
     """
     plain = _text if kind == pa.string() else _plain
     try:

@@ -18,9 +18,9 @@ MOST_SPARSE_BYTES = 2**28  # the holes of a file may be of any size, in an archi
 
 @dataclass
 class Sample:
-    """A sample. `key` is the files' common path, up to the first dot of the name.
+    """Consecutive files of a tar archive that are one row. `key` is their common path, up to the first dot of the name.
 
-    `files` has the contents by extension. `damage` is the error of a bad sample, or None.
+    `files` maps an extension, such as `seg.png`, to the content. `damage` is the error of a bad sample, or None.
     """
 
     key: str
@@ -64,9 +64,10 @@ class _Ending:
 
 
 def samples(stream: Any, most: int) -> Iterator[Sample]:
-    """Yield the samples of `stream`, the bytes of a tar archive. A sample of more than `most` bytes has `damage`.
+    """Yield the samples of `stream`, the bytes of a tar archive, and then raise `RowError` if the archive is damaged.
 
-    Raise the reading error after the last whole sample.
+    The last sample before the damage is not yielded, because it may not be whole. `damage` is set in a sample of more
+    than `most` bytes, with two files of one extension, or with a name that is not UTF-8.
     """
     current: Sample | None = None
     try:

@@ -22,7 +22,11 @@ _NO_UTF8 = re.compile("[\udc80-\udcff]+")
 
 
 def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",)) -> Iterator[bytes]:
-    """Yield pieces of whole lines, as `pieces_of` does. Raise `RowError` for a line of more than `LINE_BYTES`."""
+    """Yield the decompressed file in pieces of whole lines, without a byte order mark.
+
+    Each piece ends with one of `line_ends`; a last line without an end gets a line feed. Raise `RowError` for a line of
+    more than `LINE_BYTES`, and for UTF-16. If the file is damaged, raise its error after the last whole line.
+    """
     for piece in pieces_of(file, line_ends, LINE_BYTES):
         if isinstance(piece, RowError):
             raise piece
@@ -30,10 +34,11 @@ def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",)) -> It
 
 
 def pieces_of(file: SourceFile, line_ends: tuple[bytes, ...], most: int) -> Iterator[bytes | RowError]:
-    """Yield the decompressed file in pieces, without a byte order mark. Each piece ends at one of `line_ends`.
+    """Yield the decompressed file in pieces of whole lines, and a `RowError` in place of a line that is too long.
 
-    A last line without an end gets one. A `RowError` replaces a line of more than `most` bytes, which is not kept in
-    memory. Lines of less than `PIECE_BYTES` may pass unchecked. Raise the reading error after the last whole line.
+    Each piece ends with one of `line_ends`; a last line without an end gets a line feed. A byte order mark is left out.
+    A line of more than `most` bytes is too long, and is not kept in memory. A line of less than `PIECE_BYTES` may pass
+    unchecked. Raise `RowError` for UTF-16. If the file is damaged, raise its error after the last whole line.
     """
     with file.open() as opened:
         stream = Packed(opened) if file.uri.lower().endswith(".gz") else opened
@@ -65,10 +70,11 @@ def _too_long(found: int, most: int) -> RowError:
 
 
 class Utf8File(io.RawIOBase):
-    """A file made of `pieces` of lines that is valid UTF-8 and ends well, for a reader that requires this.
+    """A binary file of valid UTF-8, made of `pieces` of text that may have other bytes, for a reader that requires it.
 
     Bytes that are not UTF-8 become `MARK`, a noncharacter of Unicode, and `is_marked` is then True. Damage ends the
-    file like an ordinary end, and `damage` keeps the error. `quotes` is the number of double quotes so far.
+    file like an ordinary end, and `damage` keeps the error. `at_end` is True after the last piece. `quotes` is the
+    number of double quotes so far.
     """
 
     def __init__(self, pieces: Iterator[bytes]) -> None:

@@ -15,7 +15,7 @@ ELEMENTS = {"bytes_list": pa.large_binary(), "float_list": pa.float32(), "int64_
 
 
 def features_of(record: bytes) -> dict[str, tuple[str, list[Any]]]:
-    """Return the features of a record by name, each as the kind of its list, such as `int64_list`, and its values.
+    """Return the features of a record by name: for each the kind of its list, such as `int64_list`, and its values.
 
     Features without values are left out. Raise `RowError` if the record is not a tf.train.Example.
     """

@@ -13,15 +13,19 @@ from overnight.tasks.storage.location import File
 
 
 def list_inputs(source: Source, partition: str) -> list[File]:
-    """Return the files of a partition as a list. Raise the errors of `stream_inputs`."""
+    """Return the files of a partition, in the order in which the source lists them.
+
+    Raise `InputError` if they cannot be listed, or if there are none and the source's `allow_empty` is False. Raise
+    `ServiceUnavailable` if a later attempt may succeed.
+    """
     return list(stream_inputs(source, partition))
 
 
 def stream_inputs(source: Source, partition: str) -> Iterator[File]:
-    """Yield the files of a partition, sorted by path, as they are found.
+    """Yield the files of a partition while the source lists them, in its order.
 
-    Raise `InputError` if they cannot be listed, or if there are none and `allow_empty` is False. Raise
-    `ServiceUnavailable` if the error may pass.
+    Raise `InputError` if they cannot be listed, or if there are none and the source's `allow_empty` is False. Raise
+    `ServiceUnavailable` if a later attempt may succeed.
     """
     is_empty = True
     for file in find_files(source, partition):
@@ -37,10 +41,11 @@ def stream_inputs(source: Source, partition: str) -> Iterator[File]:
 
 
 def find_files(source: Source, partition: str, missing: list[FileNotFoundError] | None = None) -> Iterator[File]:
-    """Yield the files of a partition, as `stream_inputs` does, but raise no error if there are none.
+    """Yield the files of a partition while the source lists them, in its order; nothing if there are none.
 
-    Raise the other errors of `stream_inputs`. If `missing` is a list, the error of a place that does not exist is added
-    to the list, and not raised.
+    If a place does not exist or a pattern finds nothing, add the error to `missing`. Raise `InputError` for it if
+    `missing` is None. Raise `InputError` also if the files cannot be listed, and `ServiceUnavailable` if a later
+    attempt may succeed.
     """
     with translate_listing_errors(source.place(partition)):
         try:
@@ -52,7 +57,7 @@ def find_files(source: Source, partition: str, missing: list[FileNotFoundError] 
 
 
 def file_units(files: list[File], rows: int | None) -> pa.Table:
-    """Return one unit per file (schema `manifest.UNITS`), each of `rows` rows; None: only reading shows it."""
+    """Return one unit per file (schema `manifest.UNITS`). Each has `rows` rows; None if only reading shows this."""
     count = len(files)
     return pa.table(
         {

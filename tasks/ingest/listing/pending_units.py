@@ -13,11 +13,14 @@ from overnight.tasks.storage.location import Location
 
 
 def write_pending(order: Location, manifest: Location, counts: pa.Table, merged: pa.Table) -> int:
-    """Write the order file `order` of the units that are left to read, in manifest order. Return their number.
+    """Write the units that are left to read to the file `order`, in the order of the manifest. Return their number.
 
-    `counts` has the columns `rows`, `first_row` and `size` of all units. `merged` is a result of `row_ranges.merge`
-    with the settled ranges. For settled units only the counts are read; the other units are read one row group at a
-    time.
+    All rows of the other units are settled. Memory holds the counts of all units, and a row group of the manifest.
+
+    Args:
+        order: The order file: the list of units that this attempt reads (`tasks/state/read_plan.py`).
+        counts: The columns `rows`, `first_row` and `size` of all units.
+        merged: The settled ranges of rows, as `row_ranges.merge` returns them.
     """
     left, skipped = units_left(counts, merged)
     sizes, rows_left = counts["size"].to_numpy(), counts["rows"].combine_chunks()
@@ -35,7 +38,9 @@ def write_pending(order: Location, manifest: Location, counts: pa.Table, merged:
 def units_left(counts: pa.Table, merged: pa.Table) -> tuple[np.ndarray, pa.Array]:
     """Return the numbers of the units with unsettled rows (int64, ascending), and the settled ranges of each of them.
 
-    The ranges are those of `unfinished_units`. `counts` and `merged` are as in `write_pending`.
+    The ranges of a unit are a list `[start, stop, start, stop, ...]`, or null if no row of it is settled. `counts` has
+    the columns `rows`, `first_row` and `size` of all units. `merged` has the settled ranges, as `row_ranges.merge`
+    returns them.
     """
     expected = row_ranges.rows_of_units(counts, merged)
     unit, start, stop = (row_ranges.ranges_only(merged)[name].to_numpy() for name in ("unit", "start", "stop"))
@@ -47,9 +52,9 @@ def units_left(counts: pa.Table, merged: pa.Table) -> tuple[np.ndarray, pa.Array
 
 
 def pending_tables(manifest: Location, left: np.ndarray, skipped: pa.Array) -> Iterator[pa.Table]:
-    """Yield the units that are left to read (schema `PENDING`), in manifest order.
+    """Yield tables of the units that are left to read (schema `read_plan.PENDING`), in the order of the manifest.
 
-    `left` and `skipped` are the results of `units_left`.
+    `left` has the numbers of these units, and `skipped` the settled ranges of each, as `units_left` returns both.
     """
     place = 0
     for units in iterate_units(manifest, left):
@@ -58,10 +63,10 @@ def pending_tables(manifest: Location, left: np.ndarray, skipped: pa.Array) -> I
 
 
 def unfinished_units(units: np.ndarray, unit: np.ndarray, start: np.ndarray, stop: np.ndarray) -> pa.Array:
-    """Return for each unit its ranges of rows as a list `[start, stop, start, stop, ...]`; null without any range.
+    """Return for each of `units` its ranges of rows as a list `[start, stop, start, stop, ...]`; null without a range.
 
-    `units` has the numbers of the units, ascending. `unit`, `start` and `stop` have one value per range, sorted by unit
-    and start. Each range is of one of `units`. Adjacent ranges become one.
+    `units` has the numbers of the units, ascending. Range i has the rows start[i] <= row < stop[i] of the unit unit[i].
+    The ranges are sorted by unit and start, and each is of one of `units`. Adjacent ranges become one.
     """
     if not len(unit):
         return pa.nulls(len(units), pa.list_(pa.int64()))

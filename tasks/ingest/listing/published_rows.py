@@ -25,9 +25,11 @@ LOOKS = RetryPolicy(max_tries=8, first_wait_seconds=0.1, longest_wait_seconds=2.
 
 @dataclass(frozen=True)
 class Upstream:
-    """A job whose rows another job reads. `sink` and `state` are the places of its table and its ledger.
+    """A job whose rows another job reads. `sink` and `state` are the places of its table and its ledgers, unexpanded.
 
-    The places are kept as its job file writes them.
+    `sink_kind` and `compression` are those of its sink; `compression` is empty if the sink has no such setting.
+    `partition_column` is the name of the sink's column for the date. If `is_dated` is False, the only partition is
+    `all`.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Upstream:
     compression: str = ""
 
     def ledger(self, partition: str) -> Location:
+        """Return the folder of the receipts and failures of a partition."""
         return Location(self.state) / (partition_directory(self.partition_column, partition) or "all")
 
     def lacking(self, partition: str) -> str:
@@ -51,7 +54,7 @@ class Upstream:
         return f"expected the partition {partition} of the job {self.name}, found it not published{why}"
 
     def receipt(self, partition: str, generation: str = "") -> dict[str, Any]:
-        """Return the newest receipt of a partition, or with `generation` the receipt of this generation.
+        """Return the newest receipt of a partition, or if `generation` is not empty, the receipt of this generation.
 
         Raise `InputError` if there is no such receipt.
         """
@@ -69,8 +72,9 @@ class Upstream:
     def files(self, partition: str, generation: str = "") -> list[File]:
         """Return the files that a receipt lists, sorted by name, with their current sizes and versions.
 
-        `partition` and `generation` name the receipt, as in `receipt`. Raise `ServiceUnavailable` while a publish
-        replaces the files, and `InputError` if they are gone or there is no receipt.
+        It is the newest receipt, or if `generation` is not empty, the receipt of this generation. Raise
+        `ServiceUnavailable` if a publish is replacing the files for longer than some seconds. Raise `InputError` if
+        they are gone or there is no receipt.
         """
         waits = LOOKS.waits()
         while True:

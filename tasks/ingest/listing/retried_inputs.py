@@ -24,7 +24,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class RetriedInputs:
-    """The inputs of a retry. `inputs` is the digest of the current listing.
+    """What a retry of the quarantined rows reads. `inputs` is the digest of the current listing.
 
     `again` are the paths of files that are listed again, and `units` are the new units of these files. `gone` are paths
     of files that no longer exist; their rows stay quarantined. `refusal` is a sentence that explains why no retry is
@@ -39,11 +39,17 @@ class RetriedInputs:
 
 
 def look_again(source: Source, partition: str, earlier: Location, ranges: pa.Table) -> RetriedInputs:
-    """List the inputs, compare them with the manifest `earlier`, and return what a retry reads.
+    """List the inputs, compare them with the manifest `earlier`, and return what a retry of the quarantined rows reads.
 
-    `ranges` are the settled row ranges of the earlier run. The result has a `refusal` if inputs changed whose rows are
-    not all quarantined. Raise the errors of `stream_inputs`. Memory holds the paths of all inputs only if an input
-    changed.
+    The result has a `refusal` if inputs changed whose rows are not all quarantined. Memory holds the paths of all
+    inputs only if an input changed.
+
+    Args:
+        ranges: The settled ranges of rows of the earlier run, with the columns of `row_ranges.RANGES`.
+
+    Raises:
+        InputError: The inputs cannot be listed, or there are none and the source's `allow_empty` is False.
+        ServiceUnavailable: The inputs cannot be listed now, but a later attempt may succeed.
     """
     groups, inputs = manifest.read_manifest(earlier, ["row_group"])
     states, units = ranges["state"].to_numpy(), ranges["unit"].to_numpy()
@@ -95,6 +101,7 @@ def take_over_manifest(place: Location, earlier: Location, found: RetriedInputs)
     """Write the manifest of a retry to `place`. Return the new number (int64) of each unit of the manifest `earlier`.
 
     The number is -1 for a unit whose file is listed again. The new units of these files come last in the manifest.
+    `found` is the result of `look_again`.
     """
     inputs = manifest.read_manifest(earlier, [])[1]
     if not found.again and found.inputs == inputs:

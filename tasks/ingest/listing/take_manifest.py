@@ -26,8 +26,8 @@ FIRST_FILES = 100  # the Parquet source infers its columns from this number of f
 def take_manifest(place: Location, source: Source, partition: str, limit_rows: int | None = None) -> None:
     """Write the manifest of all inputs, or of their first `limit_rows` rows, to `place`. Its digest covers all inputs.
 
-    Raise `InputError` if they cannot be listed, or if there are no files or rows and `allow_empty` is False. Raise
-    `ServiceUnavailable` if the error may pass.
+    Raise `InputError` if they cannot be listed, or if there are no files or rows and the source's `allow_empty` is
+    False. Raise `ServiceUnavailable` if a later attempt may succeed.
     """
     source, snapshot = _now(source, partition)
     found, first, seen = ListingDigest(), UNITS.empty_table(), dict[pa.Schema, None]()
@@ -46,10 +46,13 @@ def take_manifest(place: Location, source: Source, partition: str, limit_rows: i
 
 
 def first_units(source: Source, partition: str, rows: int) -> tuple[Source, pa.Table, pa.Schema | None]:
-    """Return the source in its current version, the units of its first `rows` rows, and the schema of the first files.
+    """Return the source fixed to its current version, the units of its first `rows` rows, and the schema of these rows.
 
-    The listing ends with the first files that have enough rows. If later files have other columns or types, a run may
-    read these rows with them too. Raise the errors of `take_manifest`.
+    The listing ends early, so a run, which lists all files, may read these rows with further columns or other types.
+    The schema is None if each file determines its own.
+
+    Raise `InputError` if the inputs cannot be listed, or if there are no files or rows and the source's `allow_empty`
+    is False. Raise `ServiceUnavailable` if a later attempt may succeed.
     """
     source, _ = _now(source, partition)
     kept, first, seen = [UNITS.empty_table()], UNITS.empty_table(), dict[pa.Schema, None]()
@@ -91,9 +94,9 @@ def _units(source: Source, files: Iterator[File], limit_rows: int | None, partit
 
 
 def limited(source: Source, units: pa.Table, limit_rows: int, partition: str = "all") -> pa.Table:
-    """Return the first units, cut to `limit_rows` rows in all.
+    """Return the first of `units` that together have `limit_rows` rows. The last of them is cut to fit.
 
-    If the number of rows of a unit is unknown, the unit is read to count them.
+    A unit whose number of rows is unknown is read to count them.
     """
     kept, left = [], limit_rows
     schema = source.common_schema(units, partition)

@@ -23,11 +23,11 @@ _log = logging.getLogger("overnight.arrival")
 
 
 class StableListing:
-    """Measures for how long a listing has been quiet, check by check.
+    """Measures for how long a listing has been quiet, which means unchanged. Call `seconds` with each new listing.
 
-    The storage's times of change count if the listing has them, so that an old partition is quiet at the first check.
-    But a removal leaves no time. So the result is never longer than the time without an observed change. Without times,
-    only this observation counts.
+    If the listing has times of change, they count, so that an old partition is quiet at the first call. But a removal
+    leaves no time. So the result is never longer than the time since the last change between two calls. Without times,
+    only the time since the first call or the last change counts.
     """
 
     def __init__(self) -> None:
@@ -37,8 +37,8 @@ class StableListing:
     def seconds(self, found: ListingDigest, clock: float, own_time: float) -> float:
         """Return the seconds for which the listing `found` has been quiet.
 
-        `clock` is the current time in seconds since 1970, as in the storage's times. `own_time` is the current time of
-        this process's monotonic clock.
+        `clock` is the current time in seconds since 1970, as in the storage's times. `own_time` is the current time in
+        seconds of this process's monotonic clock.
         """
         newest = found.newest_change if found.has_times else None
         if self._seen is None:
@@ -53,18 +53,20 @@ class StableListing:
 def wait_for_arrival(
     source: FileSource, wait_for: WaitFor, partition: str, tell: Callable[[str], None] = _log.info
 ) -> None:
-    """Wait until the partition's inputs have arrived, as `wait_for` defines it. Report missing inputs by `tell`.
+    """Wait until the partition's inputs have arrived, as `wait_for` defines it.
 
-    Raise `InputError` after the setting `timeout_minutes`, or if the source cannot be listed. Raise
-    `ServiceUnavailable` if the error may pass.
+    About once per minute, call `tell` with a sentence on the missing inputs. Raise `InputError` after
+    `wait_for.timeout_minutes`, or if the source cannot be listed. Raise `ServiceUnavailable` if a later attempt may
+    succeed.
     """
     wait_until(partial(_lacking, source, wait_for, partition, StableListing()), wait_for.timeout_minutes, tell)
 
 
 def wait_until(look: Callable[[], str], timeout_minutes: float, tell: Callable[[str], None] = _log.info) -> None:
-    """Wait until `look`, which returns a sentence on the missing inputs, returns an empty string.
+    """Call `look`, with pauses of 2 to 60 seconds, until it returns an empty string.
 
-    Report the sentence by `tell` about once per minute. Raise `InputError` after `timeout_minutes`.
+    Before that, it returns a sentence on the missing inputs. About once per minute, call `tell` with the sentence.
+    Raise `InputError` after `timeout_minutes`.
     """
     started, told, pauses = time.monotonic(), float("-inf"), LOOKS.waits()
     while lacking := look():
@@ -82,7 +84,10 @@ def wait_until(look: Callable[[], str], timeout_minutes: float, tell: Callable[[
 
 
 def require_arrival(source: FileSource, wait_for: WaitFor, partition: str) -> None:
-    """Raise `InputError` if the partition's inputs have not arrived, without waiting for them."""
+    """Raise `InputError` if the partition's inputs have not arrived, as `wait_for` defines it. Do not wait for them.
+
+    Raise `InputError` also if the source cannot be listed, and `ServiceUnavailable` if a later attempt may succeed.
+    """
     if lacking := _lacking(source, wait_for, partition, StableListing()):
         raise InputError(
             f"source.wait_for: {lacking}. Check the delivery; a run waits for {wait_for.timeout_minutes:g} minutes."

@@ -19,7 +19,11 @@ from overnight.tasks.state.run import Run
 
 
 class ManifestDatasource(Datasource):
-    """A datasource of a run's pending units. The order file must exist when the dataset runs, not when it is built."""
+    """A datasource of Ray that reads the units in the run's order file, which lists what the attempt has to read.
+
+    The file must exist when the dataset runs, not when it is built. `schema` has the columns and types of the rows;
+    None if each file determines its own.
+    """
 
     def __init__(self, source: Source, run: Run, schema: pa.Schema | None) -> None:
         super().__init__()

@@ -25,9 +25,11 @@ END = object()
 
 
 def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | None) -> Iterator[pa.Table]:
-    """Yield blocks of the rows of `units` (schema `read_plan.PENDING`), without settled rows, and measure the time.
+    """Yield blocks of the rows of `units` (schema `read_plan.PENDING`), without settled rows.
 
-    At the end, send the number of END rows to the supervisor, because progress does not count them.
+    Hidden columns have the seconds of reading. At the end, report the number of END rows, which only close units, so
+    that the progress of the run does not count them. `schema` has the columns and types of the rows; None if each file
+    determines its own.
     """
     settled = {unit: ranges for unit, ranges in _columns(units, "unit", "settled") if ranges}
     started, ends = time.perf_counter(), 0
@@ -90,7 +92,7 @@ def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: 
 
 
 def prefetch(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items unchanged. A thread makes the next item while the caller uses one.
+    """Yield the items unchanged. A second thread makes the next item while the caller uses one.
 
     Raise the errors of `items`.
     """

@@ -75,8 +75,9 @@ def translate_panics() -> Iterator[None]:
 def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
     """Return the rows `data` of a unit as a block. `numbers` (int64) has each row's number in its file, from 0.
 
-    A column `row_id` or `uri` becomes `source_row_id` or `source_uri`. In a unit that is `published`, these columns
-    name the rows instead. Raise `InputError` for a column name that is reserved or occurs twice.
+    `unit` is a row of the manifest. A row gets a `row_id` of path and number, and the file's `uri`. A column of one of
+    these names becomes `source_row_id` or `source_uri`. But if `unit["published"]` is True, because another job
+    published the rows, such a column stays. Raise `InputError` for a column name that is reserved or occurs twice.
     """
     published = {name: data[name] for name in blocks.IDENTITY if unit.get("published") and name in data.column_names}
     data = data.drop_columns(list(published)) if published else data
@@ -115,9 +116,9 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def chosen_columns(schema: pa.Schema, names: list[str] | None) -> pa.Schema:
-    """Return the columns `names` of a table in this order, with the types of `plain_type`; all columns without `names`.
+    """Return the columns `names` of `schema`, in the order of `names`; all columns if `names` is None or empty.
 
-    Raise `InputError` for an unknown name.
+    Each column has the result of `plain_type` for its type. Raise `InputError` for an unknown name.
     """
     if missing := sorted(set(names or ()) - set(schema.names)):
         raise InputError(f"source.columns: no column {missing[0]}; the columns are {', '.join(schema.names)}.")
@@ -127,8 +128,8 @@ def chosen_columns(schema: pa.Schema, names: list[str] | None) -> pa.Schema:
 def as_schema(data: pa.Table, schema: pa.Schema, constants: Mapping[str, str | None] = {}) -> pa.Table:
     """Return `data` with the columns and types of `schema`.
 
-    A column in `constants` has its constant in every row. Any other column that `data` lacks is null. Raise `RowError`
-    for a value that its type cannot represent.
+    A column whose name is in `constants` has the value there in every row. Any other column that `data` lacks is null.
+    Raise `RowError` for a value that its type in `schema` cannot represent.
     """
     columns = {}
     for field in schema:
@@ -165,7 +166,7 @@ def untrue_values(data: pa.Table) -> dict[int, Exception]:
 
 
 def quarantined_rows(unit: dict, numbers: list[int], errors: list[Exception]) -> pa.Table:
-    """Return a block of quarantined rows of a table, which could not be read.
+    """Return a block of quarantined rows of a unit. `unit` is a row of the manifest.
 
     `numbers` are the numbers of the rows in their file, from 0, and `errors` has one error per row.
     """
@@ -174,9 +175,9 @@ def quarantined_rows(unit: dict, numbers: list[int], errors: list[Exception]) ->
 
 
 def unreadable(unit: dict, error: Exception) -> Iterator[pa.Table]:
-    """Yield the blocks of a unit whose file cannot be opened: one quarantined row, which is the whole unit.
+    """Yield the blocks of a unit whose file cannot be opened: one row, which is quarantined with `error`.
 
-    An END row follows if the unit's number of rows was unknown.
+    `unit` is a row of the manifest. If its number of rows is unknown, an END row follows, which states it.
     """
     identity = {"row_id": [unit["path"]], "uri": [unit["uri"]]}
     yield blocks.quarantined_block(identity, unit["unit"], [0], "ingest", [error])
@@ -187,7 +188,8 @@ def unreadable(unit: dict, error: Exception) -> Iterator[pa.Table]:
 def lost_unit(unit: dict, error: Exception) -> Iterator[pa.Table]:
     """Yield the blocks of a unit that cannot be read: all of its rows, quarantined with `error`.
 
-    If the number of rows is unknown, one row represents them, and an END row follows.
+    `unit` is a row of the manifest. If its number of rows is unknown, one row represents them, and an END row follows,
+    which states the number.
     """
     if unit["rows"] in (None, 1) and not unit["first_row"]:
         yield from unreadable(unit, error)
@@ -198,7 +200,10 @@ def lost_unit(unit: dict, error: Exception) -> Iterator[pa.Table]:
 
 
 def end_of_unit(unit: dict, count: int) -> pa.Table:
-    """Return a block with the END row of a unit. Reading found `count` rows in the unit's file."""
+    """Return a block with the END row of a unit, which states that reading found `count` rows in the unit's file.
+
+    `unit` is a row of the manifest that has no number of rows.
+    """
     return blocks.settled_block({}, unit["unit"], [count], blocks.END)
 
 
@@ -212,8 +217,9 @@ def rest_of_unit(unit: dict, first: int, stop: int, error: Exception) -> Iterato
 def finish_text_file(unit: dict, count: int, damage: Exception | None) -> Iterator[pa.Table]:
     """Yield the last blocks of a unit whose file ended after `count` rows, or whose next rows could not be read.
 
-    `damage` is the error that ended the file early, or None. If the unit has a number of rows, the missing rows are
-    quarantined. Otherwise one quarantined row represents all rows after the damage, and an END row follows.
+    `damage` is the error that ended the file early, or None. If the manifest has the unit's number of rows, the missing
+    rows are quarantined. Otherwise one quarantined row represents all rows after the damage. An END row, which states
+    the number of rows, then follows.
     """
     if damage and not count and unit["rows"] in (None, 1):
         yield from unreadable(unit, damage)
@@ -232,10 +238,10 @@ def size_of(item: bytes | Exception) -> int:
 
 
 def chunk(items: Iterator[T], rows: int, size_of: Callable[[T], int]) -> tuple[list[T], Exception | None]:
-    """Return the next items as a list, which is empty at the end, and the error that came after them, or None.
+    """Return the next items as a list, which is empty at the end, and the error that ended them early, or None.
 
     The list has at most `rows` items, and ends when the items have `BYTES_AT_ONCE` together. `size_of` returns the
-    bytes of an item.
+    bytes of an item. Raise an error that is not about the file itself, such as one of the storage.
     """
     found: list[T] = []
     size = 0

@@ -29,9 +29,9 @@ BROKEN = -1  # the row_group of a file whose parts are unknown: such a file is o
 
 
 class RowRange(NamedTuple):
-    """Consecutive rows of a file, which become a unit. `first_row` counts from 0. `size` is in bytes, approximate.
+    """Consecutive rows of a file, which become a unit. `first_row` counts from 0, and `rows` is their number.
 
-    The source finds the rows by `number`, such as the index of a row group.
+    The source finds the rows by `number`, such as the index of a row group. `size` is in bytes, approximate.
     """
 
     first_row: int
@@ -48,7 +48,7 @@ class Judged(NamedTuple):
 
 
 def counted_units(files: list[File], parts: Callable[[File], Sequence[RowRange]]) -> pa.Table:
-    """Return a unit (schema `manifest.UNITS`) for each part that has rows, in the order of `files`.
+    """Return a unit (schema `manifest.UNITS`) for each part of a file that has rows, in the order of `files`.
 
     `parts` returns the parts of a file. A file that cannot be opened is a unit of one row.
     """
@@ -73,10 +73,10 @@ def counted_units(files: list[File], parts: Callable[[File], Sequence[RowRange]]
 
 
 def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.Table]:
-    """Yield blocks of the rows of a unit whose number of rows is known. `tables` yields its rows in order.
+    """Yield blocks of the rows of a unit whose number of rows is in the manifest. `tables` yields its rows in order.
 
-    If `tables` ends early or raises an error, the missing rows are quarantined. If the file was broken when it was
-    listed, the unit is one row, which is quarantined with the error that `tables` raises.
+    `unit` is a row of the manifest. If `tables` ends early or raises an error about the file, the missing rows are
+    quarantined. If the file was broken when it was listed, the unit is one row, which is quarantined with that error.
     """
     done = 0
     if unit["row_group"] == BROKEN:
@@ -107,9 +107,10 @@ def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa
 
 
 def uncounted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield blocks of the rows of a unit whose number of rows is unknown, and the block that closes it.
+    """Yield blocks of the rows of a unit whose number is unknown, and at the end an END row, which states the number.
 
-    `tables` yields the rows in order. All rows after damage are one quarantined row.
+    `unit` is a row of the manifest, and `tables` yields its rows in order. If `tables` raises an error about the file,
+    all later rows are one quarantined row.
     """
     count, damage = 0, None
     try:

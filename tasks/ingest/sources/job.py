@@ -94,7 +94,7 @@ class JobRows(Source):
         return self._upstream is not None and self._upstream.is_dated
 
     def content_settings(self, *but: str) -> dict[str, Any]:
-        """Return the settings that change results, without those in `but`.
+        """Return the settings that change results, but not the settings with the names `but`.
 
         The setting `job` is the name of the other job, because the place of its file does not change results.
         """

@@ -88,9 +88,9 @@ class Sql(Source):
         return True  # a connection belongs to the thread that made it
 
     def files(self, partition: str) -> Iterator[File]:
-        """Yield a `File` for each range of at most `rows_per_unit` keys. Its version is JSON with these keys.
+        """Yield a `File` for each range of at most `rows_per_unit` keys. Its version is a JSON text with these keys.
 
-        With a `version_column`, the version also has a digest of this column's value for each row.
+        With a `version_column`, the text also has a digest of this column's value for each row.
         """
         columns = ", ".join([self.key, *([self.version_column] if self.version_column else [])])
         query = f"SELECT {columns} FROM ({self.query}) overnight ORDER BY {self.key}"

@@ -26,7 +26,9 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 def listed(file: File, uri_column: str, keep: list[str], anonymous: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield for each row of a list its name (`list.csv#n`), its URI, and the values of the columns `keep` by name.
 
-    A bad row has an empty URI, and its error message under the name `error`.
+    `file` is the list. In a text file each line is a URI, and there are no other columns. A bad row has an empty URI,
+    and its error message under the name `error`. If `anonymous`, the list is read without credentials. Raise
+    `InputError` for a list that lacks a column.
     """
     if file.path.lower().endswith(TEXT):
         for n, line in enumerate(_lines(file, anonymous)):

@@ -23,7 +23,10 @@ BYTES_AT_ONCE = 16 * 2**20
 
 
 class WholeFiles(FileSource):
-    """Every file below the directory with a known extension, its contents in one column."""
+    """The base class of sources that read each file below the directory as one row, with its content in one column.
+
+    A leaf sets the name of this column in `column`, and its type in `type`.
+    """
 
     label_from: Annotated[
         Literal["parent"] | None, Field(description="parent: the name of the file's folder becomes the column label.")
@@ -59,9 +62,9 @@ class WholeFiles(FileSource):
     def more_columns(
         self, units: pa.Table, schema: pa.Schema | None
     ) -> tuple[dict[str, pa.Array], dict[int, Exception]]:
-        """Return further columns by name, and the errors of units for which they cannot be made, by position.
+        """Return further columns by name, and errors of units for which they cannot be made, by position in `units`.
 
-        Each column has one value per unit. `schema` is the result of `full_schema`.
+        Each column has one value per unit. `schema` has the columns and types that `full_schema` returned, or is None.
         """
         if not self.label_from:
             return {}, {}

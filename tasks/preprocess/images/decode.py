@@ -47,10 +47,11 @@ def allow_pixels(max_image_pixels: int) -> None:
 
 
 def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray:
-    """Decode one image file, and return it as uint8 H x W x 3, RGB.
+    """Decode one image file, and return it upright as uint8 H x W x 3, RGB.
 
     Raises:
-        RowError: The bytes are not such an image. The message has the expected and the found content.
+        RowError: The bytes are None, empty, or not a whole image of a known format. Or the image has more than
+            `max_image_pixels` pixels.
         JobError: The image is a HEIF image, and pillow_heif is not installed.
     """
     from PIL import Image, UnidentifiedImageError

@@ -20,7 +20,12 @@ JPEG_START = b"\xff\xd8\xff"
 def decode_scaled(encoded: pa.Buffer | None, height: int, width: int, max_image_pixels: int) -> np.ndarray:
     """Decode one image file to uint8 H x W x 3, RGB. A JPEG file is scaled down, but still covers height x width.
 
-    An image that does not cover height x width keeps its size. Raise the errors of `decode_image`.
+    An image in another format, or that does not cover height x width, keeps its size.
+
+    Raises:
+        RowError: The bytes are None, empty, or not a whole image of a known format. Or the image has more than
+            `max_image_pixels` pixels.
+        JobError: The image is a HEIF image, and pillow_heif is not installed.
     """
     image = None if encoded is None else _scaled_jpeg(memoryview(encoded).cast("B"), height, width, max_image_pixels)
     return decode_image(encoded, max_image_pixels) if image is None else image

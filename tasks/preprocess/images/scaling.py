@@ -11,16 +11,16 @@ LARGEST_CROP = 64
 
 
 def covering_size(height: int, width: int, target_height: int, target_width: int) -> tuple[int, int]:
-    """Return (height, width) of the smallest image with the same aspect ratio that covers the target."""
+    """Return (height, width) of the smallest image that covers the target and keeps the aspect ratio height : width."""
     if target_height * width >= target_width * height:
         return target_height, target_height * width // height
     return target_width * height // width, target_width
 
 
 def resize_image(image: np.ndarray | None, height: int, width: int, resample: str) -> np.ndarray:
-    """Scale and crop an image, uint8 H x W x 3 of any size, to uint8 height x width x 3.
+    """Scale an image, uint8 H x W x 3, until it just covers height x width, and crop the middle of this size.
 
-    `resample` is the name of a filter of Pillow. Raise `RowError` for any other array.
+    `resample` is the name of a filter of Pillow, such as `bicubic`. Raise `RowError` for None and any other array.
     """
     from PIL import Image
 
@@ -41,11 +41,12 @@ def resize_image(image: np.ndarray | None, height: int, width: int, resample: st
 
 
 def shrink_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Scale and crop an image as `resize_image` does, but faster and with other pixels if it is larger than the target.
+    """Scale an image, uint8 H x W x 3, until it just covers height x width, and crop the middle of this size.
 
-    OpenCV averages areas if the image has at least twice the target's size, and otherwise interpolates between the
-    nearest pixels. Areas would be closer to the exact pixels there too (1.1 instead of 2.2 of 255 on average), but take
-    a millisecond more.
+    It is faster than `resize_image`. An image that must grow gets the same pixels as there, by `bicubic`. Any other
+    image gets other pixels. OpenCV averages areas if the image has at least twice the target's size, and otherwise
+    interpolates between the nearest pixels. Areas would be closer to the exact pixels there too (1.1 instead of 2.2 of
+    255 on average), but take a millisecond more.
     """
     import cv2
 

@@ -104,7 +104,7 @@ class RenameColumns(PreprocessStep):
 
 
 def require_columns(table: pa.Table, names: Sequence[str], what: str) -> None:
-    """Raise `ContractError` if the table lacks a column. The message has columns with similar names.
+    """Raise `ContractError` if the table lacks one of the columns `names`. The message suggests similar names.
 
     `what` names the step in the message.
     """

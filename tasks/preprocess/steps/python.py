@@ -40,7 +40,10 @@ class PythonStep(PreprocessStep):
         return [UserCode(self.target, "preprocess", self.kwargs)]
 
     def fingerprint(self) -> dict[str, str]:
-        """Return file name -> sha256 of the step's code."""
+        """Return the sha256 of each file of the step's code, by file name.
+
+        They are the target's module, and modules that it imports from the working directory.
+        """
         return fingerprint(self.target, "preprocess")
 
     def build(self) -> result.Work:
