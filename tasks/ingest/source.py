@@ -143,7 +143,7 @@ def with_seen(units: pa.Table, schemas: Iterable[pa.Schema]) -> pa.Table:
 
 
 def seen_in(units: pa.Table) -> Iterator[pa.Schema]:
-    """Yield the schemas that `with_seen` added to `units`."""
+    """Yield the schemas of the files that the listing opened: `with_seen` put them into the metadata of `units`."""
     for name, schema in (units.schema.metadata or {}).items():
         if name.startswith(SEEN.encode()):
             yield pa.ipc.read_schema(pa.py_buffer(schema))
@@ -225,7 +225,7 @@ class FileSource(Source):
         return [self.path] if isinstance(self.path, str) else self.path
 
     def location(self, partition: str) -> Location:
-        """Return the location of the first path. A pattern stays as it is written."""
+        """Return the location of the first path of the setting `path`. Glob characters in it stay."""
         return Location(self.paths[0], partition, self.anonymous)
 
     def folders(self, partition: str) -> list[Location]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class ObjectChanged(OSError):
-    """The store has another version of the object than the one to read."""
+    """An object in a store no longer has the version that was to be read."""
 
 
 class NoInputs(FileNotFoundError):

@@ -71,7 +71,7 @@ class Pattern:
         return self._whole.match(path) is not None
 
     def may_hold(self, folder: str) -> bool:
-        """Return True if a path in this folder may match, and False if none can."""
+        """Return True if a path below this folder may match, and False if none can."""
         return all(fnmatchcase(name, own) for name, own in zip(folder.split("/"), self.names, strict=False))
 
     def is_hidden(self, path: str) -> bool:

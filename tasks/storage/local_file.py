@@ -31,8 +31,7 @@ def local_info(path: str) -> dict[str, Any]:
 def info_of(found: os.stat_result) -> dict[str, Any]:
     """Return `type`, `size` (bytes), `mtime` and `created` (seconds since 1970) of a stat result, as fsspec names them.
 
-    The type is `file` for a regular file, or the name of another kind, such as `FIFO`. `created` is the time of the
-    last change of the inode.
+    The type is `file` for a regular file, or the name of another kind, such as `FIFO`. `created` is the ctime.
     """
     return {
         "type": _kind(found),

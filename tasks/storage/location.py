@@ -47,7 +47,7 @@ class File:
 
     @classmethod
     def of(cls, found: Listed, folder: str = "") -> "File":
-        """Return the `File` of an entry of a listing. Its path begins with `folder` if that is not empty."""
+        """Return the `File` of the entry `found` of a listing. Its path begins with `folder` if that is not empty."""
         path = found.path if not folder else folder if found.is_place else f"{folder}/{found.path}"
         return cls(path, found.uri, found.entry.size, found.entry.version, found.entry.changed_at)
 

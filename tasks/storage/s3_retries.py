@@ -109,7 +109,7 @@ def not_recovered(what: str) -> ServiceUnavailable:
 
 
 def say(sentence: str) -> None:
-    """Log the sentence as a warning, unless another was logged in the last `LOG_EVERY_SECONDS`.
+    """Log the sentence as a warning, unless another was logged in the last `LOG_EVERY_SECONDS` (10 s).
 
     Hundreds of concurrent requests may report the same problem.
     """

@@ -98,7 +98,7 @@ def words(error: Exception) -> str:
 
 @contextlib.contextmanager
 def waiting_told(what: str) -> Iterator[None]:
-    """Log a line if the body takes longer than `LOG_EVERY_SECONDS`, because obstore retries without a log line.
+    """Log a line if the body takes longer than `LOG_EVERY_SECONDS` (10 s), because obstore retries without a log line.
 
     `what` names the request.
     """

@@ -29,7 +29,10 @@ _ENDS_IN_ZEROS = r"\.([0-9]*[1-9]0+|00+)$"
 
 
 def known_types(types: dict[str, str]) -> dict[str, str]:
-    """Return `types`, Arrow type names by column, unchanged. Raise `ValueError` for a type that text cannot become."""
+    """Return `types`, a mapping from columns to names of Arrow types, unchanged.
+
+    Raise `ValueError` for an unknown type, or one to which no text can be converted.
+    """
     for column, name in types.items():
         try:
             _convert_column(pa.array([], pa.string()), pa.field(column, pa.type_for_alias(name)), True)

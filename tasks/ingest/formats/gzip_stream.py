@@ -32,7 +32,10 @@ class Packed:
         self._packed = gzip.GzipFile(fileobj=opened)
 
     def read(self, size: int = -1) -> bytes:
-        """Return at most `size` bytes, and no bytes only at the end. Raise `RowError` if the next bytes are damaged."""
+        """Return at most `size` bytes, or any number if it is negative; none at the end.
+
+        Raise `RowError` if the next bytes are damaged.
+        """
         try:
             return self._packed.read1(size)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:

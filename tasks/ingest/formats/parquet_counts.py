@@ -70,7 +70,7 @@ def values_of_lists(file: pq.ParquetFile, group: int, columns: Sequence[str] | N
 
 
 def slots(array: pa.Array) -> int:
-    """Return how many values Parquet stores for an array, or for its first innermost column if it is nested.
+    """Return how many values Parquet stores for an array; if it is nested, for the first of its innermost columns.
 
     An empty or null list counts as one value.
     """

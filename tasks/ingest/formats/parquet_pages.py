@@ -12,7 +12,7 @@ COMPRESSED_SIZE, DATA_PAGE, DATA_PAGE_V2, NUM_VALUES = 3, 5, 8, 1  # fields of a
 
 
 def values_in_pages(opened: Any, start: int, size: int) -> int | None:
-    """Return the number of values, nulls included, in the pages of the `size` bytes from byte `start` on.
+    """Return the number of values, nulls included, in the Parquet pages of a file, `size` bytes from byte `start` on.
 
     Return None if the bytes are not a sequence of pages with headers.
     """

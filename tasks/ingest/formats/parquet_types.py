@@ -34,7 +34,7 @@ def plain_kind(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return `schema` with the value types of dictionaries, and with all inner fields nullable."""
+    """Return `schema` with each dictionary type as the type of its values, and with all inner fields nullable."""
     return pa.schema([(field.name, plain_kind(field.type)) for field in schema])
 
 

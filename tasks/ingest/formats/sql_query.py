@@ -22,6 +22,8 @@ ROWS_AT_ONCE = 10_000
 def connection(url: str) -> Iterator["Connection"]:
     """Yield a connection to the database, and translate the errors of the body's queries.
 
+    `url` is SQLAlchemy's URL as the job file writes it.
+
     Raises:
         JobError: The URL is of an unknown kind, or its driver is not installed.
         ServiceUnavailable: The database does not answer.
@@ -46,8 +48,8 @@ def connection(url: str) -> Iterator["Connection"]:
 def rows(connection: "Connection", query: str, values: dict[str, Any]) -> Iterator[Sequence[Any]]:
     """Yield the names of the columns as the first item, and then the rows of `query`, each as a sequence of values.
 
-    In `query`, `{name}` becomes a bound value of `values`. Rows are fetched some thousand at a time. Their values are
-    as the driver returns them.
+    A key of `values` in braces, such as `{partition}`, becomes a bound parameter. Rows are fetched some thousand at a
+    time. Their values are as the driver returns them.
     """
     from overnight.tasks.ingest.formats.bound_sql import BoundSql
 

@@ -107,10 +107,10 @@ def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa
 
 
 def uncounted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield blocks of the rows of a unit whose number is unknown, and at the end an END row, which states the number.
+    """Yield blocks of the rows of a unit whose file does not state its number of rows.
 
-    `unit` is a row of the manifest, and `tables` yields its rows in order. If `tables` raises an error about the file,
-    all later rows are one quarantined row.
+    `unit` is a row of the manifest. `tables` yields its rows in order. If it raises an error about the file, all later
+    rows are one quarantined row. If the manifest has no number of rows either, an END row, which states it, comes last.
     """
     count, damage = 0, None
     try:

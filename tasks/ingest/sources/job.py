@@ -83,7 +83,7 @@ class JobRows(Source):
 
     @property
     def upstream(self) -> Upstream:
-        """Return the job whose rows are read. Raise `JobError` if its job file was not loaded (see `reading`)."""
+        """Return the job whose rows are read. Raise `JobError` if no job was set by `reading`."""
         if self._upstream is None:
             raise JobError(f"source.job: expected a job file that was loaded, found only its name, {self.job}.")
         return self._upstream

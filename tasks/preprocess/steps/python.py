@@ -69,8 +69,9 @@ def exploded(
 ) -> result.Outcome:
     """Return the rows that a step makes from lists: one row for each entry of the lists in the columns `names`.
 
-    `columns` are the columns that the step returned, and `what` names the step in errors. `failed` has the errors of
-    rows that make no rows. Raise `ContractError` if the lists of a row differ in length.
+    `columns` are the columns that the step returned, with a value per row. `failed` maps the number of a row that makes
+    no rows to its error. `what` names the step in errors. Raise `ContractError` if a column is missing, a value is not
+    a list, or the lists of a row differ in length.
     """
     for name in names:
         if name not in columns:
