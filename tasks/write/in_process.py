@@ -24,7 +24,11 @@ __all__ = ["Outcome", "json_lines", "outcome", "reasons", "rows_of"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """The rows to publish, the quarantine (schema `QUARANTINE`), and the number of filtered source rows."""
+    """The result of a block of rows, as a run would publish it.
+
+    `table` has the rows to publish, and `quarantine` the failed ones (schema `QUARANTINE`). `filtered` is the number of
+    filtered source rows.
+    """
 
     table: pa.Table
     quarantine: pa.Table
@@ -32,10 +36,11 @@ class Outcome:
 
 
 def outcome(block: pa.Table, run: Run, sink: Sink, source_schema: pa.Schema | None) -> Outcome:
-    """Return the outcome of a block that passed all models and steps, with the columns and types of a published file.
+    """Return what a run would publish of a block that has passed all models and steps.
 
-    A column with only nulls gets its type from `source_schema`, the schema of the source's files. Without it, the type
-    stays null; a run would take the type from other rows. Raise `ContractError` for a column that the sink refuses.
+    The table has the columns and types of a published file. A column with only nulls gets its type from
+    `source_schema`, the schema of the source's files. If that is None, the type stays null; a run would take the type
+    from other rows. Raise `ContractError` for a column that the sink refuses.
     """
     table, _, block = rows_to_publish(block.combine_chunks(), run, sink)
     known = {field.name: field.type for field in source_schema or ()}

@@ -62,16 +62,16 @@ class Sink(Leaf):
 
     @property
     def part_size(self) -> PartSize:
-        """Return the settings for the size of staged parts."""
+        """Return the settings for the number of rows in a staged part."""
         return PartSize(self.rows_per_part, self.seconds_per_part)
 
     @property
     def staged_compression(self) -> str:
-        """Return the compression of staged parts."""
+        """Return the Parquet compression of staged parts, such as `zstd`."""
         return "zstd"
 
     def of_samples(self) -> "Sink":
-        """Return the sink for samples (`--limit-rows`), whose rows are published below the job's state."""
+        """Return the sink to which a run with `--limit-rows` publishes its sample, below the job's state."""
         return self
 
     def shown(self, run: Run) -> str:
@@ -81,7 +81,7 @@ class Sink(Leaf):
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
         """Raise `ContractError` for a column that the sink cannot publish, whatever its values.
 
-        It is called before the first row is read, too. `schema` has the rows' columns, in which arrays may still be
+        It may be called before the first row is read. `schema` has the rows' columns, in which arrays may still be
         tensors.
         """
         refuse_partition_column(schema, run)
@@ -90,13 +90,13 @@ class Sink(Leaf):
     def take(self, table: pa.Table) -> None:
         """Raise an error if a row of the table cannot be published.
 
-        Calls with parts of the table then find this row, which is quarantined.
+        The caller halves a refused table until it has found the row, and quarantines the row with the error.
         """
         refuse_broken_texts(table)
         refuse_overflowing_times(table)
 
     def published(self, run: Run, prepared: Prepared) -> list[str]:
-        """Return the new files for the receipt, as paths below the sink."""
+        """Return the paths below the sink of the prepared files, for the receipt."""
         return as_paths(run, [file.name for file in prepared.files])
 
     def lost(self, run: Run, files: list[str], rows: int) -> str:
@@ -113,10 +113,10 @@ class Sink(Leaf):
 
     @abc.abstractmethod
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        """Merge the staged rows into files that readers do not see yet. Ray tasks may do the work.
+        """Merge the staged rows into files that readers do not see yet, and return these files.
 
-        `merged` has the ranges of the `records` (`row_ranges.merge`). Raise `ContractError` for columns that the table
-        cannot store.
+        `records` are the footers of the staged parts, and `merged` has their ranges (`row_ranges.merge`). Raise
+        `ContractError` for columns that the table cannot store.
         """
 
     @abc.abstractmethod
@@ -130,7 +130,7 @@ class Sink(Leaf):
 
     @abc.abstractmethod
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
-        """Return True if the interrupted `run` committed. If it did not, prevent it from committing later.
+        """Return True if the interrupted `run` committed its publish. If it did not, prevent it from committing later.
 
         `files` are the files that it prepared, and `old` the files to replace, as paths below the sink.
         """
@@ -144,7 +144,7 @@ class Sink(Leaf):
         """
 
     def version(self, run: Run) -> dict[str, Any]:
-        """Return keys for the receipt after the commit: `table_version`, if the table has versions."""
+        """Return what the commit adds to the receipt: `table_version`; empty if the table has no versions."""
         return {}
 
     @abc.abstractmethod
@@ -176,5 +176,5 @@ def as_paths(run: Run, names: Iterable[str]) -> list[str]:
 
 
 def as_names(paths: Iterable[str]) -> set[str]:
-    """Return the file names of these paths."""
+    """Return the last component of each path: the name of the file."""
     return {path.rsplit("/", 1)[-1] for path in paths}

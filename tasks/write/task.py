@@ -72,9 +72,14 @@ def stage(
 ) -> Streamed:
     """Run a dataset whose rows have passed all models, stage the rows in parts, and return the stream's result.
 
-    The task `infer` calls it. `rules` are the rules of the `deduplicate` steps after the last model. `show_progress`
-    returns a context with a function that shows progress. `sampled` has facts from the sample. Raise the error that
-    stopped the stream, with its stage. The rows quarantined by then are kept beside `failure.json`.
+    The task `infer` calls it. Raise the error that stopped the stream, with its stage. The rows quarantined by then are
+    kept beside `failure.json`.
+
+    Args:
+        checks: The job's checks, which limit the number of quarantined rows.
+        rules: The rules of the `deduplicate` steps after the last model.
+        show_progress: Returns a context with a function that shows the progress of each stage.
+        sampled: What a few sample rows have shown about the output of the models.
     """
     with _quarantine_kept(run):
         if checks.python:
@@ -115,10 +120,15 @@ def write(
 ) -> State[dict[str, Any]]:
     """Verify staged parts against the manifest, run the checks, merge the parts, publish them, and return the receipt.
 
-    `rules` are the rules of the `deduplicate` steps after the last model, whose duplicates are not published.
-    `may_be_empty` is the source's `allow_empty`. `settings` are for the receipt. A later try first completes an
-    interrupted publish, or rolls it back. Raise `CheckFailed` if the audit or a check fails; the quarantined rows are
-    then kept beside `failure.json`.
+    A later try first completes an interrupted publish, or rolls it back. Raise `CheckFailed` if the audit or a check
+    fails; the quarantined rows are then kept beside `failure.json`.
+
+    Args:
+        rules: The rules of the `deduplicate` steps after the last model, whose duplicates are not published.
+        may_be_empty: Whether a partition without source rows may be published; the source's `allow_empty`.
+        plan: The resources of the stream, for the receipt's `performance`.
+        settings: The job's settings, for the receipt.
+        streamed: The result of the stream that staged the parts.
     """
     with _quarantine_kept(run):
         lease.check(run.ledger, run.token)  # a running publish may be that of a run which took over
@@ -172,7 +182,7 @@ def write(
 
 
 def published_already(run: Run) -> dict[str, Any] | None:
-    """Return the receipt of the run's own generation if this is the published one, otherwise None."""
+    """Return the receipt of the run's generation if that is the published generation, otherwise None."""
     receipt = read_json(run.ledger / "receipt.json")
     return receipt if receipt and receipt["generation"] == run.generation else None
 
@@ -236,6 +246,9 @@ def _tell(
 
 
 def begin_writer() -> None:
-    """Import what writing needs in a Ray process, while inputs are listed. Do not wait for the imports."""
+    """Let a Ray process import what writing needs, while this process lists inputs, and do not wait for it.
+
+    Do nothing without a fork server.
+    """
     if fork_server.is_there():
         ray.remote(num_cpus=0, max_retries=0)(importlib.import_module).remote(StagingDatasink.__module__)

@@ -36,12 +36,18 @@ Columns = dict[str, Record]
 
 
 def describe(table: pa.Table) -> Columns:
-    """Return name -> record of each column except `row_id` and `uri`."""
+    """Return the statistics of each column except `row_id` and `uri`, as column -> record.
+
+    A record is a dict of JSON values, such as `rows`, `nulls` and `mean`; the module's docstring lists them.
+    """
     return {name: _record(table[name]) for name in table.column_names if name not in blocks.IDENTITY}
 
 
 def combine(parts: Iterable[Columns]) -> Columns:
-    """Return the records of all rows together, from the records of several tables with one schema."""
+    """Return the statistics of several tables as if they were one table, as column -> record.
+
+    `parts` has the statistics of each table from `describe`. A column must have one type in all tables.
+    """
     columns: dict[str, list[Record]] = {}
     for part in parts:
         for name, record in part.items():
@@ -50,9 +56,11 @@ def combine(parts: Iterable[Columns]) -> Columns:
 
 
 def summary(columns: Columns, named: Collection[str]) -> Columns:
-    """Return the records as the receipt has them: with `constant` (true or false) instead of `digest`, and with `sum`.
+    """Return the statistics of a partition's `columns` in the form that the receipt has.
 
-    `classes` becomes null if a value has fewer than two rows on average, unless `named` contains the column.
+    `constant` replaces `digest`: it is True if all values that are not null are equal. Columns of numbers also get
+    their `sum`. `classes`, the number of rows by value, becomes null if a value has fewer than two rows on average. It
+    always stays for the columns `named`.
     """
     kept = {}
     for name, record in columns.items():

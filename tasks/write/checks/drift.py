@@ -16,9 +16,11 @@ ROUNDING = 1e-9
 
 @dataclass
 class DriftResult:
-    """The distances of columns from an earlier receipt.
+    """The result of a comparison of columns with an earlier receipt.
 
-    `measured` maps a column to its distances: `mean`, `shares` or both. `failures` and `notes` are sentences.
+    `measured` maps a column to its distances within the bounds: `mean`, `shares` or both. `failures` has a sentence for
+    each distance that is too large or cannot be measured. `notes` has one for each column that the earlier receipt
+    lacks.
     """
 
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -27,9 +29,10 @@ class DriftResult:
 
 
 def compare(checks: Checks, columns: dict[str, Record], previous: dict[str, Any] | None) -> DriftResult:
-    """Compare the columns that `checks.drift` names with the receipt `previous`, and check the bounds.
+    """Measure how far the columns named in `checks.drift` are from those of an earlier receipt, and check the bounds.
 
-    `columns` maps the published columns to their statistics; a column that does not exist is skipped.
+    `columns` maps the columns to publish to their statistics; a named column that is not among them is skipped.
+    `previous` is the earlier receipt. If it is None, every column passes, with a note.
     """
     found = DriftResult()
     for name in checks.drift:
@@ -54,10 +57,11 @@ def compare(checks: Checks, columns: dict[str, Record], previous: dict[str, Any]
 
 
 def mean_shift(now: Record, before: Record) -> float | None:
-    """Return |mean - mean before| / standard deviation before: Glass's delta, without its sign.
+    """Return how many earlier standard deviations a column's mean is from its earlier mean: Glass's delta, unsigned.
 
-    If the earlier column did not vary, the distance of every other mean is infinite, except for rounding errors. Return
-    None if `before` has no mean, and infinity if only `now` has none.
+    `now` and `before` are the column's statistics in this run and in the earlier receipt. If the earlier column did not
+    vary, the result is infinite for every other mean; rounding errors count as equal. Return None if `before` lacks the
+    mean or the deviation, and infinity if only `now` has no mean.
     """
     if before.get("mean") is None or before["standard_deviation"] is None:
         return None
@@ -70,11 +74,14 @@ def mean_shift(now: Record, before: Record) -> float | None:
 
 
 def share_distance(now: Record, before: Record) -> float | None:
-    """Return the total variation distance between the shares of values: half the sum of |share - share before|.
+    """Return how far the shares of a column's values are from the earlier shares, from 0 to 1.
 
-    A share is the fraction of the rows, without nulls, that have a value. The distance ranges from 0, the same shares,
-    to 1, no value in common (Levin and Peres, "Markov Chains and Mixing Times", section 4.1). Return None if `before`
-    has no classes, and 1 if only `now` has none.
+    Equal shares have the distance 0, and columns without a common value 1. A share is the fraction of the rows, without
+    nulls, that have a value. The distance is the total variation distance: half the sum of |share - share before|
+    (Levin and Peres, "Markov Chains and Mixing Times", section 4.1).
+
+    `now` and `before` are the column's statistics in this run and in the earlier receipt. Return None if `before` has
+    no rows by value (`classes`), and 1 if only `now` has none.
     """
     past, present = before.get("classes"), now.get("classes")
     if not past:

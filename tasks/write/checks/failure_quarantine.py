@@ -13,9 +13,10 @@ from overnight.tasks.write.checks.reasons import reasons
 
 
 def kept_quarantine(run: Run) -> pa.Table:
-    """Write the rows that the run has quarantined so far beside `failure.json`, and return them.
+    """Write the rows that the run has quarantined so far to a file beside `failure.json`, and return them.
 
-    The table has schema `staged_parts.QUARANTINE`. It is empty if they cannot be read or written.
+    The table has schema `staged_parts.QUARANTINE`. It is empty if no row is quarantined. If reading or writing fails,
+    it is empty too, and the error is only logged.
     """
     try:
         lease.check(run.ledger, run.token)
@@ -32,11 +33,17 @@ def kept_quarantine(run: Run) -> pa.Table:
 
 
 def losing_stage(errors: pa.Table) -> str:
-    """Return the stage in which most rows of a quarantine failed; `write` if the quarantine is empty."""
+    """Return the stage that quarantined the most rows; `write` if there are none.
+
+    `errors` is the quarantine, with schema `staged_parts.QUARANTINE`.
+    """
     return Counter(errors["stage"].to_pylist()).most_common(1)[0][0] if len(errors) else "write"
 
 
 def told(found: pa.Table, run: Run) -> str:
-    """Return lines for a message: the number of quarantined rows, their file, and the most frequent reasons."""
+    """Return lines for an error message about the quarantine `found` of a failed run.
+
+    They have the number of its rows, the file that contains them, and their most frequent reasons.
+    """
     kept = f"{len(found):,} quarantined row{'s' * (len(found) != 1)}, each with its reason: {run.failure_quarantine}"
     return "\n  ".join([kept, *reasons(found)])

@@ -8,7 +8,10 @@ from overnight.tasks.write.checks.settings import Checks, fraction_of
 
 
 def unknown_columns(checks: Checks, columns: Columns) -> Iterator[str]:
-    """Yield a sentence for each column that a check names but that does not exist."""
+    """Yield a sentence for each setting of `checks` that names a column which does not exist.
+
+    `columns` are the statistics of the published columns, by column.
+    """
     for setting, name in checks.columns().items():
         if name not in columns:
             hint = did_you_mean(name, columns)
@@ -16,7 +19,10 @@ def unknown_columns(checks: Checks, columns: Columns) -> Iterator[str]:
 
 
 def null_violations(checks: Checks, columns: Columns) -> Iterator[str]:
-    """Yield a sentence for each column in which more rows are null or have NaN than `max_null` allows."""
+    """Yield a sentence for each column in which more rows are null or have NaN than `checks.max_null` allows.
+
+    `columns` are the statistics of the published columns, by column. A column that does not exist is skipped.
+    """
     for name, fraction in checks.max_null.items():
         if name not in columns:
             continue
@@ -30,7 +36,11 @@ def null_violations(checks: Checks, columns: Columns) -> Iterator[str]:
 
 
 def constant_violations(checks: Checks, columns: Columns) -> Iterator[str]:
-    """Yield a sentence for each column in `not_constant` without two different values; a single row passes."""
+    """Yield a sentence for each column of `checks.not_constant` that does not have two different values.
+
+    `columns` are the statistics of the published columns, by column. A column that does not exist is skipped, and so is
+    one of fewer than two rows.
+    """
     for name in checks.not_constant:
         record = columns.get(name)
         if record is None or record["rows"] < 2:
@@ -47,7 +57,10 @@ def constant_violations(checks: Checks, columns: Columns) -> Iterator[str]:
 
 
 def empty_columns(columns: Columns) -> Iterator[str]:
-    """Yield a sentence for each column with only nulls or NaN, even if no check names it."""
+    """Yield a sentence for each column in which every row is null or has NaN, whether a check names it or not.
+
+    `columns` are the statistics of the published columns, by column.
+    """
     for name, record in columns.items():
         if record["rows"] and record["nulls"] + record.get("nan", 0) == record["rows"]:
             yield f"the column {name} has only nulls or NaN in all {record['rows']} rows."

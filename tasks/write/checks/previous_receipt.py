@@ -13,13 +13,14 @@ LOOK_BACK = 31
 
 
 def previous_receipt(run: Run) -> dict[str, Any] | None:
-    """Return the receipt with which a run is compared, or None.
+    """Return the receipt with which the run's result is compared, or None if there is none.
 
-    It is the receipt of the newest earlier partition that the job published, among the `LOOK_BACK` newest. If there is
-    none, it is the partition's own last receipt. So a job with dates is compared with the day before, even when it runs
-    again because its last result was wrong. A job without dates is compared with its last run. A sample (`limit_rows`)
-    is not compared, because its first rows may differ from the rest. The search needs one listing of the job's state,
-    and usually one read.
+    It is the receipt of the newest earlier partition that this job published, among the `LOOK_BACK` partitions before
+    this one. If there is none, it is the partition's own last receipt. So a job with dates is compared with the day
+    before, even when it runs again because its last result was wrong. A job without dates is compared with its last
+    run.
+
+    Return None also for a sample (`limit_rows`), because its rows may differ from the rest.
     """
     if run.limit_rows:
         return None
@@ -33,9 +34,10 @@ def previous_receipt(run: Run) -> dict[str, Any] | None:
 
 
 def other_schemas(run: Run) -> Iterator[pa.Schema]:
-    """Yield the schema of one published Parquet file of each partition of the job, the nearest earlier one first.
+    """Yield the schema of one published Parquet file of each partition of the job that has such a file.
 
-    Then come the partition's own last result, and later partitions, which a backfill may have published before.
+    The order is: up to `LOOK_BACK` earlier partitions, the nearest first, the last result of this partition, and up to
+    `LOOK_BACK` later partitions. Yield nothing for a sample (`limit_rows`).
     """
     if run.limit_rows:
         return

@@ -10,10 +10,11 @@ from overnight.tasks.write.checks.settings import Checks
 
 
 def quarantine_limit(run: Run, checks: Checks, counts: pa.Table) -> int:
-    """Return the number of rows that may be quarantined before the run ends.
+    """Return the number of rows of the partition that may be quarantined before the run ends.
 
-    `counts` has the columns `rows` and `size` of the manifest. If some rows are not counted yet, the limit is for the
-    most rows that the files' bytes can contain. For compressed files (`.gz`), it is practically infinite.
+    `counts` has the columns `rows` and `size` (in bytes) of the manifest. If `rows` is null for some units, the limit
+    is computed for the most rows that the files' bytes can contain. With compressed files (`.gz`), it is practically
+    infinite.
     """
     if counts["rows"].null_count == 0:
         return checks.quarantine_limit(int(np.sum(counts["rows"].to_numpy())))

@@ -9,10 +9,9 @@ LONGEST_REASON = 200  # characters
 
 
 def reasons(found: pa.Table, most: int = REASONS_TOLD) -> list[str]:
-    """Return a line for each of the most frequent reasons, such as `2 x infer: ValueError: too bright`.
+    """Return a line for each of the `most` most frequent reasons, such as `2 x infer: ValueError: too bright`.
 
-    `found` has the columns of a quarantine. If it has more than `most` different reasons, a last line has the number of
-    the others.
+    `found` is a quarantine. If it has more reasons, a last line has the number of the others.
     """
     counted = Counter(
         f"{row['stage']}: {row['error_type']}: {row['error_message'].splitlines()[0][:LONGEST_REASON]}"

@@ -31,12 +31,16 @@ def verdict(
     may_be_empty: bool = True,
     losing_stage: str = "write",
 ) -> dict[str, Any]:
-    """Run the checks, and return two keys for the receipt: `checks` and `warnings`, a list of sentences.
+    """Run all checks of the job, and return two keys for the receipt: `checks` and `warnings`, a list of sentences.
 
-    `checks` is a dict with the earlier receipt's partition and generation, the measured distances, and notes. `files`
-    have the rows as they will be published; `may_be_empty` is the source's `allow_empty`. Raise `CheckFailed` with all
-    failed checks, their expected and found values, and the place of the rows. If too many rows are quarantined, the
-    error's stage is `losing_stage`, in which most of them failed.
+    `checks` is a dict with the earlier receipt's partition and generation, the measured distances, and notes. Raise
+    `CheckFailed` with all failed checks, their expected and found values, and the place of the rows.
+
+    Args:
+        receipt: The receipt as it will be written, but without these two keys.
+        files: The Parquet files with the rows to publish, for the job's own check.
+        may_be_empty: Whether a partition without source rows may be published; the source's `allow_empty`.
+        losing_stage: The stage that quarantined the most rows. The error names it if too many rows are quarantined.
     """
     previous = previous_receipt(run) if checks.drift or checks.python else None
     columns = receipt["columns"]
@@ -62,9 +66,10 @@ def verdict(
 
 
 def count_failures(checks: Checks, receipt: dict[str, Any], may_be_empty: bool = True) -> Iterator[str]:
-    """Yield a sentence for each violation of `max_quarantined`, `min_rows` and `allow_empty`.
+    """Yield a sentence for each violation of `max_quarantined`, `min_rows` and `allow_empty` by the receipt's counts.
 
-    If `may_be_empty` is True, a partition without source rows violates none of them.
+    `may_be_empty` is the source's `allow_empty`. If it is True, a partition without source rows passes; otherwise it is
+    a violation.
     """
     total, filtered, quarantined = (receipt[f"rows_{name}"] for name in ("in", "filtered", "quarantined"))
     written = total - filtered - quarantined

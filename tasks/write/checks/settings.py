@@ -74,9 +74,10 @@ class Checks(Settings):
         return named | {f"drift.{name}": name for name in self.drift}
 
     def drift_bounds(self, name: str, record: dict[str, Any]) -> dict[str, float]:
-        """Return the bounds on a column's drift: `mean`, `shares` or both -> bound.
+        """Return the bounds on the drift of the column `name`: `mean`, `shares` or both -> bound.
 
-        A plain number bounds the mean if `record`, the column's statistics, has one, and otherwise the shares.
+        `record` has the column's statistics. If the job file has only a number, it bounds the mean if `record` has a
+        mean, and otherwise the shares.
         """
         bound = self.drift[name]
         if isinstance(bound, Drift):
@@ -85,5 +86,8 @@ class Checks(Settings):
 
 
 def fraction_of(fraction: float, count: int) -> int:
-    """Return the fraction of a count, rounded down; rounding errors, as in 0.29 * 100, are corrected first."""
+    """Return `fraction * count`, rounded down.
+
+    A product that only rounding errors put below a whole number, as in 0.29 * 100, counts as that number.
+    """
     return math.floor(fraction * count + 1e-9)

@@ -16,16 +16,16 @@ from overnight.tasks.storage.location import Location
 
 
 def unreadable(errors: pa.Table, counts: pa.Table, manifest: Location, rows: int) -> dict[str, Any] | None:
-    """Return the receipt's record of unreadable files; None if all files were read.
+    """Return the receipt's record of unreadable files; None if all files were read, or if every file is one row.
 
     Its keys are `files`, the number of unreadable files, and `of_files`, the number of all files. `bytes` is the size
-    of the unreadable files. `rows_counted` is the number of their rows in the quarantine, and `rows_about` the estimate
-    of their lost rows.
+    of the unreadable files. `rows_counted` is the number of rows that they have in the quarantine, and `rows_about` the
+    estimate of their lost rows.
 
     Args:
         errors: The quarantine, with schema `staged_parts.QUARANTINE`.
-        counts: The column `rows` of the manifest's units, which fits into memory without the paths.
-        manifest: The place of the manifest, whose paths are read only if needed.
+        counts: The column `rows` of the manifest: the number of rows of each unit, null if unknown before it is read.
+        manifest: The place of the manifest, whose paths and sizes are read only if needed.
         rows: The number of counted source rows, including the quarantined ones.
     """
     suspects = errors.filter(pc.equal(errors["stage"], "ingest"))
@@ -48,7 +48,7 @@ def unreadable(errors: pa.Table, counts: pa.Table, manifest: Location, rows: int
 
 
 def told(lost: dict[str, Any]) -> str:
-    """Return the record `lost` as a text, such as `about 1,000 rows in 1 unreadable file`."""
+    """Return the record `lost`, from `unreadable`, as a text, such as `about 1,000 rows in 1 unreadable file`."""
     rows, files = lost["rows_about"], lost["files"]
     return f"about {rows:,} row{'s' * (rows != 1)} in {files:,} unreadable file{'s' * (files != 1)}"
 

@@ -28,7 +28,10 @@ from overnight.tasks.workers import user_output
 
 
 def probe(target: str) -> None:
-    """Raise `JobError` if a worker cannot import the function `target`: before hours of work rather than after them."""
+    """Import the function `target` (`module:function`) once in a Ray worker, before hours of work.
+
+    Raise `JobError` if it cannot be imported.
+    """
     ray.get(ray.remote(num_cpus=0, max_calls=1)(import_target).remote(target, "write"))
 
 
@@ -39,10 +42,16 @@ def ask(
     files: Sequence[Location],
     of: Run | None = None,
 ) -> list[str]:
-    """Call the user's function as a Ray task, and return the problems that it finds, as sentences.
+    """Call the user's function in a Ray task, and return the problems that it finds, as sentences.
 
-    The function `target` gets `receipt`, `previous` and the rows in `files`. `of` is the run whose log gets the
-    function's output.
+    If the task's process dies twice, that is a problem too.
+
+    Args:
+        target: The function, as `module:function`.
+        receipt: The receipt as it will be written, which the function gets.
+        previous: The receipt for comparison, which the function gets; None if there is none.
+        files: The Parquet files with the rows to publish, which the function gets as a dataset.
+        of: The run whose log gets the function's output; None for no log.
     """
     work = ray.remote(num_cpus=1, max_calls=1, max_retries=1)(run)
     try:
@@ -63,8 +72,15 @@ def run(
 ) -> list[str]:
     """Call the user's function in this process, and return the problems that it finds, as sentences.
 
-    The function `target` gets `receipt`, `previous` and the rows in `files`. `of` is the run whose log gets the
-    function's output; None for no log.
+    An exception of the function is a problem too, and so is a result that is not None, a sentence or a list of
+    sentences.
+
+    Args:
+        target: The function, as `module:function`.
+        receipt: The receipt as it will be written, which the function gets.
+        previous: The receipt for comparison, which the function gets; None if there is none.
+        files: The Parquet files with the rows to publish, which the function gets as a dataset.
+        of: The run whose log gets the function's output; None for no log.
     """
     try:
         with user_output.collected(of, f"write {target}") if of else contextlib.nullcontext():

@@ -24,7 +24,10 @@ from overnight.tasks.write.merge.merge_parts import published_schema
 
 
 def require_keys(rules: Sequence[Rule], names: Sequence[str]) -> None:
-    """Raise `ContractError` if a rule compares a column that is not among the published columns `names`."""
+    """Raise `ContractError` if a rule of a `deduplicate` step compares a column that is not published.
+
+    `names` are the published columns.
+    """
     for rule in rules:
         for name in rule.columns:
             if name not in names:
@@ -39,10 +42,16 @@ def require_keys(rules: Sequence[Rule], names: Sequence[str]) -> None:
 def drop_duplicates(
     parts: Location, records: list[Record], merged: pa.Table, rules: Sequence[Rule]
 ) -> tuple[list[Record], pa.Table, int]:
-    """Find the duplicates by each rule in turn, and return the records, the ranges and the number of duplicates.
+    """Find the duplicates by each rule in turn, and return the marked records, the ranges and the number of duplicates.
 
-    `merged` has the ranges of the `records`. In the returned records, `dropped` marks the duplicates. In the returned
-    ranges, a source row is filtered if all its output rows are duplicates.
+    In the returned records, `dropped` marks the duplicates. In the returned ranges, a source row is filtered if all its
+    output rows are duplicates. Raise `ContractError` if a rule compares a column that is not published.
+
+    Args:
+        parts: The directory of the staged parts.
+        records: The footers of these parts.
+        merged: The ranges of source rows that the parts settle, from `row_ranges.merge`.
+        rules: The rules of the `deduplicate` steps after the last model.
     """
     if not rules or not row_ranges.rows_in_state(merged, blocks.LIVE):
         return records, merged, 0

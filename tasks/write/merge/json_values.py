@@ -32,11 +32,15 @@ def json_texts(column: pa.ChunkedArray) -> pa.Array:
 
 
 def dump(value: Any) -> bytes:
+    """Return a value as JSON, in UTF-8."""
     return orjson.dumps(value, default=_other, option=OPTIONS)
 
 
 def values(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column's values as Python values, and fixed-size lists of numbers as arrays, which is faster."""
+    """Return a column's values as a list of Python values.
+
+    Fixed-size lists of numbers become NumPy arrays, for speed.
+    """
     column = plain(column)
     kind = column.type
     if (
@@ -50,7 +54,10 @@ def values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the column with the nearest type that `to_pylist` converts to values of Python's own types."""
+    """Return the column with the nearest type whose values Python's own types represent.
+
+    Times are cut off to microseconds, durations become whole numbers in their own unit, and other types stay.
+    """
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         return plain(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type))

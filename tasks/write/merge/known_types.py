@@ -20,7 +20,10 @@ from overnight.tasks.write.merge.output_schema import unified
 
 
 def typed(records: list[Record], known: Iterable[pa.Schema | None], run: Run) -> list[Record]:
-    """Return the records with types for columns of type null, from the schemas `known` or the job's partitions."""
+    """Return the footers `records` of staged parts, in which columns of type null have a type if one is found.
+
+    Types come from the schemas `known`, in order, and then from the job's other partitions. None in `known` is skipped.
+    """
     wanted = _unknown(published_schema(records))
     if not wanted:
         return records
@@ -35,18 +38,24 @@ def typed(records: list[Record], known: Iterable[pa.Schema | None], run: Run) ->
 
 
 def of_known_types(schema: pa.Schema, keep: str | None = None) -> pa.Schema:
-    """Return the schema without columns of unknown type; the column `keep` stays in any case."""
+    """Return the schema without columns whose type, or an inner type, is null; the column `keep` stays in any case."""
     unknown = _unknown(schema) - {keep}
     return pa.schema([field for field in schema if field.name not in unknown])
 
 
 def columns_left_out(records: list[Record], ready: Prepared) -> Columns:
-    """Return the statistics, all nulls, of the columns that are left out because their type is unknown."""
+    """Return the statistics, all nulls, of the columns that are left out because their type is unknown.
+
+    `records` are the footers of the staged parts, which have these columns. `ready` is the publish that lacks them.
+    """
     return describe(pa.table({name: pa.nulls(ready.rows) for name in _left_out(records, ready)}))
 
 
 def warnings_of_left_out(records: list[Record], ready: Prepared) -> list[str]:
-    """Return a sentence for each column that is left out because its type is unknown."""
+    """Return a sentence for each column that is left out because its type is unknown.
+
+    `records` are the footers of the staged parts, which have these columns. `ready` is the publish that lacks them.
+    """
     return [
         f"column {name!r} has no value in any row, and neither the source, a model nor another partition has its "
         "type: it is left out until a run gives it one."

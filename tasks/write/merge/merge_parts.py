@@ -33,10 +33,10 @@ NO_CONSTANTS: Mapping[str, pa.Scalar] = {}
 
 @dataclass(frozen=True)
 class MergedFile:
-    """A merged file of a publish, before the commit.
+    """A file that a publish will make visible, before the commit.
 
-    `name` is its final name. `place` has its `rows` rows as Parquet until the commit, and `bytes` is the size of that
-    Parquet file. `columns` has the statistics of its columns.
+    `name` is its final name. `place` is a Parquet file with its `rows` rows until the commit, and `bytes` is the size
+    of that file. `columns` has the statistics of its columns.
     """
 
     name: str
@@ -48,7 +48,7 @@ class MergedFile:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The content of a publish before it is visible: its files, and their common columns and types.
+    """The content of a publish before it is visible: its new files, and their common `schema`.
 
     `uncommitted` has the objects that the sink commits instead of the files, such as the fragments of a Lance table.
     `kept` are published rows that stay; if it is None, the files replace the partition.
@@ -61,11 +61,12 @@ class Prepared:
 
     @property
     def rows(self) -> int:
+        """Return the number of rows in the new files, and of the rows `kept`."""
         return sum(file.rows for file in self.files) + (self.kept.rows if self.kept else 0)
 
     @property
     def columns(self) -> Columns:
-        """Return the statistics of all rows, by column."""
+        """Return the statistics of the rows in the new files and of the rows `kept`, as column -> record."""
         return combine([*([self.kept.columns] if self.kept else []), *(file.columns for file in self.files)])
 
 
@@ -73,8 +74,9 @@ class Prepared:
 class OutputFormat:
     """A format of published files other than Parquet.
 
-    `place` is the directory of the files, and `extension` ends their names. `open` takes a file and the schema of its
-    rows. It returns a context with a function that writes a table to the file. Ray tasks pickle `open`.
+    `place` is the directory of the files, and their names end in `extension`, such as `.csv`. `open` takes a file and
+    the schema of its rows. It returns a context with a function that writes a table to the file. `open` must be
+    picklable.
     """
 
     place: Location
@@ -83,16 +85,19 @@ class OutputFormat:
 
 
 def published_schema(records: list[Record]) -> pa.Schema:
-    """Return the common schema of the published columns of all parts.
+    """Return the common schema of the published columns of all staged parts, given the footers of the parts.
 
-    Raise `ContractError` if their types are incompatible.
+    Raise `ContractError` if a column's types are incompatible.
     """
     schema = common_schema(record.schema for record in records)
     return pa.schema([field for field in schema if field.name not in HIDDEN])
 
 
 def staged_schema(records: list[Record]) -> pa.Schema:
-    """Return the common schema of the staged columns of all parts; columns of JSON text keep their mark as such."""
+    """Return the common schema of all columns of the staged parts, given the footers of the parts.
+
+    It includes `__unit` and `__row`. Columns whose values became JSON text keep the metadata that marks them.
+    """
     marks = {field.name: field for record in records for field in record.schema if is_json_text(field)}
     schema = common_schema(record.schema for record in records)
     return pa.schema([marks.get(field.name, field) for field in schema])
@@ -114,11 +119,19 @@ def merge(
 ) -> Prepared:
     """Write the rows to publish as Parquet files of about `target_bytes`, with the columns and types of `schema`.
 
-    `merged` has the ranges of the rows to take from the parts of the `records`. The files are in `place` as
-    `<prefix><number>.parquet<suffix>`; the returned names have no suffix. With a `form`, files of that format are
-    written too, in the place of the form, as `<prefix><number><extension>.part`. The returned names are then the names
-    of these files without `.part`. `constants` are further columns of the files, with one value for all rows. `beside`
-    moves some values of the rows to other files.
+    The files are in `place` as `<prefix><number>.parquet<suffix>`; the returned names have no suffix. With a `form`,
+    the same rows are also written in that format, in its own place, as `<prefix><number><extension>.part`. The returned
+    names are then the names of these files without `.part`.
+
+    Args:
+        parts: The directory of the staged parts.
+        records: The footers of these parts. Rows that they mark as `dropped` are left out.
+        merged: The ranges of the rows to take from the parts, from `row_ranges.merge`.
+        compression: The compression of the Parquet files.
+        constants: Further columns of the Parquet files: name -> the value of all rows.
+        beside: A function that takes rows and the name of their file without an ending. It may write some values to
+            other
+        files. It returns the rows for the Parquet file.
     """
     work = [
         (parts, group, place, f"{prefix}{number:05d}", suffix, schema, compression, form, constants, beside)
@@ -152,9 +165,9 @@ def _groups(records: list[Record], merged: pa.Table, target_bytes: int) -> list[
 
 
 def merged_rows(run: Run) -> Location:
-    """Return the directory for an attempt's merged rows as Parquet, if they are published in another format.
+    """Return the directory for a Parquet copy of the rows that an attempt publishes in another format.
 
-    It is removed with the parts.
+    It is in the directory of the staged parts, and is removed with it.
     """
     return run.parts / f"_merged-{run.attempt}"
 

@@ -19,7 +19,8 @@ def publishable(table: pa.Table) -> pa.Table:
     """Return `table` with types that can be published: arrays become lists.
 
     Arrays of one dimension become fixed-size lists if all have the same length, otherwise lists. Arrays of more
-    dimensions become nested lists. Structs without fields become JSON text, because Parquet has no type for them.
+    dimensions become nested lists. Structs without fields become JSON text, because Parquet has no type for them. Raise
+    `ContractError` for a column of arrays with different numbers of dimensions.
     """
     for place, field in enumerate(table.schema):
         if field.type == TENSOR:
@@ -77,7 +78,10 @@ def _offsets(lengths: np.ndarray) -> pa.Array:
 
 
 def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return the schema to which every part's rows can be cast. Raise `ContractError` if types are incompatible."""
+    """Return a schema with the columns of all `schemas`, to whose types the rows of each can be cast.
+
+    Raise `ContractError` if the types of a column are incompatible.
+    """
     fields: dict[str, pa.DataType] = {}
     schemas = list(schemas)
     texts = {field.name for schema in schemas for field in schema if is_json_text(field)}
@@ -89,12 +93,15 @@ def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def is_json_text(field: pa.Field) -> bool:
-    """Return True for a staged column whose nested values are JSON text."""
+    """Return True if `publishable` converted the values of this staged column to JSON text."""
     return (field.metadata or {}).items() >= JSON_TEXT.items()
 
 
 def unified(name: str, first: pa.DataType | None, second: pa.DataType) -> pa.DataType:
-    """Return a type for the values of both types of the column `name`. Raise `ContractError` if there is none."""
+    """Return a type that can hold the values of both types of the column `name`; `second` if `first` is None.
+
+    Raise `ContractError` if there is no such type.
+    """
     if first is None or first == second or pa.types.is_null(second):
         return first or second
     if pa.types.is_fixed_size_list(first) and pa.types.is_fixed_size_list(second):
@@ -119,7 +126,7 @@ def _is_list(kind: pa.DataType) -> bool:
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return `table` with exactly the columns and types of `schema`.
 
-    Missing columns become null, and times of a finer unit are truncated.
+    Missing columns become null, other columns are dropped, and times of a finer unit are truncated.
     """
     columns = [
         _cast(table[field.name], field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)

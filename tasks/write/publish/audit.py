@@ -9,10 +9,10 @@ from overnight.tasks.state.run import Run
 
 
 def audit(counts: pa.Table, merged: pa.Table, run: Run) -> Totals:
-    """Return the totals of a partition if each source row is settled exactly once; otherwise raise `CheckFailed`.
+    """Return the counts of a partition's source rows. Raise `CheckFailed` unless each row is settled once.
 
-    `counts` has the columns `rows` and `first_row` of the manifest, and `merged` the ranges from `row_ranges.merge`.
-    The error names the first file with a wrong row.
+    `counts` has the columns `rows` and `first_row` of the manifest. `merged` has the ranges of rows that the staged
+    parts settle, from `row_ranges.merge`. The error names the first file with a row that is unsettled or settled twice.
     """
     totals = count(counts, merged)
     for units, what in ((totals.unsettled_units, "not settled"), (totals.doubled_units, "settled more than once")):

@@ -28,10 +28,10 @@ PUBLISHING = "publishing.json"
 
 @dataclass(frozen=True)
 class Repaired:
-    """The repair of an interrupted publish.
+    """The repair of a publish that was interrupted.
 
-    `receipt` is the receipt if the publish was completed, None if it was rolled back. `flow_run` is the Prefect id of
-    the run that had begun it.
+    `generation` is the generation that it published. `receipt` is the receipt if the publish was completed, None if it
+    was rolled back. `flow_run` is the Prefect id of the run that had begun it; empty if unknown.
     """
 
     generation: str
@@ -49,9 +49,11 @@ def prepared(
 ) -> Iterator[Prepared]:
     """Prepare the files of a publish, and yield them to the body, which calls `publish`.
 
-    `records` and `merged` have the staged rows. The files will be published beside the rows `kept`; if it is None, they
-    will replace the partition. If the sink or the body raises `CheckFailed` or `ContractError`, the files are removed.
-    Raise `LeaseLost` if a later run has taken over.
+    `records` are the footers of the staged parts, and `merged` has their ranges (`row_ranges.merge`). The new files
+    will be published beside the rows `kept`; if it is None, they will replace the partition.
+
+    If the sink or the body raises `CheckFailed` or `ContractError`, the files are removed. Raise `LeaseLost` if a later
+    run has taken over.
     """
     lease.check(run.ledger, run.token)
     write_json(run.ledger / PUBLISHING, _owner(run))
@@ -63,10 +65,11 @@ def prepared(
 
 
 def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: dict[str, Any]) -> dict[str, Any]:
-    """Make the prepared files visible, and return the receipt as it was written.
+    """Make the prepared files `ready` visible, and return the receipt as it was written.
 
-    `errors` is the quarantine. Raise `LeaseLost` if a later run has taken over. If the commit had begun by then, the
-    later run completes it or rolls it back; otherwise nothing has changed.
+    `errors` is the quarantine to publish. `receipt` gets the version of the table if the table has versions. Raise
+    `LeaseLost` if a later run has taken over. If the commit had begun by then, the later run completes it or rolls it
+    back; otherwise nothing has changed.
     """
     files = published_files(receipt)
     old = sorted(set(published_files(read_json(run.ledger / "receipt.json"))) - set(files))
@@ -86,7 +89,7 @@ def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: di
 
 
 def repair(run: Run, sink: Sink) -> Repaired | None:
-    """Complete or roll back an interrupted publish, and return what was done; None if no publish was interrupted.
+    """Complete or roll back an interrupted publish of the partition, and return what was done; None if there is none.
 
     `run` must hold the lease on the partition.
     """

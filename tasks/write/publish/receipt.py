@@ -32,8 +32,13 @@ def make_receipt(
 ) -> dict[str, Any]:
     """Return the receipt of a partition that is about to be published.
 
-    `published_rows` is the number of rows to publish, and `files` are paths below the sink. `facts` are further keys.
-    `write_seconds` is the time that all writers together took for staging.
+    Args:
+        totals: The audited counts of the partition's source rows.
+        published_rows: The number of rows to publish.
+        records: The footers of the staged parts. Those of this attempt give the seconds and rates of the receipt.
+        files: The files to publish, as paths below the sink.
+        facts: Further keys of the receipt.
+        write_seconds: The seconds that all writers together took for staging.
     """
     finished = now()
     seconds = _seconds_between(run.started_at, finished)
@@ -74,7 +79,10 @@ def make_receipt(
 
 
 def versions() -> dict[str, str]:
-    """Return name -> version of Python and of packages that affect results, and the commit of the code if known."""
+    """Return the versions of Python and of the packages that affect results, by name.
+
+    `commit` is the git commit of the working directory; it is missing if there is none.
+    """
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -46,7 +46,7 @@ class Retried:
 
 
 def read_retried(run: Run) -> Retried | None:
-    """Return the generation whose quarantined rows the run tries again, or None for a run of a whole partition."""
+    """Return the generation whose quarantined rows the run tries again; None if the run is not such a retry."""
     record = read_json(run.home / "generation.json") or {}
     if "retries" not in record:
         return None
@@ -55,7 +55,7 @@ def read_retried(run: Run) -> Retried | None:
 
 
 def refuse_other_columns(retried: Retried, ready: Prepared) -> None:
-    """Raise `CheckFailed` if the columns or types of the retried rows differ from those of the published rows."""
+    """Raise `CheckFailed` if the retried rows `ready` have other columns or types than the published rows."""
     found = described(ready.schema)
     if found == retried.kept.schema:
         return
@@ -69,14 +69,15 @@ def refuse_other_columns(retried: Retried, ready: Prepared) -> None:
 
 
 def described(schema: pa.Schema) -> dict[str, str]:
-    """Return column -> name of its Arrow type."""
+    """Return the columns of a schema, as column -> name of its Arrow type."""
     return {field.name: str(field.type) for field in schema}
 
 
 def receipt_of_retry(run: Run, retried: Retried, totals: Totals, rows_out: int, finished_at: str) -> dict[str, Any]:
-    """Return the keys of a receipt that a retry changes or adds.
+    """Return the keys that the receipt of a retry changes or adds.
 
-    `rows_out` is the number of published rows of the whole partition.
+    `totals` and `rows_out` are for the whole partition: the counts of source rows, and the number of published rows.
+    `finished_at` is the time of the receipt in ISO 8601.
     """
     earlier, record = retried.receipt, retried.record
     settled = settled_record(run, record["retries"])
@@ -105,7 +106,10 @@ def receipt_of_retry(run: Run, retried: Retried, totals: Totals, rows_out: int, 
 
 
 def parts_of(receipt: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the parts of a receipt: one dict per run from which its published rows come."""
+    """Return one dict for each run whose rows the receipt's partition contains.
+
+    Each has the run's generation, attempt, time of the end, written and published rows, and fingerprint.
+    """
     if "parts" in receipt:
         return list(receipt["parts"])
     names = ("generation", "attempt", "finished_at", "rows_written", "rows_out")
@@ -123,12 +127,19 @@ def _part(generation: str, attempt: str, finished_at: str, rows_written: int, ro
 
 
 def published_places(run: Run, retried: Retried | None) -> list[Location]:
-    """Return the published Parquet files that a retry keeps, for the job's own check; empty for other runs."""
+    """Return the published Parquet files that a retry keeps, for the job's own check.
+
+    The list is empty if `retried` is None, for a run that is not a retry.
+    """
     return [run.sink / file for file in (retried.kept.files if retried else ()) if file.endswith(".parquet")]
 
 
 def leave_for_retry(run: Run, records: list[Record], merged: pa.Table, ready: Prepared, files: list[str]) -> None:
-    """Write the record from which a later run can retry the quarantined rows."""
+    """Write the record with which a later run can retry only the quarantined rows.
+
+    `records` are the footers of the staged parts, and `merged` has their ranges (`row_ranges.merge`). `ready` is the
+    publish, and `files` are its files as paths below the sink.
+    """
     rows = PublishedRows(tuple(files), ready.rows, described(ready.schema), ready.columns)
     left_out = sorted({name for record in records for name in record.left_out})
     leave_record(run, staged_schema(records), merged, rows, left_out)

@@ -23,10 +23,10 @@ PROBES = (".overnight-a", ".overnight-b")
 
 
 def exchange(new: str, target: str) -> None:
-    """Swap two directories in one step, so that `new` has the former content of `target`. Raise `OSError`.
+    """Swap two directories in one step, so that `new` has the former content of `target`.
 
-    If there is no `target` yet, or the system cannot swap, the directories are renamed. Then `target` may be missing
-    for an instant, but it never has a mixture.
+    If there is no `target` yet, `new` is renamed to it. If the system cannot swap, both are renamed; `target` is then
+    missing for an instant, but it never has a mixture. Raise `OSError` if a rename or a swap fails.
     """
     os.makedirs(os.path.dirname(target), exist_ok=True)
     if not os.path.isdir(target):
@@ -45,10 +45,10 @@ def exchange(new: str, target: str) -> None:
 
 
 def restore(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
-    """Move files of others from `new` back to `target`, after an exchange that finished or was interrupted.
+    """Move files that the publish does not own from `new` back to `target`, after a finished or interrupted `exchange`.
 
-    `is_ours` is True for the names of the publish's own files. A file whose name exists again in `target` stays in
-    `new`.
+    `is_ours` takes a file's name, and is True for the publish's own files. A file stays in `new` if its name exists in
+    `target` again.
     """
     if os.path.isdir(new + FORMER):
         os.rename(new + FORMER, new if os.path.isdir(target) else target)
@@ -66,7 +66,11 @@ def restore(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
 
 
 def withdraw(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
-    """Move files of others back to `target`, and prevent a paused process from exchanging `new` later."""
+    """Move files that the publish does not own from `new` back to `target`, and prevent a later `exchange`.
+
+    A paused process could otherwise still exchange `new`. `is_ours` takes a file's name, and is True for the publish's
+    own files.
+    """
     restore(new, target, is_ours)
     if os.path.isdir(new):
         os.rename(new, new + CUT_OFF)
@@ -74,7 +78,10 @@ def withdraw(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
 
 
 def remove(new: str, is_ours: Callable[[str], bool]) -> None:
-    """Remove the publish's own files (`is_ours`) from `new`, and `new` itself unless other files remain in it."""
+    """Remove the publish's own files from `new`, and `new` itself unless other files remain in it.
+
+    `is_ours` takes a file's name, and is True for the publish's own files.
+    """
     for place in (new, new + CUT_OFF):
         for name in _names(place):
             if is_ours(name) and os.path.isdir(f"{place}/{name}"):
@@ -87,7 +94,7 @@ def remove(new: str, is_ours: Callable[[str], bool]) -> None:
 
 
 def swap(first: str, second: str) -> None:
-    """Exchange two paths in one step. Raise `OSError`."""
+    """Exchange two paths in one step. Raise `OSError` if the system or the filesystem cannot do that."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         raise OSError(errno.ENOSYS, "this system has no renameat2")
@@ -97,7 +104,7 @@ def swap(first: str, second: str) -> None:
 
 
 def can_swap(directory: str) -> bool:
-    """Return True if system and filesystem of `directory` can exchange two paths: some network filesystems cannot."""
+    """Return True if two paths in `directory` can be exchanged in one step. Some network filesystems cannot do that."""
     first, second = (f"{directory}/{name}" for name in PROBES)
     for path in (first, second):
         with contextlib.suppress(FileExistsError):
@@ -113,7 +120,10 @@ def can_swap(directory: str) -> bool:
 
 
 def can_move(directory: str, target: str) -> bool:
-    """Return True if `directory` can be made and moved into `target`: permission exists, and both are on one mount."""
+    """Return True if `directory` can be created and moved into the directory `target`.
+
+    That needs permission, and both on one mount. The test leaves no directory.
+    """
     try:
         os.mkdir(directory)
     except OSError:
@@ -128,6 +138,7 @@ def can_move(directory: str, target: str) -> bool:
 
 
 def is_hidden(name: str) -> bool:
+    """Return True if a file's name begins with `_` or `.`."""
     return name[0] in "_."
 
 

@@ -33,8 +33,8 @@ TABLES = frozenset({"_delta_log", "_versions"})  # in the directory of a Delta, 
 class HiveFiles(DirectorySink):
     """The common part of sinks that publish files on any filesystem.
 
-    A leaf adds `prepare`, which writes the files into `make_place(run)`. Until the commit, `PART` is added to the names
-    of these files. A file in the receipt may be a folder.
+    A leaf adds `prepare`, which writes the files into the directory `make_place(run)`. Until the commit, their names
+    have the suffix `.part`. A published file may also be a folder.
     """
 
     grace_seconds: Annotated[
@@ -51,7 +51,7 @@ class HiveFiles(DirectorySink):
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         """Return the partition's files that are not `known`, and the directory that marks a Delta or Lance table.
 
-        Earlier versions of such a table need files that this sink would remove.
+        Such a table is refused, because its earlier versions need files that this sink would remove.
         """
         names = [name for name in run.target.names() if not directory_swap.is_hidden(name)]
         table = sorted(TABLES.intersection(run.sink.names()))
@@ -130,7 +130,10 @@ def _place(run: Run) -> str:
 
 
 def make_place(run: Run) -> Location:
-    """Return an empty directory for prepared files, on the filesystem of the sink."""
+    """Return a hidden directory of the run, on the filesystem of the sink, for the files that it prepares.
+
+    On a local disk, the directory is created.
+    """
     if not is_local(run.sink.open_filesystem()[0]):
         return _inside(run)
     if not run.partition_directory:

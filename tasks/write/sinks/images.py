@@ -120,7 +120,10 @@ def _write_images(place: Location, column: str, kind: str, quality: int, rows: p
 
 
 def file_paths(row_ids: list[str], ending: str) -> list[str]:
-    """Return a path below the folder for each row id: the id with a missing `ending` added. All paths are different."""
+    """Return a path for the image of each row, below the folder of the images: the row's id with `ending`.
+
+    An id that ends so already stays as it is. All paths are different.
+    """
     paths: dict[str, None] = {}
     for row_id in row_ids:
         path = "/".join(part if part.strip(".") else part.replace(".", "%2E") or "%" for part in row_id.split("/"))

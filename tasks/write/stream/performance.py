@@ -21,7 +21,7 @@ ENOUGH = 0.5  # of its capacity: a stage below it is not a bound
 
 @dataclass(frozen=True)
 class Capacity:
-    """The resources of a stream: the number of the cluster's CPUs, and of the models' workers with a GPU.
+    """The resources of a stream: the CPUs of the cluster, and the workers of the models that have a GPU.
 
     `gpu_workers` is 0 if the models run on CPUs.
     """
@@ -37,11 +37,15 @@ def bottleneck(
     first_seconds: float,
     first_rows: int = 0,
 ) -> dict[str, Any]:
-    """Return the receipt's `performance`: what bounded the run, busy fractions, rates, the limit and advice.
+    """Return the receipt's `performance`: what bounded the run, how busy CPUs and GPUs were, rates, and advice.
 
-    `stages` maps each stage to its worker seconds and rows; for `write`, these are of staging. `stream_seconds` is the
-    duration of the stream. In its first `first_seconds`, one worker took `first_rows` rows through the model; the work
-    on these rows does not count as start-up. Fractions are of 1. `gpus_busy` is None without GPUs.
+    How busy they were is a fraction from 0 to 1, None for GPUs if there are none. Rates are source rows per second.
+
+    Args:
+        stages: Stage -> its worker `seconds` and its `rows`. For `write`, these are of staging.
+        stream_seconds: The seconds that the stream took.
+        first_seconds: The seconds until the first rows had passed the model.
+        first_rows: The number of these rows. The work on them does not count as start-up.
     """
     rows = stages["ingest"]["rows"]
     seconds = {stage: found["seconds"] for stage, found in stages.items()}

@@ -27,9 +27,10 @@ SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, 
 
 
 def rows_by_stage(operators: Iterable[OperatorState]) -> dict[str, int]:
-    """Return stage -> its number of finished rows, including END rows.
+    """Return the number of finished rows of each stage, including END rows, from the states of Ray Data's operators.
 
-    An operator into which Ray Data fused several stages counts for each of them. Of several models, the last counts.
+    An operator into which Ray Data fused several stages counts for each of them. If there are several models, the last
+    one counts for `infer`.
     """
     return {
         stage: operator.rows_in if stage == "write" else operator.rows_out
@@ -39,16 +40,19 @@ def rows_by_stage(operators: Iterable[OperatorState]) -> dict[str, int]:
 
 
 def without_ends(rows: dict[str, int], ends: int) -> dict[str, int]:
-    """Return stage -> finished rows, reduced by the fraction of END rows. `ends` END rows were read so far."""
+    """Return `rows` (stage -> finished rows) without END rows. `ends` is the number of END rows read so far.
+
+    How many of them each stage has finished is unknown, so each count is reduced by the same fraction.
+    """
     read = max([*rows.values(), ends, 1])
     return {stage: round(count * (1 - ends / read)) for stage, count in rows.items()}
 
 
 def without_padding(rows: dict[str, int], padded: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """Return stage -> finished rows, without padding.
+    """Return `rows` (stage -> finished rows) without rows of padding.
 
-    `padded` maps a stage to the numbers of real rows and of padding in the padded blocks that it takes. These may be
-    ahead of `rows`, because the supervisor counts blocks before Ray Data does.
+    `padded` maps a stage to two numbers for the padded blocks that it takes: their real rows, and their rows of
+    padding. These may be ahead of `rows`, because the supervisor counts blocks before Ray Data does.
     """
     before_models = "infer" if "infer" in rows else "write"
     takers = {"ingest": before_models, "preprocess": before_models, "infer": "write", "write": "write"}
@@ -61,9 +65,10 @@ def without_padding(rows: dict[str, int], padded: Mapping[str, tuple[int, int]])
 
 
 def progress_of(rows: Mapping[str, int], total: int | None, finished: bool) -> Progress:
-    """Return the percent and the text of each stage, from its finished `rows`.
+    """Return the percent and the text of each stage, from `rows`: stage -> its finished rows.
 
-    `total` is the number of source rows to do, None if unknown. With `finished`, the stream has ended.
+    `total` is the number of source rows to do, None if unknown. If `finished`, the stream has ended and each stage has
+    100 %.
     """
     known = rows["ingest"] if finished else total
     return {
@@ -76,7 +81,11 @@ def progress_of(rows: Mapping[str, int], total: int | None, finished: bool) -> P
 
 
 def described(stage: str, done: int, total: int | None, finished: bool) -> str:
-    """Return the progress of a stage, such as `infer: 10 of 20 rows`. `total` is None if it is unknown."""
+    """Return the progress of a stage as a text, such as `infer: 10 of 20 rows`.
+
+    `done` rows of `total` are finished; `total` is None if it is unknown. If the stream is `finished`, rows that never
+    reached the stage are counted as ended before it.
+    """
     if finished and total and 0 < done < total:  # with none the job has no such stage
         return f"{stage}: {done:,} rows; {total - done:,} ended before it"
     if total is None or (finished and not done):
@@ -85,7 +94,10 @@ def described(stage: str, done: int, total: int | None, finished: bool) -> str:
 
 
 def describe_wait(operators: Sequence[OperatorState]) -> tuple[str, str]:
-    """Return the stage for which a stalled stream waits, which is the last one with work, and the reason in words."""
+    """Return the stage for which a stalled stream waits, and in words what that stage waits for.
+
+    The stage is the last one that has running Ray tasks or queued blocks.
+    """
     for operator in reversed(operators):
         if operator.is_complete or not (operator.tasks or operator.queued):
             continue
@@ -114,11 +126,11 @@ def _interval(elapsed: float) -> float:
 def follow(
     dataset: ray.data.Dataset, tell: Callable[[dict[str, int], bool], None], stall_timeout_seconds: float | None = None
 ) -> Iterator[Streamed]:
-    """Report the progress of `dataset` while the body runs it, more often at first.
+    """Report the progress of `dataset` from a thread while the body runs it, more often at first.
 
-    Yield the stream's result, whose times are filled in meanwhile. `tell` gets stage -> finished rows, and True at the
-    end if the body succeeded. Raise `StageFailed`, of type Stalled, in the body when no row moved for
-    `stall_timeout_seconds`; None for no limit.
+    Yield the stream's result, whose times are filled in meanwhile. `tell` gets stage -> finished rows, and a bool that
+    is True in the last call if the body succeeded. Raise `StageFailed`, of type Stalled, in the body when no row moved
+    for `stall_timeout_seconds`; None for no limit.
     """
     seen: dict[str, int] = {}
     stop = threading.Event()

@@ -12,9 +12,10 @@ from overnight.tasks.write.stream.unwritable_rows import unfit_rows
 
 
 def rows_to_publish(block: pa.Table, run: Run, sink: Sink) -> tuple[pa.Table, np.ndarray, pa.Table]:
-    """Return the rows of a block to publish, the place in the block of each one's source row, and the block.
+    """Return the rows of a block that the sink accepts, the place in the block of each one's source row, and the block.
 
-    In the returned block, rows that the sink refuses are quarantined. Raise `ContractError` for a refused column.
+    In the returned block, rows that the sink refuses are quarantined. Raise `ContractError` for a column that it
+    refuses.
     """
     live, places = live_rows(block)
     table = publishable(live)

@@ -43,9 +43,10 @@ class Staged:
 
 
 class StagingDatasink(Datasink[Staged]):
-    """Writes parts of at least `rows_per_part` rows, except the last. Rows that `sink` refuses are quarantined.
+    """Writes the stream's blocks as parts of at least `rows_per_part` rows, except the last.
 
-    `staged` has the sums of all calls at the end.
+    Rows that `sink` refuses are quarantined. `compression` is that of the parts. After the stream, `staged` has the
+    sums of all calls of `write`.
     """
 
     def __init__(self, run: Run, compression: str, rows_per_part: int, sink: Sink) -> None:

@@ -16,7 +16,10 @@ from overnight.tasks.write.merge.json_values import plain
 
 
 def unfit_rows(table: pa.Table, take: Callable[[pa.Table], None]) -> dict[int, Exception]:
-    """Return the number of each row for which `take` raises -> its error. An `OvernightError` propagates."""
+    """Return row number -> error for each row of the table that `take` refuses by raising.
+
+    An `OvernightError` propagates, because no row caused it.
+    """
     if not len(table):
         return {}
     try:
@@ -33,7 +36,7 @@ def unfit_rows(table: pa.Table, take: Callable[[pa.Table], None]) -> dict[int, E
 
 
 def refuse_broken_texts(table: pa.Table) -> None:
-    """Raise RowError for a text that is not UTF-8: statistics and readers would fail on it."""
+    """Raise `RowError` for a text that is not UTF-8: statistics and readers would fail on it."""
     for name, leaf in _leaves(table):
         try:
             leaf.validate(full=True)
@@ -42,7 +45,7 @@ def refuse_broken_texts(table: pa.Table) -> None:
 
 
 def refuse_overflowing_times(table: pa.Table) -> None:
-    """Raise RowError for a time in seconds that Parquet, which counts milliseconds, cannot represent."""
+    """Raise `RowError` for a time in whole seconds that does not fit into 64 bits as Parquet's milliseconds."""
     for name, leaf in _leaves(table):
         if types.is_timestamp(leaf.type) and leaf.type.unit == "s":
             try:
@@ -54,7 +57,7 @@ def refuse_overflowing_times(table: pa.Table) -> None:
 
 
 def refuse_far_times(table: pa.Table) -> None:
-    """Raise RowError for a day or a time before the year 1 or after the year 9999, which the sink cannot represent."""
+    """Raise `RowError` for a day or a time that is not in the years 1 to 9999, which the sink cannot represent."""
     for name, leaf in _leaves(table):
         if types.is_timestamp(leaf.type) or types.is_date(leaf.type):
             try:
@@ -64,7 +67,7 @@ def refuse_far_times(table: pa.Table) -> None:
 
 
 def refuse_null_characters(table: pa.Table) -> None:
-    """Raise RowError for a text with the character NUL, which databases refuse."""
+    """Raise `RowError` for a text with the character NUL, which databases refuse."""
     for name, leaf in _leaves(table):
         is_text = types.is_string(leaf.type) or types.is_large_string(leaf.type)
         if is_text and pc.any(pc.match_substring(leaf, "\0")).as_py():
@@ -93,7 +96,10 @@ def refuse_types_beyond_parquet(schema: pa.Schema) -> None:
 
 
 def refuse_same_but_for_case(names: Iterable[str], what: str) -> None:
-    """Raise `ContractError` for two columns that differ only in upper and lower case."""
+    """Raise `ContractError` for two column names that differ only in upper and lower case.
+
+    `what` names the sink in the message, such as `a Delta table`.
+    """
     seen: dict[str, str] = {}
     for name in names:
         if (first := seen.setdefault(name.casefold(), name)) != name:
@@ -105,7 +111,11 @@ def refuse_same_but_for_case(names: Iterable[str], what: str) -> None:
 
 
 def refuse_names(names: Iterable[str], unfit: str, what: str, most_bytes: int | None = None) -> None:
-    """Raise `ContractError` for a name that is empty, too long, or has a match of the regular expression `unfit`."""
+    """Raise `ContractError` for a column name that the sink cannot store.
+
+    Such a name is empty, has a match of the regular expression `unfit`, or has more than `most_bytes` bytes in UTF-8;
+    None for no limit. `what` names the sink in the message, such as `a Lance table`.
+    """
     for name in names:
         found = re.search(unfit, name)
         size = len(name.encode())

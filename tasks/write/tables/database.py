@@ -11,7 +11,10 @@ SECONDS_TO_WAIT = 60  # for a lock of another publish; a frozen publish loses it
 
 
 def engine(url: str) -> "Engine":
-    """Return a SQLAlchemy engine for publishes to the database at `url`. Raise `JobError` for an impossible URL."""
+    """Return a SQLAlchemy engine for publishes to the database at `url`, whose values it writes as JSON where needed.
+
+    Raise `JobError` for a URL that SQLAlchemy does not accept, or whose driver is not installed.
+    """
     from overnight.tasks.write.merge.json_values import dump
 
     made = database.engine(url, "write", json_serializer=lambda value: dump(value).decode())

@@ -36,7 +36,10 @@ TAKEN_BACK = 0
 
 
 def open_table(sink: Location) -> "DeltaTable | None":
-    """Return the table's newest version, or None if there is none. Raise `JobError` without deltalake."""
+    """Return the newest version of the Delta table in the directory `sink`, or None if there is none.
+
+    Raise `JobError` if deltalake is not installed.
+    """
     require_extra("deltalake", "sink.kind: delta", "write")
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError

@@ -41,14 +41,18 @@ HELD |= {pa.string(), pa.binary()}
 
 
 def delta_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns in Delta's types, without columns of nulls. Raise `ContractError` for an impossible type."""
+    """Return the columns in Delta's types, without columns that have no value in any row.
+
+    Raise `ContractError` for a type that Delta cannot represent.
+    """
     return pa.schema([(field.name, delta_type(field.name, field.type)) for field in schema if not _is_empty(field)])
 
 
 def fitted(schema: pa.Schema, table: pa.Schema) -> pa.Schema:
-    """Return the columns of `schema`, with the types of columns of the same name in `table`. Both have Delta's types.
+    """Return the columns of `schema`, but with the type that `table` has for a column of the same name.
 
-    Raise `ContractError` for a column whose type in the table is not at least as wide.
+    Both schemas have Delta's types. Raise `ContractError` if the type in the table cannot hold all values of the run's
+    type.
     """
     known = {field.name: field.type for field in table}
     for place, field in enumerate(schema):
@@ -64,7 +68,10 @@ def fitted(schema: pa.Schema, table: pa.Schema) -> pa.Schema:
 
 
 def delta_type(name: str, kind: pa.DataType) -> pa.DataType:
-    """Return Delta's nearest type, for nested types too. Raise `ContractError`, with the column's name, without one."""
+    """Return Delta's type that is nearest to `kind`, which may be nested.
+
+    Raise `ContractError` if Delta has no such type; `name` is the column's name in the message.
+    """
     if kind in HELD or types.is_decimal128(kind):
         return kind
     if kind in NEAREST:

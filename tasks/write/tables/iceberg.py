@@ -53,7 +53,10 @@ class Opened:
             return SqlCatalog(self.catalog_name, **properties)
 
     def open(self, run: Run) -> "Table | None":
-        """Return the table's newest version; None if there is none. Raise `CheckFailed` if it is in another place."""
+        """Return the table's newest version; None if there is none.
+
+        Raise `CheckFailed` if the table's directory is not the directory of the run's sink.
+        """
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
@@ -67,13 +70,16 @@ class Opened:
 
 
 def location(run: Run) -> str:
-    """Return the table's directory as a URI."""
+    """Return the directory of the run's table as a URI, such as `file:///data/table`."""
     filesystem, path = run.sink.open_filesystem()
     return (f"file://{path}" if is_local(filesystem) else run.sink.uri).rstrip("/")
 
 
 def iceberg_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns in Iceberg's types, without columns of nulls. Raise `ContractError` for an impossible type."""
+    """Return the columns in Iceberg's types, without columns that have no value in any row.
+
+    Raise `ContractError` for a type that Iceberg cannot represent.
+    """
     return pa.schema([(field.name, _widened(field.type)) for field in delta_schema(schema)])
 
 
@@ -84,14 +90,20 @@ def columns(table: "Table", run: Run) -> pa.Schema:
 
 
 def refuse_other_layout(table: "Table", run: Run) -> None:
-    """Raise `CheckFailed` unless the table is partitioned by the run's partition column, or for `all` unpartitioned."""
+    """Raise `CheckFailed` unless the table is partitioned by exactly the run's partition column.
+
+    For the partition `all`, the table must be unpartitioned.
+    """
     found = [f"{field.name} ({field.transform})" for field in table.spec().fields]
     expected = [f"{name} (identity)" for name in partition_columns(run)]
     optimistic_commit.refuse_other_partitioning(run, found, expected, "an Iceberg table", "sink.table")
 
 
 def partition_files(table: "Table", run: Run) -> list[str]:
-    """Return the files of the run's partition in this version: paths below the table, or whole paths of other files."""
+    """Return the files that this version of the table has in the run's partition.
+
+    They are paths below the table's directory, or whole paths of files elsewhere.
+    """
     return [file.file_path.removeprefix(f"{location(run)}/") for file in _data_files(table, run)]
 
 
@@ -101,7 +113,7 @@ def partition_rows(table: "Table", run: Run) -> int:
 
 
 def committed(table: "Table", run: Run) -> int | None:
-    """Return the id of the snapshot that the run's attempt committed; None if there is none."""
+    """Return the id of the snapshot that the run's attempt committed; None if it did not commit."""
     for snapshot in table.metadata.snapshots:
         if snapshot.summary and snapshot.summary.additional_properties.get(COMMITTED) == run.attempt:
             return int(snapshot.snapshot_id)

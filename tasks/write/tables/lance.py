@@ -37,13 +37,16 @@ COMMITTED, FENCED_OFF = "overnight.attempt", "overnight.fenced-off"
 
 @dataclass(frozen=True)
 class Fragment:
-    """A fragment's metadata in Lance's JSON."""
+    """A fragment of a Lance table, which is some of its rows: `text` has Lance's metadata of it as JSON."""
 
     text: str
 
 
 def open_table(sink: Location) -> "LanceDataset | None":
-    """Return the table's newest version; None if there is none."""
+    """Return the newest version of the Lance table in the directory `sink`; None if there is none.
+
+    Raise `JobError` if lance is not installed.
+    """
     require_extra("lance", "sink.kind: lance", "write")
     import lance
 
@@ -76,14 +79,18 @@ def partition_rows(table: "LanceDataset", run: Run) -> int:
 def fitted_schema(table: "LanceDataset | None", run: Run, schema: pa.Schema) -> pa.Schema:
     """Return the columns of `schema` with their types in the table, without columns of type null.
 
-    Raise `ContractError` for a column whose type in the table is not at least as wide.
+    If `table` is None, the types stay. Raise `ContractError` if the type in the table cannot hold all values of the
+    run's type.
     """
     schema = pa.schema([field for field in schema if not pa.types.is_null(field.type)])
     return fitted(schema, table.schema) if table else schema
 
 
 def complete(run: Run, schema: pa.Schema) -> None:
-    """Create an empty table, or add the columns of `schema` that it lacks; another process may do so meanwhile."""
+    """Create the run's table without rows, or add the columns of `schema` that it lacks.
+
+    Another process may do the same meanwhile.
+    """
     from lance import LanceOperation
     from lance.commit import CommitConflictError
 
@@ -109,9 +116,9 @@ def complete(run: Run, schema: pa.Schema) -> None:
 
 
 def write_fragments(sink: Location, files: list[MergedFile]) -> list[Fragment]:
-    """Write the rows of the files as fragments of the table, and return these. Ray tasks write several files.
+    """Write the rows of the files into the table's directory `sink` as fragments, and return the fragments.
 
-    No version of the table contains the fragments yet.
+    No version of the table contains them yet. Ray tasks write several files.
     """
     if len(files) <= 1:
         return [fragment for file in files for fragment in _write(sink, file.place)]
@@ -127,13 +134,19 @@ def data_files(fragments: Iterable[Fragment]) -> list[str]:
 
 
 def written_files(rows: Location) -> list[str]:
-    """Return the data files of all fragments made of the Parquet files in `rows`, as paths below the table."""
+    """Return the data files of all fragments that were made of the Parquet files in the directory `rows`.
+
+    They are paths below the table.
+    """
     texts = [(rows / name).read_bytes() for name in rows.names() if name.endswith(WRITTEN)]
     return data_files(Fragment(line.decode()) for text in texts for line in text.splitlines())
 
 
 def committed(table: "LanceDataset", run: Run) -> int | None:
-    """Return the number of the version that the run's attempt committed; None if it is not among the newest."""
+    """Return the number of the version that the run's attempt committed.
+
+    Return None if it is not among the `VERSIONS_LOOKED_AT` newest versions.
+    """
     for version in islice(range(table.version, 0, -1), VERSIONS_LOOKED_AT):
         try:
             transaction = table.read_transaction(version)
@@ -145,9 +158,9 @@ def committed(table: "LanceDataset", run: Run) -> int | None:
 
 
 def commit(run: Run, fragments: list[Fragment], keep: bool = False) -> None:
-    """Replace the partition's rows by the fragments, in one commit; with `keep`, add the fragments instead.
+    """Replace the partition's rows by those of the fragments, in one commit; with `keep`, only add the new rows.
 
-    Raise `LeaseLost` if a later run has taken over.
+    Raise `LeaseLost` if a later run has taken over, and `CheckFailed` if the table no longer exists.
     """
     from lance import LanceOperation
     from lance.commit import CommitConflictError

@@ -12,7 +12,10 @@ INDEXED_ROWS = 5_000
 
 
 def refuse_no_vectors(schema: pa.Schema, column: str) -> None:
-    """Raise `ContractError` if the column cannot have a vector index: it needs fixed-size lists of floats."""
+    """Raise `ContractError` unless the column has fixed-size lists of floats, which a vector index needs.
+
+    A `schema` without columns, of a partition without rows, passes.
+    """
     if not len(schema):
         return  # no rows
     kind = schema.field(column).type if column in schema.names else None
@@ -25,7 +28,11 @@ def refuse_no_vectors(schema: pa.Schema, column: str) -> None:
 
 
 def bring_index_up_to_date(sink: Location, column: str, metric: str) -> None:
-    """Add new rows to the column's vector index; create the index once the table has `INDEXED_ROWS` vectors."""
+    """Add the new rows of the Lance table in `sink` to the vector index of the column `column`.
+
+    If there is no index, create it with the distance `metric`, such as `cosine`. A table of fewer than `INDEXED_ROWS`
+    vectors gets no index.
+    """
     table = open_table(sink)
     rows = table.count_rows(f"{column} IS NOT NULL") if table and column in table.schema.names else 0
     if table is None or rows < INDEXED_ROWS:

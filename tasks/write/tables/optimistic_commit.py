@@ -32,10 +32,15 @@ def commit(
     has_committed: Callable[[Table], bool],
     replace: Callable[[Table], None],
 ) -> None:
-    """Make one version of the table in which the run's partition is replaced.
+    """Make one version of the table in which the run's partition is replaced, unless the run's attempt did so already.
 
-    `open_table` reads the newest version. `has_committed` is True if the run's attempt committed already. `replace`
-    makes the new version; if it raises `conflict`, all is tried again. Raise `LeaseLost` if a later run has taken over.
+    Raise `LeaseLost` if a later run has taken over.
+
+    Args:
+        conflict: The error that `replace` raises if another commit came in between. All is then tried again.
+        open_table: Returns the newest version of the table.
+        has_committed: Returns True for a version that shows that the run's attempt has committed.
+        replace: Makes the new version, based on the given one.
     """
 
     def attempt() -> None:
@@ -54,10 +59,15 @@ def fence(
     has_committed: Callable[[Table], bool],
     take_its_place: Callable[[Table], None],
 ) -> bool:
-    """Return True if the attempt has committed. Otherwise make its commit impossible, and return False.
+    """Return True if an attempt has committed. Otherwise make its commit impossible, and return False.
 
-    `take_its_place` makes a version of the table, on which a paused commit of the attempt fails. If it raises
-    `conflict`, all is tried again. Without a table, nothing is done.
+    If there is no table, return False and do nothing.
+
+    Args:
+        conflict: The error that `take_its_place` raises if another commit came in between. All is then tried again.
+        open_table: Returns the newest version of the table, None if there is none.
+        has_committed: Returns True for a version that shows that the attempt has committed.
+        take_its_place: Makes a new version of the table, on which a paused commit of the attempt fails.
     """
 
     def attempt() -> bool:
@@ -73,7 +83,10 @@ def fence(
 
 
 def until_committed(attempt: Callable[[], Result], conflict: type[Exception]) -> Result:
-    """Return the result of `attempt`, which is called again after `conflict`. Raise the last of too many conflicts."""
+    """Return the result of `attempt`, which is called again with growing waits while it raises `conflict`.
+
+    After too many tries, raise the last conflict.
+    """
     for seconds in RETRIES.waits():
         try:
             return attempt()
@@ -93,7 +106,7 @@ def partition_columns(run: Run) -> list[str]:
 
 
 def whole_schema(run: Run, schema: pa.Schema) -> pa.Schema:
-    """Return `schema` with the partition column added; a `schema` without columns also gets `row_id`."""
+    """Return `schema` with the partition column added; a `schema` without columns first gets `row_id`."""
     fields = list(schema) or [pa.field("row_id", pa.string())]
     return pa.schema([*fields, *(pa.field(name, pa.date32()) for name in partition_columns(run))])
 
@@ -101,7 +114,8 @@ def whole_schema(run: Run, schema: pa.Schema) -> pa.Schema:
 def refuse_other_partitioning(run: Run, found: list[str], expected: list[str], kind: str, setting: str) -> None:
     """Raise `CheckFailed` if the table's partition columns `found` differ from those `expected`.
 
-    `kind` names the table in the message, and `setting` the setting to change.
+    `kind` names the table in the message, such as `a Delta table`. `setting` is the setting to change, such as
+    `sink.path`.
     """
     if found != expected:
         raise CheckFailed(
@@ -111,17 +125,20 @@ def refuse_other_partitioning(run: Run, found: list[str], expected: list[str], k
 
 
 def files_without_table(run: Run) -> list[str]:
-    """Return the files in the partition's place, as paths below the sink, while there is no table."""
+    """Return the files in the partition's directory of a sink that has no table yet, as paths below the sink."""
     return [path for path in as_paths(run, run.target.names()) if path.rsplit("/", 1)[-1][0] not in "_."]
 
 
 def rows_lost(found: int, expected: int) -> str:
-    """Return in words how many of the `expected` rows are missing, if a table has `found`; empty if it has them all."""
+    """Return as a text how many of the `expected` rows are missing from a table that has `found` rows.
+
+    The text is empty if no row is missing.
+    """
     return f"{expected - found:,} of {expected:,} published rows" if found < expected else ""
 
 
 def remove_files(run: Run) -> None:
-    """Remove all files of the run's attempt. Use it only if the attempt did not commit: no version then has them."""
+    """Remove all files of the run's attempt, which must not have committed. So no version of the table needs them."""
     for name in run.target.names():
         if name.startswith(file_prefix(run)):
             (run.target / name).remove()

@@ -26,7 +26,10 @@ ROWS_AT_ONCE = 5_000
 
 
 def refuse_foreign_rows(target: Target) -> None:
-    """Raise `CheckFailed` if the partition has rows that no run of this job wrote."""
+    """Raise `CheckFailed` if the partition has rows that this job did not write, or if the table has no key columns.
+
+    A table that does not exist passes.
+    """
     import sqlalchemy as sa
 
     with transaction(target) as connection:
@@ -57,7 +60,7 @@ def refuse_foreign_rows(target: Target) -> None:
 def load(target: Target, files: list[MergedFile], schema: pa.Schema) -> None:
     """Load the rows of the files into a table beside the target, and test that the target accepts their columns.
 
-    `schema` has these columns. Raise `JobError` if the database has no upsert.
+    `schema` has the columns of the files. Raise `JobError` if the database has no `INSERT ... ON CONFLICT`.
     """
     loaded = target.loaded(schema)
     names = [column.name for column in loaded.columns]
@@ -80,7 +83,7 @@ def load(target: Target, files: list[MergedFile], schema: pa.Schema) -> None:
 
 
 def partition_rows(target: Target) -> int:
-    """Return the number of rows in the partition."""
+    """Return the number of rows in the partition; 0 if the table does not exist."""
     import sqlalchemy as sa
 
     with transaction(target) as connection:
@@ -94,7 +97,8 @@ def partition_rows(target: Target) -> int:
 def replace_partition(target: Target, schema: pa.Schema, rows: int, keep: bool = False) -> None:
     """Replace the partition's rows by the loaded ones, in one transaction; with `keep`, add the loaded ones instead.
 
-    The partition then has `rows` rows, which is recorded. Raise `LeaseLost` if a later run has taken over.
+    `schema` has the columns of the loaded rows. `rows` is the number of rows that the partition then has, which is
+    recorded. Raise `LeaseLost` if a later run has taken over.
     """
     import sqlalchemy as sa
 
@@ -126,6 +130,7 @@ def has_committed(target: Target) -> bool:
 
 
 def drop_loaded(target: Target) -> None:
+    """Drop the table into which the attempt's rows were loaded, if it exists."""
     with transaction(target) as connection:
         target.loaded(pa.schema([])).drop(connection, checkfirst=True)
 
@@ -157,7 +162,10 @@ def _insert(connection: "Connection", table: "Table") -> "postgresql.Insert":
 
 
 def last_publish(connection: "Connection", target: Target) -> Any:
-    """Return the partition's row of `overnight_publishes`, locked until the transaction ends; create a missing row."""
+    """Return the partition's row of the table `overnight_publishes`, locked until the transaction ends.
+
+    A missing row, or a missing table, is created.
+    """
     import sqlalchemy as sa
 
     publishes = target.publishes()
@@ -179,7 +187,10 @@ def _own(table: "Table", target: Target) -> list[Any]:
 
 @contextlib.contextmanager
 def transaction(target: Target) -> Iterator["Connection"]:
-    """Yield a connection in a transaction that commits at the end. PostgreSQL ends it if it is idle for a minute."""
+    """Yield a connection in a transaction that commits at the end of the body, and rolls back if the body raises.
+
+    PostgreSQL ends the transaction if it is idle for a minute.
+    """
     import sqlalchemy as sa
 
     with engine(target.url).begin() as connection:

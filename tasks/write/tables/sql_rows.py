@@ -9,11 +9,15 @@ from overnight.tasks.storage.database import engine
 
 
 def rows_of(url: str, name: str, column: str, partition: str, rows_at_once: int) -> Iterator[pa.Table]:
-    """Yield the rows of a partition, sorted by `row_id`, without the partition column.
+    """Yield the rows of a published partition from the database at `url`, sorted by `row_id`.
+
+    The tables lack the partition column.
 
     Args:
         name: The table, as `schema.table` or `table`.
-        column: The column of the partition's date, which the table of the partition `all` does not have.
+        column: The partition column. The table of the partition `all` does not have it.
+        partition: The date in ISO 8601, or `all`.
+        rows_at_once: The number of rows in a yielded table; the last one may be shorter.
     """
     import sqlalchemy as sa
 

@@ -28,15 +28,17 @@ class Target:
 
     @property
     def schema(self) -> str | None:
+        """Return the schema in the name of the table; None for the database's default."""
         return self.name.rpartition(".")[0] or None
 
     @property
     def day(self) -> dict[str, date]:
-        """Return the partition column and its value; empty for the partition `all`."""
+        """Return the partition column -> the partition's date; empty for the partition `all`."""
         return {self.run.partition_column: date.fromisoformat(self.run.partition)} if self.is_dated else {}
 
     @property
     def is_dated(self) -> bool:
+        """Return True if the partition is a date, not `all`."""
         return bool(self.run.partition_directory)
 
     def table(self, schema: pa.Schema) -> "Table":
@@ -76,7 +78,7 @@ class Target:
 
 
 def complete(connection: "Connection", target: Target, table: "Table") -> None:
-    """Create the table, or add its missing columns. A lock excludes concurrent publishes."""
+    """Create the table in the database, or add the columns that it lacks. A lock excludes concurrent publishes."""
     import sqlalchemy as sa
 
     if columns_of(connection, table) >= {column.name for column in table.columns}:
@@ -104,7 +106,10 @@ def columns_of(connection: "Connection", table: "Table") -> set[str]:
 
 
 def lock_definitions(connection: "Connection", target: Target) -> None:
-    """Lock the definitions of tables in PostgreSQL: if two transactions create one table, the second would fail."""
+    """Prevent other publishes from creating or changing tables in PostgreSQL until this transaction ends.
+
+    If two transactions create one table, the second would fail. Other databases need no such lock.
+    """
     import sqlalchemy as sa
 
     if connection.dialect.name == "postgresql":

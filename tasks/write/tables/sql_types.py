@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 def sql_columns(schema: pa.Schema) -> "dict[str, TypeEngine[Any]]":
-    """Return name -> SQL type, without columns of nulls. Raise `ContractError` for a type that no database stores."""
+    """Return the columns of a schema as name -> SQL type, without columns of type null.
+
+    Raise `ContractError` for a type that no database stores.
+    """
     return {field.name: _type(field.name, _known(field.type)) for field in schema if not types.is_null(field.type)}
 
 
